@@ -1,0 +1,270 @@
+"""Access control: which ACLs are valid, what they permit, and the table that stores each of them once.
+
+An ACL is a tuple of (permissions, scheme, id). Znodes refer to it by a number; number 0 is world:anyone with
+every permission, is never counted and costs nothing on the hot path. The others are counted and forgotten
+with their last znode. Numbers rise and are part of the hard state, but digests use the contents.
+
+Schemes: world, auth (replaced by the caller's own ids at creation), digest, ip, super (a caller's id only).
+Pure; who a caller is comes in with the run. Source: ZooKeeper 3.9 PrepRequestProcessor.fixupACL,
+ZooKeeperServer.checkACL, IPAuthenticationProvider.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+from quorum.core.codes import BAD_ARGUMENTS, INT32_MAX, INVALID_ACL, PERM_ALL
+from quorum.core.records import ACL_MASK, NULL_DATA
+
+#: (permissions, scheme, id)
+AclEntry: TypeAlias = tuple[int, str, str]
+Acl: TypeAlias = tuple[AclEntry, ...]
+
+OPEN_ACL: Final[Acl] = ((PERM_ALL, "world", "anyone"),)
+OPEN_ACL_NUMBER: Final = 0
+_OPEN_AS_SENT: Final = [[PERM_ALL, "world", "anyone"]]
+#: schemes whose ids the entry "auth" stands for
+_AUTHENTICATED_SCHEMES: Final = ("digest", "x509")
+_IPV4: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}", re.ASCII)
+_IPV6: Final = re.compile(r"[0-9A-Fa-f:]{2,39}", re.ASCII)
+_PREFIX: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
+
+
+def parse_address(text: str) -> tuple[int, int] | None:
+    """Parse an IPv4 or IPv6 address.
+
+    Returns:
+        (number, width in bits), or None where the text is no address.
+    """
+    if _IPV4.fullmatch(text):
+        octets = [int(part) for part in text.split(".")]
+        return (int.from_bytes(bytes(octets), "big"), 32) if max(octets) <= 255 else None
+    if _IPV6.fullmatch(text):
+        try:
+            return int(ipaddress.IPv6Address(text)), 128
+        except ValueError:
+            return None
+    return None
+
+
+def parse_network(text: str) -> tuple[int, int, int] | None:
+    """Parse the id of an ip entry: an address, or an address, a slash and a prefix length.
+
+    Returns:
+        (number without the bits behind the prefix, width in bits, prefix length), or None where it is
+        invalid.
+    """
+    address_text, slash, prefix_text = text.partition("/")
+    address = parse_address(address_text)
+    if address is None:
+        return None
+    number, width = address
+    prefix = width
+    if slash:
+        if not _PREFIX.fullmatch(prefix_text) or int(prefix_text) > width:
+            return None
+        prefix = int(prefix_text)
+    return number >> (width - prefix) << (width - prefix), width, prefix
+
+
+def _is_valid_id(scheme: str, name: str) -> bool:
+    if scheme == "digest":
+        # as Java's String.split: empty parts at the end do not count
+        return len(name.rstrip(":").split(":")) == 2
+    return scheme == "ip" and parse_network(name) is not None
+
+
+def _identity(candidate: object) -> tuple[str, str] | None:
+    if type(candidate) is list and len(candidate) == 2:
+        scheme, name = candidate
+        if type(scheme) is str and type(name) is str:
+            return scheme, name
+    return None
+
+
+def identities_of(identities: object) -> Iterator[tuple[str, str]]:
+    """Iterate over the (scheme, id) pairs of a run; what is no such pair proves nothing and is left out."""
+    if type(identities) is list:
+        for candidate in identities:
+            identity = _identity(candidate)
+            if identity is not None:
+                yield identity
+
+
+def _matches(scheme: str, wanted: str, own: str) -> bool:
+    if scheme != "ip":
+        return wanted == own
+    network = parse_network(wanted)
+    address = parse_address(own)
+    if network is None or address is None or network[1] != address[1]:
+        return False
+    number, width, prefix = network
+    return number >> (width - prefix) == address[0] >> (width - prefix)
+
+
+def permits(acl: Acl, permission: int, identities: object) -> bool:
+    """Tell whether an ACL permits something to a caller.
+
+    Args:
+        acl: a stored ACL.
+        permission: one or several PERM_ bits; any of them suffices.
+        identities: the caller's [[scheme, id], …] or None.
+    """
+    own = list(identities_of(identities))
+    if any(scheme == "super" for scheme, _ in own):
+        return True
+    for perms, scheme, name in acl:
+        if perms & permission:
+            if scheme == "world" and name == "anyone":
+                return True
+            if any(scheme == own_scheme and _matches(scheme, name, own_name) for own_scheme, own_name in own):
+                return True
+    return False
+
+
+def _entry(candidate: object) -> AclEntry | None:
+    if type(candidate) is not list or len(candidate) != 3:
+        return None
+    perms, scheme, name = candidate
+    if type(perms) is not int or type(scheme) is not str or type(name) is not str:
+        return None
+    return (perms, scheme, name) if -INT32_MAX - 1 <= perms <= INT32_MAX else None
+
+
+def _resolve(entry: AclEntry, identities: object) -> list[AclEntry]:
+    """Return what an entry is stored as: itself, the caller's ids for "auth", nothing if it is invalid."""
+    perms, scheme, name = entry
+    if scheme == "world":
+        return [entry] if name == "anyone" else []
+    if scheme == "auth":
+        own = identities_of(identities)
+        return [
+            (perms, kind, user) for kind, user in own if kind in _AUTHENTICATED_SCHEMES and _is_text(user)
+        ]
+    return [entry] if _is_valid_id(scheme, name) and _is_text(name) else []
+
+
+def _is_text(name: str) -> bool:
+    """Tell whether a string has a UTF-8 form (a lone surrogate has none and fits in no snapshot)."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def resolve_acl(requested: object, identities: object) -> Acl | int:
+    """Check the ACL of a request and replace what depends on the caller.
+
+    Args:
+        requested: None (world:anyone, everything) or [[permissions, scheme, id], …].
+        identities: the caller's [[scheme, id], …] or None.
+
+    Returns:
+        The ACL to store, or BAD_ARGUMENTS (not of that shape) or INVALID_ACL (empty, or an invalid entry).
+    """
+    if requested is None or requested == _OPEN_AS_SENT:
+        return OPEN_ACL
+    if type(requested) is not list:
+        return BAD_ARGUMENTS
+    # a dict, because its order is that of insertion: duplicates are dropped as ZooKeeper drops them
+    entries: dict[AclEntry, None] = {}
+    for candidate in requested:
+        entry = _entry(candidate)
+        if entry is None:
+            return BAD_ARGUMENTS
+        entries[entry] = None
+    resolved: list[AclEntry] = []
+    for entry in entries:
+        stored = _resolve(entry, identities)
+        if not stored:
+            return INVALID_ACL
+        resolved += stored
+    return tuple(resolved) or INVALID_ACL
+
+
+def _content_digest(acl: Acl) -> bytes:
+    parts = [text.encode() for perms, scheme, name in acl for text in (str(perms), scheme, name)]
+    return blake2b(b"".join(b"%d:%b" % (len(part), part) for part in parts), digest_size=16).digest()
+
+
+class AclTable:
+    """Every ACL that a znode has, once, with the number of znodes that have it. Hard state."""
+
+    __slots__ = ("_acls", "_counts", "_numbers", "marks", "next_number")
+
+    def __init__(self) -> None:
+        #: {number: ACL}, and the other way round
+        self._acls: dict[int, Acl] = {OPEN_ACL_NUMBER: OPEN_ACL}
+        self._numbers: dict[Acl, int] = {OPEN_ACL: OPEN_ACL_NUMBER}
+        #: {number: znodes with it}; the open ACL is not counted
+        self._counts: dict[int, int] = {}
+        #: the number that the next new ACL gets; rises, so that a number means one ACL while a snapshot is
+        #: walked
+        self.next_number = 1
+        #: {ACL field of a record: what a state digest takes for it}: the end of the path, null or not, the
+        #: ACL's content
+        self.marks: dict[int, bytes] = {}
+        self._mark(OPEN_ACL_NUMBER, OPEN_ACL)
+
+    def _mark(self, number: int, acl: Acl) -> None:
+        digest = _content_digest(acl)
+        self.marks[number] = b"\0\1" + digest
+        self.marks[number | NULL_DATA] = b"\0\2" + digest
+
+    def __getitem__(self, number: int) -> Acl:
+        return self._acls[number]
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._acls
+
+    def __len__(self) -> int:
+        return len(self._acls)
+
+    def acquire(self, acl: Acl) -> int:
+        """Return the number of an ACL for one more znode; a new ACL gets a new number."""
+        number = self._numbers.get(acl)
+        if number is None:
+            number = self.next_number
+            while number in self._acls:
+                number = number % ACL_MASK + 1
+            self.next_number = number % ACL_MASK + 1
+            self.add(number, acl)
+        if number != OPEN_ACL_NUMBER:
+            self._counts[number] += 1
+        return number
+
+    def retain(self, number: int) -> None:
+        """Count one more znode for a number that the table has."""
+        if number != OPEN_ACL_NUMBER:
+            self._counts[number] += 1
+
+    def release(self, number: int) -> None:
+        """Count one znode less; an ACL that no znode has is forgotten."""
+        if number == OPEN_ACL_NUMBER:
+            return
+        self._counts[number] -= 1
+        if not self._counts[number]:
+            del self._counts[number], self.marks[number], self.marks[number | NULL_DATA]
+            del self._numbers[self._acls.pop(number)]
+
+    def add(self, number: int, acl: Acl) -> None:
+        """Store an ACL under a number, for no znode yet (a snapshot is loaded so).
+
+        Raises:
+            ValueError: the number is out of range, or the number or the ACL is already there.
+        """
+        if not 0 < number <= ACL_MASK or number in self._acls or acl in self._numbers:
+            raise ValueError(f"ACL number {number} is out of range or repeated")
+        self._acls[number] = acl
+        self._numbers[acl] = number
+        self._counts[number] = 0
+        self._mark(number, acl)
+
+    def stored(self) -> list[tuple[int, Acl, int]]:
+        """Return (number, ACL, znodes) of every ACL but the open one, in the order of their storing."""
+        return [(number, self._acls[number], count) for number, count in self._counts.items()]

@@ -1,0 +1,52 @@
+"""What `/zookeeper/config` says about a configuration: a line per member and the version.
+
+The configuration itself belongs to Raft; here it is an opaque JSON payload of which only the members' ids and
+addresses are read. What is malformed is left out, because an entry that is in the log must be applied. Pure,
+no state.
+Source: ZooKeeper administrator's guide 3.9 (dynamic configuration).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+_NODE_ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+def _lines(members: object, role: str) -> list[tuple[int, str]]:
+    lines: list[tuple[int, str]] = []
+    if isinstance(members, dict):
+        for node_id, member in members.items():
+            address = member.get("address") if isinstance(member, dict) else None
+            if isinstance(address, str) and ":" in address and _NODE_ID.fullmatch(node_id):
+                port = address.rpartition(":")[2]
+                lines.append((int(node_id), f"server.{node_id}={address}:{port}:{role}\n"))
+    return lines
+
+
+def describe_members(configuration: bytes, zxid: int) -> bytes:
+    """Render a configuration for `/zookeeper/config`.
+
+    Args:
+        configuration: JSON with `voters` and `learners`, {id: {"address": "host:port"}}.
+        zxid: the transaction that made it valid.
+
+    Returns:
+        A line `server.<id>=<host>:<port>:<port>:participant` (or observer) per member, then `version=<hex
+        zxid>`.
+    """
+    try:
+        parsed: object = json.loads(configuration)
+    except (ValueError, RecursionError):
+        parsed = None
+    lines: list[tuple[int, str]] = []
+    if isinstance(parsed, dict):
+        lines = _lines(parsed.get("voters"), "participant") + _lines(parsed.get("learners"), "observer")
+    return ("".join(line for _, line in sorted(lines)) + f"version={zxid:x}").encode()
+
+
+def same_members(description: bytes, other: bytes) -> bool:
+    """Tell whether two descriptions name the same members; their versions do not count."""
+    return description.rpartition(b"version=")[0] == other.rpartition(b"version=")[0]

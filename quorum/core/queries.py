@@ -1,0 +1,70 @@
+"""Reads of one node's state: what a client sees at the node's own applied zxid.
+
+Each takes the caller's identities and returns the answer or an error code (an int below zero). A path that
+cannot exist simply does not, as in ZooKeeper; the empty path is the root. Reads change nothing and register
+no watch (the front end does, before or after, as each operation asks). No state.
+
+Source: ZooKeeper 3.9 FinalRequestProcessor.
+"""
+
+from __future__ import annotations
+
+from quorum.core.acl import permits
+from quorum.core.codes import BAD_ARGUMENTS, NO_AUTH, NO_NODE, PERM_READ
+from quorum.core.machine import StateMachine
+from quorum.core.records import ACL_MASK, acl_field_of, data_of
+from quorum.core.tree import Directory, Node, record_of, stat_of
+
+
+def _readable(machine: StateMachine, path: str, identities: object) -> Node | int:
+    tree = machine.tree
+    node = tree.get(path)
+    if node is None:
+        return NO_NODE
+    number = acl_field_of(record_of(node)) & ACL_MASK
+    if number and not permits(tree.acls[number], PERM_READ, identities):
+        return NO_AUTH
+    return node
+
+
+def get_data(machine: StateMachine, path: str, identities: object = None) -> tuple[bytes | None, bytes] | int:
+    """Return (data, Stat) of a node; null data is None, the Stat 68 bytes in jute layout.
+
+    Args:
+        machine: the state to read.
+        path: any string.
+        identities: the caller's [[scheme, id], …] or None.
+
+    Returns:
+        The answer, or NO_NODE or NO_AUTH.
+    """
+    node = _readable(machine, path, identities)
+    if isinstance(node, int):
+        return node
+    return data_of(record_of(node)), stat_of(node)
+
+
+def exists(machine: StateMachine, path: str, identities: object = None) -> bytes | int:
+    """Return the Stat of a node, or NO_NODE, NO_AUTH (it needs READ) or BAD_ARGUMENTS (a NUL in the path)."""
+    if "\0" in path:
+        return BAD_ARGUMENTS
+    node = _readable(machine, path, identities)
+    return node if isinstance(node, int) else stat_of(node)
+
+
+def get_children(machine: StateMachine, path: str, identities: object = None) -> list[str] | int:
+    """Return the names of a node's children in any order, or NO_NODE or NO_AUTH."""
+    node = _readable(machine, path, identities)
+    if isinstance(node, int):
+        return node
+    return list(node.children) if isinstance(node, Directory) else []
+
+
+def get_children2(
+    machine: StateMachine, path: str, identities: object = None
+) -> tuple[list[str], bytes] | int:
+    """Return (names of the children, Stat) of a node, or NO_NODE or NO_AUTH."""
+    node = _readable(machine, path, identities)
+    if isinstance(node, int):
+        return node
+    return list(node.children) if isinstance(node, Directory) else [], stat_of(node)

@@ -1,0 +1,153 @@
+"""Access control: valid ACLs, who may do what, the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quorum.core import queries
+from quorum.core.acl import AclTable, parse_network, permits, resolve_acl
+from quorum.core.codes import BAD_ARGUMENTS, INVALID_ACL, NO_AUTH
+from tests.unit.core.driver import OPEN_ACL, Driver
+
+ALICE = [["ip", "10.1.2.3"], ["digest", "alice:hash"]]
+SUPER = [["super", "whoever"]]
+
+
+@pytest.mark.parametrize(
+    ("requested", "identities", "stored"),
+    [
+        (None, None, ((31, "world", "anyone"),)),
+        (OPEN_ACL, None, ((31, "world", "anyone"),)),
+        ([[1, "world", "anyone"]], None, ((1, "world", "anyone"),)),
+        ([[31, "digest", "bob:x"]], None, ((31, "digest", "bob:x"),)),
+        ([[31, "digest", ":x"]], None, ((31, "digest", ":x"),)),
+        ([[31, "digest", "a:b:"]], None, ((31, "digest", "a:b:"),)),
+        ([[31, "ip", "10.0.0.0/8"]], None, ((31, "ip", "10.0.0.0/8"),)),
+        ([[31, "ip", "fe80::1/64"]], None, ((31, "ip", "fe80::1/64"),)),
+        ([[7, "auth", ""]], ALICE, ((7, "digest", "alice:hash"),)),
+        ([[1, "world", "anyone"], [1, "world", "anyone"]], None, ((1, "world", "anyone"),)),
+        ([[-1, "world", "anyone"]], None, ((-1, "world", "anyone"),)),
+        ([], None, INVALID_ACL),
+        ([[31, "world", "someone"]], None, INVALID_ACL),
+        ([[31, "auth", ""]], None, INVALID_ACL),
+        ([[31, "auth", ""]], [["ip", "10.1.2.3"]], INVALID_ACL),
+        ([[31, "auth", ""]], SUPER, INVALID_ACL),
+        ([[31, "digest", "bob"]], None, INVALID_ACL),
+        ([[31, "digest", "bob:"]], None, INVALID_ACL),
+        ([[31, "digest", "a:b:c"]], None, INVALID_ACL),
+        ([[31, "digest", ""]], None, INVALID_ACL),
+        ([[31, "digest", "a:\ud800"]], None, INVALID_ACL),
+        ([[31, "super", "x"]], None, INVALID_ACL),
+        ([[31, "unknown", "x"]], None, INVALID_ACL),
+        ([[31, "ip", "10.0.0.0/33"]], None, INVALID_ACL),
+        ([[31, "ip", "10.0.0.256"]], None, INVALID_ACL),
+        ([[31, "ip", "10.0.0"]], None, INVALID_ACL),
+        ([[31, "ip", "10.0.0.1/"]], None, INVALID_ACL),
+        ([[31, "ip", "fe80::1/129"]], None, INVALID_ACL),
+        ([[31, "ip", "fe80:::1"]], None, INVALID_ACL),
+        ([[31, "world", "anyone"], [31, "nobody", "x"]], None, INVALID_ACL),
+        ("open", None, BAD_ARGUMENTS),
+        ([[31, "world"]], None, BAD_ARGUMENTS),
+        ([["31", "world", "anyone"]], None, BAD_ARGUMENTS),
+        ([[2**31, "world", "anyone"]], None, BAD_ARGUMENTS),
+        ([[31, b"world", "anyone"]], None, BAD_ARGUMENTS),
+        ([None], None, BAD_ARGUMENTS),
+    ],
+)
+def test_what_an_acl_is_stored_as(requested: Any, identities: Any, stored: Any) -> None:
+    assert resolve_acl(requested, identities) == stored
+
+
+@pytest.mark.parametrize(
+    ("entry", "identities", "permitted"),
+    [
+        ((2, "world", "anyone"), None, True),
+        ((1, "world", "anyone"), None, False),
+        ((1, "world", "anyone"), SUPER, True),
+        ((2, "digest", "alice:hash"), ALICE, True),
+        ((2, "digest", "alice:hash"), None, False),
+        ((2, "digest", "bob:hash"), ALICE, False),
+        ((2, "ip", "10.1.0.0/16"), ALICE, True),
+        ((2, "ip", "10.1.2.3"), ALICE, True),
+        ((2, "ip", "10.2.0.0/16"), ALICE, False),
+        ((2, "ip", "0.0.0.0/0"), ALICE, True),
+        ((2, "ip", "fe80::/16"), ALICE, False),
+        ((2, "ip", "fe80::/16"), [["ip", "fe80::7"]], True),
+        ((2, "ip", "10.0.0.0/8"), [["ip", "somewhere"]], False),
+        ((2, "ip", "10.0.0.0/8"), [["digest", "10.0.0.1"]], False),
+        ((2, "digest", "alice:hash"), "digest", False),
+        ((2, "digest", "alice:hash"), [None, ["digest"], [1, 2], ["digest", 3]], False),
+    ],
+)
+def test_what_an_entry_permits(entry: Any, identities: Any, permitted: bool) -> None:
+    assert permits((entry,), 2, identities) is permitted
+
+
+def test_a_network_is_its_prefix() -> None:
+    assert parse_network("10.1.2.3/8") == (10 << 24, 32, 8)
+    assert parse_network("1.2.3.4") == (0x01020304, 32, 32)
+    assert parse_network("::1") == (1, 128, 128)
+    assert parse_network("1.2.3.4/x") is None
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"),
+    [
+        (4, [1, "/n/new", b"", None, 0]),
+        (4, [15, "/n/new", b"", None, 0]),
+        (8, [2, "/n/old", -1]),
+        (2, [5, "/n", b"", -1]),
+    ],
+)
+def test_every_write_needs_its_permission(missing: int, command: list[Any]) -> None:
+    driver = Driver()
+    client = driver.connect()
+    client.make("/n", acl=[[31 - missing, "world", "anyone"], [missing, "digest", "alice:hash"]])
+    client.identities = SUPER
+    client.make("/n/old")
+    client.identities = [["digest", "bob:hash"]]
+    assert client.one(*command).err == NO_AUTH
+    assert client.multi(command).value == [(-1, NO_AUTH, None)]
+    client.identities = ALICE
+    assert client.one(*command).err == 0
+
+
+def test_reads_and_checks_need_read() -> None:
+    driver = Driver()
+    client = driver.connect()
+    client.make("/n", b"secret", acl=[[30, "world", "anyone"], [1, "digest", "alice:hash"]])
+    assert client.multi([13, "/n", 7]).value == [(-1, NO_AUTH, None)]
+    for read in (queries.get_data, queries.exists, queries.get_children, queries.get_children2):
+        assert read(driver.machine, "/n") == NO_AUTH
+        assert not isinstance(read(driver.machine, "/n", ALICE), int)
+    client.identities = ALICE
+    assert client.multi([13, "/n", 0]).value == [(13, 0, None)]
+
+
+def test_an_acl_is_stored_once_and_forgotten_with_its_last_node() -> None:
+    driver = Driver()
+    client = driver.connect()
+    table = driver.machine.tree.acls
+    before = len(table)
+    acl = [[31, "digest", "a:b"]]
+    client.identities = [["digest", "a:b"]]
+    client.make("/a", acl=acl)
+    client.make("/b", acl=acl)
+    client.multi([1, "/c", b"", acl, 0], [2, "/c", -1])
+    assert len(table) == before + 1
+    assert [count for _, content, count in table.stored() if content == ((31, "digest", "a:b"),)] == [2]
+    client.remove("/a")
+    client.remove("/b")
+    assert len(table) == before
+    driver.machine.check_invariants()
+
+
+def test_numbers_go_round_and_skip_those_in_use() -> None:
+    table = AclTable()
+    first = table.acquire(((1, "world", "anyone"),))
+    table.next_number = 2**31 - 1
+    assert table.acquire(((2, "world", "anyone"),)) == 2**31 - 1
+    assert table.next_number == first == 1
+    assert table.acquire(((3, "world", "anyone"),)) == 2

@@ -1,0 +1,124 @@
+"""The watch table, and what a returning client is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quorum.core.rearm import rearm
+from quorum.core.watches import WatchKind, WatchTable
+from tests.unit.core.driver import Driver
+
+DATA, EXIST, CHILD = WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD
+CREATED, DELETED, CHANGED, CHILDREN = 1, 2, 3, 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "fires"),
+    [(DATA, {CREATED, DELETED, CHANGED}), (EXIST, {CREATED, DELETED, CHANGED}), (CHILD, {DELETED, CHILDREN})],
+)
+def test_which_event_reaches_which_kind(kind: WatchKind, fires: set[int]) -> None:
+    for event in (CREATED, DELETED, CHANGED, CHILDREN, -1, -2, 99):
+        table: WatchTable[str] = WatchTable()
+        table.add(kind, "/a", "x")
+        assert table.trigger(event, "/b") == []
+        assert table.trigger(event, "/a") == (["x"] if event in fires else [])
+        assert table.trigger(event, "/a") == [], "one shot"
+        assert table.counts() == ((0, 0, 0) if event in fires else (1, 1, 1))
+
+
+def test_a_deletion_reaches_a_watcher_once() -> None:
+    table: WatchTable[str] = WatchTable()
+    for kind in (DATA, EXIST, CHILD):
+        table.add(kind, "/a", "x")
+    assert table.counts() == (1, 1, 2), "data and exist watches are one"
+    assert table.trigger(DELETED, "/a") == ["x"]
+    assert table.counts() == (0, 0, 0)
+
+
+def test_kinds_are_used_up_one_by_one() -> None:
+    table: WatchTable[str] = WatchTable()
+    table.add(CHILD, "/a", "x")
+    table.add(DATA, "/a", "x")
+    assert table.trigger(CHANGED, "/a") == ["x"]
+    assert table.count_of("x") == 1
+    assert table.trigger(CHANGED, "/a") == []
+    assert table.trigger(CHILDREN, "/a") == ["x"]
+    assert table.count_of("x") == 0
+
+
+def test_watchers_are_reached_in_the_order_of_registration() -> None:
+    table: WatchTable[int] = WatchTable()
+    order = [5, 3, 9, 1, 7, 0]
+    for watcher in (*order, 3, 5):
+        table.add(DATA, "/a", watcher)
+    assert table.trigger(CHANGED, "/a") == order
+
+
+def test_a_watcher_that_leaves_takes_everything_along() -> None:
+    table: WatchTable[str] = WatchTable()
+    for path in ("/a", "/b", "/c"):
+        table.add(DATA, path, "x")
+        table.add(CHILD, path, "x")
+    table.add(DATA, "/a", "y")
+    assert table.counts() == (2, 3, 7)
+    assert table.count_of("x") == 6
+    table.remove_watcher("x")
+    table.remove_watcher("x")
+    assert table.counts() == (1, 1, 1)
+    assert table.trigger(CHANGED, "/a") == ["y"]
+
+
+def test_returning_clients_are_told_what_they_missed_and_left_the_rest() -> None:
+    driver = Driver()
+    client = driver.connect()
+    for path in ("/same", "/changed", "/deleted", "/parent", "/leaf", "/parent2"):
+        client.make(path)
+    client.make("/parent2/x")
+    seen = driver.zxid
+    client.put("/changed", b"new")
+    client.remove("/deleted")
+    client.make("/parent/x")
+    client.remove("/parent2/x")
+    client.make("/created")
+    table: WatchTable[str] = WatchTable()
+    missed = rearm(
+        driver.machine,
+        table,
+        "x",
+        seen,
+        ["/same", "/changed", "/deleted", "/parent"],
+        ["/created", "/missing"],
+        ["/parent", "/parent2", "/leaf", "/deleted", "/changed"],
+    )
+    assert missed == [
+        (CHANGED, "/changed"),
+        (DELETED, "/deleted"),
+        (CREATED, "/created"),
+        (CHILDREN, "/parent"),
+        (CHILDREN, "/parent2"),
+        (DELETED, "/deleted"),
+    ]
+    armed = {
+        "/same": CHANGED,
+        "/parent": CHANGED,
+        "/missing": CREATED,
+        "/leaf": CHILDREN,
+        "/changed": CHILDREN,
+    }
+    assert table.count_of("x") == len(armed)
+    for path, event in armed.items():
+        assert table.trigger(event, path) == ["x"], path
+
+
+def test_a_directory_that_was_created_since_is_a_change_of_its_children() -> None:
+    driver = Driver()
+    client = driver.connect()
+    seen = driver.zxid
+    client.make("/a")
+    nothing: Any = []
+    assert rearm(driver.machine, WatchTable[str](), "x", seen, ["/a"], nothing, ["/a"]) == [
+        (CHANGED, "/a"),
+        (CHILDREN, "/a"),
+    ]
