@@ -1,0 +1,7 @@
+"""Replication of one log over a few nodes.
+
+``core/`` decides (pure Raft: message in, ``Ready`` out), the modules beside it own what the core may not
+touch: journal and snapshot files, identity, the codec and transport of peer messages, and the engine that
+hosts the core inside pysyncobj's ``SyncObj``. Nothing here knows what a command means; that is
+``quorum/core``.
+"""

@@ -1,0 +1,113 @@
+"""Configurations of the log: which one counts at which index.
+
+Decides that a configuration counts from its append, falls with its truncation, and when the entry that
+carries it is known to be committed. Does not know how votes and matches are counted. Derived from hard state
+(log and snapshot).
+
+A new configuration is appended only when the one before it is committed, so an entry with a later
+configuration proves all earlier ones, on every node that holds it. Entry 1 proves itself: nobody counts
+before it.
+
+Source: dissertation §4.1; the proof by a later entry is our own (no node stores its commit index).
+"""
+
+from collections.abc import Iterable
+
+from quorum.raft.core.configuration import Configuration, parse_configuration
+from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry, EntryKind
+from quorum.raft.core.errors import ConfigurationError, InvariantError, MessageError
+from quorum.raft.core.messages import SnapshotMark
+
+
+class ConfigurationHistory:
+    """(index, configuration) of the snapshot, if any, and of each configuration entry behind it,
+    ascending."""
+
+    def __init__(self, mark: SnapshotMark | None, entries: Iterable[Entry]) -> None:
+        """Start with the snapshot's configuration and the configuration entries behind it.
+
+        Raises:
+            InvariantError: an entry in the own journal has no readable configuration.
+        """
+        self._items: list[tuple[int, Configuration]] = []
+        if mark is not None:
+            self._items.append((mark.snapshot_index, mark.configuration))
+        base = mark.snapshot_index if mark is not None else 0
+        for entry in entries:
+            if entry.index > base:
+                try:
+                    self.append(entry.index, parse_configuration(entry.payload))
+                except ConfigurationError as error:
+                    raise InvariantError(f"entry {entry.index} of the own journal: {error}") from error
+
+    @property
+    def latest(self) -> Configuration | None:
+        """Return the configuration that counts, committed or not; None before the founding."""
+        return self._items[-1][1] if self._items else None
+
+    @property
+    def latest_index(self) -> int:
+        """Return the index of the entry or snapshot with the latest configuration, 0 if there is none."""
+        return self._items[-1][0] if self._items else 0
+
+    @property
+    def needs_proof(self) -> bool:
+        """Return whether the latest configuration differs from the one before, so that only its commit proves
+        it."""
+        return len(self._items) > 1 and self._items[-1][1] != self._items[-2][1]
+
+    def proven(self, commit_index: int) -> Configuration | None:
+        """Return the latest configuration that is known to be committed, or entry 1's."""
+        if not self._items:
+            return None
+        index, configuration = self._items[-1]
+        if index <= max(commit_index, 1) or len(self._items) == 1:
+            return configuration
+        return self._items[-2][1]
+
+    def at(self, index: int) -> Configuration | None:
+        """Return the configuration as of ``index`` (a snapshot stores the one at its own index), None if
+        unknown."""
+        for start, configuration in reversed(self._items):
+            if start <= index:
+                return configuration
+        return None
+
+    def append(self, index: int, configuration: Configuration) -> None:
+        """Add the configuration of a new entry."""
+        if index <= self.latest_index:
+            raise InvariantError(f"a configuration at {index} cannot follow one at {self.latest_index}")
+        self._items.append((index, configuration))
+
+    def truncate(self, index: int) -> None:
+        """Revert to the configuration before ``index``."""
+        while self._items and self._items[-1][0] >= index:
+            self._items.pop()
+
+    def install(self, index: int, configuration: Configuration, keep_beyond: bool) -> None:
+        """Begin again with a snapshot's configuration; later ones stay only if the log beyond it stays."""
+        beyond = [item for item in self._items if item[0] > index] if keep_beyond else []
+        self._items = [(index, configuration), *beyond]
+
+    def compact(self, first_index: int) -> None:
+        """Forget configurations that no remaining index has."""
+        while len(self._items) > 1 and self._items[1][0] < first_index:
+            del self._items[0]
+
+
+def read_configurations(entries: Iterable[Entry]) -> list[tuple[int, Configuration]]:
+    """Return (index, configuration) of the configuration entries among these, which a peer sent.
+
+    Raises:
+        MessageError: a payload cannot be read, or a founding entry stands anywhere but at index 1.
+    """
+    found: list[tuple[int, Configuration]] = []
+    for entry in entries:
+        if (entry.index == 1) != (entry.kind is EntryKind.FOUND):
+            raise MessageError(f"entry {entry.index} is {entry.kind.name}; exactly entry 1 founds a cluster")
+        if entry.kind in CONFIGURATION_KINDS:
+            try:
+                found.append((entry.index, parse_configuration(entry.payload)))
+            except ConfigurationError as error:
+                raise MessageError(f"entry {entry.index}: {error}") from error
+    return found

@@ -1,0 +1,333 @@
+"""The leader's side: replication, commit, and staying leader.
+
+Decides what each peer is sent, when an index is committed, which incarnations are recorded, and when to step
+down. Does not know how elections are won (`elections.py`) nor how snapshots travel (`sending.py`). Everything
+here is soft state of one leadership but the entries that it appends.
+
+Source: Raft §5.3, §5.4.2 (only entries of the own term commit by counting); dissertation §6.2 (check-quorum),
+§4.1.
+"""
+
+from collections.abc import Mapping
+
+from quorum.raft.core.configuration import (
+    Configuration,
+    founding_configuration,
+    majority_value,
+    parse_configuration,
+)
+from quorum.raft.core.entry import Entry, EntryKind, size_bytes
+from quorum.raft.core.errors import ConfigurationError, InvariantError, MessageError
+from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply, Role, TimeoutNow
+from quorum.raft.core.node import NEVER, Node
+from quorum.raft.core.progress import Flow, Progress
+from quorum.raft.core.roles import check_role_move
+from quorum.raft.core.sending import begin_snapshot, finish_snapshot
+
+#: {first index: entries} that one ready() sends to whoever needs them, so that they are cut and encoded once
+Slices = dict[int, tuple[Entry, ...]]
+
+# --- becoming and staying
+
+
+def become_leader(node: Node, electors: Mapping[int, str]) -> None:
+    """Lead the term that was won; its first entry is a no-op, or the founding of the cluster.
+
+    Args:
+        node: the candidate.
+        electors: {node id: incarnation} of those who voted for it, itself included.
+    """
+    check_role_move(node.role, Role.LEADER, f"elected by {sorted(electors)}")
+    node.role = Role.LEADER
+    node.leader_id = node.identity.node_id
+    node.tally = None
+    node.term_start_index = node.log.last_index + 1
+    node.heartbeat_ms = node.now_ms
+    if node.log.last_index == 0:
+        _found(node, electors)
+    else:
+        node.append_own(EntryKind.NOOP, b"", 0)
+    sync_progress(node)
+    advance_commit(node)
+
+
+def _found(node: Node, electors: Mapping[int, str]) -> None:
+    configuration = founding_configuration(node.identity.founders, electors)
+    payload = node.identity.found(configuration)
+    try:
+        founded = parse_configuration(payload)
+    except ConfigurationError as error:
+        raise InvariantError(f"the founding payload of this node cannot be read back: {error}") from error
+    if founded.voters != configuration.voters:
+        raise InvariantError(f"the founding payload names {founded.voters}, not {configuration.voters}")
+    append_configuration(node, EntryKind.FOUND, founded, payload)
+
+
+def append_configuration(node: Node, kind: EntryKind, configuration: Configuration, payload: bytes) -> int:
+    """Append a configuration, which counts from here, and return its index."""
+    entry = node.append_own(kind, payload, 0)
+    node.history.append(entry.index, configuration)
+    return entry.index
+
+
+def sync_progress(node: Node) -> None:
+    """Keep exactly one progress per peer of the latest configuration."""
+    latest = node.history.latest
+    peers = latest.peer_ids(node.identity.node_id) if latest is not None else ()
+    for gone in [node_id for node_id in node.progress if node_id not in peers]:
+        node.release(node.progress.pop(gone))
+    for node_id in peers:
+        if node_id not in node.progress:
+            member = latest.member(node_id) if latest is not None else None
+            incarnation = member.incarnation if member is not None else ""
+            node.progress[node_id] = Progress(incarnation, node.log.last_index, node.now_ms)
+    node.progress = dict(sorted(node.progress.items()))
+
+
+def tick_leader(node: Node) -> None:
+    """Let time work on the leadership: quorum contact, heartbeats, hand-over, stalled peers."""
+    check_quorum(node)
+    if node.role is not Role.LEADER:
+        return
+    if node.transfer_target and node.now_ms >= node.transfer_until_ms:
+        node.end_transfer()
+        maybe_record(node)
+    if node.now_ms >= node.heartbeat_ms:
+        node.heartbeat_ms = node.now_ms + node.options.heartbeat_interval_ms
+        node.heartbeat_due = True
+    for peer in node.progress.values():
+        if peer.is_stalled(node.now_ms, node.options.election_timeout_max_ms):
+            peer.become_probe()
+
+
+def check_quorum(node: Node) -> None:
+    """Step down if no majority was heard within an election timeout: another leader may exist by now."""
+    contact_ms = quorum_contact_ms(node, confirmed=False)
+    if node.now_ms - contact_ms > node.options.election_timeout_min_ms:
+        node.become_follower(node.term, 0, f"no majority was heard since {contact_ms:.0f} ms")
+
+
+def quorum_contact_ms(node: Node, confirmed: bool) -> float:
+    """Return since when at the latest a majority is in contact.
+
+    Args:
+        node: the leader. confirmed: count from when answered heartbeats were sent, which bounds what the
+            voters promised; else from
+            when anything was received.
+    """
+    latest = node.history.latest
+    if latest is None:
+        return NEVER
+    contacts: list[float] = []
+    for node_id in latest.voters:
+        if node_id == node.identity.node_id:
+            contacts.append(node.now_ms)
+        else:
+            peer = node.progress[node_id]
+            if node.vote_counts(node_id, peer.incarnation):
+                contacts.append(peer.confirmed_ms if confirmed else peer.contact_ms)
+    contact_ms = majority_value(contacts, len(latest.voters))
+    return NEVER if contact_ms is None else contact_ms
+
+
+# --- who speaks
+
+
+def identify(node: Node, sender: int, incarnation: str) -> Progress | None:
+    """Return the progress of this very incarnation, or None if the sender is not a member or was refused.
+
+    A founder whose incarnation is not recorded yet is followed as it is heard; it counts only once it is
+    recorded.
+    """
+    peer = node.progress.get(sender)
+    latest = node.history.latest
+    member = latest.member(sender) if latest is not None else None
+    if peer is None or member is None:
+        return None
+    if member.incarnation not in ("", incarnation):
+        node.refused[sender] = incarnation
+        return None
+    node.refused.pop(sender, None)
+    if peer.incarnation != incarnation:
+        node.release(peer)
+        peer = node.progress[sender] = Progress(incarnation, node.log.last_index + 1, node.now_ms)
+        maybe_record(node)
+    peer.contact_ms = node.now_ms
+    return peer
+
+
+def maybe_record(node: Node) -> None:
+    """Record a heard founder's incarnation, one at a time; then prove the last record by repeating it.
+
+    Source: `history.py` for the proof. Nothing is appended before the no-op of the term is committed
+    (dissertation §4.1, as corrected), nor while leadership is being handed over.
+    """
+    latest = node.history.latest
+    settled = node.commit_index >= max(node.term_start_index, node.history.latest_index)
+    if node.role is not Role.LEADER or latest is None or not settled or node.transfer_target:
+        return
+    for node_id, member in latest.voters.items():
+        peer = node.progress.get(node_id)
+        incarnation = (
+            node.identity.incarnation
+            if node_id == node.identity.node_id
+            else peer.incarnation
+            if peer
+            else ""
+        )
+        if not member.incarnation and incarnation:
+            recorded = latest.with_incarnation(node_id, incarnation)
+            append_configuration(node, EntryKind.INCARNATION, recorded, recorded.to_payload())
+            return
+    if node.history.needs_proof:
+        append_configuration(node, EntryKind.INCARNATION, latest, latest.to_payload())
+
+
+# --- answers
+
+
+def handle_append_reply(node: Node, peer: Progress, reply: AppendReply) -> None:
+    """Take over a proven match, or go back to where the logs can still be equal.
+
+    Raises:
+        MessageError: it claims more than was ever sent; nothing changed.
+    """
+    if reply.rejected:
+        _handle_reject(node, peer, reply)
+        return
+    take_match(node, peer, reply.sender, reply.match_index)
+    if peer.flow is Flow.PROBE and peer.match_index >= peer.next_index - 1:
+        peer.become_replicate(node.now_ms)
+
+
+def take_match(node: Node, peer: Progress, sender: int, match_index: int) -> None:
+    """Note what the peer holds durably.
+
+    Raises:
+        MessageError: it claims more than our log has; nothing changed.
+    """
+    if match_index > node.log.last_index:
+        raise MessageError(
+            f"node {sender} claims to match up to {match_index}; our log ends at {node.log.last_index}"
+        )
+    peer.matched(match_index, node.now_ms)
+    if peer.flow is Flow.SNAPSHOT and node.log.term_at(peer.match_index) is not None:
+        finish_snapshot(node, peer)
+
+
+def _handle_reject(node: Node, peer: Progress, reply: AppendReply) -> None:
+    late = reply.prev_index <= peer.match_index
+    if (
+        peer.flow is Flow.SNAPSHOT
+        or late
+        or (peer.flow is Flow.PROBE and reply.prev_index != peer.next_index - 1)
+    ):
+        return
+    if peer.flow is Flow.REPLICATE:
+        if reply.prev_index >= peer.next_index:
+            return
+        peer.become_probe()
+    hint = min(reply.hint_index, reply.prev_index - 1)
+    if reply.hint_term and hint >= node.log.first_index - 1:
+        hint = node.log.last_at_most(hint, reply.hint_term)
+    peer.next_index = max(peer.match_index + 1, hint + 1)
+    peer.probe_sent = False
+
+
+def handle_heartbeat_reply(node: Node, peer: Progress, reply: HeartbeatReply) -> None:
+    """Note that the peer follows; it heals lost acknowledgements and lost probes.
+
+    Raises:
+        MessageError: it claims more than was ever sent; nothing changed.
+    """
+    peer.confirmed_ms = max(peer.confirmed_ms, min(reply.sent_ms, node.now_ms))
+    take_match(node, peer, reply.sender, reply.match_index)
+    if peer.flow is Flow.PROBE and peer.probe_sent and _probe_is_old(node, peer):
+        peer.probe_sent = False
+
+
+def _probe_is_old(node: Node, peer: Progress) -> bool:
+    return node.now_ms - peer.sent_ms >= node.options.election_timeout_min_ms
+
+
+def advance_commit(node: Node) -> None:
+    """Commit what a majority holds durably, if it is of the own term; each record that commits lets more be
+    counted."""
+    if node.role is not Role.LEADER:
+        return
+    index = node.majority_match()
+    if index <= node.commit_index:
+        return
+    while index > node.commit_index and index >= node.term_start_index:
+        node.commit_to(index)
+        index = node.majority_match()
+    maybe_record(node)
+
+
+# --- sending
+
+
+def replicate(node: Node) -> None:
+    """Send every peer what it lacks and may be sent, the commit index at once, and the heartbeats that are
+    due."""
+    heartbeats, node.heartbeat_due = node.heartbeat_due, False
+    own = node.identity.node_id
+    slices: Slices = {}
+    for node_id, peer in node.progress.items():
+        if heartbeats:
+            commit = min(node.commit_index, peer.match_index)
+            node.send(Heartbeat(node.term, own, node_id, commit, node.now_ms))
+        if peer.flow is Flow.PROBE and not peer.probe_sent:
+            _send_append(node, node_id, peer, slices)
+        elif peer.flow is Flow.REPLICATE:
+            _send_ahead(node, node_id, peer, slices)
+    _hand_over(node)
+
+
+def _send_ahead(node: Node, node_id: int, peer: Progress, slices: Slices) -> None:
+    while peer.next_index <= node.log.last_index and peer.inflight_bytes < node.options.inflight_bytes_max:
+        if not _send_append(node, node_id, peer, slices):
+            return
+    if peer.commit_sent < node.commit_index:
+        _send_append(node, node_id, peer, None)
+
+
+def _send_append(node: Node, node_id: int, peer: Progress, slices: Slices | None) -> bool:
+    """Send one append from the peer's next index; a snapshot instead if the log no longer reaches back to
+    there.
+
+    Args:
+        node: the leader.
+        node_id: the peer's id.
+        peer: its progress.
+        slices: what other peers were sent in this turn; None to send the commit index without entries.
+
+    Returns:
+        Whether an append left.
+    """
+    prev_index = peer.next_index - 1
+    prev_term = node.log.term_at(prev_index)
+    if prev_term is None:
+        begin_snapshot(node, node_id, peer)
+        return False
+    entries: tuple[Entry, ...] = ()
+    if slices is not None and prev_index < node.log.last_index:
+        if peer.next_index not in slices:
+            limit = node.options.append_bytes_max
+            slices[peer.next_index] = node.log.slice(peer.next_index, node.log.last_index, limit)
+        entries = slices[peer.next_index]
+    own = node.identity.node_id
+    probe = peer.flow is Flow.PROBE
+    node.send(Append(node.term, own, node_id, prev_index, prev_term, node.commit_index, probe, entries))
+    peer.commit_sent = node.commit_index
+    peer.sent(prev_index + len(entries), sum(map(size_bytes, entries)), node.now_ms)
+    return True
+
+
+def _hand_over(node: Node) -> None:
+    """Tell the transfer's target to campaign once it has the whole log; it has all that will ever be in
+    it."""
+    target = node.progress.get(node.transfer_target)
+    if target is not None and not node.transfer_told and target.match_index == node.log.last_index:
+        node.transfer_told = True
+        node.send(TimeoutNow(node.term, node.identity.node_id, node.transfer_target))

@@ -1,0 +1,146 @@
+"""What the leader knows of one peer, and how much it may send it.
+
+Decides next and match index, the flow-control state and its moves. Does not build messages (`leading.py`,
+`sending.py`). Soft state of one leadership; it belongs to (node id, incarnation): another incarnation starts
+at match 0.
+
+PROBE sends one append and waits, because the match is unknown or something was lost. REPLICATE sends ahead,
+bounded in bytes. SNAPSHOT sends chunks, because the log no longer holds what the peer needs.
+
+Source: etcd-io/raft, tracker; Raft §5.3.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from quorum.raft.core.errors import TransitionError
+from quorum.raft.core.transfers import Outgoing
+
+
+class Flow(Enum):
+    """Flow-control state of a peer."""
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    SNAPSHOT = "snapshot"
+
+
+#: {state: states that may follow it}
+FLOW_MOVES: Final[Mapping[Flow, tuple[Flow, ...]]] = MappingProxyType(
+    {
+        Flow.PROBE: (Flow.PROBE, Flow.REPLICATE, Flow.SNAPSHOT),
+        Flow.REPLICATE: (Flow.PROBE, Flow.SNAPSHOT),
+        Flow.SNAPSHOT: (Flow.PROBE,),
+    }
+)
+
+
+class Progress:
+    """One peer. ``match_index < next_index`` always holds."""
+
+    __slots__ = (
+        "commit_sent",
+        "confirmed_ms",
+        "contact_ms",
+        "flow",
+        "incarnation",
+        "inflight",
+        "inflight_bytes",
+        "match_index",
+        "next_index",
+        "outgoing",
+        "probe_sent",
+        "progressed_ms",
+        "retry_snapshot_ms",
+        "sent_ms",
+    )
+
+    def __init__(self, incarnation: str, next_index: int, now_ms: float) -> None:
+        """Begin with an unknown match.
+
+        Args:
+            incarnation: as recorded in the configuration; empty if not recorded and nobody was heard yet.
+            next_index: optimistic first entry to send.
+            now_ms: counts as contact, so that a new leader has a whole election timeout to be heard.
+        """
+        self.incarnation = incarnation
+        self.match_index = 0  #: durable at the peer and equal to our log
+        self.next_index = next_index
+        self.flow = Flow.PROBE
+        self.probe_sent = False  #: the one append of PROBE is out
+        self.sent_ms = now_ms  #: when that was, or when the oldest unanswered append left
+        self.inflight: deque[tuple[int, int]] = (
+            deque()
+        )  #: (last index, bytes) of appends under way, REPLICATE only
+        self.inflight_bytes = 0
+        self.commit_sent = 0  #: highest commit index that an append carried
+        self.contact_ms = now_ms  #: last message of this incarnation
+        self.confirmed_ms = float("-inf")  #: when the newest answered heartbeat was sent
+        self.progressed_ms = now_ms  #: last rise of the match, or first append into an empty flight
+        self.outgoing: Outgoing | None = None  #: SNAPSHOT only
+        self.retry_snapshot_ms = float("-inf")  #: no new transfer before
+
+    def become_probe(self) -> None:
+        """Go back to the proven match and send one append at a time."""
+        self._move(Flow.PROBE)
+        self._clear()
+        self.next_index = self.match_index + 1
+
+    def become_replicate(self, now_ms: float) -> None:
+        """Send ahead from behind the match."""
+        self._move(Flow.REPLICATE)
+        self._clear()
+        self.next_index = self.match_index + 1
+        self.progressed_ms = now_ms
+
+    def become_snapshot(self, outgoing: Outgoing) -> None:
+        """Send a snapshot instead of entries."""
+        self._move(Flow.SNAPSHOT)
+        self._clear()
+        self.outgoing = outgoing
+
+    def _move(self, flow: Flow) -> None:
+        if flow not in FLOW_MOVES[self.flow]:
+            raise TransitionError(
+                f"a peer in {self.flow.value} cannot move to {flow.value} (match {self.match_index}, next "
+                f"{self.next_index})"
+            )
+        self.flow = flow
+
+    def _clear(self) -> None:
+        self.probe_sent = False
+        self.inflight.clear()
+        self.inflight_bytes = 0
+        self.outgoing = None
+
+    def sent(self, last_index: int, sent_bytes: int, now_ms: float) -> None:
+        """Note an append that leaves now and ends at ``last_index``."""
+        if self.flow is Flow.PROBE:
+            self.probe_sent = True
+            self.sent_ms = now_ms
+            return
+        if last_index >= self.next_index:
+            if not self.inflight:
+                self.progressed_ms = now_ms
+            self.inflight.append((last_index, sent_bytes))
+            self.inflight_bytes += sent_bytes
+            self.next_index = last_index + 1
+
+    def matched(self, match_index: int, now_ms: float) -> None:
+        """Take over a proven match; next never falls below match + 1, whatever comes late (defect D2 of
+        pysyncobj)."""
+        while self.inflight and self.inflight[0][0] <= match_index:
+            self.inflight_bytes -= self.inflight.popleft()[1]
+        if match_index > self.match_index:
+            self.match_index = match_index
+            self.next_index = max(self.next_index, match_index + 1)
+            self.progressed_ms = now_ms
+
+    def is_stalled(self, now_ms: float, timeout_ms: float) -> bool:
+        """Return whether appends are under way and nothing was acknowledged for that long."""
+        return (
+            self.flow is Flow.REPLICATE and bool(self.inflight) and now_ms - self.progressed_ms > timeout_ms
+        )

@@ -1,0 +1,465 @@
+"""The edge of the core: one object that takes stimuli and hands out what has to be done.
+
+Decides which module answers which stimulus, and the rules that hold for every message: a higher term is taken
+over, a lower one is answered with ours, nothing is taken over while the disk is full. Owns the node's state;
+knows no clock: a stimulus brings the time. ``step`` changes state, ``ready`` hands out the work, in this
+order: persist, send, apply (see `Ready`).
+
+Source: Raft, figure 2; etcd-io/raft for step and ready.
+"""
+
+from collections.abc import Callable, Mapping
+
+from quorum.raft.core import elections, following, leading, receiving, sending
+from quorum.raft.core.configuration import Configuration
+from quorum.raft.core.entry import CONFIGURATION_KINDS, EntryKind
+from quorum.raft.core.errors import (
+    BacklogError,
+    InvariantError,
+    MessageError,
+    NotLeaderError,
+    ProposalError,
+    TransferError,
+)
+from quorum.raft.core.log import EntryReader
+from quorum.raft.core.messages import (
+    Append,
+    AppendReply,
+    ChunkRead,
+    ChunkReadFailed,
+    ChunkWritten,
+    Compacted,
+    DurableLog,
+    Halt,
+    HardState,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    PeerDown,
+    PeerUp,
+    Persisted,
+    Ready,
+    Receive,
+    Resume,
+    Role,
+    SnapshotChunk,
+    SnapshotChunkReply,
+    SnapshotFailed,
+    SnapshotInstalled,
+    SnapshotMark,
+    SoftState,
+    Stimulus,
+    Tick,
+    TimeoutNow,
+    Transfer,
+    Vote,
+    VoteReply,
+)
+from quorum.raft.core.node import Identity, Node, Randomness
+from quorum.raft.core.options import Options
+from quorum.raft.core.progress import Flow
+from quorum.raft.core.status import PeerStatus, Status
+
+
+class Raft:
+    """One node of the cluster. Single-threaded; after an InvariantError it must not be used again."""
+
+    def __init__(
+        self,
+        *,
+        options: Options,
+        node_id: int,
+        incarnation: str,
+        hard_state: HardState,
+        log: DurableLog,
+        snapshot: SnapshotMark | None,
+        founders: Mapping[int, str],
+        found: Callable[[Configuration], bytes],
+        reader: EntryReader,
+        rng: Randomness,
+        now_ms: float,
+    ) -> None:
+        """Start from what is durable; the commit index is known only as far as the snapshot.
+
+        Args:
+            options: timing and bounds.
+            node_id: own id.
+            incarnation: own incarnation, 32 hex digits.
+            hard_state: (0, 0) for a fresh data directory.
+            log: what the journal holds.
+            snapshot: the snapshot that the state machine was loaded from, None if there is none.
+            founders: {node id: address} of a cluster to found or found already; empty for a node that joins.
+            found: builds the payload of entry 1 from its configuration (adds cluster id and session key).
+            reader: reads durable entries that left memory.
+            rng: drawn from for delays only.
+            now_ms: monotonic clock, as in ``step``.
+
+        Raises:
+            InvariantError: journal, snapshot and hard state do not fit together.
+        """
+        identity = Identity(node_id, incarnation, founders, found)
+        self._node = Node(
+            identity=identity,
+            options=options,
+            hard_state=hard_state,
+            durable=log,
+            mark=snapshot,
+            reader=reader,
+            rng=rng,
+            now_ms=now_ms,
+        )
+        self._told_soft_state: SoftState | None = None
+        self._told_configuration: Configuration | None = None
+
+    # --- stimuli
+
+    def step(self, stimulus: Stimulus, now_ms: float) -> None:
+        """Take one stimulus.
+
+        Args:
+            stimulus: what happened.
+            now_ms: monotonic clock; going back is taken as standing still.
+
+        Raises:
+            MessageError: a peer's message contradicts itself; nothing changed but perhaps the term.
+            TransferError: leadership cannot go there; nothing changed.
+            InvariantError: fatal, the node must stop.
+        """
+        self._advance_clock(now_ms)
+        node = self._node
+        match stimulus:
+            case Tick():
+                self._tick()
+            case Receive(message, incarnation):
+                self._receive(message, incarnation)
+            case Persisted(seq):
+                self._persisted(seq)
+            case PeerUp(node_id):
+                self._peer_up(node_id)
+            case PeerDown(node_id):
+                self._peer_down(node_id)
+            case ChunkRead() | ChunkReadFailed() | ChunkWritten() | SnapshotInstalled() | SnapshotFailed():
+                self._step_snapshot(stimulus)
+            case Compacted(first_index):
+                self._compacted(first_index)
+            case Transfer(target):
+                self._transfer(target)
+            case Halt(reason):
+                node.halted = reason or "the disk is full"
+                if node.role is not Role.FOLLOWER:
+                    node.become_follower(node.term, 0, f"halted: {reason}")
+            case Resume():
+                node.halted = ""
+
+    def _step_snapshot(
+        self, stimulus: ChunkRead | ChunkReadFailed | ChunkWritten | SnapshotInstalled | SnapshotFailed
+    ) -> None:
+        match stimulus:
+            case ChunkRead():
+                sending.handle_chunk_read(self._node, stimulus)
+            case ChunkReadFailed():
+                sending.handle_chunk_read_failed(self._node, stimulus)
+            case ChunkWritten():
+                receiving.handle_chunk_written(self._node, stimulus)
+            case SnapshotInstalled():
+                receiving.handle_installed(self._node, stimulus)
+            case SnapshotFailed():
+                receiving.handle_failed(self._node, stimulus)
+
+    def _advance_clock(self, now_ms: float) -> None:
+        node = self._node
+        paused_ms = now_ms - node.now_ms
+        node.now_ms = max(node.now_ms, now_ms)
+        if paused_ms > node.options.heartbeat_interval_ms:
+            # This process stood still. Its messages of before must not look like those of a leader of today.
+            if node.role is Role.LEADER:
+                leading.check_quorum(node)
+            else:
+                elections.forgive_pause(node)
+
+    def _tick(self) -> None:
+        if self._node.role is Role.LEADER:
+            leading.tick_leader(self._node)
+            sending.tick_snapshots(self._node)
+        else:
+            elections.tick_election(self._node)
+
+    def _persisted(self, seq: int) -> None:
+        node = self._node
+        if seq >= node.next_seq:
+            raise InvariantError(f"persist {seq} was reported durable before it was handed out")
+        node.persisted_seq = max(node.persisted_seq, seq)
+        node.log.persisted(seq)
+        elections.count_own_vote(node)
+        leading.advance_commit(node)
+
+    def _peer_up(self, node_id: int) -> None:
+        node = self._node
+        peer = node.progress.get(node_id)
+        if peer is not None:
+            # Whatever was sent before went into no connection, or into one that is gone.
+            if peer.flow is not Flow.SNAPSHOT:
+                peer.become_probe()
+            sending.resume_snapshot(node, node_id, peer)
+            # A fresh connection learns at once who leads.
+            node.heartbeat_due = True
+        elif node_id == node.leader_id:
+            node.forget_reports()
+        elections.hurry(node)
+
+    def _peer_down(self, node_id: int) -> None:
+        node = self._node
+        peer = node.progress.get(node_id)
+        if peer is not None and peer.flow is not Flow.SNAPSHOT:
+            peer.become_probe()
+            peer.probe_sent = True
+            peer.sent_ms = node.now_ms
+        if node_id == node.leader_id:
+            elections.forget_leader(node)
+
+    def _compacted(self, first_index: int) -> None:
+        node = self._node
+        if first_index > node.handed_index + 1:
+            raise InvariantError(
+                f"compacted to {first_index}, but only {node.handed_index} was handed out for applying"
+            )
+        node.log.compact(first_index)
+        node.history.compact(first_index)
+
+    def _transfer(self, target: int | None) -> None:
+        node = self._node
+        if node.role is not Role.LEADER:
+            raise TransferError(
+                f"node {node.identity.node_id} does not lead (leader: {node.leader_id or 'unknown'})"
+            )
+        recent_ms = node.now_ms - node.options.election_timeout_min_ms
+        fit = [
+            (peer.match_index, -node_id)
+            for node_id, peer in node.progress.items()
+            if node.match_counts(node_id, peer.incarnation) and peer.contact_ms >= recent_ms
+        ]
+        ids = [-negative for _, negative in fit]
+        chosen = -max(fit)[1] if target is None and fit else target
+        if chosen is None or chosen not in ids:
+            raise TransferError(
+                f"leadership cannot go to node {chosen}; voters in contact are {sorted(ids)}"
+                if chosen is not None
+                else "leadership cannot be handed over: no other voter is in contact"
+            )
+        node.transfer_target = chosen
+        node.transfer_told = False
+        node.transfer_until_ms = node.now_ms + node.options.election_timeout_max_ms
+
+    # --- messages
+
+    def _receive(self, message: Message, incarnation: str) -> None:
+        node = self._node
+        own = node.identity.node_id
+        if message.receiver != own or message.sender == own or message.term < 0:
+            raise MessageError(
+                f"{type(message).__name__} from {message.sender} to {message.receiver} reached node {own}"
+            )
+        match message:
+            case Append() | Heartbeat() | SnapshotChunk():
+                self._receive_from_leader(message)
+            case AppendReply() | HeartbeatReply() | SnapshotChunkReply():
+                self._receive_answer(message, incarnation)
+            case Vote():
+                elections.handle_vote(node, message)
+            case VoteReply():
+                elections.handle_vote_reply(node, message, incarnation)
+            case TimeoutNow():
+                elections.handle_timeout_now(node, message)
+
+    def _receive_from_leader(self, message: Append | Heartbeat | SnapshotChunk) -> None:
+        node = self._node
+        if message.term < node.term:
+            self._refuse_stale(message)
+            return
+        if message.term > node.term and node.halted:
+            return
+        if node.role is Role.LEADER and message.term == node.term:
+            raise InvariantError(f"node {message.sender} leads term {message.term} too")
+        if message.term == node.term and node.leader_id not in (0, message.sender):
+            raise InvariantError(f"nodes {node.leader_id} and {message.sender} both lead term {message.term}")
+        if message.term > node.term or node.leader_id == 0:
+            node.become_follower(
+                message.term, message.sender, f"node {message.sender} leads term {message.term}"
+            )
+        node.hear_leader()
+        match message:
+            case Append():
+                following.handle_append(node, message)
+            case Heartbeat():
+                following.handle_heartbeat(node, message)
+            case SnapshotChunk():
+                receiving.handle_chunk(node, message)
+
+    def _refuse_stale(self, message: Append | Heartbeat | SnapshotChunk) -> None:
+        if isinstance(message, SnapshotChunk):
+            receiving.refuse_stale(self._node, message)
+        else:
+            following.refuse_stale(self._node, message)
+
+    def _receive_answer(
+        self, message: AppendReply | HeartbeatReply | SnapshotChunkReply, incarnation: str
+    ) -> None:
+        node = self._node
+        if message.term > node.term and not node.halted:
+            node.become_follower(message.term, 0, f"node {message.sender} is in term {message.term}")
+        if message.term != node.term or node.role is not Role.LEADER:
+            return
+        peer = leading.identify(node, message.sender, incarnation)
+        if peer is None:
+            return
+        matched_before = peer.match_index
+        match message:
+            case AppendReply():
+                leading.handle_append_reply(node, peer, message)
+            case HeartbeatReply():
+                leading.handle_heartbeat_reply(node, peer, message)
+            case SnapshotChunkReply():
+                sending.handle_chunk_reply(node, peer, message)
+        if peer.match_index > matched_before:
+            leading.advance_commit(node)
+
+    # --- proposals
+
+    def propose(self, kind: EntryKind, payload: bytes, stamp_ms: int) -> int:
+        """Append an entry of this leader's term; it is sent and persisted with the next ``ready()``.
+
+        Args:
+            kind: any but the configuration kinds and NOOP, which the core appends itself.
+            payload: at most Options.entry_bytes_max bytes.
+            stamp_ms: wall clock; raised to the log's last stamp if it is behind.
+
+        Returns:
+            The entry's index. Whether it commits is known only when it does, or when another entry commits
+            there.
+
+        Raises:
+            NotLeaderError: not leading, or handing over. Definite.
+            ProposalError: kind or size. Definite.
+            BacklogError: too much is uncommitted. Definite, retriable.
+        """
+        node = self._node
+        if node.role is not Role.LEADER:
+            raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)
+        if node.transfer_target:
+            raise NotLeaderError(
+                f"leadership is being handed over to node {node.transfer_target}", node.leader_id
+            )
+        if kind in CONFIGURATION_KINDS or kind is EntryKind.NOOP:
+            raise ProposalError(f"{kind.name} entries are appended by the core itself")
+        if len(payload) > node.options.entry_bytes_max:
+            raise ProposalError(
+                f"the payload has {len(payload)} bytes; entry_bytes_max is {node.options.entry_bytes_max}"
+            )
+        if node.backlog_bytes + len(payload) > node.options.backlog_bytes_max:
+            raise BacklogError(
+                f"{node.backlog_bytes} bytes wait for commit; backlog_bytes_max is "
+                f"{node.options.backlog_bytes_max}"
+            )
+        return node.append_own(kind, payload, stamp_ms).index
+
+    # --- work
+
+    def ready(self) -> Ready | None:
+        """Hand out everything that has to be done now, or None. See `Ready` for the order contract."""
+        node = self._node
+        if node.role is Role.LEADER:
+            leading.replicate(node)
+        else:
+            following.acknowledge(node)
+        persist = node.take_persist()
+        messages = node.take_messages()
+        committed = node.take_committed()
+        soft_state = self._changed_soft_state()
+        configuration = self._changed_configuration()
+        snapshot_work = node.take_snapshot_work()
+        if not (persist or messages or committed or soft_state or configuration or any(snapshot_work)):
+            return None
+        return Ready(persist, messages, committed, soft_state, configuration, *snapshot_work)
+
+    def _changed_soft_state(self) -> SoftState | None:
+        soft_state = self._node.soft_state()
+        if soft_state == self._told_soft_state:
+            return None
+        self._told_soft_state = soft_state
+        return soft_state
+
+    def _changed_configuration(self) -> Configuration | None:
+        configuration = self._node.history.latest
+        if configuration is self._told_configuration:
+            return None
+        self._told_configuration = configuration
+        return configuration
+
+    @property
+    def deadline_ms(self) -> float:
+        """Return when the next Tick has something to do; a Tick may come earlier."""
+        node = self._node
+        if node.role is not Role.LEADER:
+            return node.campaign_ms
+        return min(node.heartbeat_ms, node.transfer_until_ms) if node.transfer_target else node.heartbeat_ms
+
+    # --- questions
+
+    def configuration_at(self, index: int) -> Configuration | None:
+        """Return the configuration as of ``index``, for a snapshot of that index (defect D17 of
+        pysyncobj)."""
+        return self._node.history.at(index)
+
+    def term_at(self, index: int) -> int | None:
+        """Return the term of the entry at ``index``, None if it is not known any more or not there."""
+        return self._node.log.term_at(index)
+
+    def check_invariants(self) -> None:
+        """Check what must hold between any two stimuli.
+
+        Raises:
+            InvariantError: names what does not hold.
+        """
+        self._node.check_invariants()
+
+    def status(self) -> Status:
+        """Return what this node is and knows."""
+        node = self._node
+        leads = node.role is Role.LEADER
+        return Status(
+            node_id=node.identity.node_id,
+            role=node.role,
+            term=node.term,
+            leader_id=node.leader_id,
+            first_index=node.log.first_index,
+            last_index=node.log.last_index,
+            durable_index=node.log.durable_index,
+            commit_index=node.commit_index,
+            handed_index=node.handed_index,
+            term_start_index=node.term_start_index if leads else 0,
+            configuration_index=node.history.latest_index,
+            leader_contact_ms=leading.quorum_contact_ms(node, confirmed=True) if leads else node.heard_ms,
+            transfer_target=node.transfer_target,
+            halted=node.halted,
+            installing=node.installing,
+            cache_bytes=node.log.cache_bytes,
+            peers=tuple(self._peer_status(node_id) for node_id in node.progress),
+            refused=tuple(sorted(node.refused.items())),
+        )
+
+    def _peer_status(self, node_id: int) -> PeerStatus:
+        node = self._node
+        peer = node.progress[node_id]
+        latest = node.history.latest
+        return PeerStatus(
+            node_id=node_id,
+            incarnation=peer.incarnation,
+            voter=latest is not None and node_id in latest.voters,
+            counts=node.match_counts(node_id, peer.incarnation),
+            flow=peer.flow,
+            match_index=peer.match_index,
+            next_index=peer.next_index,
+            inflight_bytes=peer.inflight_bytes,
+            contact_ms=peer.contact_ms,
+            snapshot_offset=peer.outgoing.offset if peer.outgoing is not None else None,
+        )
