@@ -1,0 +1,574 @@
+"""The engine: hosts the pure Raft core inside pysyncobj's SyncObj.
+
+SyncObj gives the configuration and node classes, the transport contract, the tick, the proposal entry (`_applyCommand`),
+FAIL_REASON and the public status API; the core decides. Every method of SyncObj through which its own replication would
+run is replaced here, so none of its journal, serializer, pickles or threads is ever reached. The engine turns events
+(messages, ticks, finished fsyncs) into stimuli and carries out each `Ready` in the order that it contracts: persist, send,
+apply. It decides nothing about terms, votes or commit, and knows nothing about znodes.
+
+Within one turn of the event loop all stimuli are taken in first and one `ready()` follows, so a burst of proposals becomes
+one append per peer and one group in the journal.
+
+An exception anywhere below the event loop stops the node with its story: it never goes on with half a step done.
+
+Source: Raft §5; etcd-io/raft (Ready); the design of pysyncobj 0.3.17.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import Protocol
+
+from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
+from pysyncobj.node import Node
+from pysyncobj.transport import Transport
+
+from quorum.errors import NodeStoppedError, NotLeaderError, QuorateError
+from quorum.raft.core import errors as core_errors
+from quorum.raft.core.configuration import Configuration
+from quorum.raft.core.entry import Entry, EntryKind
+
+from quorum.raft.core.messages import (
+    Halt,
+    Message,
+    PeerDown,
+    PeerUp,
+    Persisted,
+    Ready,
+    Receive,
+    Resume,
+    Role,
+    SoftState,
+    Stimulus,
+    Tick,
+    Transfer,
+)
+from quorum.raft.core.raft import Raft
+from quorum.raft.forwarding import Forward, ForwardExpected, RegisterOrigin, SessionTouches
+from quorum.raft.journal_format import OriginIncarnation, Record
+from quorum.raft.runtime import Runtime, TimerHandle
+from quorum.raft.peers import PeerNode
+
+log = logging.getLogger("quorate.raft")
+
+#: the release of pysyncobj whose inside this class was written against
+PYSYNCOBJ_VERSION = "0.3.17"
+TICK_INTERVAL_MS = 10.0
+
+ShellMessage = Forward | ForwardExpected | RegisterOrigin | SessionTouches
+
+
+class Application(Protocol):
+    """What stands on top of the log."""
+
+    def apply(self, entry: Entry) -> None:
+        """Apply a committed entry; entries come in order, each once."""
+
+    def turn_ended(self) -> None:
+        """Everything committed in this turn was applied: answer the clients."""
+
+    def leadership_changed(self, soft_state: SoftState) -> None:
+        """Role, term, leader, transfer or halt changed."""
+
+    def peer_connected(self, node_id: int) -> None:
+        """A link to a peer is (again) ready for messages."""
+
+    def receive(self, message: ShellMessage) -> None:
+        """A message of the current term that is not the core's."""
+
+    def tick(self, now_ms: float, stall_ms: float) -> None:
+        """Time passed; `stall_ms` is by how much this tick came too late (0: in time)."""
+
+
+class JournalSink(Protocol):
+    """Where persists go; the journal writer behind it groups what arrives during an fsync."""
+
+    def submit(self, records: Sequence[Record], on_durable: Callable[[], object]) -> None:
+        """Write records behind all earlier ones and call back when they and all earlier ones are durable."""
+
+
+class SnapshotExchange(Protocol):
+    """Carries out snapshot reads and writes of a Ready, and answers with stimuli."""
+
+    def carry_out(self, ready: Ready) -> None:
+        """Start the work; every answer comes through `Engine.step` in a later turn."""
+
+
+class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
+    """One node of the replicated log."""
+
+    def __init__(
+        self,
+        core: Raft,
+        transport: Transport,
+        journal: JournalSink,
+        runtime: Runtime,
+        *,
+        node_id: int,
+        peer_ids: Iterable[int],
+        applied_index: int,
+        election_timeout_ms: tuple[int, int],
+        heartbeat_interval_ms: int,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Join core and transport; nothing runs before `start`.
+
+        Args:
+            core: the decider, restored from journal and snapshot.
+            transport: carries messages between members; its callbacks become this engine's.
+            journal: makes persists durable.
+            runtime: clock and event loop.
+            node_id: this node's id.
+            peer_ids: the other members as far as known at the start.
+            applied_index: last index that the restored state covers.
+            election_timeout_ms: lower and upper bound.
+            heartbeat_interval_ms: also how often touched sessions are reported.
+            on_failure: told once, with the story, when the engine stopped itself.
+
+        Raises:
+            QuorateError: another release of pysyncobj is installed, or a subclass has a @replicated method.
+        """
+        _refuse_foreign_library(type(self))
+        self.node_id = node_id
+        self._core = core
+        self._journal = journal
+        self._runtime = runtime
+        self._peer_transport = transport
+        self._on_failure = on_failure
+        self._application: Application | None = None
+        self._exchange: SnapshotExchange | None = None
+        self._election_timeout_max_ms = election_timeout_ms[1]
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self.soft_state = SoftState(Role.FOLLOWER, core.status().term, 0, 0, "")
+        self.configuration: Configuration | None = None
+        #: ids of the other members in the latest configuration, ascending
+        self._peers = tuple(sorted(peer_ids))
+        self.applied_index = applied_index
+        #: True on a leader that applied the first entry of its own term and hands leadership to nobody
+        self.accepts_proposals = False
+        self._connected: dict[int, PeerNode] = {}
+        #: {node id: monotonic ms of its last message in the current term}
+        self._contacts: dict[int, float] = {}
+        #: {index: [(term, callback)]} of proposals that asked for their fate
+        self._waiting: dict[int, list[tuple[int, Callable[[int | None, int], None]]]] = {}
+        self._pump_scheduled = False
+        self._timer: TimerHandle | None = None
+        self._last_tick_ms = runtime.monotonic_ms()
+        self.failure: BaseException | None = None
+        self._stopped = False
+        conf = SyncObjConf(
+            autoTick=False,
+            journalFile=None,
+            appendEntriesUseBatch=True,
+            dynamicMembershipChange=False,
+            raftMinTimeout=election_timeout_ms[0] / 1000,
+            raftMaxTimeout=election_timeout_ms[1] / 1000,
+            appendEntriesPeriod=heartbeat_interval_ms / 1000,
+            leaderFallbackTimeout=election_timeout_ms[1] / 1000,
+        )
+        peers = [PeerNode(peer) for peer in self._peers]
+        super().__init__(PeerNode(node_id), peers, conf=conf, transport=transport)
+        for word in ("status", "add", "remove", "set_version", "transfer"):
+            transport.setOnUtilityMessageCallback(word, None)
+        transport.setOnNodeConnectedCallback(self._on_connected)
+        transport.setOnNodeDisconnectedCallback(self._on_disconnected)
+        transport.setOnMessageReceivedCallback(self._on_message)
+        transport.setOnReadonlyNodeConnectedCallback(None)
+        transport.setOnReadonlyNodeDisconnectedCallback(None)
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def attach(self, application: Application, exchange: SnapshotExchange) -> None:
+        """Set what stands on top; once, before `start`."""
+        self._application = application
+        self._exchange = exchange
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self._last_tick_ms = self._runtime.monotonic_ms()
+        self._timer = self._runtime.call_later(TICK_INTERVAL_MS, self._on_timer)
+        self._schedule_pump()
+
+    def stop(self) -> None:
+        """Stop ticking and listening to the transport; what is not durable stays unacknowledged."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._peer_transport.setOnMessageReceivedCallback(None)
+        self._peer_transport.setOnNodeConnectedCallback(None)
+        self._peer_transport.setOnNodeDisconnectedCallback(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop this node: going on could break a promise. The first story is kept."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        log.critical("stopped itself: %s", error, exc_info=error if not isinstance(error, QuorateError) else None)
+        self.stop()
+        self._on_failure(error)
+
+    # --- stimuli ------------------------------------------------------------------------------------------------
+
+    def step(self, stimulus: Stimulus) -> None:
+        """Hand the core a stimulus and carry out what follows in this turn of the loop, or at its end."""
+        if self._stopped:
+            return
+        try:
+            self._core.step(stimulus, self._runtime.monotonic_ms())
+        except core_errors.MessageError as error:
+            log.warning("ignored a message that contradicts itself: %s", error)
+        except Exception as error:
+            self.fail(_story(error, f"step({type(stimulus).__name__})"))
+            return
+        self._schedule_pump()
+
+    def state_installed(self, applied_index: int) -> None:
+        """A snapshot replaced the state above: entries up to its index will not be applied one by one."""
+        self.applied_index = applied_index
+        # Their fate is not known here: neither success nor failure is reported.
+        for index in [index for index in self._waiting if index <= applied_index]:
+            del self._waiting[index]
+
+    def halt(self, reason: str) -> None:
+        """The disk is full: the core acknowledges nothing until `resume`."""
+        self.step(Halt(reason))
+
+    def resume(self) -> None:
+        """The disk takes writes again."""
+        self.step(Resume())
+
+    def propose(self, kind: EntryKind, payload: bytes) -> int:
+        """Append an entry to this leader's log, stamped now.
+
+        Returns:
+            Its log index. It is committed only if `Application.apply` sees it.
+
+        Raises:
+            NotLeaderError: definite; this node does not lead, hands leadership over, or has too much uncommitted.
+        """
+        try:
+            index = self._core.propose(kind, payload, self._runtime.wall_ms())
+        except (core_errors.NotLeaderError, core_errors.BacklogError) as error:
+            raise NotLeaderError(self.leader_id) from error
+        self._schedule_pump()
+        return index
+
+    def send(self, message: ShellMessage) -> None:
+        """Send a message that is not the core's, best effort."""
+        self._transmit(message.receiver, message)
+
+    def make_incarnation_durable(self, incarnation: int, then: Callable[[], None]) -> None:
+        """Write an origin incarnation to the journal and call back after the fsync that covers it."""
+        self._journal.submit((OriginIncarnation(incarnation),), then)
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def _on_timer(self) -> None:
+        if self._stopped:
+            return
+        self._timer = self._runtime.call_later(TICK_INTERVAL_MS, self._on_timer)
+        self._onTick()
+
+    def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N802, N803 - SyncObj's name
+        """Take one tick; SyncObj's own polling loop is not used, so `timeToWait` does nothing."""
+        now_ms = self._runtime.monotonic_ms()
+        late_ms = now_ms - self._last_tick_ms - TICK_INTERVAL_MS
+        self._last_tick_ms = now_ms
+        self.step(Tick())
+        if self._application is not None and not self._stopped:
+            self._guard("tick", self._application.tick, now_ms, late_ms if late_ms > self._heartbeat_interval_ms else 0.0)
+
+    def _on_connected(self, node: PeerNode) -> None:
+        self._connected[node.node_id] = node
+        self.step(PeerUp(node.node_id))
+        if self._application is not None:
+            self._guard("peer_connected", self._application.peer_connected, node.node_id)
+
+    def _on_disconnected(self, node: PeerNode) -> None:
+        self._connected.pop(node.node_id, None)
+        self.step(PeerDown(node.node_id))
+
+    def _on_message(self, node: PeerNode, message: Message | ShellMessage) -> None:
+        if isinstance(message, ShellMessage):
+            if message.term == self.term and self._application is not None:
+                self._contacts[message.sender] = self._runtime.monotonic_ms()
+                self._guard("receive", self._application.receive, message)
+            return
+        self.step(Receive(message, node.incarnation))
+        if message.term == self.term:
+            self._contacts[message.sender] = self._runtime.monotonic_ms()
+
+    def _guard(self, what: str, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            call(*arguments)
+        except Exception as error:
+            self.fail(_story(error, what))
+
+    # --- carrying out -------------------------------------------------------------------------------------------
+
+    def _schedule_pump(self) -> None:
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._runtime.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        applied = False
+        try:
+            while not self._stopped and (ready := self._core.ready()) is not None:
+                applied = self._carry_out(ready) or applied
+            if applied and self._application is not None:
+                self._application.turn_ended()
+        except Exception as error:
+            self.fail(_story(error, f"after applied index {self.applied_index}"))
+
+    def _carry_out(self, ready: Ready) -> bool:
+        """Do what a Ready asks in the order of its contract; True if something was applied."""
+        application, exchange = self._application, self._exchange
+        assert application is not None
+        assert exchange is not None
+        if ready.configuration is not None:
+            self._take_configuration(ready.configuration)
+        if ready.persist is not None:
+            _seq, hard_state, entries = ready.persist
+            records: tuple[Record, ...] = entries if hard_state is None else (hard_state, *entries)
+            self._journal.submit(records, partial(self._on_durable, ready.persist.seq))
+        for message in ready.messages:
+            self._transmit(message.receiver, message)
+        if ready.soft_state is not None:
+            self._take_soft_state(ready.soft_state)
+        for entry in ready.committed:
+            self._apply(application, entry)
+        if ready.snapshot_reads or ready.snapshot_releases or ready.snapshot_writes:
+            exchange.carry_out(ready)
+        return bool(ready.committed)
+
+    def _apply(self, application: Application, entry: Entry) -> None:
+        try:
+            application.apply(entry)
+        except Exception as error:
+            raise NodeStoppedError(
+                f"applying entry {entry.index} ({EntryKind(entry.kind).name}, term {entry.term}) failed: {error!r}",
+                "the other members go on; keep the data directory and report this with the log",
+            ) from error
+        self.applied_index = entry.index
+        if entry.index in self._waiting:
+            for term, callback in self._waiting.pop(entry.index):
+                known = term == entry.term
+                callback(entry.index if known else None, FAIL_REASON.SUCCESS if known else FAIL_REASON.DISCARDED)
+
+    def _on_durable(self, seq: int) -> None:
+        """An fsync covers this persist: what waited for it may leave in this very turn."""
+        if self._stopped:
+            return
+        self._core.step(Persisted(seq), self._runtime.monotonic_ms())
+        self._schedule_pump()
+
+    def _transmit(self, receiver: int, message: Message | ShellMessage) -> None:
+        node = self._connected.get(receiver)
+        if node is not None:
+            self._peer_transport.send(node, message)
+
+    def _take_soft_state(self, soft_state: SoftState) -> None:
+        previous, self.soft_state = self.soft_state, soft_state
+        if (previous.term, previous.leader_id) != (soft_state.term, soft_state.leader_id):
+            self._contacts.clear()
+            now_ms = self._runtime.monotonic_ms()
+            heard = self._peers if soft_state.role is Role.LEADER else (soft_state.leader_id,)
+            self._contacts.update(dict.fromkeys(heard, now_ms))
+        log.info(
+            "became %s in term %d (leader: %s, last index %d, applied %d)%s",
+            soft_state.role.value,
+            soft_state.term,
+            soft_state.leader_id or "unknown",
+            self._core.status().last_index,
+            self.applied_index,
+            f", halted: {soft_state.halted}" if soft_state.halted else "",
+        )
+        if self._application is not None:
+            self._application.leadership_changed(soft_state)
+
+    def _take_configuration(self, configuration: Configuration) -> None:
+        wanted = configuration.peer_ids(self.node_id)
+        for node_id in wanted:
+            member = configuration.member(node_id)
+            self._peer_transport.addNode(PeerNode(node_id, "" if member is None else member.address))
+        for node_id in sorted(set(self._peers) - set(wanted)):
+            self._peer_transport.dropNode(PeerNode(node_id))
+        self._peers = wanted
+        self.configuration = configuration
+
+    # --- what the shell above asks ------------------------------------------------------------------------------
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self.soft_state.term
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader of the current term; None while unknown."""
+        return self.soft_state.leader_id or None
+
+    @property
+    def leads(self) -> bool:
+        """True while this node is the leader."""
+        return self.soft_state.role is Role.LEADER
+
+    def peer_ids(self) -> list[int]:
+        """The other members, ascending."""
+        return list(self._peers)
+
+    def contact_age_ms(self) -> float:
+        """Milliseconds since a current leader was heard; on the leader, since it last heard a majority."""
+        now_ms = self._runtime.monotonic_ms()
+        if not self.leads:
+            heard_ms = self._contacts.get(self.soft_state.leader_id)
+            return float("inf") if heard_ms is None else now_ms - heard_ms
+        heard = sorted((self._contacts.get(peer, float("-inf")) for peer in self.peer_ids()), reverse=True)
+        needed = (len(heard) + 1) // 2
+        return 0.0 if needed == 0 else now_ms - heard[needed - 1]
+
+    # --- SyncObj's own names ------------------------------------------------------------------------------------
+
+    def _applyCommand(  # noqa: N802 - SyncObj's name
+        self,
+        command: bytes,
+        callback: Callable[[int | None, int], None] | None,
+        commandType: int | None = None,  # noqa: N803
+    ) -> None:
+        """Propose an entry, SyncObj's way.
+
+        Args:
+            command: the payload.
+            callback: called once with (log index, SUCCESS) when the entry was applied here, (None, DISCARDED) when
+                another entry was committed in its place, or (None, NOT_LEADER) at once; never while the outcome is open.
+            commandType: an EntryKind; CONTROL if None.
+        """
+        try:
+            index = self.propose(EntryKind.CONTROL if commandType is None else EntryKind(commandType), command)
+        except NotLeaderError:
+            if callback is not None:
+                callback(None, FAIL_REASON.NOT_LEADER)
+            return
+        if callback is not None:
+            self._waiting.setdefault(index, []).append((self.term, callback))
+
+    def getStatus(self) -> dict[str, object]:  # noqa: N802
+        """Return SyncObj's status words, filled from the core."""
+        status = self._core.status()
+        return {
+            "version": PYSYNCOBJ_VERSION,
+            "self": self.selfNode,
+            "state": status.role.value,
+            "leader": PeerNode(status.leader_id) if status.leader_id else None,
+            "has_quorum": self.hasQuorum,
+            "partner_nodes_count": len(self._peers),
+            "raft_term": status.term,
+            "commit_idx": status.commit_index,
+            "last_applied": self.applied_index,
+            "log_len": status.last_index,
+        }
+
+    def isReady(self) -> bool:  # noqa: N802
+        """Tell whether a leader is known and was heard within the longest election timeout."""
+        return self.contact_age_ms() <= self._election_timeout_max_ms
+
+    def isNodeConnected(self, node: Node) -> bool:  # noqa: N802
+        """Tell whether the link to a member is up."""
+        return int(node.id) in self._connected
+
+    @property
+    def hasQuorum(self) -> bool:  # noqa: N802
+        """Whether a majority, this node included, is connected."""
+        return len(self._connected) + 1 > (len(self._peers) + 1) // 2
+
+    @property
+    def otherNodes(self) -> set[Node]:  # noqa: N802
+        """The other members."""
+        return {PeerNode(peer) for peer in self._peers}
+
+    @property
+    def raftLastApplied(self) -> int:  # noqa: N802
+        """Index of the last applied entry."""
+        return int(self.applied_index)
+
+    @property
+    def raftCommitIndex(self) -> int:  # noqa: N802
+        """Index of the last entry that is known to be committed."""
+        return int(self._core.status().commit_index)
+
+    @property
+    def raftCurrentTerm(self) -> int:  # noqa: N802
+        """The current term."""
+        return int(self.term)
+
+    def _getLeader(self) -> Node | None:  # noqa: N802
+        return PeerNode(self.soft_state.leader_id) if self.soft_state.leader_id else None
+
+    def _isLeader(self) -> bool:  # noqa: N802
+        return self.leads
+
+    def _getTerm(self) -> int:  # noqa: N802
+        return int(self.term)
+
+    def transferLeadership(  # noqa: N802
+        self, node: Node | None = None, callback: Callable[[None, int], None] | None = None
+    ) -> None:
+        """Hand leadership to a member (None: the one that is furthest); the callback tells only that it was begun."""
+        if not self.leads:
+            reason = FAIL_REASON.NOT_LEADER
+        elif node is not None and int(node.id) not in self._peers:
+            reason = FAIL_REASON.REQUEST_DENIED
+        else:
+            reason = FAIL_REASON.SUCCESS
+            try:
+                self._core.step(Transfer(None if node is None else int(node.id)), self._runtime.monotonic_ms())
+            except core_errors.TransferError as error:
+                log.warning("leadership stays here: %s", error)
+                reason = FAIL_REASON.REQUEST_DENIED
+            self._schedule_pump()
+        if callback is not None:
+            callback(None, reason)
+
+    def addNodeToCluster(self, node: object, callback: object = None) -> None:  # noqa: N802
+        """Refuse: SyncObj would pickle the change."""
+        raise QuorateError(f"cannot add {node} through pysyncobj", "membership is changed through the log's own entries")
+
+    def removeNodeFromCluster(self, node: object, callback: object = None) -> None:  # noqa: N802
+        """Refuse: SyncObj would pickle the change."""
+        raise QuorateError(f"cannot remove {node} through pysyncobj", "membership is changed through the log's own entries")
+
+    def setCodeVersion(self, newVersion: int, callback: object = None) -> None:  # noqa: N802, N803
+        """Refuse: SyncObj would pickle the version, and @replicated methods do not exist here."""
+        raise QuorateError(f"cannot set code version {newVersion}", "entries carry their own format version")
+
+    def destroy(self) -> None:
+        """Stop; the transport and the journal are closed by who opened them."""
+        self.stop()
+
+
+def _refuse_foreign_library(kind: type) -> None:
+    """Check what the engine was written against: one release of pysyncobj, and no pickled methods.
+
+    Raises:
+        QuorateError: naming what was found.
+    """
+    found = version("pysyncobj")
+    if found != PYSYNCOBJ_VERSION:
+        raise QuorateError(f"pysyncobj {found} is installed", f"install pysyncobj=={PYSYNCOBJ_VERSION}")
+    for name in dir(kind):
+        if getattr(getattr(kind, name, None), "replicated", False):
+            raise QuorateError(
+                f"{kind.__name__}.{name} is a @replicated method, which pysyncobj would pickle",
+                "propose an entry with a codec of its own",
+            )
+
+
+def _story(error: BaseException, where: str) -> BaseException:
+    if isinstance(error, QuorateError):
+        return error
+    return NodeStoppedError(f"{where}: {type(error).__name__}: {error}", "the other members go on; report this with the log")

@@ -1,0 +1,232 @@
+"""Forwarding of batches to the leader: exactly once, in order, across leader changes.
+
+A batch is named (origin node, origin incarnation, batch number). `Outbox` is the origin's half: it keeps every batch until
+this node has applied it and decides what to send again after a leader change, a lost connection or a refusal. `Inbox` is
+the leader's half: it lets a batch into the log only if it is exactly the next of its origin, counting what is in the
+leader's unapplied tail. The state machine keeps the third copy of the rule (it applies only the exact successor), so a
+mistake here can delay a batch but never apply it twice or out of order.
+
+All of this is soft state but the origin incarnation, which the shell makes durable before the first batch of it leaves.
+Neither half knows the network, the clock (times come in as arguments) or what a batch contains.
+
+Source: architecture, "Forwarding, exactly once and in order"; Raft §8 (client interaction).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+Token = TypeVar("Token")
+
+
+class Forward(NamedTuple):
+    """A batch on its way from its origin (the sender) to the leader."""
+
+    term: int
+    sender: int
+    receiver: int
+    incarnation: int
+    number: int
+    payload: bytes
+
+
+class ForwardExpected(NamedTuple):
+    """The leader names the number that it expects next: after a gap, and once when it becomes ready to accept.
+
+    `incarnation` is the origin incarnation that the leader knows of the receiver (0: none registered).
+    """
+
+    term: int
+    sender: int
+    receiver: int
+    incarnation: int
+    number: int
+
+
+class RegisterOrigin(NamedTuple):
+    """An origin asks the leader to register its origin incarnation through the log."""
+
+    term: int
+    sender: int
+    receiver: int
+    incarnation: int
+
+
+class SessionTouches(NamedTuple):
+    """Once per heartbeat at most, a follower tells the leader which of its sessions its clients touched since the last."""
+
+    term: int
+    sender: int
+    receiver: int
+    session_ids: tuple[int, ...]
+
+
+#: Tags of these messages on the wire; never reuse one. The core's own end below 32.
+FORWARDING_MESSAGE_TYPES: Final[Mapping[int, type[Any]]] = {
+    32: Forward,
+    33: ForwardExpected,
+    34: RegisterOrigin,
+    35: SessionTouches,
+}
+
+
+class Batch(NamedTuple, Generic[Token]):
+    """A batch that its origin has not applied yet."""
+
+    number: int
+    payload: bytes
+    #: whoever waits for the outcome of each run, in the order of the runs
+    tokens: tuple[Token, ...]
+    #: monotonic milliseconds after which the outcome is given up as unknown
+    deadline_ms: float
+
+
+class Outbox(Generic[Token]):
+    """The origin's half: its unapplied batches, in order, and how far they were handed to the current leader.
+
+    Invariants: the numbers of `_batches` are consecutive and end in `next_number - 1`; every batch below `_cursor` was
+    handed to the current leader at least once; nothing is handed out before `registered`.
+    """
+
+    def __init__(self, incarnation: int, *, window_bytes_max: int) -> None:
+        """Start empty.
+
+        Args:
+            incarnation: the durable origin incarnation, ≥ 1.
+            window_bytes_max: payload bytes that may be handed to a leader and not applied yet; more wait here.
+        """
+        self.incarnation = incarnation
+        self.registered = False
+        self.next_number = 1
+        self.bytes = 0
+        self._window_bytes_max = window_bytes_max
+        self._window_bytes = 0
+        self._batches: deque[Batch[Token]] = deque()
+        self._cursor = 1
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def add(self, payload: bytes, tokens: tuple[Token, ...], deadline_ms: float) -> int:
+        """Keep a new batch, packed under `next_number`, and return that number."""
+        number = self.next_number
+        self._batches.append(Batch(number, payload, tokens, deadline_ms))
+        self.next_number = number + 1
+        self.bytes += len(payload)
+        return number
+
+    def take_sendable(self) -> list[Batch[Token]]:
+        """Return the batches to hand to the leader now, in order, within the window; the cursor moves behind them."""
+        if not self.registered or self._cursor >= self.next_number:
+            return []
+        taken: list[Batch[Token]] = []
+        first = self._batches[0].number
+        while self._cursor < self.next_number:
+            batch = self._batches[self._cursor - first]
+            if self._window_bytes and self._window_bytes + len(batch.payload) > self._window_bytes_max:
+                break
+            self._window_bytes += len(batch.payload)
+            taken.append(batch)
+            self._cursor += 1
+        return taken
+
+    def rewind(self, number: int | None = None) -> None:
+        """Hand out again from `number` on (None: everything unapplied), for a new leader, a new link or a gap."""
+        first = self._batches[0].number if self._batches else self.next_number
+        target = first if number is None else min(max(number, first), self.next_number)
+        if number is None or target < self._cursor:
+            self._cursor = target
+            handed = self._cursor - first
+            self._window_bytes = sum(len(self._batches[position].payload) for position in range(handed))
+
+    def applied(self, number: int) -> Batch[Token] | None:
+        """Drop the batch that this node just applied; None if `number` is not the oldest unapplied one."""
+        if not self._batches or self._batches[0].number != number:
+            return None
+        batch = self._batches.popleft()
+        self.bytes -= len(batch.payload)
+        if number < self._cursor:
+            self._window_bytes -= len(batch.payload)
+        else:
+            # An earlier leader had appended it: it came back before this leader was handed it.
+            self._cursor = number + 1
+        return batch
+
+    def applied_through(self, number: int) -> list[Batch[Token]]:
+        """Drop every batch up to `number` (a snapshot covers them) and return them: their outcomes are not known here."""
+        dropped: list[Batch[Token]] = []
+        while self._batches and self._batches[0].number <= number:
+            batch = self.applied(self._batches[0].number)
+            assert batch is not None
+            dropped.append(batch)
+        return dropped
+
+    def overdue(self, now_ms: float) -> bool:
+        """Tell whether the oldest unapplied batch is past its deadline."""
+        return bool(self._batches) and self._batches[0].deadline_ms <= now_ms
+
+    def abandon(self, incarnation: int) -> list[Batch[Token]]:
+        """Give up every unapplied batch as unknown and start again under a larger, durable incarnation.
+
+        The numbers of the old incarnation are never used again: its batches are void once the new one is registered.
+        """
+        if incarnation <= self.incarnation:
+            raise ValueError(f"origin incarnation must rise: {incarnation} after {self.incarnation}")
+        given_up = list(self._batches)
+        self._batches.clear()
+        self.incarnation = incarnation
+        self.registered = False
+        self.next_number = 1
+        self._cursor = 1
+        self.bytes = 0
+        self._window_bytes = 0
+        return given_up
+
+
+class Verdict(Enum):
+    """What the leader does with a forwarded batch."""
+
+    ACCEPT = auto()
+    DUPLICATE = auto()
+    GAP = auto()
+    UNREGISTERED = auto()
+
+
+class Inbox:
+    """The leader's half: which batch number it lets into its log next, for each origin, during one term."""
+
+    def __init__(self) -> None:
+        #: {origin node: (incarnation, next number)}, ahead of the applied state by the leader's unapplied tail
+        self._expected: dict[int, tuple[int, int]] = {}
+
+    def reset(self) -> None:
+        """Forget everything: a new term begins, and its leader has applied all that came before."""
+        self._expected.clear()
+
+    def expected(self, origin: int, applied: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+        """Return (incarnation, next number) of an origin; `applied` is the state machine's {origin: (incarnation, last)}."""
+        applied_incarnation, applied_number = applied.get(origin, (0, 0))
+        known = self._expected.get(origin)
+        if known is None or known[0] != applied_incarnation:
+            return applied_incarnation, applied_number + 1
+        return known
+
+    def offer(self, origin: int, incarnation: int, number: int, applied: Mapping[int, tuple[int, int]]) -> Verdict:
+        """Judge a batch; only ACCEPT moves the expectation, and obliges the caller to append the batch now."""
+        known_incarnation, next_number = self.expected(origin, applied)
+        if incarnation != known_incarnation:
+            return Verdict.UNREGISTERED
+        if number < next_number:
+            return Verdict.DUPLICATE
+        if number > next_number:
+            return Verdict.GAP
+        self._expected[origin] = (incarnation, number + 1)
+        return Verdict.ACCEPT
+
+    def withdraw(self, origin: int) -> None:
+        """Take back the last ACCEPT of an origin: its batch could not be appended."""
+        incarnation, number = self._expected[origin]
+        self._expected[origin] = (incarnation, number - 1)

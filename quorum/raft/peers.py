@@ -1,0 +1,84 @@
+"""What the peer transport and the modules around it say about members.
+
+Decides the shape of nodes, options, counters and link states, and how an address is written. Knows no
+sockets and no protocol, and keeps no state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pysyncobj.node import Node
+
+from quorum.raft.codec import FRAME_BYTES_MAX
+
+
+class PeerNode(Node):  # type: ignore[misc]  # pysyncobj is untyped
+    """A member: pysyncobj's id is the node id in decimal, so equal ids are equal nodes."""
+
+    node_id: int
+    address: str  #: host:port; empty if the transport knows it already
+    incarnation: str  #: proven in the hello of the connection that this object came from; else empty
+
+    def __init__(self, node_id: int, address: str = "", incarnation: str = "") -> None:
+        super().__init__(str(node_id), node_id=node_id, address=address, incarnation=incarnation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportOptions:
+    """Bounds and times of a transport."""
+
+    peer_queue_bytes_max: int = 64 * 1024 * 1024  #: frames that wait for one peer
+    write_bytes_max: int = 256 * 1024  #: handed to a socket at once, and kept by it before writing pauses
+    pending_handshakes_max: int = 64  #: connections whose hello is not done; the oldest makes room
+    handshake_timeout_ms: int = 5000
+    connect_timeout_ms: int = 1000
+    unacknowledged_timeout_ms: int = 5000  #: sent bytes without an answer of the peer's kernel
+    backoff_min_ms: int = 20
+    backoff_max_ms: int = 500
+    log_interval_ms: int = 5000  #: between two lines of the same peer and reason
+
+    def __post_init__(self) -> None:
+        if self.peer_queue_bytes_max < FRAME_BYTES_MAX:
+            problem = f"is less than a frame of {FRAME_BYTES_MAX} bytes"
+            raise ValueError(f"peer_queue_bytes_max = {self.peer_queue_bytes_max} {problem}")
+        if not 0 < self.backoff_min_ms <= self.backoff_max_ms:
+            raise ValueError(f"backoff_min_ms = {self.backoff_min_ms} is not within 1..{self.backoff_max_ms}")
+
+
+@dataclass(slots=True)
+class TransportCounters:
+    """What happened since the start; only ever added to."""
+
+    messages_sent: int = 0
+    bytes_sent: int = 0
+    messages_received: int = 0
+    messages_unsent: int = 0  #: for a peer without a connection
+    queue_overflows: int = 0  #: messages dropped together with the connection whose queue was full
+    connections_opened: int = 0
+    connections_lost: int = 0
+    hellos_refused: int = 0
+    protocol_errors: int = 0
+
+
+class PeerLinks(NamedTuple):
+    """The connections with one member, for status and metrics."""
+
+    address: str
+    outbound: bool
+    inbound: bool
+    queued_bytes: int
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split "host:port" or "[IPv6 address]:port".
+
+    Raises:
+        ValueError: it is neither.
+    """
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"address {address!r} is not host:port")
+    return host, int(port)

@@ -1,0 +1,397 @@
+"""The snapshot files of one node.
+
+Decides which snapshots there are, which are kept and how a file becomes one: it is written aside, fsynced,
+read back through its CRCs, renamed, and its folder fsynced, in this order; so a file that has a snapshot's
+name was whole once. Two are kept, and one that is being sent. A broken newest one is set aside and the one
+before is taken; that broken snapshots never mean an empty state is decided here, too. What is in a snapshot
+is not: chunks are opaque.
+
+Hard state: the files. Soft state: pins. The list may be changed by the loop and by the snapshot lane.
+
+Source: raft.md, Snapshots; defects D14 and D16 of pysyncobj.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from quorum.errors import DataDirError, QuorateError
+from quorum.raft.runtime import Disk, File
+from quorum.raft.snapshot_format import REMEDY, SnapshotDamagedError, SnapshotHeader, SnapshotReader
+
+__all__ = [
+    "SnapshotDamagedError",
+    "SnapshotFile",
+    "SnapshotHeader",
+    "SnapshotReader",
+    "SnapshotReceiver",
+    "SnapshotStore",
+    "SnapshotTransferError",
+]
+
+Loaded = TypeVar("Loaded")
+
+#: Snapshots that stay besides pinned ones.
+KEPT = 2
+#: Dirty bytes after which a file that is being written is synced, so that no fsync of the journal waits
+#: behind it.
+SYNC_BYTES = 8 * 1024 * 1024
+_SUFFIX = ".snapshot"
+_PARTIAL = ".partial"
+_DAMAGED = ".damaged"
+_DIGITS = 20
+
+
+class SnapshotTransferError(QuorateError):
+    """A piece of a snapshot that does not continue what was received; the transfer begins again."""
+
+    retriable = True
+
+
+class SnapshotFile(NamedTuple):
+    """A finished snapshot.
+
+    Attributes:
+        log_index: the last entry that it covers.
+        term: of that entry.
+        path: its file.
+        size_bytes: of the file.
+    """
+
+    log_index: int
+    term: int
+    path: str
+    size_bytes: int
+
+
+class _Pin:
+    """A snapshot that must stay, held open."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.count = 0
+
+
+class SnapshotStore:
+    """The snapshots in one folder."""
+
+    def __init__(self, disk: Disk, directory: str, log: Callable[[str], None]) -> None:
+        """List the folder and remove what was never finished.
+
+        Args:
+            disk: where.
+            directory: the folder, made if missing.
+            log: takes a line about each snapshot that was set aside.
+
+        Raises:
+            DataDirError: the disk refuses.
+        """
+        self._disk = disk
+        self._directory = directory
+        self._log = log
+        self._lock = threading.Lock()
+        self._pins: dict[int, _Pin] = {}
+        self._files: list[SnapshotFile] = []
+        try:
+            disk.make_dirs(directory)
+            for name in disk.listdir(directory):
+                self._enter(name)
+        except OSError as error:
+            raise DataDirError(f"{directory} cannot be used: {error.strerror}", "repair the disk") from error
+
+    def _enter(self, name: str) -> None:
+        path = f"{self._directory}/{name}"
+        if name.endswith(_PARTIAL):
+            self._disk.unlink(path)
+        elif (numbers := _numbers(name)) is not None:
+            file = self._disk.open(path)
+            self._files.append(SnapshotFile(*numbers, path, file.size()))
+            file.close()
+            self._files.sort()
+
+    def files(self) -> list[SnapshotFile]:
+        """Return all snapshots, oldest first."""
+        return list(self._files)
+
+    @property
+    def newest(self) -> SnapshotFile | None:
+        """The snapshot with the highest log index, None if there is none."""
+        return self._files[-1] if self._files else None
+
+    def load_newest(
+        self, load: Callable[[SnapshotReader], Loaded], refusals: tuple[type[Exception], ...] = ()
+    ) -> tuple[SnapshotFile, Loaded] | None:
+        """Load the newest good snapshot; broken ones above it are set aside as `….damaged`.
+
+        Whether the log reaches everything acknowledged from there is the caller's to check
+        (Recovered.check_reaches).
+
+        Args:
+            load: builds the state from all chunks; may be called again with an older snapshot.
+            refusals: what `load` raises for values that it cannot take; counts as damage.
+
+        Returns:
+            The snapshot and what `load` returned; None if there never was a snapshot.
+
+        Raises:
+            SnapshotDamagedError: there are snapshots and none is good.
+        """
+        damaged: list[SnapshotFile] = []
+        newest_error: SnapshotDamagedError | None = None
+        for snapshot in reversed(self.files()):
+            try:
+                loaded = self._load(snapshot, load, refusals)
+            except SnapshotDamagedError as error:
+                self._log(f"set aside: {error}")
+                newest_error = newest_error or error
+                damaged.append(snapshot)
+            else:
+                self._set_aside(damaged)
+                return snapshot, loaded
+        if newest_error is not None:
+            raise newest_error
+        return None
+
+    def _load(
+        self,
+        snapshot: SnapshotFile,
+        load: Callable[[SnapshotReader], Loaded],
+        refusals: tuple[type[Exception], ...],
+    ) -> Loaded:
+        file = self._disk.open(snapshot.path)
+        try:
+            reader = SnapshotReader(file)
+            self.check_header(reader, snapshot.log_index, snapshot.term)
+            return load(reader)
+        except refusals as error:
+            raise SnapshotDamagedError(
+                snapshot.path, 0, f"its content is refused: {error}", REMEDY
+            ) from error
+        finally:
+            file.close()
+
+    @staticmethod
+    def check_header(reader: SnapshotReader, log_index: int, term: int) -> None:
+        """Refuse a file whose header says another place in the log than it was announced or named with."""
+        header = reader.header
+        if (header.log_index, header.term) != (log_index, term):
+            problem = f"it is the snapshot of entry {header.log_index} of term {header.term}"
+            raise SnapshotDamagedError(
+                reader.path, 0, f"{problem}, not of {log_index} of term {term}", REMEDY
+            )
+
+    def _set_aside(self, damaged: list[SnapshotFile]) -> None:
+        for snapshot in damaged:
+            self._disk.rename(snapshot.path, snapshot.path + _DAMAGED)
+        if damaged:
+            self._disk.fsync_dir(self._directory)
+            with self._lock:
+                self._files = [file for file in self._files if file not in damaged]
+
+    def pin(self, log_index: int) -> SnapshotFile:
+        """Keep a snapshot, and the log behind it, until `unpin`; pins count.
+
+        Raises:
+            SnapshotTransferError: there is no such snapshot.
+        """
+        snapshot = next((file for file in self._files if file.log_index == log_index), None)
+        if snapshot is None:
+            raise SnapshotTransferError(f"there is no snapshot of entry {log_index}")
+        if log_index not in self._pins:
+            self._pins[log_index] = _Pin(self._disk.open(snapshot.path))
+        self._pins[log_index].count += 1
+        return snapshot
+
+    def unpin(self, log_index: int) -> None:
+        """Take one pin away."""
+        pin = self._pins[log_index]
+        pin.count -= 1
+        if pin.count == 0:
+            pin.file.close()
+            del self._pins[log_index]
+
+    def read_range(self, log_index: int, offset: int, size: int) -> bytes:
+        """Read a piece of a pinned snapshot for a transfer.
+
+        Args:
+            log_index: of the snapshot.
+            offset: first byte wanted.
+            size: bytes wanted; fewer are returned only at the end of the file.
+
+        Raises:
+            SnapshotTransferError: it is not pinned.
+            OSError: the disk refuses.
+        """
+        pin = self._pins.get(log_index)
+        if pin is None:
+            raise SnapshotTransferError(f"the snapshot of entry {log_index} is not pinned")
+        return pin.file.pread(size, offset)
+
+    def purge(self) -> int:
+        """Remove all but the two newest snapshots and pinned ones, and what was set aside before them.
+
+        Returns:
+            The log index of the oldest snapshot that is left, up to which the journal may compact; 0 for
+            none.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        with self._lock:
+            kept = [
+                file
+                for place, file in enumerate(reversed(self._files))
+                if place < KEPT or file.log_index in self._pins
+            ]
+            gone = [file for file in self._files if file not in kept]
+            self._files = kept[::-1]
+        oldest = kept[-1].log_index if kept else 0
+        paths = [file.path for file in gone]
+        for name in self._disk.listdir(self._directory) if gone else ():
+            numbers = _numbers(name.removesuffix(_DAMAGED))
+            if name.endswith(_DAMAGED) and numbers is not None and numbers[0] < oldest:
+                paths.append(f"{self._directory}/{name}")
+        for path in paths:
+            self._disk.unlink(path)
+        if paths:
+            self._disk.fsync_dir(self._directory)
+        return oldest
+
+    def begin_receive(self, log_index: int, term: int, total_bytes: int) -> SnapshotReceiver:
+        """Begin to write a snapshot that a peer sends; an unfinished one of the same place is discarded.
+
+        Args:
+            log_index: of the snapshot.
+            term: of the snapshot.
+            total_bytes: size of its file.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        return SnapshotReceiver(PartialSnapshot(self, log_index, term, "received"), total_bytes)
+
+    def create_partial(self, log_index: int, term: int, origin: str) -> tuple[File, str]:
+        """Create the file that a snapshot is written to first; return it and its final path."""
+        path = f"{self._directory}/{log_index:0{_DIGITS}d}-{term:0{_DIGITS}d}{_SUFFIX}"
+        partial = f"{path}.{origin}{_PARTIAL}"
+        try:
+            return self._disk.create(partial), path
+        except FileExistsError:
+            self._disk.unlink(partial)
+            return self._disk.create(partial), path
+
+    def discard(self, partial: File) -> None:
+        """Remove a partial file."""
+        partial.close()
+        self._disk.unlink(partial.path)
+
+    def adopt(self, partial: File, path: str, log_index: int, term: int) -> SnapshotFile:
+        """Make a partial file that is completely written a snapshot; for the thread that wrote it.
+
+        Raises:
+            SnapshotDamagedError: it is not a whole snapshot of this place.
+            OSError: the disk refuses.
+        """
+        partial.fdatasync()
+        reader = SnapshotReader(partial)
+        self.check_header(reader, log_index, term)
+        reader.verify()
+        snapshot = SnapshotFile(log_index, term, path, partial.size())
+        partial.close()
+        self._disk.rename(partial.path, path)
+        self._disk.fsync_dir(self._directory)
+        with self._lock:
+            self._files = sorted([file for file in self._files if file.path != path] + [snapshot])
+        return snapshot
+
+
+class PartialSnapshot:
+    """A snapshot that is being written. Belongs to one thread at a time."""
+
+    def __init__(self, store: SnapshotStore, log_index: int, term: int, origin: str) -> None:
+        """Create the file; `origin` tells files of one place that come from different sources apart."""
+        self.size = 0
+        self._store = store
+        self._log_index = log_index
+        self._term = term
+        self._file, self._path = store.create_partial(log_index, term, origin)
+        self._unsynced = 0
+
+    def append(self, parts: list[bytes]) -> None:
+        """Write behind what was written."""
+        self._file.pwrite(parts, self.size)
+        written = sum(map(len, parts))
+        self.size += written
+        self._unsynced += written
+        if self._unsynced >= SYNC_BYTES:
+            self._file.fdatasync()
+            self._unsynced = 0
+
+    def finish(self) -> SnapshotFile:
+        """Sync, verify and rename; the file is removed if that fails."""
+        try:
+            return self._store.adopt(self._file, self._path, self._log_index, self._term)
+        except SnapshotDamagedError:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Give up and remove the file."""
+        self._store.discard(self._file)
+
+
+class SnapshotReceiver:
+    """The receiving side of a transfer. Methods may run in the snapshot lane, one after the other."""
+
+    def __init__(self, partial: PartialSnapshot, total_bytes: int) -> None:
+        """Use SnapshotStore.begin_receive."""
+        self._partial = partial
+        self._total_bytes = total_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """How much has arrived: the offset of the next piece."""
+        return self._partial.size
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write the next piece.
+
+        Raises:
+            SnapshotTransferError: it does not begin where the last one ended, or goes beyond the announced
+                size.
+            OSError: the disk refuses.
+        """
+        have = self._partial.size
+        if offset != have:
+            raise SnapshotTransferError(f"a piece at byte {offset} arrived, {have} bytes have arrived before")
+        if offset + len(data) > self._total_bytes:
+            raise SnapshotTransferError(f"bytes beyond the announced {self._total_bytes} arrived")
+        self._partial.append([data])
+
+    def finish(self) -> SnapshotFile:
+        """Make the file durable, verify it and give it its name; now it is one of the store's snapshots.
+
+        Raises:
+            SnapshotTransferError: not everything has arrived.
+            SnapshotDamagedError: what arrived is not the announced snapshot; the file is gone.
+            OSError: the disk refuses.
+        """
+        if self._partial.size != self._total_bytes:
+            have = self._partial.size
+            raise SnapshotTransferError(f"{have} of the announced {self._total_bytes} bytes have arrived")
+        return self._partial.finish()
+
+    def abort(self) -> None:
+        """Give up and remove the file."""
+        self._partial.discard()
+
+
+def _numbers(name: str) -> tuple[int, int] | None:
+    """Return (log index, term) of a snapshot's file name, None for any other name."""
+    index, _, term = name.removesuffix(_SUFFIX).partition("-")
+    both = index + term
+    if not name.endswith(_SUFFIX) or (len(index), len(term)) != (_DIGITS, _DIGITS):
+        return None
+    return (int(index), int(term)) if both.isascii() and both.isdigit() else None
