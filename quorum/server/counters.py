@@ -1,0 +1,44 @@
+"""What the client port counts, for the four-letter words and the metrics.
+
+Plain numbers that only rise, but the extremes of the latency; a chunk of requests or a run of replies costs
+one addition. Soft state. Source: ServerStats of ZooKeeper 3.9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the start of this process."""
+
+    requests_received: int = 0
+    #: replies and events
+    packets_sent: int = 0
+    connections_accepted: int = 0
+    #: closed at once: too many from one address
+    connections_rejected: int = 0
+    #: closed because nothing could be promised: no leader, or the client has seen more than this node
+    handshakes_refused: int = 0
+    malformed_frames: int = 0
+    #: connections closed because their replies were not read
+    overflows: int = 0
+    #: reads refused because a connection may have no more watches
+    watches_refused: int = 0
+    latency_count: int = 0
+    latency_total_ms: float = 0.0
+    latency_min_ms: float = 0.0
+    latency_max_ms: float = 0.0
+
+    def answered(self, requests: int, latency_ms: float) -> None:
+        """Count requests that were answered together."""
+        self.latency_max_ms = max(self.latency_max_ms, latency_ms)
+        if not self.latency_count or latency_ms < self.latency_min_ms:
+            self.latency_min_ms = latency_ms
+        self.latency_count += requests
+        self.latency_total_ms += requests * latency_ms
+
+    def latency_average_ms(self) -> float:
+        """Return the average over all answered requests, 0 if there were none."""
+        return self.latency_total_ms / self.latency_count if self.latency_count else 0.0

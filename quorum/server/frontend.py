@@ -1,0 +1,307 @@
+"""All client connections of a node, joined with the replica below: outcomes and events to connections,
+turns, time limits.
+
+Decides who hears of an applied transaction, which connection serves a session, and when a connection must
+end because nothing can be promised to it any more. Knows no frames (connections do) and no log (the replica
+does). Soft state only.
+
+Order contract: the replica hands over outcomes in the order of the log, one run at a time. Within one result
+events are queued first, in transaction order, to all who watch; then the reply. `end_of_turn` then writes
+everything queued.
+
+A session that this node's client believes in must not expire elsewhere unseen: a connection ends once no
+leader was heard for a third of its session timeout, or for contact_loss_ms_max. Silence is judged from one
+tick to the next before new contact counts, so a process that was stopped for long finds itself out even if
+old messages wait in its sockets. Source: architecture, "Life of a write", "Sessions and clocks"; zookeeper
+design, "Ordering", "Watches".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from quorum.core.codes import SESSION_ATTACHED, SESSION_CLOSED
+from quorum.core.results import Event, Result, RunOutcome
+from quorum.server import words
+from quorum.server.connection import Connection
+from quorum.server.counters import Counters
+from quorum.server.options import ServerOptions
+from quorum.server.replica_view import ReplicaView
+from quorum.server.stream import ClientStream, Phase
+from quorum.wire.replies import encode_watch_event
+
+log = logging.getLogger("quorate.server")
+
+#: Share of a session's timeout for which a leader may be silent.
+_SILENT_SHARE: Final = 3
+
+
+class Frontend:
+    """The client side of a node."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        now_ms: Callable[[], float],
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        """Prepare; nothing is served before `attach`.
+
+        Args:
+            options: limits.
+            now_ms: a clock that never goes back, in milliseconds.
+            call_soon: runs a function in a later turn of the event loop.
+        """
+        self.options = options
+        self.now_ms = now_ms
+        self.counters = Counters()
+        self.words = words.KNOWN
+        self.replica: ReplicaView
+        self.started_ms = now_ms()
+        #: every connection, in the order of acceptance
+        self.connections: dict[ClientStream, None] = {}
+        self.dirty: dict[ClientStream, None] = {}
+        self.resuming: dict[ClientStream, None] = {}
+        self.held: dict[ClientStream, None] = {}
+        self._call_soon = call_soon
+        #: {connection without a session: when it must have one}, in the order of the deadlines
+        self._greeting: dict[ClientStream, float] = {}
+        #: {connection to be closed: when it is dropped, even if it does not read}, in that order
+        self._finishing: dict[ClientStream, float] = {}
+        #: {host: connections from it}
+        self._per_address: dict[str, int] = {}
+        #: {session id: the connection of this node that serves it}
+        self._by_session: dict[int, Connection] = {}
+        #: the clock at the first outcome of this turn
+        self._turn_ms: float | None = None
+        #: when a leader was last known to be heard
+        self._contact_ms = float("-inf")
+        self._attached = False
+        self._stopped = False
+
+    def attach(self, replica: ReplicaView) -> None:
+        """Set the replica below; once, before any connection is accepted."""
+        self.replica = replica
+        self._attached = True
+
+    def new_connection(self) -> Connection:
+        """Make the protocol of a connection that was accepted."""
+        return Connection(self)
+
+    # -- what the replica calls --
+
+    def run_applied(self, connection: Connection, outcome: RunOutcome) -> None:
+        """Take the outcome of a run of this node; those of one connection in their order."""
+        connection.deliver(outcome)
+        self._note_activity(outcome)
+
+    def observe(self, outcome: RunOutcome) -> None:
+        """Take the outcome of a run of another node, or of a connection that was given up."""
+        self.observe_results(outcome.results)
+        self._note_activity(outcome)
+
+    def observe_results(self, results: list[Result]) -> None:
+        """Take results that belong to no client: expiries, a change of members."""
+        for result in results:
+            if result.events is not None:
+                self.fire(result.zxid, result.events)
+
+    def lost(self, connection: Connection) -> None:
+        """Give a connection up: a run of it has an outcome that will never be known here."""
+        connection.forget()
+        connection.finish()
+
+    def end_of_turn(self) -> None:
+        """Write what is queued, close what is finished, read on where that is possible again."""
+        self._turn_ms = None
+        if self.held and not self.replica.saturated():
+            self.resuming.update(self.held)
+            self.held.clear()
+        if self.resuming:
+            resuming = list(self.resuming)
+            self.resuming.clear()
+            for stream in resuming:
+                stream.proceed()
+        for stream in self.dirty:
+            stream.flush()
+        self.dirty.clear()
+        if self._finishing:
+            for stream in self._finishing:
+                stream.close()
+
+    def installed(self) -> None:
+        """The state was replaced: what fired in between is unknown, so clients must come back and ask."""
+        self._finish_all(list(self.connections), "a snapshot was installed")
+
+    def stop_serving(self, reason: str) -> None:
+        """Close every client connection; clients go on to other nodes."""
+        self._finish_all(list(self.connections), reason)
+
+    def tick(self, now_ms: float) -> None:
+        """Judge time limits; to be called at least as often as heartbeats are sent."""
+        self._judge_contact(now_ms)
+        overdue = [stream for stream, deadline_ms in self._greeting.items() if deadline_ms <= now_ms]
+        for stream in overdue:
+            del self._greeting[stream]
+            if stream.phase is Phase.GREETING:
+                log.info(
+                    "closed the connection of %s: no handshake within %d ms",
+                    stream.address,
+                    self.options.handshake_timeout_ms,
+                )
+                stream.finish()
+        for stream in [each for each, deadline_ms in self._finishing.items() if deadline_ms <= now_ms]:
+            stream.abort()
+        self.end_of_turn()
+
+    # -- what connections call --
+
+    def turn_ms(self) -> float:
+        """The clock at the first outcome of this turn."""
+        if self._turn_ms is None:
+            self._turn_ms = self.now_ms()
+        return self._turn_ms
+
+    def proceed_soon(self, stream: ClientStream) -> None:
+        """Let a connection read on in a later turn."""
+        self._call_soon(stream.proceed)
+
+    def serving(self) -> bool:
+        """Tell whether there is contact to a leader."""
+        now_ms = self.now_ms()
+        self._contact_ms = max(self._contact_ms, now_ms - self.replica.contact_age_ms())
+        return now_ms - self._contact_ms < self.options.contact_loss_ms_max
+
+    def silence_ms(self, now_ms: float) -> float:
+        """Milliseconds for which no contact to a leader was seen."""
+        return now_ms - self._contact_ms
+
+    def fire(self, zxid: int, events: list[Event]) -> None:
+        """Queue the events of a transaction to all who watch, and act on its session notices."""
+        trigger = self.replica.watches.trigger
+        for event in events:
+            event_type, subject = event[0], event[1]
+            if event_type > 0:
+                path: Any = subject
+                watchers = trigger(event_type, path)
+                if watchers:
+                    frame = encode_watch_event(zxid, event_type, path)
+                    for watcher in watchers:
+                        watcher.enqueue(frame)
+            else:
+                self._heed_notice(event)
+
+    def opened(self, stream: ClientStream) -> bool:
+        """Register a connection; false if its address has too many."""
+        options = self.options
+        if self._stopped or not self._attached:
+            return False
+        count = self._per_address.get(stream.host_name, 0)
+        if 0 < options.connections_per_address_max <= count:
+            self.counters.connections_rejected += 1
+            log.info(
+                "closed the connection of %s: its address has %d, connections_per_address_max = %d",
+                stream.address,
+                count,
+                options.connections_per_address_max,
+            )
+            return False
+        self._per_address[stream.host_name] = count + 1
+        self.connections[stream] = None
+        self.counters.connections_accepted += 1
+        self._greeting[stream] = self.now_ms() + options.handshake_timeout_ms
+        return True
+
+    def bound(self, connection: Connection, timeout_ms: int) -> None:
+        """A connection has a session now."""
+        self._greeting.pop(connection, None)
+        connection.contact_limit_ms = min(timeout_ms / _SILENT_SHARE, self.options.contact_loss_ms_max)
+        self._by_session[connection.session_id] = connection
+        self.replica.sessions.touch(connection.session_id)
+
+    def finishing(self, stream: ClientStream) -> None:
+        """A connection is to be closed at the end of the turn."""
+        self._finishing[stream] = self.now_ms() + self.options.handshake_timeout_ms
+
+    def closed(self, stream: ClientStream) -> None:
+        """A connection is gone, and its watches with it."""
+        for known in (self._greeting, self._finishing, self.dirty, self.resuming, self.held):
+            known.pop(stream, None)
+        if stream not in self.connections:
+            return
+        del self.connections[stream]
+        count = self._per_address[stream.host_name] - 1
+        if count:
+            self._per_address[stream.host_name] = count
+        else:
+            del self._per_address[stream.host_name]
+        self.replica.watches.remove_watcher(stream)
+        if isinstance(stream, Connection) and self._by_session.get(stream.session_id) is stream:
+            del self._by_session[stream.session_id]
+
+    def answer_word(self, word: str) -> bytes:
+        """Return the answer to a four-letter word."""
+        return words.answer(word, self)
+
+    # -- inner parts --
+
+    def _note_activity(self, outcome: RunOutcome) -> None:
+        """Tell the deadlines: a command that was applied is a sign of life."""
+        sessions = self.replica.sessions
+        if not sessions.leading:
+            return
+        if outcome.session_id:
+            sessions.touched(outcome.session_id, self.turn_ms())
+            return
+        for result in outcome.results:
+            if isinstance(result.value, tuple):
+                session_id, timeout_ms = result.value
+                assert isinstance(session_id, int)
+                assert isinstance(timeout_ms, int)
+                sessions.opened(session_id, timeout_ms, self.turn_ms())
+
+    def _heed_notice(self, notice: Event) -> None:
+        """Close the connection of a session that is over, or that is served elsewhere now."""
+        match notice:
+            case (kind, session_id) if kind == SESSION_CLOSED:
+                assert isinstance(session_id, int)
+                self.replica.sessions.closed(session_id)
+                connection = self._by_session.pop(session_id, None)
+                if connection is not None:
+                    connection.finish()
+            case (kind, session_id, _node_id, nonce) if kind == SESSION_ATTACHED:
+                connection = self._by_session.get(session_id)
+                if connection is not None and connection.nonce != nonce:
+                    log.info(
+                        "closed the connection of %s: session 0x%x is served by another",
+                        connection.address,
+                        session_id,
+                    )
+                    del self._by_session[session_id]
+                    connection.finish()
+
+    def _judge_contact(self, now_ms: float) -> None:
+        """Close connections whose session the majority may let expire without this node knowing."""
+        silence_ms = now_ms - self._contact_ms
+        options = self.options
+        if silence_ms >= min(options.session_timeout_min_ms / _SILENT_SHARE, options.contact_loss_ms_max):
+            at_risk: list[ClientStream] = [
+                each for each in self._by_session.values() if silence_ms >= each.contact_limit_ms
+            ]
+            self._finish_all(at_risk, f"no leader was heard for {silence_ms:.0f} ms")
+        self._contact_ms = max(self._contact_ms, now_ms - self.replica.contact_age_ms())
+
+    def _finish_all(self, streams: list[ClientStream], reason: str) -> None:
+        alive = [each for each in streams if each.phase not in (Phase.FINISHED, Phase.CLOSED)]
+        if alive:
+            log.info("closed %d client connections: %s", len(alive), reason)
+        for stream in alive:
+            stream.finish()
+
+    def close(self) -> None:
+        """Serve nobody any more: every connection is closed, new ones are refused."""
+        self._stopped = True
+        self._finish_all(list(self.connections), "this node stops")
+        self.end_of_turn()

@@ -1,0 +1,66 @@
+"""What all connections of a node share, as a connection sees it.
+
+A seam, so that a connection knows neither the listener nor how outcomes reach it. No state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from quorum.core.results import Event
+from quorum.server.counters import Counters
+from quorum.server.options import ServerOptions
+from quorum.server.replica_view import ReplicaView
+
+if TYPE_CHECKING:
+    from quorum.server.connection import Connection
+    from quorum.server.stream import ClientStream
+
+
+class Host(Protocol):
+    """The shared part."""
+
+    options: ServerOptions
+    replica: ReplicaView
+    counters: Counters
+    #: {the four bytes that a connection may begin with: the word that they are}
+    words: dict[bytes, str]
+    #: connections with something queued
+    dirty: dict[ClientStream, None]
+    #: connections that may read on at the end of the turn
+    resuming: dict[ClientStream, None]
+    #: connections that wait until the node is no longer saturated
+    held: dict[ClientStream, None]
+
+    def now_ms(self) -> float:
+        """The monotonic clock."""
+
+    def turn_ms(self) -> float:
+        """The clock at the first outcome of this turn."""
+
+    def proceed_soon(self, stream: ClientStream) -> None:
+        """Call `stream.proceed` in a later turn."""
+
+    def serving(self) -> bool:
+        """Tell whether there is contact to a leader."""
+
+    def silence_ms(self, now_ms: float) -> float:
+        """Milliseconds for which no contact to a leader was seen."""
+
+    def fire(self, zxid: int, events: list[Event]) -> None:
+        """Queue the events of a transaction to all who watch, and act on its session notices."""
+
+    def opened(self, stream: ClientStream) -> bool:
+        """Register a connection; false if its address has too many."""
+
+    def bound(self, connection: Connection, timeout_ms: int) -> None:
+        """Learn that a connection has a session now."""
+
+    def finishing(self, stream: ClientStream) -> None:
+        """Learn that a connection is to be closed at the end of the turn."""
+
+    def closed(self, stream: ClientStream) -> None:
+        """Learn that a connection is gone."""
+
+    def answer_word(self, word: str) -> bytes:
+        """Return the answer to a four-letter word."""

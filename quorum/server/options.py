@@ -1,0 +1,43 @@
+"""The limits of the client port, as one frozen value; where they come from is the configuration's affair.
+
+Every one bounds something that a client could otherwise grow without end. Source: node.toml, section limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_MIB: Final = 1024 * 1024
+
+#: The words that are served unless the configuration says otherwise.
+DEFAULT_WORDS: Final = ("srvr", "ruok", "mntr", "isro", "stat")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Limits of the client port.
+
+    Attributes:
+        frame_bytes_max: longest request, without its length. session_timeout_min_ms: shortest timeout that a
+        session gets. session_timeout_max_ms: longest timeout that a session gets. handshake_timeout_ms: how
+        long a connection may stay without a handshake, and a closing one without reading.
+        connections_per_address_max: 0 for no limit. outstanding_requests_max: requests of a connection that
+        may wait for their outcome; reading pauses there. watches_per_connection_max: watches that a
+        connection may have armed. outbound_bytes_max: replies and events that a connection may leave unread
+        before it is closed. contact_loss_ms_max: silence of the majority after which no client is served,
+        whatever its session timeout;
+            twice the longest election timeout.
+        four_letter_words: the words that are answered.
+    """
+
+    frame_bytes_max: int = 4 * _MIB
+    session_timeout_min_ms: int = 4000
+    session_timeout_max_ms: int = 40_000
+    handshake_timeout_ms: int = 5000
+    connections_per_address_max: int = 0
+    outstanding_requests_max: int = 1000
+    watches_per_connection_max: int = 100_000
+    outbound_bytes_max: int = 64 * _MIB
+    contact_loss_ms_max: float = 1200.0
+    four_letter_words: tuple[str, ...] = DEFAULT_WORDS

@@ -1,0 +1,128 @@
+"""Answers to what changes nothing: exists, getData, getChildren, getChildren2, setWatches.
+
+Each takes the replica's state as it is now and returns the reply as a whole frame; the watch that was asked
+for is armed after the state was read and before anything else can change it. exists arms a watch on a
+missing node, the others do not. The header's zxid is the last transaction that this node has applied. Knows
+no order of requests: that is the connection's. Source: FinalRequestProcessor of ZooKeeper 3.9; zookeeper
+design, "Watches", "Ordering".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from quorum.core import queries
+from quorum.core.codes import NO_NODE
+from quorum.core.rearm import rearm
+from quorum.core.watches import WatchKind
+from quorum.server.replica_view import ReplicaView
+from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.replies import (
+    encode_children,
+    encode_data,
+    encode_header,
+    encode_stat,
+    encode_watch_event,
+)
+from quorum.wire.requests import SetWatches
+
+#: header zxid of the events that a setWatches finds out about: no single transaction is known for them
+_NO_ZXID: Final = -1
+_QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
+_DATA: Final = WatchKind.DATA
+_EXIST: Final = WatchKind.EXIST
+_CHILD: Final = WatchKind.CHILD
+
+
+class Asker(Protocol):
+    """The connection that asks."""
+
+    #: [[scheme, id], …] that the client has proven, or None
+    identities: list[list[str]] | None
+
+    def may_watch(self, watches: int) -> bool:
+        """Tell whether the connection may have so many more watches; counts a refusal."""
+
+
+def answer_get_data(replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+    """Answer getData."""
+    machine = replica.machine
+    found = queries.get_data(machine, path, asker.identities)
+    if type(found) is int:
+        return encode_header(xid, machine.zxid, found)
+    if watch:
+        if not asker.may_watch(1):
+            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+        replica.watches.add(_DATA, path, asker)
+    data, stat = found  # type: ignore[misc]  # an int has returned
+    return encode_data(xid, machine.zxid, data, stat)
+
+
+def answer_exists(replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+    """Answer exists."""
+    machine = replica.machine
+    found = queries.exists(machine, path, asker.identities)
+    missing = type(found) is int
+    if watch and (not missing or found == NO_NODE):
+        if not asker.may_watch(1):
+            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+        replica.watches.add(_EXIST if missing else _DATA, path, asker)
+    if isinstance(found, int):
+        return encode_header(xid, machine.zxid, found)
+    return encode_stat(xid, machine.zxid, found)
+
+
+def answer_get_children(replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+    """Answer getChildren."""
+    machine = replica.machine
+    found = queries.get_children(machine, path, asker.identities)
+    if isinstance(found, int):
+        return encode_header(xid, machine.zxid, found)
+    if watch:
+        if not asker.may_watch(1):
+            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+        replica.watches.add(_CHILD, path, asker)
+    return encode_children(xid, machine.zxid, found)
+
+
+def answer_get_children2(replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+    """Answer getChildren2."""
+    machine = replica.machine
+    found = queries.get_children2(machine, path, asker.identities)
+    if isinstance(found, int):
+        return encode_header(xid, machine.zxid, found)
+    if watch:
+        if not asker.may_watch(1):
+            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+        replica.watches.add(_CHILD, path, asker)
+    names, stat = found
+    return encode_children(xid, machine.zxid, names, stat)
+
+
+class Answer(Protocol):
+    """A function that answers one kind of read."""
+
+    def __call__(self, replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+        """Return the reply, after arming the watch if one is due."""
+
+
+#: {operation: who answers it}
+ANSWERS: Final[dict[int, Answer]] = {
+    int(OpCode.EXISTS): answer_exists,
+    int(OpCode.GET_DATA): answer_get_data,
+    int(OpCode.GET_CHILDREN): answer_get_children,
+    int(OpCode.GET_CHILDREN2): answer_get_children2,
+}
+
+
+def answer_set_watches(replica: ReplicaView, asker: Any, xid: int, request: SetWatches) -> list[bytes]:
+    """Arm what a returning client had armed.
+
+    Returns:
+        The events that it missed, then the reply, all as whole frames.
+    """
+    machine = replica.machine
+    missed = rearm(machine, replica.watches, asker, *request)
+    frames = [encode_watch_event(_NO_ZXID, event_type, path) for event_type, path in missed]
+    frames.append(encode_header(xid, machine.zxid, 0))
+    return frames

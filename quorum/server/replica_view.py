@@ -1,0 +1,50 @@
+"""What the client port needs of the node below it.
+
+The only seam between client connections and replication: commands go down through `submit`, outcomes come
+back through the `Frontend`. A view, so that the client port can be run over anything that applies commands
+to a state machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from quorum.core.machine import StateMachine
+from quorum.core.watches import WatchTable
+from quorum.server.sessions import SessionTracker
+
+
+class ReplicaView(Protocol):
+    """One node's copy of the state, seen from its client port."""
+
+    #: the applied state; replaced as a whole when a snapshot is installed
+    machine: StateMachine
+    #: the watches of this node's connections
+    watches: WatchTable[Any]
+    #: who was heard of when
+    sessions: SessionTracker
+
+    def submit(
+        self,
+        connection: Any,
+        session_id: int,
+        nonce: int,
+        identities: list[list[str]] | None,
+        commands: list[list[Any]],
+    ) -> None:
+        """Take a run: consecutive writes of one connection with no read between them.
+
+        The outcome comes to `Frontend.run_applied`, never before this call returned, or to `Frontend.lost`.
+        """
+
+    def next_nonce(self) -> int:
+        """Return an id that no connection of this node ever had."""
+
+    def saturated(self) -> bool:
+        """Tell whether so much waits for its outcome that connections must not be read for now."""
+
+    def contact_age_ms(self) -> float:
+        """Milliseconds since a current leader was heard (the leader: a majority); inf if there is none."""
+
+    def mode(self) -> str:
+        """This node's part, as the four-letter words say it: leader, follower, standalone or looking."""

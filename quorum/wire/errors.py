@@ -1,0 +1,26 @@
+"""The one error of the codec: bytes that do not follow ZooKeeper's records.
+
+It names the field, what stood there and what was allowed, so that one log line tells why a connection was
+closed. Whoever reads the bytes decides what follows; the codec only refuses. Source: jute's
+BinaryInputArchive (ZooKeeper 3.9).
+"""
+
+from __future__ import annotations
+
+from quorum.errors import ProtocolError, shown
+
+
+class WireError(ProtocolError):
+    """Bytes that cannot be decoded; nothing of the frame took effect.
+
+    Attributes:
+        field: record and field, such as ``setData.path``.
+        value: what stood there.
+    """
+
+    def __init__(self, field: str, value: object, problem: str) -> None:
+        super().__init__(
+            f"{field} = {shown(value)}: {problem}", "the sender must follow ZooKeeper's protocol as of 3.9"
+        )
+        self.field = field
+        self.value = value

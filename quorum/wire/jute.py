@@ -1,0 +1,194 @@
+"""Jute's primitives: what every ZooKeeper record is made of, and a cursor that reads them strictly.
+
+Knows no record. A null buffer is None; a null string is refused, because nothing that takes one can do without.
+Bytes that are not UTF-8 become U+FFFD, as in Java, which no path may contain. What stands behind a record is
+ignored, as ZooKeeper does.
+Source: BinaryInputArchive, BinaryOutputArchive (ZooKeeper 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from quorum.wire.errors import WireError
+
+#: What is decoded: a whole frame, or a larger buffer of which the frame is a part.
+Buffer = bytes | memoryview
+
+INT: Final = Struct(">i")
+LONG: Final = Struct(">q")
+BOOLEAN: Final = Struct(">?")
+STAT: Final = Struct(">qqqqiiiqiiq")
+STAT_BYTES: Final = 68
+
+#: One entry of an access list: [permission bits, scheme, id].
+AclEntry = list[int | str]
+Acl = list[AclEntry]
+
+
+class Stat(NamedTuple):
+    """What ZooKeeper tells about a node besides its data, in the order of the wire."""
+
+    czxid: int
+    mzxid: int
+    #: Milliseconds since 1970, as the leader stamped the transactions.
+    ctime_ms: int
+    mtime_ms: int
+    version: int
+    cversion: int
+    aversion: int
+    #: Session that owns the node, or 0.
+    ephemeral_owner: int
+    data_length: int
+    children_count: int
+    pzxid: int
+
+
+class Reader:
+    """A cursor over one record; every method names its field so that an error can."""
+
+    __slots__ = ("_buffer", "_end", "position", "record")
+
+    def __init__(self, buffer: Buffer, start: int, end: int, record: str) -> None:
+        """Stand at the record's first byte.
+
+        Args:
+            buffer: holds the frame.
+            start: first byte of the record.
+            end: first byte behind the frame.
+            record: name for errors.
+        """
+        self._buffer = buffer
+        self._end = end
+        self.position = start
+        self.record = record
+
+    @property
+    def remaining(self) -> int:
+        """Bytes up to the end of the frame."""
+        return self._end - self.position
+
+    def _fixed(self, layout: Struct, field: str) -> int:
+        position = self.position
+        after = position + layout.size
+        if after > self._end:
+            raise WireError(
+                f"{self.record}.{field}",
+                bytes(self._buffer[position : self._end]),
+                f"{layout.size} bytes were expected, the frame ends after {max(self._end - position, 0)}",
+            )
+        self.position = after
+        value: int = layout.unpack_from(self._buffer, position)[0]
+        return value
+
+    def int32(self, field: str) -> int:
+        """Read a signed 32-bit number."""
+        return self._fixed(INT, field)
+
+    def int64(self, field: str) -> int:
+        """Read a signed 64-bit number."""
+        return self._fixed(LONG, field)
+
+    def boolean(self, field: str) -> bool:
+        """Read a byte; anything but 0 is true."""
+        return bool(self._fixed(BOOLEAN, field))
+
+    def buffer(self, field: str) -> bytes | None:
+        """Read bytes with their length; length -1 is None."""
+        length = self._fixed(INT, field)
+        if length == -1:
+            return None
+        position = self.position
+        after = position + length
+        if length < 0 or after > self._end:
+            raise WireError(
+                f"{self.record}.{field}", length, f"a length from -1 to {self._end - position} was expected"
+            )
+        self.position = after
+        return bytes(self._buffer[position:after])
+
+    def string(self, field: str) -> str:
+        """Read text."""
+        raw = self.buffer(field)
+        if raw is None:
+            raise WireError(f"{self.record}.{field}", None, "a string was expected")
+        return raw.decode("utf-8", "replace")
+
+    def count(self, field: str, element_bytes_min: int) -> int:
+        """Read the length of a vector; null is 0.
+
+        Raises:
+            WireError: the frame cannot hold as many elements, each at least element_bytes_min long.
+        """
+        count = self._fixed(INT, field)
+        elements_max = self.remaining // element_bytes_min
+        if count < -1 or count > elements_max:
+            raise WireError(
+                f"{self.record}.{field}", count, f"a count from -1 to {elements_max} was expected"
+            )
+        return max(count, 0)
+
+    def strings(self, field: str) -> list[str]:
+        """Read a vector of strings."""
+        return [self.string(field) for _ in range(self.count(field, 4))]
+
+    def acl(self, field: str) -> Acl:
+        """Read a vector of access list entries."""
+        entries: Acl = []
+        for _ in range(self.count(field, 12)):
+            permissions = self.int32(f"{field}.perms")
+            scheme = self.string(f"{field}.scheme")
+            entries.append([permissions, scheme, self.string(f"{field}.id")])
+        return entries
+
+    def stat(self, field: str) -> Stat:
+        """Read a Stat."""
+        position = self.position
+        if position + STAT_BYTES > self._end:
+            raise WireError(
+                f"{self.record}.{field}",
+                bytes(self._buffer[position : self._end]),
+                f"a Stat has {STAT_BYTES} bytes, the frame ends after {self._end - position}",
+            )
+        self.position = position + STAT_BYTES
+        return Stat._make(STAT.unpack_from(self._buffer, position))
+
+
+def unpack_stat(packed: Buffer) -> Stat:
+    """Name the fields of a packed Stat of 68 bytes."""
+    return Reader(packed, 0, len(packed), "stat").stat("fields")
+
+
+def buffer_bytes(value: bytes | None) -> bytes:
+    """Encode bytes with their length, None as null."""
+    return b"\xff\xff\xff\xff" if value is None else INT.pack(len(value)) + value
+
+
+def string_bytes(text: str) -> bytes:
+    """Encode text as UTF-8 with its length.
+
+    Raises:
+        WireError: the text holds a lone surrogate, which UTF-8 has no bytes for.
+    """
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise WireError("string", text, "it cannot be encoded as UTF-8") from error
+    return INT.pack(len(raw)) + raw
+
+
+def strings_bytes(texts: Sequence[str]) -> bytes:
+    """Encode a vector of strings."""
+    parts = [INT.pack(len(texts))]
+    parts += [string_bytes(text) for text in texts]
+    return b"".join(parts)
+
+
+def acl_bytes(entries: Sequence[Sequence[int | str]]) -> bytes:
+    """Encode an access list."""
+    parts = [INT.pack(len(entries))]
+    for permissions, scheme, identity in entries:
+        parts += (INT.pack(permissions), string_bytes(str(scheme)), string_bytes(str(identity)))
+    return b"".join(parts)

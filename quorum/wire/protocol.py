@@ -1,0 +1,171 @@
+"""The numbers of ZooKeeper's client protocol: operations, errors, events, states and reserved xids.
+
+One table, `OPERATIONS`, says for every operation of ZooKeeper 3.9 how a server treats it; an operation that a
+later version of this server learns already has its row. What an error code means to a caller stands in
+`quorum.errors.CODES`, not here.
+Source: ZooDefs.OpCode, Watcher.Event and KeeperException.Code of ZooKeeper 3.9.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from typing import Final
+
+
+class OpCode(IntEnum):
+    """ZooDefs.OpCode; the negative ones never arrive from a well-behaved client, but closeSession."""
+
+    NOTIFICATION = 0
+    CREATE = 1
+    DELETE = 2
+    EXISTS = 3
+    GET_DATA = 4
+    SET_DATA = 5
+    GET_ACL = 6
+    SET_ACL = 7
+    GET_CHILDREN = 8
+    SYNC = 9
+    PING = 11
+    GET_CHILDREN2 = 12
+    CHECK = 13
+    MULTI = 14
+    CREATE2 = 15
+    RECONFIG = 16
+    CHECK_WATCHES = 17
+    REMOVE_WATCHES = 18
+    CREATE_CONTAINER = 19
+    DELETE_CONTAINER = 20
+    CREATE_TTL = 21
+    MULTI_READ = 22
+    AUTH = 100
+    SET_WATCHES = 101
+    SASL = 102
+    GET_EPHEMERALS = 103
+    GET_ALL_CHILDREN_NUMBER = 104
+    SET_WATCHES2 = 105
+    ADD_WATCH = 106
+    WHO_AM_I = 107
+    CREATE_SESSION = -10
+    CLOSE_SESSION = -11
+    ERROR = -1
+
+
+class Treatment(Enum):
+    """What a server does with an operation."""
+
+    #: Becomes a command of the log and waits for its outcome.
+    WRITE = "write"
+    #: Is answered from this node's state, in the order of the connection.
+    READ = "read"
+    #: Concerns the connection or the session alone.
+    SESSION = "session"
+    #: Is answered with UNIMPLEMENTED (-6), and the connection ends: not yet served, or never alone.
+    REFUSED = "refused"
+
+
+#: {operation: treatment}; whatever is missing is unknown to ZooKeeper as well, and refused.
+OPERATIONS: Final[dict[int, Treatment]] = {
+    OpCode.CREATE: Treatment.WRITE,
+    OpCode.DELETE: Treatment.WRITE,
+    OpCode.EXISTS: Treatment.READ,
+    OpCode.GET_DATA: Treatment.READ,
+    OpCode.SET_DATA: Treatment.WRITE,
+    OpCode.GET_ACL: Treatment.REFUSED,
+    OpCode.SET_ACL: Treatment.REFUSED,
+    OpCode.GET_CHILDREN: Treatment.READ,
+    OpCode.SYNC: Treatment.WRITE,
+    OpCode.PING: Treatment.SESSION,
+    OpCode.GET_CHILDREN2: Treatment.READ,
+    OpCode.CHECK: Treatment.REFUSED,  # only inside a multi, as in ZooKeeper 3.9
+    OpCode.MULTI: Treatment.WRITE,
+    OpCode.CREATE2: Treatment.WRITE,
+    OpCode.RECONFIG: Treatment.REFUSED,
+    OpCode.CHECK_WATCHES: Treatment.REFUSED,
+    OpCode.REMOVE_WATCHES: Treatment.REFUSED,
+    OpCode.CREATE_CONTAINER: Treatment.REFUSED,
+    OpCode.DELETE_CONTAINER: Treatment.REFUSED,
+    OpCode.CREATE_TTL: Treatment.REFUSED,
+    OpCode.MULTI_READ: Treatment.REFUSED,
+    OpCode.AUTH: Treatment.REFUSED,
+    OpCode.SET_WATCHES: Treatment.SESSION,
+    OpCode.SASL: Treatment.REFUSED,
+    OpCode.GET_EPHEMERALS: Treatment.REFUSED,
+    OpCode.GET_ALL_CHILDREN_NUMBER: Treatment.REFUSED,
+    OpCode.SET_WATCHES2: Treatment.REFUSED,
+    OpCode.ADD_WATCH: Treatment.REFUSED,
+    OpCode.WHO_AM_I: Treatment.REFUSED,
+    OpCode.CREATE_SESSION: Treatment.REFUSED,  # a handshake makes sessions, a request never does
+    OpCode.CLOSE_SESSION: Treatment.SESSION,
+}
+
+
+class ErrorCode(IntEnum):
+    """KeeperException.Code."""
+
+    OK = 0
+    SYSTEM_ERROR = -1
+    RUNTIME_INCONSISTENCY = -2
+    DATA_INCONSISTENCY = -3
+    CONNECTION_LOSS = -4
+    MARSHALLING_ERROR = -5
+    UNIMPLEMENTED = -6
+    OPERATION_TIMEOUT = -7
+    BAD_ARGUMENTS = -8
+    UNKNOWN_SESSION = -12
+    NEW_CONFIG_NO_QUORUM = -13
+    RECONFIG_IN_PROGRESS = -14
+    API_ERROR = -100
+    NO_NODE = -101
+    NO_AUTH = -102
+    BAD_VERSION = -103
+    NO_CHILDREN_FOR_EPHEMERALS = -108
+    NODE_EXISTS = -110
+    NOT_EMPTY = -111
+    SESSION_EXPIRED = -112
+    INVALID_CALLBACK = -113
+    INVALID_ACL = -114
+    AUTH_FAILED = -115
+    SESSION_MOVED = -118
+    NOT_READ_ONLY = -119
+    EPHEMERAL_ON_LOCAL_SESSION = -120
+    NO_WATCHER = -121
+    REQUEST_TIMEOUT = -122
+    RECONFIG_DISABLED = -123
+    SESSION_CLOSED_REQUIRE_SASL_AUTH = -124
+    QUOTA_EXCEEDED = -125
+    THROTTLED_OP = -127
+
+
+class EventType(IntEnum):
+    """Watcher.Event.EventType."""
+
+    NONE = -1
+    NODE_CREATED = 1
+    NODE_DELETED = 2
+    NODE_DATA_CHANGED = 3
+    NODE_CHILDREN_CHANGED = 4
+    DATA_WATCH_REMOVED = 5
+    CHILD_WATCH_REMOVED = 6
+    PERSISTENT_WATCH_REMOVED = 7
+
+
+class KeeperState(IntEnum):
+    """Watcher.Event.KeeperState; a server only ever sends SYNC_CONNECTED."""
+
+    DISCONNECTED = 0
+    SYNC_CONNECTED = 3
+    AUTH_FAILED = 4
+    CONNECTED_READ_ONLY = 5
+    SASL_AUTHENTICATED = 6
+    EXPIRED = -112
+    CLOSED = 7
+
+
+#: Reserved xids: a watch event, a ping, an auth packet, a SetWatches of the client library.
+XID_NOTIFICATION: Final = -1
+XID_PING: Final = -2
+XID_AUTH: Final = -4
+XID_SET_WATCHES: Final = -8
+
+#: Bytes of a session's password.
+PASSWORD_BYTES: Final = 16

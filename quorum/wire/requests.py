@@ -1,0 +1,320 @@
+"""Requests of ZooKeeper's client protocol: the server decodes them, the client encodes them.
+
+A write is a *command*, the list that also stands in the replicated log: ``[op, argument, …]`` (create and
+create2 ``[op, path, data, acl, flags]``, delete and check ``[op, path, version]``, setData ``[op, path, data,
+version]``, multi ``[14, [command, …]]``, sync ``[9, path]``, closeSession ``[-11]``); an access list of
+world:anyone with all permissions is None. `decode_command` and `encode_command` are inverse to each other.
+
+The decoders take the whole received chunk and the bounds of one record, so that no frame is copied; the
+frequent shapes are decoded inline, and whatever is odd about a frame is left to the `Reader`, which refuses
+it or reads it as ZooKeeper would.
+Source: zookeeper.jute, MultiOperationRecord (ZooKeeper 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from quorum.core.codes import PERM_ALL
+from quorum.wire.errors import WireError
+from quorum.wire.jute import INT, Acl, Buffer, Reader, acl_bytes, buffer_bytes, string_bytes, strings_bytes
+from quorum.wire.protocol import XID_PING, XID_SET_WATCHES, OpCode
+
+#: ``[op, argument, …]``; the arguments' types depend on the operation.
+Command = list[Any]
+
+#: Length, xid and operation: what every request begins with.
+REQUEST_HEAD: Final = Struct(">iii")
+#: xid and operation, without which a frame is no request.
+REQUEST_HEADER_BYTES: Final = 8
+#: A ConnectRequest without password and readOnly.
+CONNECT_BYTES_MIN: Final = 28
+
+_CREATE: Final = int(OpCode.CREATE)
+_DELETE: Final = int(OpCode.DELETE)
+_SET_DATA: Final = int(OpCode.SET_DATA)
+_SYNC: Final = int(OpCode.SYNC)
+_CHECK: Final = int(OpCode.CHECK)
+_MULTI: Final = int(OpCode.MULTI)
+_CREATE2: Final = int(OpCode.CREATE2)
+_CLOSE_SESSION: Final = int(OpCode.CLOSE_SESSION)
+
+_read_int: Final = INT.unpack_from
+_MULTI_HEADER: Final = Struct(">i?i")
+_read_multi_header: Final = _MULTI_HEADER.unpack_from
+_MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
+_CONNECT: Final = Struct(">iqiq")
+
+OPEN_ACL: Final[Acl] = [[PERM_ALL, "world", "anyone"]]
+_OPEN_ACL_BYTES: Final = acl_bytes(OPEN_ACL)
+_OPEN_ACL_LENGTH: Final = len(_OPEN_ACL_BYTES)
+
+
+class ConnectRequest(NamedTuple):
+    """The first packet of a client."""
+
+    protocol_version: int
+    last_zxid_seen: int
+    session_timeout_ms: int
+    #: 0 asks for a new session.
+    session_id: int
+    password: bytes
+    #: None if the client did not send the byte; then it must not get one back.
+    read_only: bool | None
+
+
+class ReadRequest(NamedTuple):
+    """exists, getData, getChildren or getChildren2."""
+
+    path: str
+    watch: bool
+
+
+class SetWatches(NamedTuple):
+    """What a client had armed before it reconnected."""
+
+    relative_zxid: int
+    data: list[str]
+    exist: list[str]
+    child: list[str]
+
+
+def decode_connect(buffer: Buffer, start: int, end: int) -> ConnectRequest:
+    """Decode a ConnectRequest.
+
+    Raises:
+        WireError: it is too short, or the password's length cannot be.
+    """
+    reader = Reader(buffer, start, end, "connect")
+    protocol_version = reader.int32("protocolVersion")
+    last_zxid_seen = reader.int64("lastZxidSeen")
+    session_timeout_ms = reader.int32("timeOut")
+    session_id = reader.int64("sessionId")
+    password = reader.buffer("passwd") or b""
+    read_only = reader.boolean("readOnly") if reader.remaining else None
+    return ConnectRequest(
+        protocol_version, last_zxid_seen, session_timeout_ms, session_id, password, read_only
+    )
+
+
+def encode_connect(request: ConnectRequest) -> bytes:
+    """Encode a ConnectRequest as a whole frame, with its length."""
+    body = _CONNECT.pack(*request[:4]) + buffer_bytes(request.password)
+    if request.read_only is not None:
+        body += b"\x01" if request.read_only else b"\x00"
+    return INT.pack(len(body)) + body
+
+
+def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
+    """Decode the body of exists, getData, getChildren or getChildren2.
+
+    Args:
+        buffer: holds the frame.
+        start: first byte behind the request header.
+        end: first byte behind the frame.
+
+    Returns:
+        Path and whether a watch is asked for (a plain pair: this is the read path).
+
+    Raises:
+        WireError: it cannot be decoded.
+    """
+    if end - start >= 5:
+        length = _read_int(buffer, start)[0]
+        after = start + 4 + length
+        if length > 0 and after < end:
+            return str(buffer[start + 4 : after], "utf-8", "replace"), buffer[after] != 0
+    reader = Reader(buffer, start, end, "read")
+    return ReadRequest(reader.string("path"), reader.boolean("watch"))
+
+
+def decode_set_watches(buffer: Buffer, start: int, end: int) -> SetWatches:
+    """Decode the body of setWatches.
+
+    Raises:
+        WireError: it cannot be decoded.
+    """
+    reader = Reader(buffer, start, end, "setWatches")
+    relative_zxid = reader.int64("relativeZxid")
+    data, exist = reader.strings("dataWatches"), reader.strings("existWatches")
+    return SetWatches(relative_zxid, data, exist, reader.strings("childWatches"))
+
+
+def _set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    if end - start >= 12:
+        length = _read_int(buffer, start)[0]
+        path_end = start + 4 + length
+        if length > 0 and path_end + 8 <= end:
+            size = _read_int(buffer, path_end)[0]
+            data_end = path_end + 4 + size
+            if size >= 0 and data_end + 4 <= end:
+                path = str(buffer[start + 4 : path_end], "utf-8", "replace")
+                data = bytes(buffer[path_end + 4 : data_end])
+                return [_SET_DATA, path, data, _read_int(buffer, data_end)[0]], data_end + 4
+    reader = Reader(buffer, start, end, "setData")
+    command = [_SET_DATA, reader.string("path"), reader.buffer("data"), reader.int32("version")]
+    return command, reader.position
+
+
+def _versioned(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Command, int]]:
+    def decode(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+        if end - start >= 8:
+            length = _read_int(buffer, start)[0]
+            after = start + 4 + length
+            if length > 0 and after + 4 <= end:
+                path = str(buffer[start + 4 : after], "utf-8", "replace")
+                return [op, path, _read_int(buffer, after)[0]], after + 4
+        reader = Reader(buffer, start, end, record)
+        return [op, reader.string("path"), reader.int32("version")], reader.position
+
+    return decode
+
+
+def _creation(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Command, int]]:
+    def decode(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+        if end - start >= 16:
+            length = _read_int(buffer, start)[0]
+            path_end = start + 4 + length
+            if length > 0 and path_end + 8 <= end:
+                size = _read_int(buffer, path_end)[0]
+                data_end = path_end + 4 + size
+                acl_end = data_end + _OPEN_ACL_LENGTH
+                if size >= 0 and acl_end + 4 <= end and buffer[data_end:acl_end] == _OPEN_ACL_BYTES:
+                    path = str(buffer[start + 4 : path_end], "utf-8", "replace")
+                    data = bytes(buffer[path_end + 4 : data_end])
+                    return [op, path, data, None, _read_int(buffer, acl_end)[0]], acl_end + 4
+        reader = Reader(buffer, start, end, record)
+        path, data_or_null, acl = reader.string("path"), reader.buffer("data"), reader.acl("acl")
+        command = [op, path, data_or_null, None if acl == OPEN_ACL else acl, reader.int32("flags")]
+        return command, reader.position
+
+    return decode
+
+
+_delete: Final = _versioned(_DELETE, "delete")
+_check: Final = _versioned(_CHECK, "check")
+_create: Final = _creation(_CREATE, "create")
+_create2: Final = _creation(_CREATE2, "create2")
+
+#: {operation inside a multi: its decoder}
+_MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
+    _CREATE: _create,
+    _DELETE: _delete,
+    _SET_DATA: _set_data,
+    _CHECK: _check,
+    _CREATE2: _create2,
+}
+
+
+def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    parts: list[Command] = []
+    position = start
+    while position + 9 <= end:
+        op, done, _ = _read_multi_header(buffer, position)
+        position += 9
+        if done:
+            return [_MULTI, parts], position
+        decode = _MULTI_PARTS.get(op)
+        if decode is None:
+            raise WireError(
+                "multi.type", op, "create, create2, delete, setData and check can stand in a multi"
+            )
+        part, position = decode(buffer, position, end)
+        parts.append(part)
+    raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")
+
+
+def _sync(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    reader = Reader(buffer, start, end, "sync")
+    return [_SYNC, reader.string("path")], reader.position
+
+
+#: {operation that becomes a command: decoder of its body}. A decoder takes the buffer, the first byte behind
+#: the request header and the first byte behind the frame; it returns the command and the first byte behind
+#: its record.
+COMMAND_DECODERS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
+    _CREATE: _create,
+    _DELETE: _delete,
+    _SET_DATA: _set_data,
+    _SYNC: _sync,
+    _MULTI: _multi,
+    _CREATE2: _create2,
+}
+
+
+def decode_command(op: int, buffer: Buffer, start: int, end: int) -> Command:
+    """Decode the body of a write.
+
+    Args:
+        op: an operation of COMMAND_DECODERS, or closeSession.
+        buffer: holds the frame.
+        start: first byte behind the request header.
+        end: first byte behind the frame.
+
+    Raises:
+        WireError: it cannot be decoded, or the operation makes no command.
+    """
+    if op == _CLOSE_SESSION:
+        return [_CLOSE_SESSION]
+    decode = COMMAND_DECODERS.get(op)
+    if decode is None:
+        raise WireError("header.type", op, "this operation makes no command")
+    return decode(buffer, start, end)[0]
+
+
+def _command_body(command: Sequence[Any]) -> bytes:
+    op = command[0]
+    if op in (_CREATE, _CREATE2):
+        _, path, data, acl, flags = command
+        entries = _OPEN_ACL_BYTES if acl is None else acl_bytes(acl)
+        return string_bytes(path) + buffer_bytes(data) + entries + INT.pack(flags)
+    if op == _SET_DATA:
+        _, path, data, version = command
+        return string_bytes(path) + buffer_bytes(data) + INT.pack(version)
+    if op in (_DELETE, _CHECK):
+        return string_bytes(command[1]) + INT.pack(command[2])
+    if op == _SYNC:
+        return string_bytes(command[1])
+    if op == _MULTI:
+        parts: list[bytes] = []
+        for part in command[1]:
+            parts += (_MULTI_HEADER.pack(part[0], False, -1), _command_body(part))
+        return b"".join((*parts, _MULTI_END))
+    if op == _CLOSE_SESSION:
+        return b""
+    raise WireError("header.type", op, "this operation makes no command")
+
+
+def encode_command(xid: int, command: Sequence[Any]) -> bytes:
+    """Encode a write, sync or closeSession as a whole frame, with its length.
+
+    Raises:
+        WireError: the operation is unknown, or a path cannot be encoded.
+    """
+    body = _command_body(command)
+    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, command[0]) + body
+
+
+def encode_read(xid: int, op: int, path: str, watch: bool) -> bytes:
+    """Encode exists, getData, getChildren or getChildren2 as a whole frame, with its length."""
+    body = string_bytes(path) + (b"\x01" if watch else b"\x00")
+    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, op) + body
+
+
+def encode_set_watches(request: SetWatches, xid: int = XID_SET_WATCHES) -> bytes:
+    """Encode setWatches as a whole frame, with its length."""
+    body = b"".join(
+        (
+            request.relative_zxid.to_bytes(8, "big", signed=True),
+            strings_bytes(request.data),
+            strings_bytes(request.exist),
+            strings_bytes(request.child),
+        )
+    )
+    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, OpCode.SET_WATCHES) + body
+
+
+#: A ping as a whole frame.
+PING_FRAME: Final = REQUEST_HEAD.pack(REQUEST_HEADER_BYTES, XID_PING, OpCode.PING)
