@@ -1,0 +1,59 @@
+# `make up` and `make test` are all that a newcomer needs. Everything lives in .venv; a second call does only what changed.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# what `make test` runs, in this order: the quick and telling ones first
+SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
+
+.PHONY: help up test lint format java bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+up: $(VENV)/.installed ## start three nodes on 2181-2183, until Ctrl-C (options: make up ARGS="--nodes 1")
+	@exec $(BIN)/quorate up $(ARGS)
+
+test: lint java ## everything that must pass on every change
+	@for suite in $(SUITES); do echo "== $$suite"; $(BIN)/python -m pytest $$suite $(ARGS); done
+
+lint: $(VENV)/.installed-dev ## style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev java ## benchmarks; prints tables and writes bench-results/
+	$(BIN)/python -m tests.bench $(ARGS)
+
+java: ## see that Java 17 or newer is there: a real ZooKeeper is the oracle of the tests
+	@bash deploy/ensure-java.sh
+
+clean: ## remove the environment and the caches, never data/
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $(PYTHON) is missing or older than Python 3.11" >&2; \
+	  echo "remedy: install Python 3.11 or newer, or name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || { \
+	  echo "error: $(PYTHON) cannot make a virtual environment" >&2; \
+	  echo "remedy: install its venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml
+	@echo "installing quorate into $(VENV)"
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
+	@echo "installing quorate and what its tests need into $(VENV)"
+	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,50 @@
+"""Metrics of one node in Prometheus' text format 0.0.4.
+
+Decides which registry a node's metrics live in: one of its own, never the library's global one, so that
+several nodes in one process do not mix and whoever embeds a node keeps his registry. Does not know what
+is measured; the node hands out its families, read at each scrape. Keeps no state.
+
+Source: Prometheus' exposition formats; prometheus_client, custom collectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+#: What /metrics answers with.
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _NodeCollector(Collector):
+    """Asks the node for its families at each scrape."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the node's families (called by the registry)."""
+        return self._read()
+
+
+class MetricsPage:
+    """The metrics page of one node."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        """Make a registry of the node's families and those of its process and garbage collector.
+
+        Args:
+            read: returns the node's metric families with their values of now.
+        """
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_NodeCollector(read))
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        """Return the page, UTF-8."""
+        return generate_latest(self._registry)

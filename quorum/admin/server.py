@@ -1,0 +1,86 @@
+"""The listening socket of the admin port.
+
+Decides how many connections are held, and how they begin and end; the application decides what they get.
+When too many are open the oldest makes room, so that idle ones never keep a health check out. Soft state
+only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from quorum.errors import QuorateError
+from quorum.listening import Listen, bind
+
+#: Connections that are held at once.
+CONNECTIONS_MAX: Final = 256
+#: Seconds that a connection may idle, also before its first request.
+IDLE_TIMEOUT_S: Final = 30.0
+#: Seconds that a request under way may take when the server stops.
+_STOP_TIMEOUT_S: Final = 1.0
+_LINE_BYTES_MAX: Final = 8190
+_HEADERS_MAX: Final = 64
+
+
+class AdminServer:
+    """Serves an application on one socket, on the running loop."""
+
+    def __init__(self, app: web.Application, listen: Listen) -> None:
+        """Nothing is bound before `start`.
+
+        Args:
+            app: what build_app returned; served once.
+            listen: (host, port), or a bound socket, whose ownership passes to the server.
+        """
+        self._listen = listen
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            keepalive_timeout=IDLE_TIMEOUT_S,
+            shutdown_timeout=_STOP_TIMEOUT_S,
+            max_line_size=_LINE_BYTES_MAX,
+            max_field_size=_LINE_BYTES_MAX,
+            max_headers=_HEADERS_MAX,
+        )
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Bind and serve.
+
+        Raises:
+            AddressInUseError: another process listens at the address.
+            ConfigError: the address cannot be bound.
+        """
+        listener = bind("listen.admin", self._listen)
+        await self._runner.setup()
+        self._server = await asyncio.get_running_loop().create_server(self._accept, sock=listener)
+
+    async def stop(self) -> None:
+        """Close the socket, let requests under way end for a second, and close every connection."""
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that the server listens on; only while it serves."""
+        if self._server is None:
+            raise QuorateError("the admin server does not listen", "await start() first")
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    def _accept(self) -> RequestHandler:
+        server = self._runner.server
+        assert server is not None
+        open_connections = server.connections
+        if len(open_connections) >= CONNECTIONS_MAX:
+            open_connections[0].force_close()
+        return server()

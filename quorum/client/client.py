@@ -1,0 +1,208 @@
+"""The asyncio client: one session at a quorum of Quorate's or at a ZooKeeper, and the operations on its
+nodes.
+
+All methods belong to the event loop in which the client was made. Calls may be pipelined: start many
+(asyncio.gather, a task group) and they leave in order, many in one packet, at most requests_max at a time.
+What order holds between replies, events and failures stands in session.py.
+Source: ZooKeeper programmer's guide; architecture design ("a ZooKeeper client needs no change": this one
+works on both).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final, Self
+
+from quorum.client import requests
+from quorum.client.hosts import parse_hosts
+from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
+from quorum.client.session import NO_SESSION, Session, SessionToken, StateListener
+from quorum.client.state import ClientState
+from quorum.client.watches import WatchCallback
+from quorum.wire.jute import Stat
+
+DEFAULT_SESSION_TIMEOUT_MS: Final = 10_000
+DEFAULT_REQUESTS_MAX: Final = 1_000
+#: What an untuned ZooKeeper accepts (jute.maxbuffer).
+DEFAULT_REQUEST_BYTES_MAX: Final = 0xFFFFF
+DEFAULT_PATIENCE_MS: Final = 15_000.0
+
+
+class Client:
+    """A session and its operations; an async context manager that starts and closes it.
+
+    Every operation may raise ConnectionLossError (indefinite, unless it says that it was never sent),
+    SessionExpiredError and ClientClosedError beside what its own Raises names; all are ClientErrors with
+    .definite and .retriable. While no server is connected, calls wait; put asyncio.timeout around them to
+    wait less.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        requests_max: int = DEFAULT_REQUESTS_MAX,
+        request_bytes_max: int = DEFAULT_REQUEST_BYTES_MAX,
+        rng: random.Random | None = None,
+        resume: SessionToken = NO_SESSION,
+    ) -> None:
+        """Prepare a client inside a running event loop; start() connects.
+
+        Args:
+            hosts: servers, "host:port,host:port"; a random one is tried first.
+            session_timeout_ms: wish; the servers clamp it to their own limits.
+            requests_max: requests on the wire at a time; further calls wait.
+            request_bytes_max: largest request; larger ones are refused here, because servers close the
+                connection on them.
+            rng: source of the order of servers and of the spread of delays.
+            resume: a session to take over instead of a new one.
+
+        Raises:
+            ValueError: hosts is malformed, or a number is not positive.
+        """
+        for name, value in (
+            ("session_timeout_ms", session_timeout_ms),
+            ("requests_max", requests_max),
+            ("request_bytes_max", request_bytes_max),
+        ):
+            if value <= 0:
+                raise ValueError(f"{name}: {value}: a positive number is needed")
+        self._session = Session(
+            parse_hosts(hosts),
+            session_timeout_ms=session_timeout_ms,
+            requests_max=requests_max,
+            request_bytes_max=request_bytes_max,
+            rng=rng if rng is not None else random.Random(),  # noqa: S311 - spreads load, keeps no secret
+            resume=resume,
+        )
+
+    async def start(self, patience_ms: float = DEFAULT_PATIENCE_MS) -> None:
+        """Connect and wait for the session.
+
+        Raises:
+            NoServerError: no server gave one within patience_ms.
+            SessionExpiredError: the session to resume is over.
+        """
+        await self._session.start(patience_ms)
+
+    async def close(self, *, keep_session: bool = False) -> None:
+        """End the session, and the connection.
+
+        Without a connection the session cannot be ended and expires on its own.
+
+        Args:
+            keep_session: only drop the connection; the session lives on until its timeout and can be resumed.
+        """
+        await self._session.close(keep_session=keep_session)
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Close."""
+        await self.close()
+
+    @property
+    def state(self) -> ClientState:
+        """Where the session is in its life."""
+        return self._session.state
+
+    @property
+    def session_id(self) -> int:
+        """Id of the session, 0 before there is one; ephemeral_owner of its ephemerals."""
+        return self._session.token.session_id
+
+    @property
+    def session_token(self) -> SessionToken:
+        """What another client can resume this session with, as of now."""
+        return self._session.token
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """Session timeout: what the servers granted, before that what was asked for."""
+        return self._session.timeout_ms
+
+    def add_listener(self, listener: StateListener) -> None:
+        """Call a function at every change of state, in order, from the event loop."""
+        self._session.add_listener(listener)
+
+    def remove_listener(self, listener: StateListener) -> None:
+        """Stop calling a function."""
+        self._session.remove_listener(listener)
+
+    async def create(
+        self, path: str, data: bytes | None = b"", mode: CreateMode = CreateMode.PERSISTENT
+    ) -> str:
+        """Create a node and return its path, with the sequence suffix of a sequential one.
+
+        Raises:
+            NodeExistsError: the node exists.
+            NoNodeError: its parent does not.
+            NoChildrenForEphemeralsError: its parent is ephemeral.
+        """
+        return await self._session.call(requests.create(path, data, mode))
+
+    async def create2(
+        self, path: str, data: bytes | None = b"", mode: CreateMode = CreateMode.PERSISTENT
+    ) -> tuple[str, Stat]:
+        """Create a node and return its path and Stat; fails as create does."""
+        return await self._session.call(requests.create2(path, data, mode))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Delete a node.
+
+        Raises:
+            NoNodeError: there is none.
+            BadVersionError: it has another version.
+            NotEmptyError: it has children.
+        """
+        await self._session.call(requests.delete(path, version))
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        """Return the Stat of a node or None; a watch waits for creation, change or deletion."""
+        return await self._session.call(requests.exists(path, watch))
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes | None, Stat]:
+        """Return the data (None is null) and Stat of a node; a watch waits for change or deletion.
+
+        Raises:
+            NoNodeError: there is none; no watch is left behind.
+        """
+        return await self._session.call(requests.get(path, watch))
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        """Replace the data of a node and return its Stat.
+
+        Raises:
+            NoNodeError: there is none.
+            BadVersionError: it has another version.
+        """
+        return await self._session.call(requests.set_data(path, data, version))
+
+    async def get_children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
+        """Return the names of a node's children, in the server's order; a watch waits for one more or less,
+        or deletion.
+
+        Raises:
+            NoNodeError: there is no such node; no watch is left behind.
+        """
+        return await self._session.call(requests.get_children(path, watch))
+
+    async def get_children2(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
+        """Return the names of a node's children and its Stat; otherwise as get_children."""
+        return await self._session.call(requests.get_children2(path, watch))
+
+    async def multi(self, transaction: Transaction) -> list[OperationResult]:
+        """Run all operations of a transaction, or none; returns one result per operation.
+
+        Raises:
+            MultiFailedError: one of them failed; it says which and why. Nothing took effect.
+        """
+        return await self._session.call(requests.multi(transaction))
+
+    async def sync(self, path: str = "/") -> str:
+        """Wait until the server has applied everything that was committed before, and return the path."""
+        return await self._session.call(requests.sync(path))

@@ -1,0 +1,214 @@
+"""What a client operation can fail with, each definite or indefinite.
+
+An error that a server replied says what the table of codes says about it: definite means that the operation
+had no effect. A lost connection is indefinite for every request that may have reached a server, and definite
+for one that never left. The client never invents a failure and never repeats a write by itself: an unknown
+outcome is the caller's to look up.
+Source: KeeperException.Code (ZooKeeper 3.9); style design, "Errors".
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from quorum.errors import Fault, QuorateError, UnreachableError, describe_code
+
+
+class ClientError(QuorateError):
+    """The base of all errors of client operations."""
+
+    fault = Fault.CLIENT
+
+
+class ServerError(ClientError):
+    """An error that a server replied.
+
+    Attributes:
+        server_code: ZooKeeper's number.
+        path: the path of the operation, "" where it had none.
+    """
+
+    #: What happened, in words; "" where only the code's name is known.
+    story: ClassVar[str] = ""
+
+    def __init__(self, server_code: int, path: str, remedy: str = "") -> None:
+        row = describe_code(server_code)
+        place = f"{path}: " if path else ""
+        super().__init__(
+            f"{place}{self.story or f'the server refused the operation with {row.name}'}", remedy
+        )
+        self.server_code = server_code
+        self.path = path
+        self.definite = row.definite
+        self.retriable = row.retriable
+
+
+class NoNodeError(ServerError):
+    """There is no such node."""
+
+    code = -101
+    story = "there is no such node"
+
+
+class NoParentError(NoNodeError):
+    """The parent of the node to create does not exist; the path is the one of the node."""
+
+    story = "the parent of this node does not exist"
+
+
+class NoAuthError(ServerError):
+    """The access list of the node does not allow the operation."""
+
+    code = -102
+    story = "the access list of the node does not allow this"
+
+
+class BadVersionError(ServerError):
+    """The node has another version than the one that was expected."""
+
+    code = -103
+    story = "the node has another version than expected"
+
+
+class NoChildrenForEphemeralsError(ServerError):
+    """The parent is ephemeral and can have no children."""
+
+    code = -108
+    story = "the parent is ephemeral and can have no children"
+
+
+class NodeExistsError(ServerError):
+    """The node exists already."""
+
+    code = -110
+    story = "the node exists already"
+
+
+class NotEmptyError(ServerError):
+    """The node has children and cannot be deleted."""
+
+    code = -111
+    story = "the node has children"
+
+
+class SessionExpiredError(ServerError):
+    """The session is over; the operation was refused or never sent, so it had no effect."""
+
+    code = -112
+
+    def __init__(self, server_code: int = -112, path: str = "", remedy: str = "") -> None:
+        super().__init__(server_code, path, remedy or "make a new client: a lost session never comes back")
+
+    story = "the session has expired"
+
+
+class InvalidAclError(ServerError):
+    """The access list is empty or malformed."""
+
+    code = -114
+    story = "the access list is empty or malformed"
+
+
+class SessionMovedError(ServerError):
+    """The session is served through another connection by now; the operation had no effect."""
+
+    code = -118
+    story = "the session has moved to another connection"
+
+
+class BadArgumentsError(ServerError):
+    """The server refused an argument, most often the path."""
+
+    code = -8
+    story = "the server refused an argument, most often the path"
+
+
+_CLASSES: Final[dict[int, type[ServerError]]] = {
+    -8: BadArgumentsError,
+    -101: NoNodeError,
+    -102: NoAuthError,
+    -103: BadVersionError,
+    -108: NoChildrenForEphemeralsError,
+    -110: NodeExistsError,
+    -111: NotEmptyError,
+    -112: SessionExpiredError,
+    -114: InvalidAclError,
+    -118: SessionMovedError,
+}
+
+
+def server_error(code: int, path: str, *, creating: bool = False) -> ServerError:
+    """Make the typed error for a code that a server replied for a path, which may have been one to create."""
+    if creating and code == NoNodeError.code:
+        return NoParentError(code, path)
+    return _CLASSES.get(code, ServerError)(code, path)
+
+
+class MultiFailedError(ClientError):
+    """One operation of a multi failed, so none of them had an effect.
+
+    Attributes:
+        index: which operation failed, from 0.
+        cause: its error.
+    """
+
+    def __init__(self, index: int, cause: ServerError) -> None:
+        super().__init__(f"multi: operation {index}: {cause.message}", cause.remedy)
+        self.index = index
+        self.cause = cause
+        self.definite = cause.definite
+        self.retriable = cause.retriable
+
+
+class ConnectionLossError(ClientError):
+    """The connection broke before the reply came: the outcome is unknown, unless the request never left."""
+
+    code = -4
+    fault = Fault.NETWORK
+    retriable = True
+
+    def __init__(self, operation: str, reason: str, *, sent: bool) -> None:
+        outcome = "its outcome is unknown" if sent else "it was never sent"
+        super().__init__(
+            f"{operation}: {outcome}: {reason}", "read the state again before repeating it" if sent else ""
+        )
+        self.definite = not sent
+
+
+class ClientClosedError(ClientError):
+    """The client was closed before the operation; it was never sent."""
+
+    def __init__(self) -> None:
+        super().__init__("the client is closed", "make a new client")
+
+
+class InvalidArgumentError(ClientError):
+    """An argument that no request can carry; nothing was sent."""
+
+    def __init__(self, operation: str, problem: str) -> None:
+        super().__init__(f"{operation}: {problem}", "correct the argument")
+
+
+class RequestTooLargeError(ClientError):
+    """A request over the size that servers accept; it was never sent."""
+
+    def __init__(self, operation: str, size_bytes: int, size_bytes_max: int) -> None:
+        super().__init__(
+            f"{operation}: the request has {size_bytes} bytes, at most {size_bytes_max} are allowed",
+            "write less at once, or raise request_bytes_max here and the limit of the servers",
+        )
+
+
+class NoServerError(UnreachableError):
+    """No server gave the client a session within its patience."""
+
+
+class WatchOverflowError(ClientError):
+    """A watch stream that nobody read had to give up; no event was skipped silently."""
+
+    retriable = True
+
+    def __init__(self, events_max: int) -> None:
+        super().__init__(
+            f"more than {events_max} watch events waited to be read", "read the state again, then watch again"
+        )

@@ -1,0 +1,190 @@
+"""Watches of one client: what is armed, whom an event concerns, and how to arm them again elsewhere.
+
+Pure soft state: callbacks in, events out; no sockets, no clock. All kinds are one-shot. A watch is armed when
+the reply that registered it has arrived, exactly where the server armed it: a read of a missing node arms
+nothing, exists arms both ways. After a reconnect everything still armed is sent to the new server in
+SetWatches requests, each small enough for any server.
+Source: ZooKeeper programmer's guide (watches); zookeeper design, "Watches"; ZOOKEEPER-706 (split SetWatches).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Final, NamedTuple, Self
+
+from quorum.client.errors import WatchOverflowError
+from quorum.wire.protocol import EventType
+
+SET_WATCHES_BYTES_MAX: Final = 120 * 1024
+EVENTS_MAX: Final = 10_000
+
+
+class WatchEvent(NamedTuple):
+    """What a watch tells, once."""
+
+    #: NONE means that the session is over and the watch with it.
+    event_type: EventType
+    #: The path that was watched.
+    path: str
+    #: Transaction that caused it; -1 from servers before 3.9 and when the session was lost.
+    zxid: int
+
+
+WatchCallback = Callable[[WatchEvent], None]
+
+
+class WatchKind(Enum):
+    """Which read armed a watch, and so what it waits for."""
+
+    DATA = "data"
+    EXIST = "exist"
+    CHILD = "child"
+
+
+class ArmedPaths(NamedTuple):
+    """The content of one SetWatches request."""
+
+    data: list[str]
+    exist: list[str]
+    child: list[str]
+
+
+_FIRED_KINDS: Final = {
+    EventType.NODE_CREATED: (WatchKind.DATA, WatchKind.EXIST),
+    EventType.NODE_DATA_CHANGED: (WatchKind.DATA, WatchKind.EXIST),
+    EventType.NODE_DELETED: (WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD),
+    EventType.NODE_CHILDREN_CHANGED: (WatchKind.CHILD,),
+}
+
+
+class WatchRegistry:
+    """Everything that is armed, per kind and path."""
+
+    def __init__(self) -> None:
+        """Start with nothing armed."""
+        #: {kind: {path: callbacks in the order in which they were armed, each once}}
+        self._armed: dict[WatchKind, dict[str, list[WatchCallback]]] = {kind: {} for kind in WatchKind}
+
+    def __len__(self) -> int:
+        """Count armed (kind, path) pairs."""
+        return sum(len(paths) for paths in self._armed.values())
+
+    def arm(self, kind: WatchKind, path: str, callback: WatchCallback) -> None:
+        """Arm a watch; the same callback on the same path and kind is called once."""
+        callbacks = self._armed[kind].setdefault(path, [])
+        if callback not in callbacks:
+            callbacks.append(callback)
+
+    def fire(self, event: WatchEvent) -> list[WatchCallback]:
+        """Disarm and return the callbacks that an event concerns, each once, in the order of arming."""
+        fired: list[WatchCallback] = []
+        for kind in _FIRED_KINDS.get(event.event_type, ()):
+            for callback in self._armed[kind].pop(event.path, ()):
+                if callback not in fired:
+                    fired.append(callback)
+        return fired
+
+    def lose_all(self) -> Iterator[tuple[WatchCallback, WatchEvent]]:
+        """Disarm everything; yields what to call: each armed callback once per path with NONE."""
+        armed, self._armed = self._armed, {kind: {} for kind in WatchKind}
+        told: dict[str, list[WatchCallback]] = {}
+        for paths in armed.values():
+            for path, callbacks in paths.items():
+                known = told.setdefault(path, [])
+                known.extend(callback for callback in callbacks if callback not in known)
+        for path, callbacks in told.items():
+            for callback in callbacks:
+                yield callback, WatchEvent(EventType.NONE, path, -1)
+
+    def rearm_requests(self, bytes_max: int = SET_WATCHES_BYTES_MAX) -> Iterator[ArmedPaths]:
+        """Yield what must be armed again on another server, in parts whose encoded paths stay within
+        bytes_max.
+
+        A single path longer than bytes_max makes a part of its own.
+        """
+        part, used = ArmedPaths([], [], []), 0
+        for kind, paths in self._armed.items():
+            for path in paths:
+                size = 4 + len(path.encode("utf-8"))
+                if used and used + size > bytes_max:
+                    yield part
+                    part, used = ArmedPaths([], [], []), 0
+                used += size
+                _list_of(part, kind).append(path)
+        if used:
+            yield part
+
+
+def _list_of(part: ArmedPaths, kind: WatchKind) -> list[str]:
+    match kind:
+        case WatchKind.DATA:
+            return part.data
+        case WatchKind.EXIST:
+            return part.exist
+        case WatchKind.CHILD:
+            return part.child
+
+
+class WatchStream:
+    """A watch callback that is also an async iterator over the events, in order.
+
+    Pass it as `watch=` to any number of reads and iterate over it in one task. It ends after close(). Events
+    that nobody takes are kept up to events_max; beyond that the iteration fails with WatchOverflowError
+    instead of skipping any.
+    """
+
+    def __init__(self, events_max: int = EVENTS_MAX) -> None:
+        """Start empty."""
+        self._events: deque[WatchEvent] = deque()
+        self._events_max = events_max
+        self._overflowed = False
+        self._closed = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __call__(self, event: WatchEvent) -> None:
+        """Take one event (called by the client)."""
+        if self._closed or self._overflowed:
+            return
+        if len(self._events) >= self._events_max:
+            self._overflowed = True
+        else:
+            self._events.append(event)
+        self._wake()
+
+    def close(self) -> None:
+        """End the iteration after the events that have arrived."""
+        self._closed = True
+        self._wake()
+
+    def __aiter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> WatchEvent:
+        """Wait for the next event.
+
+        Raises:
+            StopAsyncIteration: the stream is closed and drained.
+            WatchOverflowError: events_max events waited and more came; read the state again.
+            RuntimeError: another task already waits on this stream.
+        """
+        while not self._events:
+            if self._overflowed:
+                raise WatchOverflowError(self._events_max)
+            if self._closed:
+                raise StopAsyncIteration
+            if self._waiter is not None:
+                raise RuntimeError("two tasks iterate over one WatchStream")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._events.popleft()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

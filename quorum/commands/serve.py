@@ -1,0 +1,151 @@
+"""`quorate serve`: one node in the foreground, until a signal, a stop of its own, or its supervisor's end.
+
+The only place where a process-wide setting is made for a node: the event loop, logging, signals, the
+collector's thresholds. Hard and soft state belong to the node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorum.errors import NodeStoppedError, QuorateError, UsageError
+
+if TYPE_CHECKING:
+    from quorum.config import NodeConfig
+
+HELP = "run one quorum node in the foreground"
+DESCRIPTION = """\
+Run one quorum node until SIGTERM or Ctrl-C. Settings come from the configuration file, then from the
+environment (QUORATE_<SECTION>_<KEY>), then from --set. The first start of a new cluster needs --bootstrap on
+every founding node; later starts do without it, and with it change nothing."""
+EXAMPLES = """\
+examples:
+  quorate serve --config node.toml --bootstrap      the first start of a founding node
+  quorate serve --config node.toml
+  quorate serve --config node.toml --set limits.tick_ms=1000
+"""
+
+log = logging.getLogger("quorate.serve")
+
+#: Allocations of young objects before the collector looks at them: a batch must not be a collection.
+GC_YOUNG_OBJECTS_MAX = 50_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    parser.add_argument("--config", metavar="FILE", required=True, type=Path, help="the node's node.toml")
+    parser.add_argument(
+        "--bootstrap",
+        action="store_true",
+        help="format an empty data directory as a founder of a new cluster",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        dest="settings",
+        action="append",
+        default=[],
+        help="override one setting; may be repeated",
+    )
+    # The read end of a pipe that the supervisor holds open: when it closes, the supervisor is gone.
+    parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the node.
+
+    Returns:
+        0 after a clean stop.
+
+    Raises:
+        ConfigError: before anything is started.
+        NodeStoppedError: the node stopped itself; with its story.
+    """
+    import uvloop
+
+    from quorum.config import load_node_config
+
+    config = load_node_config(arguments.config, os.environ, _overrides(arguments.settings))
+    _set_up_logging()
+    log.info("node %d starts with %s", config.node.id, config.masked())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, bootstrap=arguments.bootstrap, parent_fd=arguments.parent_fd))
+    return 0
+
+
+async def _serve(config: NodeConfig, *, bootstrap: bool, parent_fd: int | None) -> None:
+    from quorum.node import QuorumNode
+
+    node = QuorumNode(config, bootstrap=bootstrap)
+    with _stop_requests(parent_fd) as stop_request:
+        await node.start()
+        # what was loaded stays: a full collection over a large tree would be a pause
+        gc.freeze()
+        gc.set_threshold(GC_YOUNG_OBJECTS_MAX, 20, 100)
+        stopped = asyncio.ensure_future(node.run_until_stopped())
+        await asyncio.wait({stop_request, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if stop_request.done():
+            log.info("node %d stops: %s", config.node.id, stop_request.result())
+        await node.stop()
+        await stopped
+    if node.failure is not None:
+        if not isinstance(node.failure, QuorateError):
+            log.error("node %d stopped itself for no foreseen reason", config.node.id, exc_info=node.failure)
+        raise NodeStoppedError.of(config.node.id, node.failure)
+    log.info("node %d stopped", config.node.id)
+
+
+@contextlib.contextmanager
+def _stop_requests(parent_fd: int | None) -> Iterator[asyncio.Future[str]]:
+    """Yield a future for the first request to stop and its reason: a signal, or the end of the supervisor."""
+    loop = asyncio.get_running_loop()
+    request: asyncio.Future[str] = loop.create_future()
+
+    def stop(reason: str) -> None:
+        if not request.done():
+            request.set_result(reason)
+
+    def parent_spoke(fd: int) -> None:
+        if not os.read(fd, 1):
+            loop.remove_reader(fd)
+            stop("its supervisor has gone")
+
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    for number in signals:
+        loop.add_signal_handler(number, stop, f"{number.name} received")
+    if parent_fd is not None:
+        loop.add_reader(parent_fd, parent_spoke, parent_fd)
+    try:
+        yield request
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+        if parent_fd is not None:
+            loop.remove_reader(parent_fd)
+
+
+def _set_up_logging() -> None:
+    line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line, datefmt="%Y-%m-%d %H:%M:%S")
+
+
+def _overrides(settings: list[str]) -> dict[str, object]:
+    overrides: dict[str, object] = {}
+    for each in settings:
+        name, equals, value = each.partition("=")
+        if not equals or "." not in name:
+            raise UsageError(
+                f"--set {each!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000"
+            )
+        overrides[name.strip()] = value.strip()
+    return overrides

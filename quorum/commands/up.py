@@ -1,0 +1,208 @@
+"""`quorate up`: a local quorum as supervised processes, in the foreground or detached.
+
+Detached, the same command runs again as a process of a session of its own and reports through a pipe whether
+it came up, so that there is one way to start and one place for every check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from quorum.errors import NodeStoppedError, QuorateError, UsageError
+from quorum.layout import DEFAULT_NODES, DEFAULT_PORTS, HOST, Layout, Lock, check_ports_free, plan, write
+from quorum.terminal import Console, styled, table
+
+HELP = "start a local quorum and keep it running"
+DESCRIPTION = """\
+Start a quorum of local processes, show where it listens, and keep it running: a node that dies is started
+again. Ctrl-C stops all of it cleanly. Starting again on the same data directory resumes it. Node i listens on
+each first port + i - 1."""
+EXAMPLES = """\
+examples:
+  quorate up                                   three nodes on 2181-2183
+  quorate up --nodes 1 --data-dir /tmp/one
+  quorate up --detach && quorate status && quorate down
+"""
+READY_DEADLINE_S = 120
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        metavar="N",
+        help=f"how many nodes (default: {DEFAULT_NODES}, or as many as there are)",
+    )
+    parser.add_argument("--brokers", type=int, default=0, metavar="N", help="how many brokers (default: 0)")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path("data"),
+        metavar="DIR",
+        help="where everything is kept (default: ./data)",
+    )
+    purposes = {"client": "ZooKeeper clients", "peer": "the other nodes", "admin": "HTTP"}
+    for key, default in DEFAULT_PORTS.items():
+        parser.add_argument(
+            f"--{key}-port",
+            type=int,
+            metavar="PORT",
+            help=f"first port for {purposes[key]} (default: {default}, or as before)",
+        )
+    parser.add_argument(
+        "--broker-port", type=int, metavar="PORT", help="first port of the brokers (default: 9092)"
+    )
+    parser.add_argument("--detach", action="store_true", help="return when ready; `quorate down` stops it")
+    # How a detached start tells the command that the user typed what became of it.
+    parser.add_argument("--report-fd", type=int, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start, and in the foreground run until a signal.
+
+    Raises:
+        UsageError, DataDirError, AddressInUseError: before anything is started.
+        NodeStoppedError: no node could start.
+    """
+    if arguments.brokers or arguments.broker_port is not None:
+        given = (
+            f"--brokers {arguments.brokers}"
+            if arguments.brokers
+            else f"--broker-port {arguments.broker_port}"
+        )
+        raise UsageError(
+            f"{given}: this version has no brokers, only the quorum", "leave it out, or give --brokers 0"
+        )
+    if arguments.detach:
+        return _detach(arguments)
+    if arguments.report_fd is None:
+        _run_here(arguments, None)
+        return 0
+    try:
+        _run_here(arguments, arguments.report_fd)
+    except QuorateError as error:
+        _report(
+            arguments.report_fd, error=error.message, remedy=error.remedy, usage=isinstance(error, UsageError)
+        )
+        raise
+    return 0
+
+
+def _run_here(arguments: argparse.Namespace, report_fd: int | None) -> None:
+    from quorum.supervisor import Supervisor
+
+    ports = {key: getattr(arguments, f"{key}_port") for key in DEFAULT_PORTS}
+    data_dir: Path = arguments.data_dir.absolute()
+    layout = plan(data_dir, arguments.nodes, ports)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    lock = Lock(data_dir)
+    lock.acquire(detached=report_fd is not None)
+    try:
+        check_ports_free(layout)
+        write(layout)
+        console = Console(sys.stdout)
+        _show(layout, console)
+
+        def ready() -> None:
+            console.say(f"ready: {layout.hosts}", "green")
+            if report_fd is not None:
+                _report(report_fd, ready=True)
+
+        asyncio.run(Supervisor(layout, console).run(ready))
+    finally:
+        lock.release()
+
+
+def _show(layout: Layout, console: Console) -> None:
+    rows = [
+        [node.node_id, f"{HOST}:{node.client}", f"{HOST}:{node.peer}", node.admin_url, node.folder]
+        for node in layout.nodes
+    ]
+    header, *lines = table(["NODE", "CLIENTS", "PEERS", "ADMIN", "FOLDER"], rows)
+    console.say(header, "bold")
+    for line in lines:
+        console.say(line)
+
+
+def _detach(arguments: argparse.Namespace) -> int:
+    data_dir: Path = arguments.data_dir.absolute()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    log_file = data_dir / "up.log"
+    read_end, write_end = os.pipe()
+    options = [f"--{key}-port={port}" for key in DEFAULT_PORTS if (port := getattr(arguments, f"{key}_port"))]
+    if arguments.nodes is not None:
+        options.append(f"--nodes={arguments.nodes}")
+    command = (
+        sys.executable,
+        "-m",
+        "quorum",
+        "up",
+        "--data-dir",
+        str(data_dir),
+        "--report-fd",
+        str(write_end),
+    )
+    with log_file.open("ab") as output:
+        child = subprocess.Popen(
+            [*command, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(write_end,),
+            start_new_session=True,
+        )
+    os.close(write_end)
+    try:
+        report = _await_report(read_end)
+    except BaseException:
+        # Ctrl-C while it comes up, or a start that takes too long: what was started must not stay behind
+        child.terminate()
+        child.wait()
+        raise
+    finally:
+        os.close(read_end)
+    if "ready" not in report:
+        child.wait()
+        kind = UsageError if report.get("usage") else QuorateError
+        raise kind(
+            str(report.get("error", "it ended without a word")),
+            str(report.get("remedy") or f"see {log_file}"),
+        )
+    child.returncode = 0  # it lives on; the object must not warn that it does
+    _show(plan(data_dir, None, dict.fromkeys(DEFAULT_PORTS)), Console(sys.stdout))
+    print(styled("ready", "green", sys.stdout) + f"; quorate down --data-dir {arguments.data_dir} stops it")
+    return 0
+
+
+def _report(report_fd: int, **facts: object) -> None:
+    """Tell the waiting command, once; it may have gone."""
+    try:
+        os.write(report_fd, (json.dumps(facts) + "\n").encode())
+    except BrokenPipeError:
+        return
+
+
+def _await_report(read_end: int) -> dict[str, object]:
+    """Wait for the one line of a detached start; {} if it ended without one."""
+    import select
+
+    chunks = b""
+    while not chunks.endswith(b"\n"):
+        readable, _, _ = select.select([read_end], [], [], READY_DEADLINE_S)
+        if not readable:
+            raise NodeStoppedError(
+                f"not ready within {READY_DEADLINE_S} s", "look at the node.log of each node"
+            )
+        chunk = os.read(read_end, 65536)
+        if not chunk:
+            return {}
+        chunks += chunk
+    facts: dict[str, object] = json.loads(chunks)
+    return facts

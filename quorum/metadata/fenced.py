@@ -1,0 +1,212 @@
+"""The controller's writes: thousands of partition states as a few multis, each fenced by the controller
+epoch.
+
+Every multi begins with a check of /controller_epoch at the version of the mandate, so a controller that has
+been replaced changes nothing. The multis are pipelined on one session; each is judged on its own, because one
+of them can meet a partition whose leader changed its ISR meanwhile while all others are written. Soft state
+only.
+Source: control-plane design, "Fencing", "change_leaders"; seeds [2.4], [3.3]; performance design (batching).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from quorum.client import (
+    BadVersionError,
+    Client,
+    ConnectionLossError,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+    OperationResult,
+    ServerError,
+    Transaction,
+)
+from quorum.metadata import paths
+from quorum.metadata.errors import ControllerFencedError
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import (
+    CHUNK_BYTES_MAX,
+    CHUNK_OPERATIONS_MAX,
+    OPERATION_OVERHEAD_BYTES,
+    Mandate,
+    StateUpdate,
+    chunk_by_size,
+)
+from quorum.metadata.records import PartitionStateRecord
+
+
+class ChunkWritten(NamedTuple):
+    """All updates of a multi were written."""
+
+    #: {partition: new version of its state znode}
+    versions: Mapping[PartitionKey, int]
+
+
+class ChunkConflict(NamedTuple):
+    """One update of a multi met another version, no node, or (creating) a node: none of them was written."""
+
+    keys: Sequence[PartitionKey]
+    #: Index into keys, and the partition there.
+    failed_index: int
+    key: PartitionKey
+    cause: ServerError
+
+
+class ChunkUnknown(NamedTuple):
+    """The connection was lost: read these partitions again before anything else."""
+
+    keys: Sequence[PartitionKey]
+    cause: ConnectionLossError
+
+
+ChunkOutcome = ChunkWritten | ChunkConflict | ChunkUnknown
+
+
+class _Run(NamedTuple):
+    """One multi to be: which partitions, and how many operations each of them takes."""
+
+    keys: Sequence[PartitionKey]
+    transaction: Transaction
+    operations_per_key: int
+
+
+class FencedWriter:
+    """Writes in the name of one mandate, until another controller is elected."""
+
+    def __init__(
+        self,
+        client: Client,
+        mandate: Mandate,
+        *,
+        operations_max: int = CHUNK_OPERATIONS_MAX,
+        bytes_max: int = CHUNK_BYTES_MAX,
+    ) -> None:
+        """Write through a client; a multi has at most operations_max writes and about bytes_max bytes."""
+        self._client = client
+        self._mandate = mandate
+        self._operations_max = operations_max
+        self._bytes_max = bytes_max
+
+    @property
+    def mandate(self) -> Mandate:
+        """In whose name this writes."""
+        return self._mandate
+
+    async def multi(self, transaction: Transaction) -> list[OperationResult]:
+        """Run a transaction behind the fence; indexes of results and failures count without the check.
+
+        Raises:
+            ControllerFencedError: another controller has been elected; nothing was written.
+            MultiFailedError: an operation failed; nothing was written.
+            ConnectionLossError: the outcome is unknown.
+        """
+        fenced = Transaction()
+        fenced.check(paths.CONTROLLER_EPOCH, self._mandate.controller_epoch_version)
+        fenced.extend(transaction)
+        try:
+            results = await self._client.multi(fenced)
+        except MultiFailedError as error:
+            if error.index == 0:
+                raise ControllerFencedError(self._mandate.controller_epoch) from error
+            raise MultiFailedError(error.index - 1, error.cause) from error
+        return results[1:]
+
+    async def write_states(self, updates: Sequence[StateUpdate]) -> list[ChunkOutcome]:
+        """Write new states, each only at its version, in pipelined multis.
+
+        Returns:
+            One outcome per multi, in order; together they name every partition once.
+
+        Raises:
+            ControllerFencedError: another controller has been elected. Multis before the fence may have been
+                written.
+            ClientError: anything else that is neither a conflict nor a lost connection (an expired session,
+                …).
+        """
+        sized = (
+            (
+                (update.key, path, value, update.partition_version),
+                len(path) + len(value) + OPERATION_OVERHEAD_BYTES,
+            )
+            for update in updates
+            for path, value in ((paths.partition_state_path(update.key), update.state.encode()),)
+        )
+        runs: list[_Run] = []
+        for chunk in chunk_by_size(sized, self._operations_max, self._bytes_max):
+            transaction = Transaction()
+            for _, path, value, version in chunk:
+                transaction.set(path, value, version)
+            runs.append(_Run([key for key, _, _, _ in chunk], transaction, 1))
+        return await self._run_all(runs)
+
+    async def create_states(self, states: Mapping[PartitionKey, PartitionStateRecord]) -> list[ChunkOutcome]:
+        """Create the nodes and first states of new partitions, in pipelined multis; their topics must exist.
+
+        Returns:
+            One outcome per multi, in order. A conflict with NodeExistsError means that the partition has a
+            state already.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            NoNodeError: a topic does not exist (wrapped in MultiFailedError).
+        """
+        topics = dict.fromkeys(key.topic for key in states)
+        await asyncio.gather(*(self._create_partitions_node(topic) for topic in topics))
+        sized = (
+            (
+                (key, paths.partition_path(key), value),
+                2 * len(path) + len(value) + 2 * OPERATION_OVERHEAD_BYTES,
+            )
+            for key, state in states.items()
+            for path, value in ((paths.partition_state_path(key), state.encode()),)
+        )
+        runs: list[_Run] = []
+        for chunk in chunk_by_size(sized, max(1, self._operations_max // 2), self._bytes_max):
+            transaction = Transaction()
+            for _, path, value in chunk:
+                transaction.create(path, b"")
+                transaction.create(f"{path}/state", value)
+            runs.append(_Run([key for key, _, _ in chunk], transaction, 2))
+        return await self._run_all(runs)
+
+    async def _create_partitions_node(self, topic: str) -> None:
+        transaction = Transaction()
+        transaction.create(paths.topic_partitions_path(topic), b"")
+        try:
+            await self.multi(transaction)
+        except MultiFailedError as error:
+            if not isinstance(error.cause, NodeExistsError):
+                raise
+
+    async def _run_all(self, runs: Sequence[_Run]) -> list[ChunkOutcome]:
+        # All settle before anything is raised, so that no multi is still under way when the caller goes on.
+        settled = await asyncio.gather(*(self._run(run) for run in runs), return_exceptions=True)
+        failures = [outcome for outcome in settled if isinstance(outcome, BaseException)]
+        for failure in failures:
+            if isinstance(failure, ControllerFencedError):
+                raise failure
+        if failures:
+            raise failures[0]
+        return [outcome for outcome in settled if not isinstance(outcome, BaseException)]
+
+    async def _run(self, run: _Run) -> ChunkOutcome:
+        try:
+            results = await self.multi(run.transaction)
+        except MultiFailedError as error:
+            if not isinstance(error.cause, BadVersionError | NoNodeError | NodeExistsError):
+                raise
+            index = error.index // run.operations_per_key
+            return ChunkConflict(run.keys, index, run.keys[index], error.cause)
+        except ConnectionLossError as error:
+            return ChunkUnknown(run.keys, error)
+        last = results[run.operations_per_key - 1 :: run.operations_per_key]
+        return ChunkWritten(
+            {
+                key: 0 if result.stat is None else result.stat.version
+                for key, result in zip(run.keys, last, strict=True)
+            }
+        )

@@ -1,0 +1,244 @@
+"""The decisions behind metadata operations: what was read goes in, what to write comes out.
+
+Pure: no client, no time, no waiting; store.py reads, asks here, writes, and asks again when somebody was
+faster. Every plan carries the versions that it was decided on, so a write on changed ground fails as a whole
+and changes nothing.
+
+Why the order "epoch first, then /controller" matters to the election: deleting a stale /controller at its
+version could hit a new controller's node of the same version (both are 0). That election has raised
+/controller_epoch, whose older version is part of the same multi, so the multi fails.
+Source: control-plane design, "Controller" and "Broker"; seeds [2.4], [3.1], [3.3], [3.5], [1.1], [1.2].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from quorum.client import Stat
+from quorum.metadata import paths
+from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import (
+    BrokerRecord,
+    ControllerRecord,
+    PartitionStateRecord,
+    decode_controller_epoch,
+)
+
+#: Operations of one fenced multi, beside its check; and the bytes of their paths and values together.
+CHUNK_OPERATIONS_MAX: Final = 1_000
+#: Below the frame limit of an untuned ZooKeeper (1,048,575) by what versions, headers and lengths add.
+CHUNK_BYTES_MAX: Final = 768 * 1024
+#: Bytes that an operation adds to its path and value: header, lengths, version, access list.
+OPERATION_OVERHEAD_BYTES: Final = 64
+
+T = TypeVar("T")
+
+
+class NodeView(NamedTuple):
+    """A znode as it was read."""
+
+    data: bytes | None
+    stat: Stat
+
+
+# -- controller ----------------------------------------------------------------------------------------------
+
+
+class Mandate(NamedTuple):
+    """The right to write as the controller, until /controller_epoch changes."""
+
+    broker_id: int
+    controller_epoch: int
+    #: Version of the znode /controller_epoch, which fences every write.
+    controller_epoch_version: int
+
+
+class Won(NamedTuple):
+    """This session is the controller already: the reply to its election was lost, or it asks again."""
+
+    mandate: Mandate
+
+
+class HeldBy(NamedTuple):
+    """A live broker is the controller (its epoch is what its requests carry)."""
+
+    broker_id: int
+
+
+class Compete(NamedTuple):
+    """Nobody rightfully is the controller: create /controller and raise the epoch, in one multi."""
+
+    #: Version of the stale /controller to delete first; None when there is none.
+    delete_version: int | None
+    #: Epoch and version that the epoch node will have after the victory.
+    mandate: Mandate
+    #: Version at which the epoch must still stand.
+    controller_epoch_version: int
+    #: Why the present node, if there is one, does not count.
+    reason: str
+
+
+def named_broker(controller: NodeView | None) -> int | None:
+    """Say whose registration an election has to look at; None when /controller is absent or malformed."""
+    if controller is None:
+        return None
+    try:
+        broker_id = ControllerRecord.decode(controller.data).broker_id
+    except MetadataDecodeError:
+        return None
+    return broker_id if broker_id >= 0 else None
+
+
+def plan_election(
+    broker_id: int,
+    session_id: int,
+    controller_epoch: NodeView,
+    controller: NodeView | None,
+    registration: NodeView | None,
+) -> Won | HeldBy | Compete:
+    """Decide what a candidate does next.
+
+    Args:
+        broker_id: the candidate.
+        session_id: its session.
+        controller_epoch: /controller_epoch, read before the others.
+        controller: /controller.
+        registration: /brokers/ids/N of the broker that /controller names (named_broker), if it is registered.
+
+    Raises:
+        MetadataDecodeError: /controller_epoch is malformed; no election may guess an epoch.
+    """
+    epoch = decode_controller_epoch(controller_epoch.data)
+    # Versions wrap and skip -1, which would mean "any" in a request.
+    version = controller_epoch.stat.version
+    if controller is not None and controller.stat.ephemeral_owner == session_id:
+        # Both were written by one multi, so they carry one zxid; anything else was overwritten, or is not
+        # ours to claim.
+        intact = controller.stat.version == 0 and controller.stat.czxid == controller_epoch.stat.mzxid
+        if intact and named_broker(controller) == broker_id:
+            return Won(Mandate(broker_id, epoch, version))
+    reason = (
+        "there is no controller" if controller is None else _stale_reason(broker_id, controller, registration)
+    )
+    if not reason:
+        named = named_broker(controller)
+        assert named is not None
+        return HeldBy(named)
+    return Compete(
+        delete_version=None if controller is None else controller.stat.version,
+        mandate=Mandate(broker_id, epoch + 1, next_version(version)),
+        controller_epoch_version=version,
+        reason=reason,
+    )
+
+
+def _stale_reason(broker_id: int, controller: NodeView, registration: NodeView | None) -> str:
+    """Say why a present /controller does not count; "" when it does."""
+    named = named_broker(controller)
+    if named is None:
+        return "/controller is malformed or names nobody"
+    if controller.stat.version != 0:
+        return "/controller was overwritten"
+    if named == broker_id:
+        return "/controller is of an earlier life of this broker"
+    if controller.stat.ephemeral_owner == 0:
+        return f"/controller names broker {named} and is not ephemeral"
+    if registration is None or registration.stat.ephemeral_owner != controller.stat.ephemeral_owner:
+        return f"/controller names broker {named}, whose session does not own it"
+    return ""
+
+
+def next_version(version: int) -> int:
+    """Version of a znode after one more setData: int32, and never -1 (ZOOKEEPER-4743)."""
+    following = version + 1
+    if following > 2**31 - 1:
+        return -(2**31)
+    return 0 if following == -1 else following
+
+
+# -- broker registration -------------------------------------------------------------------------------------
+
+
+class Adopt(NamedTuple):
+    """The registration is of this session: its czxid is the generation."""
+
+    generation: int
+
+
+class Register(NamedTuple):
+    """Create the registration and write the generation node, in one multi."""
+
+    #: Version of an earlier life's registration to delete first; None when there is none.
+    delete_version: int | None
+    #: Version at which the generation node must stand; None when it has to be created.
+    generation_version: int | None
+
+
+def plan_registration(
+    broker_id: int,
+    session_id: int,
+    incarnation: str,
+    registration: NodeView | None,
+    generation: NodeView | None,
+) -> Adopt | Register:
+    """Decide how a broker registers.
+
+    Args:
+        broker_id: which broker.
+        session_id: its session.
+        incarnation: identity of its data directory.
+        registration: /brokers/ids/N.
+        generation: /brokers/generations/N.
+
+    Raises:
+        BrokerIdInUseError: another incarnation is registered.
+    """
+    generation_version = None if generation is None else generation.stat.version
+    if registration is None:
+        return Register(None, generation_version)
+    path = paths.broker_id_path(broker_id)
+    try:
+        found = BrokerRecord.decode(broker_id, registration.data).incarnation
+    except MetadataDecodeError as error:
+        raise BrokerIdInUseError(broker_id, path, f"something unreadable ({error.message})") from error
+    if found != incarnation:
+        owner = "a broker without an incarnation" if found is None else f"incarnation {found}"
+        raise BrokerIdInUseError(broker_id, path, f"{owner}, session 0x{registration.stat.ephemeral_owner:x}")
+    if registration.stat.ephemeral_owner == session_id:
+        return Adopt(registration.stat.czxid)
+    return Register(registration.stat.version, generation_version)
+
+
+# -- fenced writes -------------------------------------------------------------------------------------------
+
+
+class StateUpdate(NamedTuple):
+    """A new leaderAndISR for one partition, to be written if its znode still has the version."""
+
+    key: PartitionKey
+    state: PartitionStateRecord
+    #: Version of the state znode that the decision was made on.
+    partition_version: int
+
+
+def chunk_by_size(
+    items: Iterable[tuple[T, int]],
+    operations_max: int = CHUNK_OPERATIONS_MAX,
+    bytes_max: int = CHUNK_BYTES_MAX,
+) -> Iterator[Sequence[T]]:
+    """Cut a list of (item, bytes) into runs of at most operations_max items and bytes_max bytes, in order.
+
+    An item larger than bytes_max makes a run of its own; the client refuses it by its own limit.
+    """
+    chunk: list[T] = []
+    used = 0
+    for item, size in items:
+        if chunk and (len(chunk) >= operations_max or used + size > bytes_max):
+            yield chunk
+            chunk, used = [], 0
+        chunk.append(item)
+        used += size
+    if chunk:
+        yield chunk

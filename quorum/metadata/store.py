@@ -1,0 +1,326 @@
+"""Reading and writing the typed records through a client: elections, registrations, fenced and versioned
+writes.
+
+The thin half of this package: it reads what a plan needs, asks plans.py, writes, and looks again when it lost
+a race. Every loop is bounded. A connection loss is looked up here only where the state itself tells what
+became of the write (elections, registrations, idempotent creations); a caller's own write with an unknown
+outcome is reported as such, never repeated.
+Source: control-plane design, "Controller", "Broker"; seeds [2.4], [3.1], [3.3], [1.1].
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from quorum.client import (
+    BadVersionError,
+    Client,
+    ConnectionLossError,
+    CreateMode,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+    Transaction,
+)
+from quorum.metadata import paths
+from quorum.metadata.errors import ContendedError
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import (
+    Adopt,
+    Compete,
+    HeldBy,
+    Mandate,
+    NodeView,
+    Won,
+    named_broker,
+    plan_election,
+    plan_registration,
+)
+from quorum.metadata.records import (
+    BrokerRecord,
+    ControllerRecord,
+    GenerationRecord,
+    PartitionStateRecord,
+    TopicRecord,
+    decode_cluster_id,
+    encode_cluster_id,
+    encode_controller_epoch,
+)
+
+ROUNDS_MAX: Final = 8
+
+
+async def read_node(client: Client, path: str) -> NodeView | None:
+    """Read a znode; None when it does not exist."""
+    try:
+        data, stat = await client.get(path)
+    except NoNodeError:
+        return None
+    return NodeView(data, stat)
+
+
+async def ensure_base_paths(client: Client) -> None:
+    """Create the persistent parents of all records, and /controller_epoch with 0; what exists stays as it is.
+
+    Raises:
+        ClientError: the quorum refused, or the connection was lost (repeat it: every step is idempotent).
+    """
+    for path in paths.BASE_PATHS:
+        await _create_if_missing(client, path, b"")
+    await _create_if_missing(client, paths.CONTROLLER_EPOCH, encode_controller_epoch(0))
+
+
+async def ensure_cluster_id(client: Client, proposed: str) -> str:
+    """Return the cluster's id; the first caller's proposal becomes it.
+
+    Raises:
+        MetadataDecodeError: /cluster/id is malformed.
+    """
+    await _create_if_missing(client, paths.CLUSTER_ID, encode_cluster_id(proposed))
+    data, _ = await client.get(paths.CLUSTER_ID)
+    return decode_cluster_id(data)
+
+
+async def _create_if_missing(client: Client, path: str, data: bytes) -> None:
+    try:
+        await client.create(path, data)
+    except NodeExistsError:
+        return
+
+
+# -- controller ----------------------------------------------------------------------------------------------
+
+
+async def elect_controller(client: Client, broker_id: int, timestamp_ms: int) -> Won | HeldBy:
+    """Become the controller, or learn who is.
+
+    Winning is one multi: a stale /controller goes, the new one comes, /controller_epoch rises by one. A lost
+    reply is looked up; a stale view of a lagging server is refreshed before the next round. Watch /controller
+    before calling this.
+
+    Args:
+        client: its session will own /controller.
+        broker_id: the candidate.
+        timestamp_ms: wall clock, informative.
+
+    Raises:
+        MetadataDecodeError: /controller_epoch is malformed.
+        ContendedError: others changed the nodes in each of ROUNDS_MAX rounds.
+        SessionExpiredError: the candidate's session is over.
+    """
+    for _ in range(ROUNDS_MAX):
+        try:
+            plan = await _look_at_election(client, broker_id)
+            if plan is None:
+                await _create_if_missing(client, paths.CONTROLLER_EPOCH, encode_controller_epoch(0))
+                continue
+            if not isinstance(plan, Compete):
+                return plan
+            return Won(await _compete(client, plan, timestamp_ms))
+        except ConnectionLossError:
+            # Whether we won stands in the nodes; the next call waits for the next connection.
+            continue
+        except MultiFailedError as error:
+            if not isinstance(error.cause, NodeExistsError | NoNodeError | BadVersionError):
+                raise
+            await _sync(client, paths.CONTROLLER)
+    raise ContendedError("the controller election", ROUNDS_MAX)
+
+
+async def _look_at_election(client: Client, broker_id: int) -> Won | HeldBy | Compete | None:
+    # The epoch first: plans.py says why.
+    epoch, controller = await asyncio.gather(
+        read_node(client, paths.CONTROLLER_EPOCH), read_node(client, paths.CONTROLLER)
+    )
+    if epoch is None:
+        return None
+    named = named_broker(controller)
+    registration = None if named is None else await read_node(client, paths.broker_id_path(named))
+    return plan_election(broker_id, client.session_id, epoch, controller, registration)
+
+
+async def _compete(client: Client, plan: Compete, timestamp_ms: int) -> Mandate:
+    transaction = Transaction()
+    if plan.delete_version is not None:
+        transaction.delete(paths.CONTROLLER, plan.delete_version)
+    record = ControllerRecord(plan.mandate.broker_id, timestamp_ms)
+    transaction.create(paths.CONTROLLER, record.encode(), CreateMode.EPHEMERAL)
+    transaction.set(
+        paths.CONTROLLER_EPOCH,
+        encode_controller_epoch(plan.mandate.controller_epoch),
+        plan.controller_epoch_version,
+    )
+    results = await client.multi(transaction)
+    return plan.mandate._replace(controller_epoch_version=results[-1].written_stat.version)
+
+
+async def resign_controller(client: Client, mandate: Mandate) -> bool:
+    """Delete /controller, if the mandate still holds.
+
+    Returns:
+        False if it was over already (fenced, or the node is gone).
+
+    Raises:
+        ConnectionLossError: in each of ROUNDS_MAX attempts; the session's end removes the node in any case.
+    """
+    transaction = Transaction()
+    transaction.check(paths.CONTROLLER_EPOCH, mandate.controller_epoch_version)
+    transaction.delete(paths.CONTROLLER)
+    for attempt in range(ROUNDS_MAX):
+        try:
+            await client.multi(transaction)
+        except MultiFailedError as error:
+            if isinstance(error.cause, BadVersionError | NoNodeError):
+                return attempt > 0 and error.index == 1
+            raise
+        except ConnectionLossError:
+            if attempt + 1 == ROUNDS_MAX:
+                raise
+        else:
+            return True
+    raise AssertionError("unreachable")
+
+
+async def _sync(client: Client, path: str) -> None:
+    try:
+        await client.sync(path)
+    except ConnectionLossError:
+        # Only freshness is lost; the writes that follow carry versions.
+        return
+
+
+# -- brokers -------------------------------------------------------------------------------------------------
+
+
+async def register_broker(client: Client, broker_id: int, record: BrokerRecord) -> int:
+    """Register a broker and return its generation, the czxid of its registration.
+
+    Args:
+        client: its session will own the registration.
+        broker_id: which broker.
+        record: what others learn of it; its incarnation must be given.
+
+    Raises:
+        BrokerIdInUseError: another incarnation is registered under this id.
+        ContendedError: others changed the nodes in each of ROUNDS_MAX rounds.
+        SessionExpiredError: the session is over.
+    """
+    if record.incarnation is None:
+        raise ValueError("record.incarnation: a broker of Quorate has one")
+    for _ in range(ROUNDS_MAX):
+        try:
+            registration, generation = await asyncio.gather(
+                read_node(client, paths.broker_id_path(broker_id)),
+                read_node(client, paths.broker_generation_path(broker_id)),
+            )
+            plan = plan_registration(
+                broker_id, client.session_id, record.incarnation, registration, generation
+            )
+            if isinstance(plan, Adopt):
+                return plan.generation
+            transaction = Transaction()
+            if plan.delete_version is not None:
+                transaction.delete(paths.broker_id_path(broker_id), plan.delete_version)
+            transaction.create2(paths.broker_id_path(broker_id), record.encode(), CreateMode.EPHEMERAL)
+            created_at = len(transaction) - 1
+            value = GenerationRecord(record.incarnation).encode()
+            if plan.generation_version is None:
+                transaction.create(paths.broker_generation_path(broker_id), value)
+            else:
+                transaction.set(paths.broker_generation_path(broker_id), value, plan.generation_version)
+            results = await client.multi(transaction)
+            return results[created_at].written_stat.czxid
+        except ConnectionLossError:
+            continue
+        except MultiFailedError as error:
+            if not isinstance(error.cause, NodeExistsError | NoNodeError | BadVersionError):
+                raise
+            await _sync(client, paths.BROKER_IDS)
+    raise ContendedError(f"the registration of broker {broker_id}", ROUNDS_MAX)
+
+
+async def live_brokers(client: Client) -> dict[int, tuple[int, BrokerRecord]]:
+    """Read all registrations: {broker id: (generation, record)}, by rising id.
+
+    Raises:
+        MetadataDecodeError: a registration is malformed.
+    """
+    names = await client.get_children(paths.BROKER_IDS)
+    ids = sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+    nodes = await asyncio.gather(*(read_node(client, paths.broker_id_path(broker_id)) for broker_id in ids))
+    return {
+        broker_id: (node.stat.czxid, BrokerRecord.decode(broker_id, node.data))
+        for broker_id, node in zip(ids, nodes, strict=True)
+        if node is not None
+    }
+
+
+# -- topics and partition states -----------------------------------------------------------------------------
+
+
+async def create_topic(client: Client, topic: str, record: TopicRecord) -> None:
+    """Create the assignment of a topic; the controller creates the states of its partitions.
+
+    Raises:
+        NodeExistsError: the topic exists.
+        ValueError: the name is not allowed.
+    """
+    await client.create(paths.topic_path(paths.check_topic(topic)), record.encode())
+
+
+async def read_partition_states(
+    client: Client, keys: Sequence[PartitionKey]
+) -> dict[PartitionKey, tuple[PartitionStateRecord, int] | None]:
+    """Read leaderAndISR of many partitions, pipelined: {key: (state, version of the znode) or None if
+    missing}.
+
+    Raises:
+        MetadataDecodeError: a state is malformed.
+    """
+    nodes = await asyncio.gather(*(read_node(client, paths.partition_state_path(key)) for key in keys))
+    return {
+        key: None if node is None else (PartitionStateRecord.decode(key, node.data), node.stat.version)
+        for key, node in zip(keys, nodes, strict=True)
+    }
+
+
+async def compare_and_set_state(
+    client: Client,
+    key: PartitionKey,
+    state: PartitionStateRecord,
+    partition_version: int,
+    joining: Mapping[int, int] | None = None,
+) -> int:
+    """Write one partition's state as its leader does: only if its znode still has the version.
+
+    Args:
+        client: the leader's client.
+        key: which partition.
+        state: the new state.
+        partition_version: version of the state znode that the leader knows.
+        joining: {broker id: version of /brokers/generations/N} of followers that join the ISR; the write
+            fails if one of them has registered again meanwhile (KIP-903).
+
+    Returns:
+        The new version.
+
+    Raises:
+        BadVersionError: the state has changed (the caller may no longer lead), or a joining broker has
+            bounced; its path says which.
+        ConnectionLossError: the outcome is unknown; read the state again.
+    """
+    path = paths.partition_state_path(key)
+    if not joining:
+        stat = await client.set(path, state.encode(), partition_version)
+        return stat.version
+    transaction = Transaction()
+    for broker_id, version in joining.items():
+        transaction.check(paths.broker_generation_path(broker_id), version)
+    transaction.set(path, state.encode(), partition_version)
+    try:
+        results = await client.multi(transaction)
+    except MultiFailedError as error:
+        raise error.cause from error
+    return results[-1].written_stat.version

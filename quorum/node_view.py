@@ -1,0 +1,159 @@
+"""What a node tells its operators: status, readiness and metrics, read from its parts when somebody asks.
+
+Decides names and shapes only; the HTTP around it is quorum.admin's. Keeps no state and changes nothing.
+
+Source: architecture, "HTTP on the admin port"; Prometheus naming conventions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from quorum.config import NodeConfig
+from quorum.core.machine import StateMachine
+from quorum.raft.core.messages import Role
+from quorum.raft.core.raft import Raft
+from quorum.raft.engine import Engine
+from quorum.raft.exchange import SnapshotCourier
+from quorum.raft.journal_writer import JournalWriter
+from quorum.raft.transport import PeerTransport
+from quorum.replica import Replica
+from quorum.server.frontend import Frontend
+from quorum.snapshotting import Snapshotter
+from quorum.storage import Storage
+
+
+class NodeView:
+    """The admin port's view of one running node."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        storage: Storage,
+        core: Raft,
+        engine: Engine,
+        replica: Replica,
+        frontend: Frontend,
+        writer: JournalWriter,
+        transport: PeerTransport,
+        courier: SnapshotCourier[StateMachine],
+        snapshotter: Snapshotter,
+    ) -> None:
+        """Keep the parts that are read."""
+        self._config = config
+        self._storage = storage
+        self._core = core
+        self._engine = engine
+        self._replica = replica
+        self._frontend = frontend
+        self._writer = writer
+        self._transport = transport
+        self._courier = courier
+        self._snapshotter = snapshotter
+
+    def status(self) -> Mapping[str, object]:
+        """Return what GET /v1/status answers; match_index is known on the leader only, and null elsewhere."""
+        status = self._core.status()
+        machine = self._replica.machine
+        return {
+            "node_id": status.node_id,
+            "cluster": self._config.node.cluster,
+            "cluster_id": machine.cluster_id or None,
+            "role": status.role.value,
+            "term": status.term,
+            "leader_id": status.leader_id or None,
+            "commit_index": status.commit_index,
+            "applied_index": machine.applied_index,
+            "zxid": machine.zxid,
+            "state_digest": machine.state_digest.hex(),
+            "sessions": len(machine.sessions),
+            "members": self._members(),
+        }
+
+    def _members(self) -> list[dict[str, object]]:
+        status = self._core.status()
+        matches = {peer.node_id: peer.match_index for peer in status.peers}
+        configuration = self._engine.configuration
+        members: dict[int, tuple[str, bool]] = {
+            node_id: (str(address), True) for node_id, address in self._config.members.items()
+        }
+        if configuration is not None:
+            members = {node_id: (member.address, True) for node_id, member in configuration.voters.items()}
+            members |= {node_id: (member.address, False) for node_id, member in configuration.learners.items()}
+        rows: list[dict[str, object]] = []
+        for node_id, (address, votes) in sorted(members.items()):
+            own = node_id == status.node_id
+            leads = node_id == status.leader_id
+            role = status.role.value if own else "leader" if leads else "follower" if votes else "learner"
+            match = (status.durable_index if own else matches.get(node_id)) if status.role is Role.LEADER else None
+            rows.append({"node_id": node_id, "address": address, "role": role, "match_index": match})
+        return rows
+
+    def readiness(self) -> tuple[bool, str]:
+        """Return whether clients are served now, and the reason in one sentence."""
+        soft_state = self._engine.soft_state
+        if soft_state.halted:
+            return False, f"nothing is acknowledged: {soft_state.halted}"
+        if self._engine.leader_id is None:
+            return False, f"no leader is known in term {soft_state.term}"
+        if not self._engine.isReady():
+            return False, f"the leader was not heard for {self._engine.contact_age_ms():.0f} ms"
+        status = self._core.status()
+        applied_index = self._replica.machine.applied_index
+        if status.installing or applied_index < status.commit_index:
+            return False, f"applied {applied_index} of {status.commit_index} committed entries"
+        if self._engine.leads and not self._engine.accepts_proposals:
+            return False, f"node {status.node_id} leads term {status.term} and has not applied its first entry"
+        if not self._replica.registered:
+            return False, "this node's origin incarnation is not registered yet"
+        return True, f"node {self._engine.leader_id} leads term {soft_state.term}"
+
+    def metrics(self) -> Iterable[Metric]:
+        """Yield the node's metric families with their values of now."""
+        status = self._core.status()
+        machine, frontend, replica = self._replica.machine, self._frontend, self._replica
+        counters, journal = frontend.counters, self._writer.statistics
+        watches = replica.watches.counts()
+        gauges: list[tuple[str, str, float]] = [
+            ("quorate_up_ready", "1 if clients are served", float(self.readiness()[0])),
+            ("quorate_raft_leader", "1 on the leader", float(self._engine.leads)),
+            ("quorate_raft_term", "Current term", status.term),
+            ("quorate_raft_commit_index", "Last committed log index", status.commit_index),
+            ("quorate_raft_durable_index", "Last durable log index", status.durable_index),
+            ("quorate_raft_applied_index", "Last applied log index", machine.applied_index),
+            ("quorate_raft_first_index", "First log index that is kept", status.first_index),
+            ("quorate_zxid", "Last transaction", machine.zxid),
+            ("quorate_znodes", "Nodes in the tree", machine.tree.node_count),
+            ("quorate_data_bytes", "Bytes of paths and data", machine.tree.data_bytes),
+            ("quorate_sessions", "Sessions", len(machine.sessions)),
+            ("quorate_connections", "Client connections of this node", len(frontend.connections)),
+            ("quorate_watches", "Watches of this node's clients", watches.watches),
+            ("quorate_forward_backlog_bytes", "Unapplied bytes of this node's clients", replica.backlog_bytes),
+            ("quorate_journal_queued_bytes", "Bytes that wait for the journal", self._writer.queued_bytes),
+            ("quorate_journal_write_p50_ms", "Median of the last groups: write and fsync", journal.write_ms(0.5)),
+            ("quorate_journal_write_p99_ms", "99th percentile of them", journal.write_ms(0.99)),
+            ("quorate_snapshot_log_bytes", "Applied log bytes that no snapshot covers", self._snapshotter.log_bytes),
+        ]
+        totals: list[tuple[str, str, float]] = [
+            ("quorate_requests", "Requests received from clients", counters.requests_received),
+            ("quorate_packets_sent", "Replies and events sent to clients", counters.packets_sent),
+            ("quorate_handshakes_refused", "Handshakes closed without a promise", counters.handshakes_refused),
+            ("quorate_malformed_frames", "Client connections closed for a malformed frame", counters.malformed_frames),
+            ("quorate_connections_rejected", "Connections over the limit of an address", counters.connections_rejected),
+            ("quorate_slow_clients_closed", "Connections that did not read their replies", counters.overflows),
+            ("quorate_batches_abandoned", "Batches whose outcome was given up as unknown", replica.batches_abandoned),
+            ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),
+            ("quorate_journal_bytes", "Bytes made durable", journal.bytes_written),
+            ("quorate_snapshots_taken", "Snapshots written", self._snapshotter.taken_count),
+            ("quorate_snapshots_failed", "Snapshots given up", self._snapshotter.failed_count),
+            ("quorate_snapshots_installed", "Snapshots received and installed", self._courier.installed_count),
+            ("quorate_peer_messages_sent", "Messages to members", self._transport.counters.messages_sent),
+            ("quorate_peer_bytes_sent", "Bytes to members", self._transport.counters.bytes_sent),
+            ("quorate_peer_hellos_refused", "Peer connections refused", self._transport.counters.hellos_refused),
+        ]
+        for name, text, value in gauges:
+            yield GaugeMetricFamily(name, text, value=value)
+        for name, text, value in totals:
+            yield CounterMetricFamily(name, text, value=value)

@@ -1,0 +1,135 @@
+"""Opens a node's data directory: identity, snapshots, journal, and the state that they add up to.
+
+Decides the order in which they are opened and that they must fit together: a state is the newest good snapshot plus the log
+behind it, and a node that cannot reach what it once acknowledged refuses to start. Which bytes are good is decided by the
+modules that wrote them. Everything here is hard state on disk; what is returned is its image in memory.
+
+Source: raft, "Journal", "Snapshots", "Identity and membership".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+
+from quorum.config import NodeConfig
+from quorum.core.machine import StateMachine
+from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLoader
+from quorum.raft.core.configuration import parse_configuration
+from quorum.raft.core.errors import ConfigurationError
+from quorum.raft.core.messages import SnapshotMark
+from quorum.raft.identity import (
+    Identity,
+    Start,
+    journal_directory,
+    open_data_dir,
+    snapshot_directory,
+    store_cluster_id,
+)
+from quorum.raft.journal import Journal, JournalOptions
+from quorum.raft.journal_start import Recovered
+from quorum.raft.runtime import DirectoryLock, Disk
+from quorum.raft.snapshot_format import SnapshotReader
+from quorum.raft.snapshots import SnapshotStore
+
+log = logging.getLogger("quorate.storage")
+
+#: What a snapshot's content may be refused with; counts as damage of its file.
+REFUSALS = (SnapshotFormatError, ConfigurationError)
+
+
+@dataclass(slots=True)
+class Storage:
+    """An open data directory.
+
+    Attributes:
+        identity: whose it is; gets the cluster id when entry 1 is applied.
+        machine: the state as of the snapshot, empty if there is none; the log behind it is applied by the engine.
+        mark: the snapshot as the Raft core needs to know it.
+    """
+
+    disk: Disk
+    data_dir: str
+    identity: Identity
+    lock: DirectoryLock
+    journal: Journal
+    recovered: Recovered
+    snapshots: SnapshotStore
+    machine: StateMachine
+    mark: SnapshotMark | None
+
+    def learn_cluster_id(self, cluster_id: str) -> bool:
+        """Write the cluster's id to the identity; durable on return.
+
+        Returns:
+            Whether it was new.
+
+        Raises:
+            WrongIdentityError: the directory belongs to another cluster.
+        """
+        known = self.identity
+        self.identity = store_cluster_id(self.disk, self.data_dir, known, cluster_id)
+        return known is not self.identity
+
+    def close(self) -> None:
+        """Close the journal and let go of the directory."""
+        self.journal.close()
+        self.lock.release()
+
+
+def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Random) -> Storage:
+    """Open, recover and lock a data directory, formatting it where `start` allows that.
+
+    Raises:
+        DataDirError: it is empty, another node's, in use, damaged, or does not reach what was acknowledged.
+    """
+    data_dir = str(config.node.data_dir)
+    identity, lock = open_data_dir(
+        disk, data_dir, config.node.cluster, config.node.id, start=start, rng=rng
+    )
+    try:
+        snapshots = SnapshotStore(disk, snapshot_directory(data_dir), log.warning)
+        overlay_bytes_max = config.raft.snapshot_overlay_bytes_max
+        machine = StateMachine(overlay_bytes_max)
+        mark = None
+        loaded = snapshots.load_newest(lambda reader: load_machine(reader, overlay_bytes_max), REFUSALS)
+        if loaded is not None:
+            file, (machine, mark) = loaded
+            log.info("loaded %s: index %d, %d znodes", file.path, file.log_index, machine.tree.node_count)
+        journal, recovered = Journal.open(
+            disk,
+            journal_directory(data_dir),
+            JournalOptions(config.raft.segment_bytes_max, config.raft.log_cache_bytes_max),
+            log.warning,
+        )
+        try:
+            recovered.check_reaches(journal_directory(data_dir), machine.applied_index)
+        except BaseException:
+            journal.close()
+            raise
+    except BaseException:
+        lock.release()
+        raise
+    return Storage(disk, data_dir, identity, lock, journal, recovered, snapshots, machine, mark)
+
+
+def load_machine(reader: SnapshotReader, overlay_bytes_max: int) -> tuple[StateMachine, SnapshotMark]:
+    """Build the state from a snapshot file; may run in any thread.
+
+    Raises:
+        SnapshotDamagedError: the file is not what was written.
+        SnapshotFormatError, ConfigurationError: its content is refused.
+    """
+    loader = SnapshotLoader(overlay_bytes_max)
+    for chunk in reader.chunks():
+        loader.feed(chunk)
+    machine = loader.finish()
+    header = reader.header
+    if (machine.applied_index, machine.applied_term) != (header.log_index, header.term):
+        raise SnapshotFormatError(
+            f"the state is of entry {machine.applied_index} of term {machine.applied_term}, the header says "
+            f"{header.log_index} of term {header.term}"
+        )
+    configuration = parse_configuration(header.configuration_payload)
+    return machine, SnapshotMark(header.log_index, header.term, header.stamp_ms, configuration)

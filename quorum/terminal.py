@@ -1,0 +1,84 @@
+"""What the command line needs of a terminal: colours, a table, and one status line below ordinary lines.
+
+Colours and the status line appear only where a terminal is there, and never with NO_COLOR
+(https://no-color.org) or TERM=dumb; elsewhere every change is one plain line. Knows nothing of nodes. Soft
+state only: the status line shown last.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import TextIO
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal that understands escape sequences."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def styled(text: str, style: str, stream: TextIO) -> str:
+    """Wrap text in a colour or weight if the stream is a terminal that should have one.
+
+    Args:
+        text: one line.
+        style: "bold", "dim", "red", "green", "yellow" or "cyan".
+        stream: where the text will be written.
+    """
+    if os.environ.get("NO_COLOR") or not is_terminal(stream):
+        return text
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Lay out rows in columns that are as wide as their widest cell, two blanks between them.
+
+    Args:
+        header: the names of the columns.
+        rows: each as long as the header; None is shown as "-".
+
+    Returns:
+        The lines, the header first, without blanks at their ends.
+    """
+    cells = [list(header), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(header))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
+
+
+class Console:
+    """Prints lines of news, and on a terminal keeps one status line below them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live = is_terminal(stream)
+        self._status = ""
+
+    @property
+    def live(self) -> bool:
+        """True if a status line can be shown."""
+        return self._live
+
+    def say(self, line: str, style: str | None = None) -> None:
+        """Print one line of news above the status line."""
+        text = styled(line, style, self._stream) if style else line
+        clear = "\r\x1b[K" if self._status else ""
+        self._stream.write(f"{clear}{text}\n{self._status}")
+        self._stream.flush()
+
+    def show_status(self, line: str) -> None:
+        """Replace the status line; "" removes it. Does nothing where there is no terminal."""
+        if not self._live:
+            return
+        width = shutil.get_terminal_size().columns
+        cut = line if len(line) < width else line[: width - 1]
+        shown = styled(cut, "dim", self._stream) if cut else ""
+        if shown != self._status:
+            self._status = shown
+            self._stream.write(f"\r\x1b[K{shown}")
+            self._stream.flush()

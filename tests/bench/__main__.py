@@ -1,0 +1,74 @@
+"""`python -m tests.bench`: the benchmarks that `make bench` runs.
+
+`speed` (the default) compares writes and reads with ZooKeeper 3.9.5 in the same run; `million` loads
+1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory and the time to ready. Tables go to
+the standard output and to bench-results/. Nothing here asserts a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+import platform
+import tempfile
+from pathlib import Path
+
+from tests.bench import million, speed
+from tests.bench.servers import measure_disk, running
+
+RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
+
+
+def machine(folder: Path) -> list[str]:
+    """Lines that say when, where and on what disk a benchmark ran."""
+    disk = measure_disk(folder)
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return [
+        f"{now} · {os.cpu_count()} cores · Python {platform.python_version()} · {platform.platform()}",
+        f"load average at the start: {', '.join(f'{load:.1f}' for load in os.getloadavg())}",
+        f"fdatasync of a 4 KB append in {folder}: p50 {disk.p50_ms:.3f} ms, p99 {disk.p99_ms:.3f} ms",
+    ]
+
+
+def write_results(name: str, lines: list[str]) -> None:
+    """Print a report and keep it in bench-results/."""
+    text = "\n".join(lines) + "\n"
+    print(text, flush=True)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}.md"
+    path.write_text(text)
+    print(f"written to {path}")
+
+
+def main() -> None:
+    """Run the benchmark of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("benchmark", nargs="?", default="speed", choices=["speed", "million"])
+    parser.add_argument(
+        "--systems", default="quorate,zookeeper", help="which servers, quorate first (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="measured rounds after the warm-up (default: 3)"
+    )
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
+    parser.add_argument("--nodes", type=int, default=1_000_000, help="znodes of `million`")
+    parser.add_argument("--folder", type=Path, help="where the servers keep their data (default: temporary)")
+    options = parser.parse_args()
+    names = options.systems.split(",")
+    with tempfile.TemporaryDirectory(prefix="quorate-bench-", dir=options.folder) as folder:
+        lines = machine(Path(folder))
+        if options.benchmark == "million":
+            for name in names:
+                lines += million.run(name, Path(folder), options.nodes)
+            write_results("million", lines)
+            return
+        cases = [case for case in speed.CASES if options.only in case.name]
+        with running(names, Path(folder)) as systems:
+            samples = speed.run_cases(systems, cases, options.rounds)
+            lines += ["", *speed.table(systems, cases, samples)]
+        write_results("speed", lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Memory and restart with a million znodes: load, snapshot, restart, as /proc and the clock see it.
+
+Loads znodes with 100-byte values over a thousand folders, waits for a snapshot on every node, stops all
+nodes cleanly, starts them again and takes the time until each serves. Prints VmHWM and VmRSS of each process
+at every stage and verifies a sample of the values on all nodes. Asserts no time and no size.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from tests.bench.servers import Servers, memory_bytes, running
+from tests.support.wire_load import CREATE, Connection, Job, create_body, frame, node_path, run_jobs, value_of
+
+FOLDERS = 1000
+WINDOW = 512
+VALUE_BYTES = 100
+SEED = 7
+
+
+def load(servers: Servers, nodes: int) -> float:
+    """Create the nodes, folder by folder, over one connection; return seconds."""
+    per_folder = nodes // FOLDERS
+    elapsed = 0.0
+    with Connection(servers.hosts[servers.leader()], timeout_s=120.0) as connection:
+        connection.ensure("/million")
+        for folder in range(FOLDERS):
+            path = f"/million/f{folder:04d}"
+            connection.ensure(path)
+            frames = [
+                frame(
+                    index + 1, CREATE, create_body(node_path(path, index), value_of(SEED, index, VALUE_BYTES))
+                )
+                for index in range(per_folder)
+            ]
+            elapsed += connection.pipelined(frames, WINDOW)
+            if folder % 100 == 99:
+                print(f"{servers.name}: {(folder + 1) * per_folder:,} znodes", file=sys.stderr, flush=True)
+    return elapsed
+
+
+def verify(servers: Servers, nodes: int) -> None:
+    """Compare all values of every hundredth folder on every server."""
+    per_folder = nodes // FOLDERS
+    for host in servers.hosts:
+        for folder in range(0, FOLDERS, 100):
+            job = Job(host, "read_verify", f"/million/f{folder:04d}", per_folder, 64, VALUE_BYTES, SEED)
+            run_jobs([job])
+
+
+def memory_row(servers: Servers, stage: str) -> str:
+    """A table row with VmHWM / VmRSS of each process in MB."""
+    cells = []
+    for pid in servers.pids:
+        peak, now = memory_bytes(pid)
+        cells.append(f"{peak / 1e6:,.0f} / {now / 1e6:,.0f}")
+    return f"| {servers.name} | {stage} | " + " | ".join(cells) + " |"
+
+
+def run(name: str, folder: Path, nodes: int) -> list[str]:
+    """Run one system through all stages; returns the lines of its table."""
+    lines = ["", f"{nodes:,} znodes of {VALUE_BYTES} bytes: VmHWM / VmRSS in MB per node", ""]
+    lines += ["| system | stage | node 1 | node 2 | node 3 |", "| --- | --- | --- | --- | --- |"]
+    with running([name], folder) as systems:
+        servers = systems[0]
+        elapsed = load(servers, nodes)
+        lines.append(memory_row(servers, "loaded"))
+        started = time.monotonic()
+        servers.restart()
+        ready = time.monotonic() - started
+        lines.append(memory_row(servers, "restarted"))
+        verify(servers, nodes)
+        lines.append(memory_row(servers, "restarted and read"))
+    lines += ["", f"loaded in {elapsed:.1f} s; clean stop and start until all serve: {ready:.1f} s"]
+    return lines

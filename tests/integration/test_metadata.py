@@ -1,0 +1,514 @@
+"""Elections, registrations and fenced writes against real servers: who wins, who is fenced, what is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from quorum.client import (
+    BadVersionError,
+    Client,
+    ClientState,
+    CreateMode,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+    Transaction,
+)
+from quorum.metadata import paths
+from quorum.metadata.errors import BrokerIdInUseError, ControllerFencedError, MetadataDecodeError
+from quorum.metadata.fenced import ChunkConflict, ChunkUnknown, ChunkWritten, FencedWriter
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import HeldBy, Mandate, StateUpdate, Won
+from quorum.metadata.records import (
+    BrokerRecord,
+    ControllerRecord,
+    GenerationRecord,
+    PartitionStateRecord,
+    TopicRecord,
+)
+from quorum.metadata.store import (
+    compare_and_set_state,
+    create_topic,
+    elect_controller,
+    ensure_base_paths,
+    ensure_cluster_id,
+    live_brokers,
+    read_node,
+    read_partition_states,
+    register_broker,
+    resign_controller,
+)
+from tests.support.clients import (
+    SESSION_TIMEOUT_MS,
+    CuttingProxy,
+    States,
+    first_of,
+    hosts,
+    system,
+    wipe,
+)
+
+__all__ = ["hosts", "system"]
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+async def client(hosts: str) -> AsyncIterator[Client]:
+    """A client on a tree with nothing but the base paths."""
+    async with Client(hosts, session_timeout_ms=SESSION_TIMEOUT_MS) as connected:
+        await wipe(connected)
+        await ensure_base_paths(connected)
+        yield connected
+
+
+def connect(hosts: str) -> Client:
+    return Client(hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
+
+
+def broker(broker_id: int, incarnation: str | None = None) -> BrokerRecord:
+    return BrokerRecord(
+        host="127.0.0.1",
+        port=9092 + broker_id,
+        endpoints=(f"PLAINTEXT://127.0.0.1:{9092 + broker_id}",),
+        listener_security_protocol_map={"PLAINTEXT": "PLAINTEXT"},
+        timestamp_ms=NOW_MS,
+        incarnation=f"{broker_id:032x}" if incarnation is None else incarnation,
+    )
+
+
+async def candidate(client: Client, broker_id: int) -> Won | HeldBy:
+    await register_broker(client, broker_id, broker(broker_id))
+    return await elect_controller(client, broker_id, NOW_MS)
+
+
+async def won(client: Client, broker_id: int = 1) -> Mandate:
+    outcome = await candidate(client, broker_id)
+    assert isinstance(outcome, Won)
+    return outcome.mandate
+
+
+async def epoch_now(client: Client) -> int:
+    await client.sync(paths.CONTROLLER_EPOCH)
+    data, _ = await client.get(paths.CONTROLLER_EPOCH)
+    assert data is not None
+    return int(data)
+
+
+async def make_partitions(client: Client, mandate: Mandate, count: int) -> list[PartitionKey]:
+    keys = [PartitionKey("orders", number) for number in range(count)]
+    await create_topic(client, "orders", TopicRecord(uuid.UUID(int=1), dict.fromkeys(range(count), (1, 2))))
+    writer = FencedWriter(client, mandate)
+    outcomes = await writer.create_states({key: PartitionStateRecord(1, 1, 0, (1, 2)) for key in keys})
+    assert all(isinstance(outcome, ChunkWritten) for outcome in outcomes)
+    return keys
+
+
+# -- base ----------------------------------------------------------------------------------------------------
+
+
+async def test_everybody_agrees_on_one_cluster_id(client: Client, hosts: str) -> None:
+    async with connect(hosts) as other:
+        ids = await asyncio.gather(
+            ensure_cluster_id(client, "first"),
+            ensure_cluster_id(other, "second"),
+            ensure_cluster_id(client, "third"),
+        )
+        assert len(dict.fromkeys(ids)) == 1
+        await ensure_base_paths(other)
+    assert await epoch_now(client) == 0
+
+
+# -- elections -----------------------------------------------------------------------------------------------
+
+
+async def test_the_first_controller_has_epoch_1_and_others_learn_of_it(client: Client, hosts: str) -> None:
+    mandate = await won(client, 1)
+    assert (mandate.broker_id, mandate.controller_epoch) == (1, 1)
+    assert await elect_controller(client, 1, NOW_MS) == Won(mandate)
+    async with connect(hosts) as other:
+        await other.sync()
+        assert await candidate(other, 2) == HeldBy(1)
+    node = await read_node(client, paths.CONTROLLER)
+    assert node is not None
+    assert ControllerRecord.decode(node.data) == ControllerRecord(1, NOW_MS)
+    assert node.stat.ephemeral_owner == client.session_id
+    assert await epoch_now(client) == 1
+
+
+async def test_of_many_candidates_one_wins_and_epochs_rise_by_one(client: Client, hosts: str) -> None:
+    candidates = {number: connect(hosts) for number in range(1, 6)}
+    for one in candidates.values():
+        await one.start()
+    try:
+        for expected_epoch in range(1, 6):
+            outcomes = await asyncio.gather(*(candidate(one, number) for number, one in candidates.items()))
+            winners = [outcome.mandate for outcome in outcomes if isinstance(outcome, Won)]
+            assert [mandate.controller_epoch for mandate in winners] == [expected_epoch]
+            losers = [outcome for outcome in outcomes if isinstance(outcome, HeldBy)]
+            assert losers == [HeldBy(winners[0].broker_id)] * (len(candidates) - 1)
+            await candidates.pop(winners[0].broker_id).close()
+    finally:
+        for one in candidates.values():
+            await one.close()
+    assert await epoch_now(client) == 5
+
+
+async def test_a_replaced_controller_is_fenced_and_changes_nothing(client: Client, hosts: str) -> None:
+    mandate = await won(client, 1)
+    keys = await make_partitions(client, mandate, 3)
+    await client.delete(paths.CONTROLLER)
+    async with connect(hosts) as other:
+        await other.sync()
+        successor = await won(other, 2)
+        assert successor.controller_epoch == 2
+        update = StateUpdate(keys[0], PartitionStateRecord(1, 2, 1, (2,)), 0)
+        old, new = FencedWriter(client, mandate), FencedWriter(other, successor)
+        with pytest.raises(ControllerFencedError, match="epoch 1") as caught:
+            await old.write_states([update])
+        assert caught.value.definite
+        assert (await new.write_states([update])) == [ChunkWritten({keys[0]: 1})]
+        with pytest.raises(ControllerFencedError):
+            await old.create_states({PartitionKey("orders", 9): PartitionStateRecord(1, 1, 0, (1,))})
+        assert not await resign_controller(client, mandate)
+        assert await resign_controller(other, successor)
+        assert not await resign_controller(other, successor)
+        assert await other.exists(paths.CONTROLLER) is None
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b"",
+        b"not json",
+        ControllerRecord(-1, NOW_MS).encode(),
+        ControllerRecord(7, NOW_MS).encode(),
+        ControllerRecord(1, NOW_MS).encode(),
+    ],
+    ids=["empty", "malformed", "nobody", "unregistered", "same value"],
+)
+async def test_overwriting_the_controller_forces_an_election(
+    client: Client, hosts: str, foreign: bytes
+) -> None:
+    await won(client, 1)
+    async with connect(hosts) as other:
+        await other.set(paths.CONTROLLER, foreign)
+        outcome = await candidate(other, 2)
+        assert isinstance(outcome, Won)
+        assert outcome.mandate.controller_epoch == 2
+        await client.sync()
+        assert await elect_controller(client, 1, NOW_MS) == HeldBy(2)
+
+
+async def test_a_controller_node_that_no_broker_owns_is_replaced(client: Client, hosts: str) -> None:
+    async with connect(hosts) as other:
+        await register_broker(other, 2, broker(2))
+        # Persistent, and in the name of a broker that did not create it.
+        await client.create(paths.CONTROLLER, ControllerRecord(2, NOW_MS).encode())
+        mandate = await won(client, 1)
+        assert mandate.controller_epoch == 1
+
+
+async def test_the_controller_takes_its_own_overwritten_node_back_with_a_new_epoch(client: Client) -> None:
+    first = await won(client, 1)
+    await client.set(paths.CONTROLLER, b"rubbish")
+    second = await won(client, 1)
+    assert second.controller_epoch == first.controller_epoch + 1
+    with pytest.raises(ControllerFencedError):
+        await FencedWriter(client, first).multi(Transaction().set(paths.CLUSTER_ID, b""))
+
+
+async def test_an_earlier_life_is_replaced_at_once(client: Client, hosts: str) -> None:
+    earlier = connect(hosts)
+    await earlier.start()
+    assert (await won(earlier, 1)).controller_epoch == 1
+    await earlier.close(keep_session=True)
+    await client.sync()
+    assert (await won(client, 1)).controller_epoch == 2
+
+
+async def test_no_controller_is_elected_on_a_malformed_epoch(client: Client) -> None:
+    await client.set(paths.CONTROLLER_EPOCH, b"many")
+    await register_broker(client, 1, broker(1))
+    with pytest.raises(MetadataDecodeError, match="/controller_epoch"):
+        await elect_controller(client, 1, NOW_MS)
+
+
+async def test_a_missing_epoch_is_created(client: Client) -> None:
+    await client.delete(paths.CONTROLLER_EPOCH)
+    assert (await won(client, 1)).controller_epoch == 1
+
+
+async def test_an_election_whose_reply_was_lost_is_recognised_as_won(client: Client, hosts: str) -> None:
+    async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
+        await register_broker(behind, 1, broker(1))
+        read_before = asyncio.Event()
+        outcome = asyncio.ensure_future(elect_through(behind, proxy, read_before))
+        await read_before.wait()
+        await proxy.cut_after_reply()
+        assert await outcome == Won(Mandate(1, 1, 1))
+        assert await epoch_now(client) == 1
+
+
+async def elect_through(behind: Client, proxy: CuttingProxy, begun: asyncio.Event) -> Won | HeldBy:
+    """Compete behind a proxy that lets the reads pass and swallows the reply to the multi."""
+    multi = behind.multi
+
+    async def swallowed_once(transaction: Transaction) -> object:
+        behind.multi = multi  # type: ignore[method-assign]
+        proxy.swallow_replies()
+        begun.set()
+        return await multi(transaction)
+
+    behind.multi = swallowed_once  # type: ignore[assignment,method-assign]
+    return await elect_controller(behind, 1, NOW_MS)
+
+
+# -- registrations -------------------------------------------------------------------------------------------
+
+
+async def test_the_generation_is_the_czxid_of_the_registration(client: Client, hosts: str) -> None:
+    generation = await register_broker(client, 1, broker(1))
+    node = await read_node(client, paths.broker_id_path(1))
+    kept = await read_node(client, paths.broker_generation_path(1))
+    assert node is not None
+    assert kept is not None
+    assert generation == node.stat.czxid == kept.stat.mzxid
+    assert node.stat.ephemeral_owner == client.session_id
+    assert kept.stat.ephemeral_owner == 0
+    assert GenerationRecord.decode(1, kept.data) == GenerationRecord(f"{1:032x}")
+    assert await register_broker(client, 1, broker(1)) == generation
+    assert await live_brokers(client) == {1: (generation, broker(1))}
+
+
+async def test_a_bounced_broker_gets_a_higher_generation_without_waiting(client: Client, hosts: str) -> None:
+    earlier = connect(hosts)
+    await earlier.start()
+    first = await register_broker(earlier, 1, broker(1))
+    await earlier.close(keep_session=True)
+    await client.sync()
+    second = await register_broker(client, 1, broker(1))
+    assert second > first
+    kept = await read_node(client, paths.broker_generation_path(1))
+    assert kept is not None
+    assert (kept.stat.mzxid, kept.stat.version) == (second, 1)
+
+
+async def test_another_incarnation_is_refused_until_the_first_is_gone(client: Client, hosts: str) -> None:
+    other = connect(hosts)
+    await other.start()
+    generation = await register_broker(other, 1, broker(1, "aa"))
+    await client.sync()
+    with pytest.raises(BrokerIdInUseError, match="broker id 1"):
+        await register_broker(client, 1, broker(1, "bb"))
+    assert (await live_brokers(client))[1][0] == generation
+    await other.close()
+    await client.sync()
+    assert await register_broker(client, 1, broker(1, "bb")) > generation
+    kept = await read_node(client, paths.broker_generation_path(1))
+    assert kept is not None
+    assert GenerationRecord.decode(1, kept.data).incarnation == "bb"
+
+
+async def test_a_registration_whose_reply_was_lost_is_adopted(client: Client, hosts: str) -> None:
+    async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
+        begun = asyncio.Event()
+        multi = behind.multi
+
+        async def swallowed_once(transaction: Transaction) -> object:
+            behind.multi = multi  # type: ignore[method-assign]
+            proxy.swallow_replies()
+            begun.set()
+            return await multi(transaction)
+
+        behind.multi = swallowed_once  # type: ignore[assignment,method-assign]
+        registering = asyncio.ensure_future(register_broker(behind, 1, broker(1)))
+        await begun.wait()
+        await proxy.cut_after_reply()
+        generation = await registering
+        await client.sync()
+        kept = await read_node(client, paths.broker_generation_path(1))
+        assert kept is not None
+        assert (kept.stat.mzxid, kept.stat.version) == (generation, 0)
+
+
+async def test_a_lost_session_registers_nothing(client: Client, hosts: str) -> None:
+    lost = connect(hosts)
+    await lost.start()
+    try:
+        states = States(lost)
+        async with Client(hosts, resume=lost.session_token):
+            pass
+        await states.wait_for(ClientState.LOST)
+        with pytest.raises(SessionExpiredError):
+            await register_broker(lost, 1, broker(1))
+    finally:
+        await lost.close()
+
+
+async def test_a_broker_without_an_incarnation_is_refused(client: Client) -> None:
+    record = BrokerRecord("h", 1, (), {}, NOW_MS)
+    with pytest.raises(ValueError, match="incarnation"):
+        await register_broker(client, 1, record)
+
+
+# -- partition states ----------------------------------------------------------------------------------------
+
+
+async def test_states_are_created_read_and_written_in_batches(client: Client) -> None:
+    mandate = await won(client)
+    keys = await make_partitions(client, mandate, 2500)
+    writer = FencedWriter(client, mandate)
+    updates = [StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in keys]
+    outcomes = await writer.write_states(updates)
+    assert [len(outcome.versions) for outcome in outcomes if isinstance(outcome, ChunkWritten)] == [
+        1000,
+        1000,
+        500,
+    ]
+    versions: dict[PartitionKey, int] = {}
+    for outcome in outcomes:
+        assert isinstance(outcome, ChunkWritten)
+        versions.update(outcome.versions)
+    assert versions == dict.fromkeys(keys, 1)
+    states = await read_partition_states(client, [*keys, PartitionKey("orders", 2500)])
+    assert states.pop(PartitionKey("orders", 2500)) is None
+    assert states == dict.fromkeys(keys, (PartitionStateRecord(1, 2, 1, (2,)), 1))
+    # All states of one multi were written by one transaction.
+    first = await client.exists(paths.partition_state_path(keys[0]))
+    last = await client.exists(paths.partition_state_path(keys[999]))
+    assert first is not None
+    assert last is not None
+    assert first.mzxid == last.mzxid
+
+
+async def test_a_conflict_names_its_partition_and_spares_the_other_multis(client: Client) -> None:
+    mandate = await won(client)
+    keys = await make_partitions(client, mandate, 30)
+    moved = keys[17]
+    assert await compare_and_set_state(client, moved, PartitionStateRecord(1, 1, 0, (1,)), 0) == 1
+    writer = FencedWriter(client, mandate, operations_max=10)
+    outcomes = await writer.write_states(
+        [StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in keys]
+    )
+    assert isinstance(outcomes[0], ChunkWritten)
+    assert isinstance(outcomes[2], ChunkWritten)
+    conflict = outcomes[1]
+    assert isinstance(conflict, ChunkConflict)
+    assert (conflict.key, conflict.failed_index, list(conflict.keys)) == (moved, 7, keys[10:20])
+    assert isinstance(conflict.cause, BadVersionError)
+    states = await read_partition_states(client, keys)
+    versions = [state[1] for state in states.values() if state is not None]
+    assert versions == [1] * 10 + [0] * 7 + [1] + [0] * 2 + [1] * 10
+
+
+async def test_a_missing_and_an_existing_partition_are_conflicts_too(client: Client) -> None:
+    mandate = await won(client)
+    keys = await make_partitions(client, mandate, 4)
+    writer = FencedWriter(client, mandate)
+    ghost = PartitionKey("orders", 4)
+    [outcome] = await writer.write_states(
+        [StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in (keys[0], ghost)]
+    )
+    assert isinstance(outcome, ChunkConflict)
+    assert (outcome.key, type(outcome.cause)) == (ghost, NoNodeError)
+    [outcome] = await writer.create_states(
+        {key: PartitionStateRecord(1, 1, 0, (1,)) for key in (ghost, keys[2])}
+    )
+    assert isinstance(outcome, ChunkConflict)
+    assert (outcome.key, outcome.failed_index, type(outcome.cause)) == (keys[2], 1, NodeExistsError)
+    assert (await read_partition_states(client, [ghost]))[ghost] is None
+
+
+async def test_multis_stay_below_the_frame_limit_whatever_the_sizes(client: Client) -> None:
+    mandate = await won(client)
+    keys = await make_partitions(client, mandate, 900)
+    writer = FencedWriter(client, mandate)
+    isr = tuple(range(1_000_000, 1_000_300))
+    updates = [StateUpdate(key, PartitionStateRecord(1, isr[0], 1, isr), 0) for key in keys]
+    # 900 states of 2.4 kB are more than a server takes in one frame.
+    outcomes = await writer.write_states(updates)
+    assert len(outcomes) >= 3
+    assert all(isinstance(outcome, ChunkWritten) for outcome in outcomes)
+
+
+async def test_a_lost_reply_leaves_the_multi_unknown(client: Client, hosts: str) -> None:
+    mandate = await won(client)
+    keys = await make_partitions(client, mandate, 20)
+    async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
+        writer = FencedWriter(behind, mandate, operations_max=10)
+        proxy.swallow_replies()
+        writing = asyncio.ensure_future(
+            writer.write_states([StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in keys])
+        )
+        await proxy.cut_after_reply()
+        outcomes = await writing
+        assert all(isinstance(outcome, ChunkUnknown) and not outcome.cause.definite for outcome in outcomes)
+        assert [
+            key for outcome in outcomes if isinstance(outcome, ChunkUnknown) for key in outcome.keys
+        ] == keys
+        # The first multi was applied: its reply was the one that got lost.
+        await client.sync()
+        states = await read_partition_states(client, keys[:10])
+        assert [state[1] for state in states.values() if state is not None] == [1] * 10
+
+
+async def test_a_follower_that_bounced_does_not_join_the_isr(client: Client, hosts: str) -> None:
+    mandate = await won(client)
+    [key] = await make_partitions(client, mandate, 1)
+    follower = connect(hosts)
+    await follower.start()
+    await register_broker(follower, 2, broker(2))
+    await client.sync()
+    known = await read_node(client, paths.broker_generation_path(2))
+    assert known is not None
+    await follower.close(keep_session=True)
+    async with connect(hosts) as bounced:
+        await register_broker(bounced, 2, broker(2))
+        grown = PartitionStateRecord(1, 1, 0, (1, 2))
+        with pytest.raises(BadVersionError) as caught:
+            await compare_and_set_state(client, key, grown, 0, joining={2: known.stat.version})
+        assert caught.value.path == paths.broker_generation_path(2)
+        assert await compare_and_set_state(client, key, grown, 0, joining={2: known.stat.version + 1}) == 1
+        with pytest.raises(BadVersionError) as caught:
+            await compare_and_set_state(client, key, grown, 0)
+        assert caught.value.path == paths.partition_state_path(key)
+
+
+async def test_topics_are_created_once_and_only_under_good_names(client: Client) -> None:
+    record = TopicRecord(uuid.UUID(int=7), {0: (1,)})
+    await create_topic(client, "orders", record)
+    with pytest.raises(NodeExistsError):
+        await create_topic(client, "orders", record)
+    with pytest.raises(ValueError, match="topic name"):
+        await create_topic(client, "a/b", record)
+    node = await read_node(client, paths.topic_path("orders"))
+    assert node is not None
+    assert TopicRecord.decode("orders", node.data) == record
+
+
+async def test_a_fence_in_the_middle_of_a_pipeline_raises_and_writes_nothing_after(client: Client) -> None:
+    mandate = await won(client)
+    keys = await make_partitions(client, mandate, 30)
+    writer = FencedWriter(client, mandate, operations_max=10)
+    updates = [StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in keys]
+    assert isinstance((await writer.write_states(updates[:10]))[0], ChunkWritten)
+    moved = asyncio.ensure_future(client.set(paths.CONTROLLER_EPOCH, b"2"))
+    rest = asyncio.ensure_future(writer.write_states(updates[10:]))
+    await moved
+    with pytest.raises(ControllerFencedError):
+        await rest
+    states = await read_partition_states(client, keys)
+    assert [state[1] for state in states.values() if state is not None] == [1] * 10 + [0] * 20
+
+
+async def test_a_foreign_ephemeral_is_left_alone_by_wellformed_rules(client: Client, hosts: str) -> None:
+    async with connect(hosts) as other:
+        await other.create(paths.broker_id_path(1), b"what is this", CreateMode.EPHEMERAL)
+        await client.sync()
+        with pytest.raises(BrokerIdInUseError, match="unreadable"):
+            await register_broker(client, 1, broker(1))

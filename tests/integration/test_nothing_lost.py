@@ -1,0 +1,219 @@
+"""No acknowledged write is lost when the leader, any node or all nodes are killed at random instants.
+
+Three writer processes keep 64 writes each in flight and record every acknowledgement outside the nodes. The
+run counts only if the kills left writes with unknown outcome. A failing run prints its seed;
+NOTHING_LOST_SEED=<seed> repeats the same choices.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.nodes import QuorateNodes, System, clean_environment, eventually
+from tests.support.recorded_writes import Final, History, Plan, check
+from tests.support.wire_load import GET_DATA, Connection, decode_get, frame, read_body
+
+KILLS = ["leader"] * 8 + ["any"] * 6 + ["all"] * 6
+PROGRESS_DEADLINE_S = 60.0
+NO_NODE = -101
+
+
+def say(text: str) -> None:
+    """Put a line into the output that pytest shows for a failed test."""
+    sys.stdout.write(text + "\n")
+
+
+class Writers:
+    """Three writer processes and their records."""
+
+    def __init__(self, nodes: System, folder: Path, seed: int) -> None:
+        self.seed = seed
+        self.records: list[Path] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._folders: list[str] = []
+        for number, node_id in enumerate(nodes.node_ids):
+            record = folder / f"writer-{number}.jsonl"
+            path = f"/writer-{number}"
+            with Connection(nodes.host(node_id)) as connection:
+                connection.ensure(path)
+            hosts = nodes.hosts_from(node_id).split(",")
+            plan = Plan(hosts, path, str(record), seed=seed * 10 + number)
+            self.records.append(record)
+            self._folders.append(path)
+            self._processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "tests.support.recorded_writes", json.dumps(asdict(plan))],
+                    env=clean_environment(),
+                    stdout=subprocess.DEVNULL,
+                )
+            )
+
+    def recorded_bytes(self) -> int:
+        """How much is recorded so far; fails when a writer ended by itself."""
+        for process in self._processes:
+            if process.poll() is not None:
+                pytest.fail(f"a writer ended with exit code {process.returncode}")
+        return sum(record.stat().st_size if record.exists() else 0 for record in self.records)
+
+    def wait_for_progress(self, growth_bytes: int) -> None:
+        """Wait until the records have grown by so much: writes are acknowledged again."""
+        before = self.recorded_bytes()
+        eventually(
+            lambda: self.recorded_bytes() >= before + growth_bytes,
+            PROGRESS_DEADLINE_S,
+            "writes are acknowledged",
+        )
+
+    def finish(self) -> History:
+        """Let the writers finish what is in flight and read their records."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            assert process.wait(PROGRESS_DEADLINE_S) == 0
+        return History.read(self.records)
+
+    def final_values(self, nodes: System) -> dict[str, dict[str, Final]]:
+        """Read every path of every writer from every node."""
+        wanted = sorted(History.read(self.records).paths)
+        return {f"node {node_id}": read_all(nodes.host(node_id), wanted) for node_id in nodes.node_ids}
+
+    def close(self) -> None:
+        """End writers that are still there."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def read_all(host: str, paths: list[str]) -> dict[str, Final]:
+    """What one node holds at each path, after it applied everything committed before."""
+    found: dict[str, Final] = {}
+
+    def keep(index: int, _zxid: int, body: bytes) -> None:
+        if body:
+            value, stat = decode_get(body)
+            found[paths[index]] = Final(value.decode("ascii"), stat.version, stat.czxid, stat.mzxid)
+
+    frames = [frame(number, GET_DATA, read_body(path)) for number, path in enumerate(paths, start=1)]
+    with Connection(host) as connection:
+        connection.sync()
+        connection.pipelined(frames, 256, keep, allowed_errors=(0, NO_NODE))
+    return found
+
+
+@pytest.fixture
+def writers(nodes: System, tmp_path: Path) -> Iterator[Writers]:
+    seed = int(os.environ.get("NOTHING_LOST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+    say(f"repeat with NOTHING_LOST_SEED={seed}")
+    started = Writers(nodes, tmp_path, seed)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def test_twenty_kills_lose_nothing(nodes: System, writers: Writers) -> None:
+    choose = random.Random(writers.seed)
+    kills = choose.sample(KILLS, len(KILLS))
+    for number, kind in enumerate(kills):
+        # Every fourth kill does not wait for acknowledgements: it meets nodes that are still coming back.
+        if number % 4 != 3:
+            writers.wait_for_progress(choose.randrange(20_000, 1_000_000))
+        match kind:
+            case "leader":
+                victims = [nodes.leader()]
+            case "any":
+                victims = [choose.choice(list(nodes.node_ids))]
+            case _:
+                victims = list(nodes.node_ids)
+        say(f"kill {number + 1}: {kind}: nodes {victims}")
+        for victim in victims:
+            nodes.kill(victim)
+        for victim in victims:
+            nodes.start_node(victim)
+    writers.wait_for_progress(100_000)
+    history = writers.finish()
+    nodes.wait_ready()
+    say(f"{history.acknowledged} acknowledged, {history.unknown} unknown, {len(history.paths)} paths")
+    assert history.unknown > 0, (
+        "the kills did not bite: no write has an unknown outcome, so this run does not count"
+    )
+    assert history.acknowledged > 1000, "too few acknowledged writes for this run to count"
+    violations = check(history, writers.final_values(nodes))
+    assert not violations, "\n".join(violations[:20])
+    if isinstance(nodes, QuorateNodes):
+        nodes.one_digest()
+
+
+RECORD = [
+    {"type": "invoke", "op": 1, "kind": "create", "path": "/w/a", "value": "1"},
+    {"type": "invoke", "op": 2, "kind": "set", "path": "/w/a", "value": "2"},
+    {"type": "invoke", "op": 3, "kind": "create", "path": "/w/b", "value": "3"},
+    {"type": "ok", "op": 1, "version": 0, "zxid": 10},
+    {"type": "ok", "op": 2, "version": 1, "zxid": 11},
+    {"type": "unknown", "op": 3},
+    {"type": "invoke", "op": 4, "kind": "set", "path": "/w/a", "value": "4"},
+    {"type": "unknown", "op": 4},
+    {"type": "invoke", "op": 5, "kind": "set", "path": "/w/b", "value": "5"},
+    {"type": "fail", "op": 5, "error": NO_NODE},
+]
+GOOD = {"/w/a": Final("2", 1, 10, 11)}
+
+
+def checked(
+    tmp_path: Path, *finals: dict[str, Final], lines: list[dict[str, object]] | None = None
+) -> list[str]:
+    record = tmp_path / "record.jsonl"
+    record.write_text("".join(json.dumps(line) + "\n" for line in lines or RECORD))
+    return check(History.read([record]), {f"node {n}": final for n, final in enumerate(finals, start=1)})
+
+
+def test_checker_accepts_every_allowed_outcome(tmp_path: Path) -> None:
+    unknown_applied = {"/w/a": Final("4", 2, 10, 12), "/w/b": Final("3", 0, 13, 13)}
+    assert checked(tmp_path, GOOD, GOOD) == []
+    assert checked(tmp_path, unknown_applied, unknown_applied) == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        ({}, "gone"),
+        ({"/w/a": Final("1", 0, 10, 10)}, "version 0 < 1"),
+        ({"/w/a": replace(GOOD["/w/a"], mzxid=12)}, "acknowledged to operation 2"),
+        ({"/w/a": replace(GOOD["/w/a"], czxid=9)}, "czxid 9"),
+        ({"/w/a": replace(GOOD["/w/a"], value="9")}, "nobody wrote"),
+        ({"/w/a": Final("4", 3, 10, 13)}, "counted twice"),
+        ({"/w/a": Final("2", 2, 10, 13)}, "acknowledged as older"),
+        (GOOD | {"/w/b": Final("5", 1, 13, 14)}, "which failed"),
+        (GOOD | {"/w/c": Final("3", 0, 13, 13)}, "nobody wrote it"),
+    ],
+)
+def test_checker_finds_a_planted_violation(tmp_path: Path, planted: dict[str, Final], said: str) -> None:
+    assert any(said in line for line in checked(tmp_path, planted, planted))
+
+
+def test_checker_finds_nodes_that_differ(tmp_path: Path) -> None:
+    other = {"/w/a": Final("4", 2, 10, 12)}
+    assert any("the nodes differ" in line for line in checked(tmp_path, GOOD, other))
+
+
+def test_checker_finds_versions_that_do_not_rise(tmp_path: Path) -> None:
+    twice: list[dict[str, object]] = [dict(line) for line in RECORD]
+    twice[4] = {"type": "ok", "op": 2, "version": 0, "zxid": 11}
+    assert any("after version 0" in line for line in checked(tmp_path, GOOD, lines=twice))
+
+
+def test_checker_finds_a_zxid_given_twice(tmp_path: Path) -> None:
+    twice: list[dict[str, object]] = [dict(line) for line in RECORD]
+    twice[5] = {"type": "ok", "op": 3, "version": 0, "zxid": 11}
+    final = GOOD | {"/w/b": Final("3", 0, 11, 11)}
+    assert any("was also given to" in line for line in checked(tmp_path, final, lines=twice))

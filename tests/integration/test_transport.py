@@ -1,0 +1,760 @@
+"""Messages between members over real sockets: who connects, who is refused, what overtakes, what is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import random
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+from pysyncobj.transport import TransportNotReadyError
+
+from quorum.errors import AddressInUseError
+from quorum.raft.codec import LENGTH_BYTES, Codec
+from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.messages import Append, Heartbeat, SnapshotChunk, TimeoutNow
+from quorum.raft.hello import NONCE_BYTES, Acceptor, Dialler, PeerIdentity
+from quorum.raft.os_runtime import AsyncioRuntime
+from quorum.raft.peers import PeerNode, TransportOptions, split_address
+from quorum.raft.transport import PeerTransport
+
+SECRET = b"a secret of the cluster"
+CLUSTER_ID = "c" * 32
+DEADLINE_S = 10.0
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Changes:
+    """Lets a test wait for a condition that callbacks and log lines may have made true."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def note(self) -> None:
+        self._event.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                self._event.clear()
+                await self._event.wait()
+
+
+class LogLines(logging.Handler):
+    """Keeps the transport's log lines."""
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._changes = changes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+        self._changes.note()
+
+    def having(self, *parts: str) -> list[str]:
+        return [line for line in self.lines if all(part in line for part in parts)]
+
+
+class Member:
+    """One transport and what it reported."""
+
+    def __init__(self, changes: Changes, transport: PeerTransport, identity: PeerIdentity) -> None:
+        self.transport = transport
+        self.identity = identity
+        self.events: list[tuple[str, int, str]] = []
+        self.received: list[Any] = []
+        self._changes = changes
+        transport.setOnNodeConnectedCallback(lambda node: self._note("up", node))
+        transport.setOnNodeDisconnectedCallback(lambda node: self._note("down", node))
+        transport.setOnMessageReceivedCallback(self._keep)
+
+    @property
+    def node_id(self) -> int:
+        return self.identity.node_id
+
+    @property
+    def address(self) -> str:
+        host, port = self.transport.address
+        return f"{host}:{port}"
+
+    def up(self, *node_ids: int) -> bool:
+        """Whether connections in both directions stand with all of these."""
+        links = self.transport.links()
+        return all(links[node_id].outbound and links[node_id].inbound for node_id in node_ids)
+
+    def heartbeat(self, receiver: int, term: int = 1) -> bool:
+        return self.send(
+            Heartbeat(term=term, sender=self.node_id, receiver=receiver, commit_index=0, sent_ms=1.0)
+        )
+
+    def send(self, message: Any) -> bool:
+        sent: bool = self.transport.send(PeerNode(message.receiver), message)
+        return sent
+
+    def _note(self, what: str, node: PeerNode) -> None:
+        self.events.append((what, node.node_id, node.incarnation))
+        self._changes.note()
+
+    def _keep(self, node: PeerNode, message: Any) -> None:
+        self.received.append((node.node_id, node.incarnation, message))
+        self._changes.note()
+
+
+class Network:
+    """Members, raw connections and proxies of one test; all are closed at its end."""
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        self.log = LogLines(self.changes)
+        self.sockets: dict[int, socket.socket] = {}
+        self.addresses: dict[int, str] = {}
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+
+    def reserve(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            self.sockets[node_id] = bound = socket.create_server(("127.0.0.1", 0))
+            self.addresses[node_id] = f"127.0.0.1:{bound.getsockname()[1]}"
+
+    async def start(self, node_id: int, **changed: Any) -> Member:
+        """Start a member; `changed` overrides fields of its identity and arguments of its transport."""
+        fields = {name: changed.pop(name) for name in PeerIdentity._fields if name in changed}
+        plain = PeerIdentity("local", CLUSTER_ID, node_id, f"{node_id:x}" * 32)
+        identity = plain._replace(**fields)
+        arguments: dict[str, Any] = {
+            "secret": SECRET,
+            "codec": Codec(),
+            "listen": self.sockets.pop(node_id, ("127.0.0.1", 0)),
+            "members": dict(self.addresses),
+            "options": TransportOptions(handshake_timeout_ms=20_000),
+        }
+        arguments.update(changed)
+        runtime = AsyncioRuntime(asyncio.get_running_loop(), random.Random())
+        secret = arguments.pop("secret")
+        member = Member(self.changes, PeerTransport(runtime, lambda: identity, secret, **arguments), identity)
+        self._closers.append(member.transport.stop)
+        await member.transport.start()
+        return member
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        await self.changes.until(condition)
+
+    async def connect(self, address: str) -> Streams:
+        host, port = split_address(address)
+        reader, writer = await asyncio.open_connection(host, port)
+        self._closers.append(lambda: self._close(writer))
+        return reader, writer
+
+    async def dial_as(self, identity: PeerIdentity, target: Member) -> Streams:
+        """Open a connection and say a proper hello on it."""
+        reader, writer = await self.connect(target.address)
+        await greet(Dialler(identity, target.node_id, SECRET, random.randbytes(NONCE_BYTES)), reader, writer)
+        return reader, writer
+
+    async def listen_as(self, node_id: int) -> asyncio.Queue[Streams]:
+        """Play a member that says hello to whoever calls, and reads no further by itself."""
+        identity = PeerIdentity("local", CLUSTER_ID, node_id, f"{node_id:x}" * 32)
+        greeted: asyncio.Queue[Streams] = asyncio.Queue()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._closers.append(lambda: self._close(writer))
+            await greet(
+                Acceptor(identity, {1, 2, 3} - {node_id}, SECRET, random.randbytes(NONCE_BYTES)),
+                reader,
+                writer,
+            )
+            greeted.put_nowait((reader, writer))
+
+        listener = self.sockets.pop(node_id)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        server = await asyncio.start_server(accept, sock=listener, limit=4096)
+        self._closers.append(lambda: self._close_server(server))
+        return greeted
+
+    async def close(self) -> None:
+        for close in reversed(self._closers):
+            await close()
+        for bound in self.sockets.values():
+            bound.close()
+
+    @staticmethod
+    async def _close(writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    @staticmethod
+    async def _close_server(server: asyncio.Server) -> None:
+        server.close()
+
+
+async def greet(
+    hello: Dialler | Acceptor, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Say one side of the hello; it must succeed."""
+    if isinstance(hello, Dialler):
+        writer.write(hello.begin())
+    async with asyncio.timeout(DEADLINE_S):
+        while not hello.done:
+            # Byte by byte, so that nothing behind the hello is taken.
+            writer.write(hello.feed(await reader.readexactly(1)))
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Any:
+    async with asyncio.timeout(DEADLINE_S):
+        size = struct.unpack(">I", await reader.readexactly(LENGTH_BYTES))[0]
+        return Codec().decode(await reader.readexactly(size))
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """Wait for the other side to end the connection; return what it said before."""
+    async with asyncio.timeout(DEADLINE_S):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+@contextlib.asynccontextmanager
+async def open_network() -> AsyncIterator[Network]:
+    network = Network()
+    logger = logging.getLogger("quorate.transport")
+    level = logger.level
+    logger.addHandler(network.log)
+    logger.setLevel(logging.INFO)
+    try:
+        yield network
+    finally:
+        await network.close()
+        logger.removeHandler(network.log)
+        logger.setLevel(level)
+
+
+def on_both_loops(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a story about a network once on asyncio's loop and once on uvloop's."""
+
+    def run(loop_factory: Callable[[], asyncio.AbstractEventLoop], **arguments: Any) -> None:
+        async def tell() -> None:
+            async with open_network() as network:
+                await story(network, **arguments)
+
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(tell())
+
+    others = list(inspect.signature(story).parameters.values())[1:]
+    loop_factory = inspect.Parameter("loop_factory", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    run.__name__ = story.__name__
+    run.__doc__ = story.__doc__
+    run.__signature__ = inspect.Signature([loop_factory, *others])  # type: ignore[attr-defined]
+    loops = pytest.mark.parametrize(
+        "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+    )
+    decorated: Callable[..., None] = loops(run)
+    return decorated
+
+
+def append(sender: int, receiver: int, payload: bytes, index: int = 1) -> Append:
+    entries = (Entry(index, 1, EntryKind.BATCH, 5, payload),)
+    return Append(
+        term=1,
+        sender=sender,
+        receiver=receiver,
+        prev_index=index - 1,
+        prev_term=1,
+        commit_index=0,
+        probe=False,
+        entries=entries,
+    )
+
+
+def chunk(sender: int, receiver: int, data: bytes, offset: int = 0) -> SnapshotChunk:
+    return SnapshotChunk(
+        term=1,
+        sender=sender,
+        receiver=receiver,
+        transfer=1,
+        snapshot_index=1,
+        snapshot_term=1,
+        offset=offset,
+        total_bytes=2**40,
+        data=data,
+    )
+
+
+def frame(message: Any) -> bytes:
+    return b"".join(Codec().encode(message))
+
+
+async def start_pair(network: Network, **changed: Any) -> tuple[Member, Member]:
+    network.reserve(1, 2)
+    one, two = await network.start(1, **changed), await network.start(2, **changed)
+    await network.until(lambda: one.up(2) and two.up(1))
+    return one, two
+
+
+@on_both_loops
+async def test_three_members_connect_and_exchange_messages(network: Network) -> None:
+    network.reserve(1, 2, 3)
+    members = {node_id: await network.start(node_id) for node_id in (1, 2, 3)}
+    await network.until(lambda: all(members[node].up(*{1, 2, 3} - {node}) for node in members))
+    for sender in members.values():
+        assert sorted(sender.events) == [
+            ("up", n, members[n].identity.incarnation) for n in {1, 2, 3} - {sender.node_id}
+        ]
+        for receiver in {1, 2, 3} - {sender.node_id}:
+            assert sender.send(append(sender.node_id, receiver, b"from %d" % sender.node_id))
+    await network.until(lambda: all(len(member.received) == 2 for member in members.values()))
+    for member in members.values():
+        assert sorted(member.received) == [
+            (n, members[n].identity.incarnation, append(n, member.node_id, b"from %d" % n))
+            for n in sorted({1, 2, 3} - {member.node_id})
+        ]
+
+
+@on_both_loops
+async def test_messages_of_any_size_arrive_whole_and_in_order(network: Network) -> None:
+    one, two = await start_pair(network)
+    sizes = [0, 1, 100_000, 262_144, 8 * 1024 * 1024, 10, 3_000_000, 255, 262_140, 5]
+    sent = [append(1, 2, random.randbytes(size), index) for index, size in enumerate(sizes, 1)]
+    for message in sent:
+        assert one.send(message)
+    await network.until(lambda: len(two.received) == len(sent))
+    assert [message for _, _, message in two.received] == sent
+    many = [append(1, 2, b"x" * (index % 97), index) for index in range(1, 5001)]
+    for message in many:
+        assert one.send(message)
+    await network.until(lambda: len(two.received) == len(sent) + len(many))
+    assert [message for _, _, message in two.received[len(sent) :]] == many
+    assert (
+        one.transport.counters.messages_sent
+        == two.transport.counters.messages_received
+        == len(sent) + len(many)
+    )
+
+
+@on_both_loops
+async def test_what_was_sent_before_stop_arrives(network: Network) -> None:
+    one, two = await start_pair(network)
+    for index in range(1, 21):
+        assert one.send(append(1, 2, bytes(100_000), index))
+    assert one.send(TimeoutNow(term=1, sender=1, receiver=2))
+    await one.transport.stop()
+    await network.until(lambda: len(two.received) == 21)
+    assert ("down", 2, two.identity.incarnation) not in one.events
+    assert not one.transport.ready
+    assert not one.heartbeat(2)
+
+
+@on_both_loops
+async def test_a_member_that_ends_is_noticed_and_its_next_life_is_another_incarnation(
+    network: Network,
+) -> None:
+    one, two = await start_pair(network)
+    two.transport.destroy()
+    await network.until(lambda: one.events[-1] == ("down", 2, two.identity.incarnation))
+    assert not one.heartbeat(2)
+    assert one.transport.counters.messages_unsent == 1
+    host, port = split_address(network.addresses[2])
+    again = await network.start(2, listen=(host, port), incarnation="f" * 32)
+    await network.until(lambda: one.up(2) and again.up(1))
+    assert [event for event in one.events if event[0] == "up"] == [
+        ("up", 2, two.identity.incarnation),
+        ("up", 2, "f" * 32),
+    ]
+    again.heartbeat(1)
+    await network.until(lambda: one.received)
+    assert one.received[0][:2] == (2, "f" * 32)
+
+
+@on_both_loops
+async def test_an_inbound_connection_ends_a_long_wait(network: Network) -> None:
+    network.reserve(1, 2)
+    options = TransportOptions(backoff_min_ms=3_600_000, backoff_max_ms=3_600_000)
+    network.sockets.pop(2).close()
+    one = await network.start(1, options=options)
+    await network.until(lambda: network.log.having("node 2 cannot be reached"))
+    two = await network.start(2, listen=split_address(network.addresses[2]))
+    await network.until(lambda: one.up(2) and two.up(1))
+
+
+class Proxy:
+    """Forwards connections of one directed link."""
+
+    def __init__(self, target: str) -> None:
+        self._target = split_address(target)
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def cut(self) -> None:
+        """End all connections and take no new ones."""
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward_reader, onward_writer = await asyncio.open_connection(*self._target)
+        self._writers += [writer, onward_writer]
+        for source, sink in ((reader, onward_writer), (onward_reader, writer)):
+            task = asyncio.create_task(self._pump(source, sink))
+            self._tasks.add(task)
+
+    @staticmethod
+    async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while received := await source.read(65536):
+                sink.write(received)
+        sink.transport.abort()
+
+
+@on_both_loops
+async def test_each_direction_has_a_connection_of_its_own(network: Network) -> None:
+    """With the link from 1 to 2 cut, 2 still reaches 1; both notice the cut."""
+    network.reserve(1, 2)
+    proxy = Proxy(network.addresses[2])
+    one = await network.start(1, members={2: await proxy.start()})
+    two = await network.start(2)
+    await network.until(lambda: one.up(2) and two.up(1))
+    await proxy.cut()
+    await network.until(lambda: ("down", 2, two.identity.incarnation) in one.events)
+    await network.until(lambda: two.events[-1][0] == "up" and len(two.events) == 3)
+    assert [event[0] for event in two.events] == ["up", "down", "up"]
+    assert one.events[-1][0] == "down"
+    assert two.heartbeat(1)
+    await network.until(lambda: one.received)
+    assert not one.heartbeat(2)
+
+
+REFUSED = [
+    (
+        {"cluster": "other"},
+        "cluster name: 'other' there, 'local' here",
+        "cluster name: 'local' there, 'other' here",
+    ),
+    ({"cluster_id": "d" * 32}, "cluster id: dddd", "cluster id: cccc"),
+    ({"secret": b"wrong"}, "authentication failed", "authentication failed"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said_by_one", "said_by_two"), REFUSED, ids=["cluster", "cluster id", "secret"]
+)
+@on_both_loops
+async def test_strangers_are_refused_and_both_logs_say_why(
+    network: Network, changed: dict[str, Any], said_by_one: str, said_by_two: str
+) -> None:
+    network.reserve(1, 2)
+    one = await network.start(1, members={})
+    one.transport.addNode(PeerNode(2, "127.0.0.1:1"))
+    two = await network.start(2, **changed)
+    await network.until(lambda: network.log.having("127.0.0.1:", "this node refused the peer", said_by_one))
+    await network.until(
+        lambda: network.log.having(network.addresses[1], "the peer refused this node", said_by_two)
+    )
+    for line in network.log.having("refused", "node: "):
+        assert line.endswith(")"), "no remedy"
+    assert one.events == two.events == []
+    assert one.transport.counters.hellos_refused >= 1
+
+
+@on_both_loops
+async def test_wrong_addresses_are_named(network: Network) -> None:
+    """Node 1 believes node 3 at node 2's address, and node 4 at its own."""
+    network.reserve(1, 2)
+    members = {2: network.addresses[2], 3: network.addresses[2], 4: network.addresses[1]}
+    await network.start(1, members=members)
+    await network.start(2)
+    await network.until(
+        lambda: network.log.having(network.addresses[2], "node id at this address: 2 there, 3 here")
+    )
+    await network.until(lambda: network.log.having(network.addresses[1], "connected to itself", "[members]"))
+
+
+@on_both_loops
+async def test_who_is_no_member_is_refused(network: Network) -> None:
+    network.reserve(1, 9)
+    one = await network.start(1, members={})
+    nine = await network.start(9)
+    await network.until(lambda: network.log.having("node id: 9 there, not a member here", "members add"))
+    assert nine.events == one.events == []
+
+
+@on_both_loops
+async def test_refusals_do_not_flood_the_log(network: Network) -> None:
+    network.reserve(1, 2)
+    one = await network.start(1)
+    for _ in range(20):
+        reader, writer = await network.connect(one.address)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await ended(reader) == b""
+    assert one.transport.counters.hellos_refused == 20
+    assert len(network.log.having("only nodes may connect")) == 1
+
+
+@on_both_loops
+async def test_a_half_open_hello_is_closed_in_time(network: Network) -> None:
+    network.reserve(1)
+    one = await network.start(1, options=TransportOptions(handshake_timeout_ms=50))
+    silent, _ = await network.connect(one.address)
+    assert await ended(silent) == b""
+    slow, writer = await network.connect(one.address)
+    writer.write(b"QRTM")
+    assert await ended(slow) == b""
+    assert network.log.having("closed before its hello was done")
+
+
+@on_both_loops
+async def test_the_oldest_connection_without_a_hello_makes_room(network: Network) -> None:
+    network.reserve(1, 2)
+    one = await network.start(
+        1, options=TransportOptions(pending_handshakes_max=2, handshake_timeout_ms=60_000)
+    )
+    first, _ = await network.connect(one.address)
+    second, writer = await network.connect(one.address)
+    # The server knows the second one, too, once it answers it.
+    hello = Dialler(PeerIdentity("local", "", 2, "2" * 32), 1, SECRET, random.randbytes(NONCE_BYTES))
+    writer.write(hello.begin())
+    challenge = await second.readexactly(8 + NONCE_BYTES)
+    await network.connect(one.address)
+    assert await ended(first) == b""
+    writer.write(hello.feed(challenge))
+    assert (await second.readexactly(8))[:4] == b"QRTM"
+    assert network.log.having("pending_handshakes_max = 2")
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (frame(Heartbeat(1, 3, 1, 0, 1.0)), "Heartbeat says from 3 to 1 on a link from 2 to 1"),
+        (frame(Heartbeat(1, 2, 3, 0, 1.0)), "Heartbeat says from 2 to 3 on a link from 2 to 1"),
+        (frame(Heartbeat(1, 2, 1, 0, 1.0))[:-1] + b"\xff", "CRC"),
+        (struct.pack(">I", 2**31), "frame length 2147483648"),
+        (b"GET / HTTP/1.1\r\n", "frame length"),
+    ],
+    ids=["forged sender", "for another", "damaged", "huge", "garbage"],
+)
+@on_both_loops
+async def test_a_member_that_breaks_the_protocol_is_cut_off(network: Network, bad: bytes, said: str) -> None:
+    network.reserve(1, 2)
+    one = await network.start(1)
+    good = Heartbeat(1, 2, 1, 0, 1.0)
+    reader, writer = await network.dial_as(PeerIdentity("local", CLUSTER_ID, 2, "2" * 32), one)
+    writer.write(frame(good) + bad + frame(good))
+    assert await ended(reader) == b""
+    assert [message for _, _, message in one.received] == [good]
+    assert one.events == [("down", 2, "2" * 32)]
+    assert one.transport.counters.protocol_errors == 1
+    assert network.log.having(said)
+
+
+@on_both_loops
+async def test_bytes_from_a_side_that_only_receives_end_the_connection(network: Network) -> None:
+    network.reserve(1, 2)
+    greeted = await network.listen_as(2)
+    one = await network.start(1)
+    reader, writer = await greeted.get()
+    writer.write(b"?")
+    assert await ended(reader) == b""
+    await network.until(lambda: one.events and one.events[-1][0] == "down")
+
+
+@on_both_loops
+async def test_a_newer_connection_of_a_member_replaces_the_older(network: Network) -> None:
+    network.reserve(1, 2)
+    one = await network.start(1)
+    identity = PeerIdentity("local", CLUSTER_ID, 2, "2" * 32)
+    older, _ = await network.dial_as(identity, one)
+    newer, writer = await network.dial_as(identity._replace(incarnation="f" * 32), one)
+    assert await ended(older) == b""
+    writer.write(frame(Heartbeat(1, 2, 1, 0, 1.0)))
+    await network.until(lambda: one.received)
+    assert one.received[0][:2] == (2, "f" * 32)
+    assert one.events == [("down", 2, "2" * 32)]
+    assert not newer.at_eof()
+
+
+@on_both_loops
+async def test_small_messages_overtake_bulk_that_waits(network: Network) -> None:
+    network.reserve(1, 2)
+    greeted = await network.listen_as(2)
+    one = await network.start(1)
+    await network.until(lambda: one.events)
+    reader, _ = await greeted.get()
+    chunks = 100
+    for number in range(chunks):
+        assert one.send(chunk(1, 2, bytes(256 * 1024), offset=number))
+    # Until the socket takes no more: from here on everything waits in the queue.
+    waiting = -1
+    while waiting != (waiting := one.transport.links()[2].queued_bytes):
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert waiting > 15 * 1024 * 1024
+    for term in (1, 2, 3):
+        assert one.heartbeat(2, term)
+    order = [await read_frame(reader) for _ in range(chunks + 3)]
+    beats = [place for place, message in enumerate(order) if isinstance(message, Heartbeat)]
+    assert [message.term for message in order if isinstance(message, Heartbeat)] == [1, 2, 3]
+    assert [message.offset for message in order if isinstance(message, SnapshotChunk)] == list(range(chunks))
+    assert beats == list(range(beats[0], beats[0] + 3))
+    assert beats[0] < chunks // 2
+
+
+@on_both_loops
+async def test_a_full_queue_drops_the_message_and_the_connection(network: Network) -> None:
+    network.reserve(1, 2)
+    greeted = await network.listen_as(2)
+    limit = 20 * 1024 * 1024
+    options = TransportOptions(peer_queue_bytes_max=limit, backoff_min_ms=60_000, backoff_max_ms=60_000)
+    one = await network.start(1, options=options)
+    await network.until(lambda: one.events)
+    await greeted.get()
+    sent = 0
+    while one.send(chunk(1, 2, bytes(256 * 1024))):
+        sent += 1
+        assert sent * 256 * 1024 <= limit
+        assert one.transport.links()[2].queued_bytes <= limit
+    assert [event[0] for event in one.events] == ["up"], "told of a disconnection while it sends"
+    await network.until(lambda: one.events[-1][0] == "down")
+    assert one.transport.counters.queue_overflows == 1
+    assert network.log.having("peer_queue_bytes_max = 20971520")
+    assert not one.transport.links()[2].outbound
+
+
+@on_both_loops
+async def test_misdirected_messages_are_programming_errors(network: Network) -> None:
+    one, _ = await start_pair(network)
+    for sender, receiver, node in ((1, 1, 1), (2, 1, 1), (1, 2, 3), (3, 2, 2)):
+        message = Heartbeat(term=1, sender=sender, receiver=receiver, commit_index=0, sent_ms=1.0)
+        with pytest.raises(ValueError, match="cannot send a message"):
+            one.transport.send(PeerNode(node), message)
+    with pytest.raises(ValueError, match="SnapshotChunk packs to"):
+        one.send(chunk(1, 2, bytes(20 * 1024 * 1024)))
+
+
+@on_both_loops
+async def test_members_are_added_and_dropped(network: Network) -> None:
+    network.reserve(1, 2)
+    one = await network.start(1, members={})
+    two = await network.start(2, members={})
+    assert not one.heartbeat(2)
+    one.transport.addNode(PeerNode(2, network.addresses[2]))
+    two.transport.addNode(PeerNode(1, network.addresses[1]))
+    await network.until(lambda: one.up(2) and two.up(1))
+    one.transport.addNode(PeerNode(2))
+    assert one.up(2), "adding a known member again changes nothing"
+    assert one.heartbeat(2)
+    one.transport.dropNode(PeerNode(2))
+    one.transport.dropNode(PeerNode(7))
+    await network.until(lambda: two.received and two.events[-1][0] == "down")
+    assert [event[0] for event in one.events] == ["up"]
+    assert one.transport.links() == {}
+    await network.until(lambda: network.log.having("node id: 2 there, not a member here"))
+    with pytest.raises(ValueError, match="node 3 at '' cannot be added"):
+        one.transport.addNode(PeerNode(3))
+    with pytest.raises(ValueError, match="cannot be added"):
+        one.transport.addNode(PeerNode(1, network.addresses[1]))
+
+
+@on_both_loops
+async def test_dial_addresses_of_the_settings_win(network: Network) -> None:
+    network.reserve(1, 2)
+    one, two = await network.start(1), await network.start(2)
+    one.transport.dropNode(PeerNode(2))
+    one.transport.addNode(PeerNode(2, "127.0.0.1:1"))
+    assert one.transport.links()[2].address == network.addresses[2]
+    await network.until(lambda: one.up(2) and two.up(1))
+
+
+@on_both_loops
+async def test_a_member_of_another_cluster_is_dropped_once_the_cluster_id_is_known(network: Network) -> None:
+    network.reserve(1, 2)
+    known = {"cluster_id": ""}
+    runtime = AsyncioRuntime(asyncio.get_running_loop(), random.Random())
+    transport = PeerTransport(
+        runtime,
+        lambda: PeerIdentity("local", known["cluster_id"], 1, "1" * 32),
+        SECRET,
+        codec=Codec(),
+        listen=network.sockets.pop(1),
+        members=network.addresses,
+    )
+    one = Member(network.changes, transport, PeerIdentity("local", "", 1, "1" * 32))
+    await transport.start()
+    try:
+        two = await network.start(2)
+        await network.until(lambda: one.up(2) and two.up(1))
+        known["cluster_id"] = CLUSTER_ID
+        transport.recheck_identities()
+        known["cluster_id"] = "d" * 32
+        transport.recheck_identities()
+        await network.until(lambda: one.events[-1][0] == "down")
+        await network.until(lambda: network.log.having("cluster id: cccc"))
+        assert not one.up(2)
+    finally:
+        await transport.stop()
+
+
+@on_both_loops
+async def test_the_contract_before_start_and_after_the_end(network: Network) -> None:
+    network.reserve(1, 2)
+    identity = PeerIdentity("local", CLUSTER_ID, 1, "1" * 32)
+    runtime = AsyncioRuntime(asyncio.get_running_loop(), random.Random())
+    listen = network.sockets.pop(1)
+    transport = PeerTransport(
+        runtime, lambda: identity, SECRET, codec=Codec(), listen=listen, members=network.addresses
+    )
+    assert not transport.ready
+    transport.tryGetReady()
+    with pytest.raises(TransportNotReadyError):
+        transport.waitReady()
+    with pytest.raises(TransportNotReadyError):
+        assert transport.address
+    assert not transport.send(PeerNode(2), Heartbeat(1, 1, 2, 0, 1.0))
+    await transport.start()
+    transport.waitReady()
+    transport.destroy()
+    with pytest.raises(TransportNotReadyError):
+        transport.waitReady()
+    await transport.stop()
+
+
+@on_both_loops
+async def test_a_taken_address_is_named(network: Network) -> None:
+    network.reserve(1)
+    one = await network.start(1)
+    with pytest.raises(
+        AddressInUseError, match=rf"listen\.peer = {one.address}: another process listens there"
+    ):
+        await network.start(2, listen=split_address(one.address))
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:70000", "host:-1"])
+@on_both_loops
+async def test_odd_addresses_are_refused(network: Network, address: str) -> None:
+    with pytest.raises(ValueError, match="is not host:port"):
+        await network.start(1, members={2: address})
+
+
+def test_addresses_are_split() -> None:
+    assert split_address("localhost:2281") == ("localhost", 2281)
+    assert split_address("[::1]:2281") == ("::1", 2281)
+
+
+def test_unfit_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="peer_queue_bytes_max = 5"):
+        TransportOptions(peer_queue_bytes_max=5)
+    with pytest.raises(ValueError, match="backoff_min_ms = 600"):
+        TransportOptions(backoff_min_ms=600)

@@ -1,0 +1,294 @@
+"""`quorate up` and `quorate down` with real processes: start, refuse, restart, resume, stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.nodes import clean_environment, eventually, hold_port, tail
+
+DEADLINE_S = 30.0
+NODES = 3
+#: makes the terminal on its standard input its own, and becomes the program that its arguments name
+ON_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+@dataclass
+class Ports:
+    """First ports of three nodes each, held until the nodes bind them."""
+
+    client: int
+    peer: int
+    admin: int
+
+    @property
+    def options(self) -> list[str]:
+        return [f"--{key}-port={getattr(self, key)}" for key in ("client", "peer", "admin")]
+
+
+@pytest.fixture
+def ports() -> Iterator[Ports]:
+    """Three runs of free ports; bound here without listening, so that only a server of ours can take them."""
+    with contextlib.ExitStack() as held:
+        firsts: list[int] = []
+        while len(firsts) < 3:
+            holder, first = hold_port()
+            run = [holder]
+            try:
+                for port in range(first + 1, first + NODES):
+                    neighbour = held.enter_context(socket.socket())
+                    neighbour.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    neighbour.bind(("127.0.0.1", port))
+                    run.append(neighbour)
+            except (OSError, OverflowError):
+                holder.close()
+                continue
+            held.callback(holder.close)
+            firsts.append(first)
+        yield Ports(*firsts)
+
+
+@dataclass
+class Up:
+    """A running `quorate up` in the foreground."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def wait_for(self, words: str) -> None:
+        eventually(lambda: words in self.text(), DEADLINE_S, f"{words!r} in {tail(self.output)}")
+
+    def nodes(self) -> dict[int, psutil.Process]:
+        """{node id: process} of the nodes that run now."""
+        found = {}
+        for child in psutil.Process(self.process.pid).children():
+            match = re.search(r"node-(\d)/node\.toml", " ".join(child.cmdline()))
+            if match:
+                found[int(match[1])] = child
+        return found
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(signal_number)
+        return self.process.wait(DEADLINE_S)
+
+
+def lives(process: psutil.Process) -> bool:
+    """True for a process that runs; one that only waits for its parent to read its exit code does not."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "quorum", *words]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*words),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment(),
+        timeout=DEADLINE_S,
+    )
+
+
+def status(ports: Ports, node_id: int = 1) -> dict[str, object]:
+    done = run("status", "--json", "--admin", f"http://127.0.0.1:{ports.admin + node_id - 1}")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, object] = json.loads(done.stdout)
+    return answer
+
+
+@contextlib.contextmanager
+def up(data_dir: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Up]:
+    """Start `quorate up` in the foreground; whatever it leaves behind is killed at the end."""
+    output = data_dir.parent / "up.out"
+    with output.open("wb") as stream:
+        process = subprocess.Popen(
+            command("up", "--data-dir", str(data_dir), *options),
+            stdout=stream,
+            stderr=stream,
+            env=clean_environment(**(environment or {})),
+        )
+    running = Up(process, output)
+    try:
+        yield running
+    finally:
+        if process.poll() is None:
+            left = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+            process.wait()
+            for child in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+
+
+def test_it_starts_shows_restarts_and_stops(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    own = {"QUORATE_NODE_ID": "7", "QUORATE_LISTEN_CLIENT": "127.0.0.1:1"}
+    with up(data_dir, *ports.options, environment=own) as running:
+        running.wait_for("ready: ")
+        assert f"127.0.0.1:{ports.client + 2}" in running.text()
+        assert f"http://127.0.0.1:{ports.admin + 1}" in running.text()
+        assert "leads in term" in running.text()
+        assert status(ports, 2)["node_id"] == 2
+
+        second = run("up", "--data-dir", str(data_dir))
+        assert second.returncode == 1
+        assert str(running.process.pid) in second.stderr
+        assert f"quorate down --data-dir {data_dir}" in second.stderr
+
+        victim = running.nodes()[3]
+        victim.kill()
+        running.wait_for("node 3 was ended by SIGKILL; starting it again")
+        eventually(lambda: running.text().count("node 3 is ready") == 2, DEADLINE_S, "node 3 ready again")
+        assert running.nodes()[3].pid != victim.pid
+
+        nodes = running.nodes()
+        assert sorted(nodes) == [1, 2, 3]
+        assert running.stop() == 0
+        assert [node_id for node_id, node in nodes.items() if lives(node)] == []
+    assert "stopped 3 nodes" in running.text()
+    assert "Traceback" not in running.text()
+
+
+def test_a_second_start_resumes_and_formats_nothing(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    with up(data_dir, *ports.options) as first:
+        first.wait_for("ready: ")
+        cluster_id = status(ports)["cluster_id"]
+        first.stop(signal.SIGINT)
+    identities = [path.read_bytes() for path in sorted(data_dir.glob("node-*/data/identity.json"))]
+    assert len(identities) == NODES
+    with up(data_dir) as second:
+        second.wait_for("ready: ")
+        assert status(ports)["cluster_id"] == cluster_id
+    assert [path.read_bytes() for path in sorted(data_dir.glob("node-*/data/identity.json"))] == identities
+
+
+def test_a_node_that_lost_its_data_is_told_and_the_others_go_on(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    with up(data_dir, *ports.options) as first:
+        first.wait_for("ready: ")
+        first.stop()
+    (data_dir / "node-2/data").rename(tmp_path / "lost")
+    with up(data_dir) as second:
+        second.wait_for("node 2 stopped with exit code 1; starting it again")
+        second.wait_for("  error: ")
+        second.wait_for("ready: ")
+        assert sorted(set(second.nodes()) - {2}) == [1, 3]
+        assert second.stop() == 0
+
+
+def test_detached_it_returns_when_ready_and_down_stops_it(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    started = run("up", "--data-dir", str(data_dir), *ports.options, "--detach")
+    try:
+        assert started.returncode == 0, started.stderr
+        assert f"127.0.0.1:{ports.client}" in started.stdout
+        assert status(ports)["leader_id"] in (1, 2, 3)
+        again = run("up", "--data-dir", str(data_dir), "--detach")
+        assert again.returncode == 1
+        assert "is in use by `quorate up`" in again.stderr
+    finally:
+        supervisor = psutil.Process(json.loads((data_dir / "up.lock").read_text())["pid"])
+        nodes = supervisor.children()
+        stopped = run("down", "--data-dir", str(data_dir))
+    assert stopped.returncode == 0, stopped.stderr
+    assert [process for process in [supervisor, *nodes] if lives(process)] == []
+    assert run("down", "--data-dir", str(data_dir)).returncode == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--detach"]])
+def test_a_port_in_use_is_named_before_anything_is_started(
+    tmp_path: Path, ports: Ports, options: list[str]
+) -> None:
+    data_dir = tmp_path / "data"
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", ports.peer + 1))
+        other.listen()
+        refused = run("up", "--data-dir", str(data_dir), *ports.options, *options)
+    assert refused.returncode == 1
+    assert f"port {ports.peer + 1}, which node 2 needs" in refused.stderr
+    assert "--peer-port" in refused.stderr
+    assert list(data_dir.glob("node-*")) == []
+
+
+def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path, ports: Ports) -> None:
+    with up(tmp_path / "data", *ports.options) as running:
+        running.wait_for("ready: ")
+        nodes = running.nodes()
+        running.process.kill()
+        running.process.wait()
+        gone, alive = psutil.wait_procs(list(nodes.values()), timeout=DEADLINE_S)
+    assert (len(gone), alive) == (NODES, [])
+
+
+def test_every_node_that_cannot_start_is_told_with_its_story(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    with up(data_dir, "--nodes=1", *ports.options) as running:
+        running.wait_for("ready: ")
+        running.stop()
+    toml = data_dir / "node-1/node.toml"
+    toml.write_text(toml.read_text() + "[limits]\ntick = 5\n")
+    refused = run("up", "--data-dir", str(data_dir))
+    assert refused.returncode == 1
+    assert "limits.tick" in refused.stderr
+    assert "'tick_ms'" in refused.stderr
+
+
+def test_on_a_terminal_there_is_a_status_line_and_ctrl_c_stops_everything(
+    tmp_path: Path, ports: Ports
+) -> None:
+    ours, theirs = pty.openpty()
+    seen = bytearray()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            ON_TERMINAL,
+            *command("up", "--data-dir", str(tmp_path / "data"), *ports.options),
+        ],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=clean_environment(TERM="xterm"),
+    )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+
+    def shows(words: bytes) -> bool:
+        with contextlib.suppress(BlockingIOError, OSError):
+            seen.extend(os.read(ours, 65536))
+        return words in seen
+
+    try:
+        eventually(lambda: shows(b"3/3 ready"), DEADLINE_S, "the status line")
+        os.write(ours, b"\x03")
+        eventually(lambda: shows(b"stopped 3 nodes"), DEADLINE_S, "the end")
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert b"Traceback" not in seen

@@ -1,0 +1,177 @@
+"""A single node without a log: what connections submit is applied to a real state machine once per turn.
+
+`SoloNode` runs the real client port over it on a free port of 127.0.0.1, in the running event loop. It
+decides nothing that a node decides by consensus; a test can hold outcomes back, apply entries of other nodes
+in between, and move the clock that time limits are judged by. It stores nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from quorum.core.machine import StateMachine
+from quorum.core.watches import WatchTable
+from quorum.server.connection import Connection
+from quorum.server.frontend import Frontend
+from quorum.server.listener import ClientListener
+from quorum.server.options import ServerOptions
+from quorum.server.sessions import SessionTracker
+
+NODE_ID = 1
+#: a node that no connection of the test belongs to
+OTHER_NODE_ID = 2
+STAMP_MS = 1_700_000_000_000
+TICK_MS = 20.0
+
+Batch = tuple[Connection, list[Any]]
+
+
+class SoloReplica:
+    """A state machine that applies what it is given, once per turn."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self.machine = StateMachine()
+        self.watches: WatchTable[Connection] = WatchTable()
+        self.sessions = SessionTracker()
+        self.frontend: Frontend | None = None
+        #: while true, what is submitted waits for `release`
+        self.holding = False
+        #: what saturated() says
+        self.full = False
+        #: what contact_age_ms() says
+        self.silence_ms = 0.0
+        self.runs_submitted: list[list[Any]] = []
+        self._call_soon = call_soon
+        self._open: deque[Batch] = deque()
+        self._scheduled = False
+        self._nonce = 0
+        self._numbers = {NODE_ID: 0, OTHER_NODE_ID: 0}
+        self.machine.apply_found(1, 1, STAMP_MS, "c" * 32, bytes(range(32)), b'{"voters":{}}')
+        self.machine.apply_register(2, 1, STAMP_MS, NODE_ID, 1)
+        self.machine.apply_register(3, 1, STAMP_MS, OTHER_NODE_ID, 1)
+
+    def submit(
+        self,
+        connection: Connection,
+        session_id: int,
+        nonce: int,
+        identities: list[list[str]] | None,
+        commands: list[list[Any]],
+    ) -> None:
+        run = [session_id, nonce, identities, commands]
+        self.runs_submitted.append(run)
+        self._open.append((connection, run))
+        self._schedule()
+
+    def next_nonce(self) -> int:
+        self._nonce += 1
+        return self._nonce
+
+    def saturated(self) -> bool:
+        return self.full
+
+    def contact_age_ms(self) -> float:
+        return self.silence_ms
+
+    def mode(self) -> str:
+        return "standalone"
+
+    def release(self, runs: int | None = None) -> None:
+        """Apply so many held runs as one entry, or all of them and what comes from now on."""
+        if runs is None:
+            self.holding = False
+            runs = len(self._open)
+        taken = [self._open.popleft() for _ in range(min(runs, len(self._open)))]
+        self._apply(taken)
+
+    def apply_elsewhere(self, runs: list[list[Any]]) -> list[Any]:
+        """Apply a batch of another node; returns the outcomes."""
+        assert self.frontend is not None
+        self._numbers[OTHER_NODE_ID] += 1
+        outcomes = []
+        number = self._numbers[OTHER_NODE_ID]
+        for outcome in self.machine.apply_batch(
+            self.machine.applied_index + 1, 1, STAMP_MS, OTHER_NODE_ID, 1, number, runs
+        ):
+            outcomes.append(outcome)
+            self.frontend.observe(outcome)
+        self.frontend.end_of_turn()
+        return outcomes
+
+    def expire(self, session_id: int) -> None:
+        """Apply the leader's proposal to expire a session."""
+        assert self.frontend is not None
+        machine = self.machine
+        proposal = ["expire", session_id, machine.sessions[session_id].nonce, machine.applied_index]
+        results = machine.apply_control(machine.applied_index + 1, 1, STAMP_MS, [proposal])
+        self.frontend.observe_results(results)
+        self.frontend.end_of_turn()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self.holding:
+            self._scheduled = True
+            self._call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._scheduled = False
+        if not self.holding:
+            taken = list(self._open)
+            self._open.clear()
+            self._apply(taken)
+
+    def _apply(self, taken: list[Batch]) -> None:
+        assert self.frontend is not None
+        if taken:
+            self._numbers[NODE_ID] += 1
+            runs = [run for _, run in taken]
+            outcomes = self.machine.apply_batch(
+                self.machine.applied_index + 1, 1, STAMP_MS, NODE_ID, 1, self._numbers[NODE_ID], runs
+            )
+            for (connection, _), outcome in zip(taken, outcomes, strict=True):
+                self.frontend.run_applied(connection, outcome)
+        self.frontend.end_of_turn()
+
+
+class SoloNode:
+    """The client port over a SoloReplica; an async context manager."""
+
+    def __init__(self, options: ServerOptions | None = None) -> None:
+        self._options = options or ServerOptions()
+        #: added to the clock: a test moves time forward
+        self.skew_ms = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self.replica = SoloReplica(self._loop.call_soon)
+        self.frontend = Frontend(self._options, self.now_ms, self._loop.call_soon)
+        self.replica.frontend = self.frontend
+        self.frontend.attach(self.replica)
+        self._listener = ClientListener(self.frontend)
+        await self._listener.start("127.0.0.1", 0)
+        self.host, self.port = self._listener.address
+        self._timer = self._loop.call_soon(self._tick)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._timer.cancel()
+        await self._listener.stop()
+
+    def now_ms(self) -> float:
+        return self._loop.time() * 1000 + self.skew_ms
+
+    def tick(self) -> None:
+        """Let time limits be judged now."""
+        self.frontend.tick(self.now_ms())
+
+    def _tick(self) -> None:
+        self.tick()
+        self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)

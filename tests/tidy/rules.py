@@ -1,0 +1,275 @@
+"""The project's rules that a program can check: imports, purity, sizes, sleeps, marks, paths.
+
+Each rule takes a file's path inside the repository and its text and returns what is wrong, so that a test can
+plant a violation. Which file a rule looks at is decided by the rule; `ALLOWED` is the map of the packages.
+Source: CONTRIBUTING.md, "Rules that a test keeps".
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PRODUCT = ("quorum", "controller", "broker", "pipeline")
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 500
+TEST_FILE_LINES_MAX = 800
+
+#: What each unit of `quorum` may import directly. A unit is a module or package below quorum/.
+#: The first rows know nothing of the others.
+ALLOWED: dict[str, set[str]] = {
+    "quorum": set(),
+    "quorum.errors": set(),
+    "quorum.core": set(),
+    "quorum.raft.core": set(),
+    "quorum.terminal": set(),
+    "quorum.settings": {"errors"},
+    "quorum.config": {"errors", "settings"},
+    "quorum.listening": {"errors"},
+    "quorum.wire": {"core", "errors"},
+    "quorum.raft": {"errors", "listening", "raft.core"},
+    "quorum.server": {"core", "errors", "listening", "wire"},
+    "quorum.admin": {"errors", "listening"},
+    "quorum.replica": {"core", "errors", "raft", "raft.core", "server", "wire"},
+    "quorum.storage": {"config", "core", "errors", "raft", "raft.core"},
+    "quorum.snapshotting": {"core", "errors", "raft", "raft.core"},
+    "quorum.node_view": {"admin", "config", "core", "errors", "raft", "raft.core", "replica", "server"},
+    "quorum.node": {
+        *("admin", "config", "core", "errors", "listening", "node_view", "raft", "raft.core"),
+        *("replica", "server", "snapshotting", "storage", "wire"),
+    },
+    "quorum.client": {"errors", "wire"},
+    "quorum.metadata": {"client", "errors"},
+    "quorum.shell": {"client", "errors", "terminal", "wire"},
+    "quorum.adminclient": {"errors"},
+    "quorum.layout": {"errors"},
+    "quorum.supervisor": {"adminclient", "errors", "layout", "terminal"},
+    "quorum.local": {"adminclient", "config", "errors", "node"},
+    "quorum.pytest_plugin": {"local"},
+    "quorum.commands": {
+        "adminclient",
+        "config",
+        "errors",
+        "layout",
+        "node",
+        "shell",
+        "supervisor",
+        "terminal",
+    },
+    "quorum.cli": {"commands", "errors", "terminal"},
+    "quorum.__main__": {"cli"},
+}
+#: What whole packages may import of each other.
+PACKAGES: dict[str, set[str]] = {
+    "quorum": set(),
+    "controller": {"quorum"},
+    "broker": {"quorum", "controller"},
+    "pipeline": {"quorum"},
+}
+#: Of the quorum, the others may use only what a client uses.
+CLIENT_SIDE = {"quorum", "quorum.client", "quorum.metadata", "quorum.errors", "quorum.local"}
+
+_IMPURE_MODULES = {
+    *("asyncio", "concurrent", "multiprocessing", "threading", "_thread", "queue", "sched", "contextvars"),
+    *("time", "datetime", "zoneinfo", "random", "secrets", "uuid", "locale", "getpass", "platform"),
+    *("os", "pathlib", "io", "shutil", "tempfile", "glob", "fileinput", "mmap", "fcntl", "sqlite3", "dbm"),
+    *("socket", "ssl", "select", "selectors", "http", "urllib", "socketserver", "smtplib"),
+    *("logging", "warnings", "signal", "subprocess", "ctypes", "gc", "weakref"),
+}
+#: hash and id differ from process to process, the others reach outside.
+_IMPURE_CALLS = {"hash", "id", "open", "print", "input", "eval", "exec", "__import__"}
+_UNSAFE_MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+#: A test may wait only in these places, between two looks at a condition that has a deadline.
+SLEEPS_ALLOWED = {("tests/support/nodes.py", "eventually")}
+_MARKS = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")) + r")\b")
+_MACHINE_PATHS = re.compile(r"(?<![\w./-])/(?:home|root|Users|work)/[\w.-]+")
+
+Finding = tuple[int, str]
+Rule = Callable[[str, str], list[Finding]]
+
+
+def python_files() -> Iterator[str]:
+    """Every Python file of the project, as a path inside the repository."""
+    for folder in (*PRODUCT, "tests"):
+        for path in sorted((REPOSITORY / folder).rglob("*.py")):
+            yield path.relative_to(REPOSITORY).as_posix()
+
+
+def text_files() -> Iterator[str]:
+    """Every file of the project that people read."""
+    yield from python_files()
+    for pattern in ("*.md", "*.toml", "Makefile", ".ci/*", "deploy/**/*", ".gitignore"):
+        for path in sorted(REPOSITORY.glob(pattern)):
+            if path.is_file():
+                yield path.relative_to(REPOSITORY).as_posix()
+
+
+def findings(rule: Rule, paths: Iterator[str]) -> list[str]:
+    """Apply one rule to files; returns "path:line what" for each finding."""
+    return [
+        f"{path}:{line} {what}"
+        for path in paths
+        for line, what in rule(path, (REPOSITORY / path).read_text(encoding="utf-8"))
+    ]
+
+
+def imported(path: str, text: str) -> Iterator[tuple[int, str]]:
+    """Every module that a file imports, absolute; `from a import b` is a.b if a is one of our packages.
+
+    Imports inside of functions and below TYPE_CHECKING count as well: the direction is about knowledge, not
+    about loading.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = list(Path(path).with_suffix("").parts)
+                base = ".".join([*parents[: len(parents) - node.level], *([base] if base else [])])
+            if base in PRODUCT:
+                for alias in node.names:
+                    yield node.lineno, f"{base}.{alias.name}"
+            else:
+                yield node.lineno, base
+
+
+def unit_of(module: str) -> str:
+    """The unit of the map that a module belongs to: quorum.raft.core, or the first two parts of its name."""
+    parts = module.split(".")
+    if parts[:3] == ["quorum", "raft", "core"]:
+        return "quorum.raft.core"
+    return ".".join(parts[:2])
+
+
+def module_name(path: str) -> str:
+    """The module that a file is."""
+    parts = Path(path).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def import_direction(path: str, text: str) -> list[Finding]:
+    """No import against the directions of the map; every unit stands in the map."""
+    package = path.split("/", 1)[0]
+    if package not in PRODUCT:
+        return []
+    own = unit_of(module_name(path))
+    if package == "quorum" and own not in ALLOWED:
+        return [(1, f"{own} is not in the map of imports (tests/tidy/rules.py): say what it may import")]
+    wrong: list[Finding] = []
+    for line, module in imported(path, text):
+        other = module.split(".", 1)[0]
+        if other not in PRODUCT:
+            continue
+        unit = unit_of(module)
+        if other != package:
+            if other not in PACKAGES[package]:
+                wrong.append((line, f"{package} must not import {other}"))
+            elif other == "quorum" and unit not in CLIENT_SIDE and unit in ALLOWED:
+                wrong.append((line, f"{package} may use the quorum as a client only, not {unit}"))
+        elif (
+            unit in ALLOWED
+            and unit not in (own, "quorum")
+            and unit.removeprefix("quorum.") not in ALLOWED[own]
+        ):
+            wrong.append((line, f"{own} must not import {unit}"))
+    return wrong
+
+
+def core_purity(path: str, text: str) -> list[Finding]:
+    """A core imports its siblings and the pure part of the standard library, and calls nothing outside."""
+    match = re.match(r"((?:quorum|controller|broker)(?:/\w+)*?/core)/", path)
+    if match is None:
+        return []
+    siblings = match[1].replace("/", ".")
+    wrong: list[Finding] = []
+    for line, module in imported(path, text):
+        root = module.split(".", 1)[0]
+        if module == siblings or module.startswith(siblings + "."):
+            continue
+        if root not in sys.stdlib_module_names:
+            wrong.append((line, f"a core imports only its siblings and the standard library, not {module}"))
+        elif root in _IMPURE_MODULES:
+            wrong.append((line, f"a core must not import {module}"))
+    called = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    names = ((call.lineno, call.func.id) for call in called if isinstance(call.func, ast.Name))
+    return wrong + [(line, f"a core must not call {name}()") for line, name in names if name in _IMPURE_CALLS]
+
+
+def no_pickle(path: str, text: str) -> list[Finding]:
+    """Nothing is decoded by a format that can run code."""
+    return [
+        (line, f"imports {module}")
+        for line, module in imported(path, text)
+        if module.split(".", 1)[0] in _UNSAFE_MODULES
+    ]
+
+
+def sizes(path: str, text: str) -> list[Finding]:
+    """Functions and files stay small enough to be read at once."""
+    wrong: list[Finding] = []
+    lines = text.count("\n")
+    lines_max = TEST_FILE_LINES_MAX if path.startswith("tests/") else FILE_LINES_MAX
+    if lines > lines_max:
+        wrong.append((1, f"has {lines} lines; at most {lines_max}"))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                wrong.append((node.lineno, f"{node.name} has {length} lines; at most {FUNCTION_LINES_MAX}"))
+    return wrong
+
+
+def no_sleep(path: str, text: str) -> list[Finding]:
+    """A test waits for a condition, never for time to pass; a sleep of 0 only lets others run."""
+    if not path.startswith("tests/"):
+        return []
+    tree = ast.parse(text)
+    names = {"time.sleep", "asyncio.sleep", "trio.sleep", "anyio.sleep"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in {"time", "asyncio", "trio", "anyio"}:
+            names |= {alias.asname or alias.name for alias in node.names if alias.name == "sleep"}
+        elif isinstance(node, ast.Import):
+            names |= {
+                f"{alias.asname}.sleep"
+                for alias in node.names
+                if alias.name in {"time", "asyncio"} and alias.asname
+            }
+    wrong: list[Finding] = []
+    for name, call in _calls(tree, ""):
+        zero = call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+        if ast.unparse(call.func) in names and not zero and (path, name) not in SLEEPS_ALLOWED:
+            wrong.append((call.lineno, "sleeps; wait for a condition with a deadline instead"))
+    return wrong
+
+
+def _calls(node: ast.AST, function: str) -> Iterator[tuple[str, ast.Call]]:
+    """Every call below a node, with the name of the innermost function that it stands in."""
+    for child in ast.iter_child_nodes(node):
+        inside = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        if isinstance(child, ast.Call):
+            yield inside, child
+        yield from _calls(child, inside)
+
+
+def no_marks(_path: str, text: str) -> list[Finding]:
+    """Nothing is left to be done later in a comment: it is done, or it is an issue."""
+    return [
+        (number, f"has the mark {found[0]}")
+        for number, line in enumerate(text.splitlines(), 1)
+        if (found := _MARKS.search(line))
+    ]
+
+
+def no_machine_paths(_path: str, text: str) -> list[Finding]:
+    """No path of one person's machine."""
+    return [
+        (number, f"names a path of one machine: {found[0]}")
+        for number, line in enumerate(text.splitlines(), 1)
+        if (found := _MACHINE_PATHS.search(line))
+    ]

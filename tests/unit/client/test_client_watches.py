@@ -1,0 +1,151 @@
+"""Watches on the client's side: who is told, once, in order; what is armed again; streams that never skip."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quorum.client import EventType, WatchEvent, WatchOverflowError, WatchStream
+from quorum.client.watches import WatchKind, WatchRegistry
+
+
+class Recorder:
+    """A callback that keeps what it was told."""
+
+    def __init__(self, name: str, log: list[tuple[str, WatchEvent]]) -> None:
+        self._name = name
+        self._log = log
+
+    def __call__(self, event: WatchEvent) -> None:
+        self._log.append((self._name, event))
+
+
+def event(event_type: EventType, path: str = "/a", zxid: int = 5) -> WatchEvent:
+    return WatchEvent(event_type, path, zxid)
+
+
+async def one_turn() -> None:
+    """Let everything run that is ready now."""
+    loop = asyncio.get_running_loop()
+    turned = loop.create_future()
+    loop.call_soon(turned.set_result, None)
+    await turned
+
+
+FIRES = {
+    EventType.NODE_CREATED: {WatchKind.DATA, WatchKind.EXIST},
+    EventType.NODE_DATA_CHANGED: {WatchKind.DATA, WatchKind.EXIST},
+    EventType.NODE_DELETED: set(WatchKind),
+    EventType.NODE_CHILDREN_CHANGED: {WatchKind.CHILD},
+}
+
+
+@pytest.mark.parametrize("event_type", FIRES)
+@pytest.mark.parametrize("kind", list(WatchKind))
+def test_an_event_fires_the_kinds_that_it_concerns_once(event_type: EventType, kind: WatchKind) -> None:
+    registry = WatchRegistry()
+    log: list[tuple[str, WatchEvent]] = []
+    callback = Recorder("w", log)
+    registry.arm(kind, "/a", callback)
+    assert registry.fire(event(event_type, "/other")) == []
+    fires = kind in FIRES[event_type]
+    assert registry.fire(event(event_type)) == ([callback] if fires else [])
+    assert registry.fire(event(event_type)) == []
+    assert len(registry) == (0 if fires else 1)
+
+
+def test_a_callback_on_several_kinds_is_told_once_of_a_deletion() -> None:
+    registry = WatchRegistry()
+    first, second = Recorder("1", []), Recorder("2", [])
+    for kind in WatchKind:
+        registry.arm(kind, "/a", first)
+    registry.arm(WatchKind.CHILD, "/a", second)
+    registry.arm(WatchKind.CHILD, "/a", second)
+    assert registry.fire(event(EventType.NODE_DELETED)) == [first, second]
+
+
+def test_losing_the_session_tells_everybody_once_per_path() -> None:
+    registry = WatchRegistry()
+    log: list[tuple[str, WatchEvent]] = []
+    callback = Recorder("w", log)
+    registry.arm(WatchKind.DATA, "/a", callback)
+    registry.arm(WatchKind.CHILD, "/a", callback)
+    registry.arm(WatchKind.CHILD, "/b", callback)
+    told = list(registry.lose_all())
+    assert told == [
+        (callback, WatchEvent(EventType.NONE, "/a", -1)),
+        (callback, WatchEvent(EventType.NONE, "/b", -1)),
+    ]
+    assert len(registry) == 0
+    assert list(registry.lose_all()) == []
+
+
+def test_rearming_splits_by_bytes_and_names_every_path_in_its_kind() -> None:
+    registry = WatchRegistry()
+    paths = {kind: [f"/{kind.value}/ü{number:04}" for number in range(50)] for kind in WatchKind}
+    for kind, names in paths.items():
+        for path in names:
+            registry.arm(kind, path, Recorder("w", []))
+    parts = list(registry.rearm_requests(bytes_max=300))
+    assert len(parts) > 5
+    for part in parts:
+        assert sum(4 + len(path.encode()) for names in part for path in names) <= 300
+    assert [path for part in parts for path in part.data] == paths[WatchKind.DATA]
+    assert [path for part in parts for path in part.exist] == paths[WatchKind.EXIST]
+    assert [path for part in parts for path in part.child] == paths[WatchKind.CHILD]
+    assert len(registry) == 150
+
+
+def test_nothing_armed_needs_no_request_and_a_huge_path_gets_its_own() -> None:
+    registry = WatchRegistry()
+    assert list(registry.rearm_requests()) == []
+    for path in ("/a", "/" + "x" * 100, "/b"):
+        registry.arm(WatchKind.DATA, path, Recorder("w", []))
+    assert [len(part.data) for part in registry.rearm_requests(bytes_max=50)] == [1, 1, 1]
+
+
+async def test_a_stream_yields_in_order_and_ends_after_close() -> None:
+    stream = WatchStream()
+    first, second = event(EventType.NODE_CREATED, zxid=1), event(EventType.NODE_DELETED, zxid=2)
+    waiting = asyncio.ensure_future(anext(stream))
+    await one_turn()
+    stream(first)
+    stream(second)
+    assert await waiting == first
+    stream.close()
+    stream(event(EventType.NODE_CREATED, zxid=3))
+    assert [found async for found in stream] == [second]
+
+
+async def test_a_stream_that_nobody_reads_fails_instead_of_skipping() -> None:
+    stream = WatchStream(events_max=2)
+    for zxid in range(4):
+        stream(event(EventType.NODE_CREATED, zxid=zxid))
+    assert [(await anext(stream)).zxid, (await anext(stream)).zxid] == [0, 1]
+    with pytest.raises(WatchOverflowError, match="2"):
+        await anext(stream)
+    stream(event(EventType.NODE_CREATED, zxid=9))
+    with pytest.raises(WatchOverflowError):
+        await anext(stream)
+
+
+async def test_two_readers_of_one_stream_are_refused() -> None:
+    stream = WatchStream()
+    waiting = asyncio.ensure_future(anext(stream))
+    await one_turn()
+    with pytest.raises(RuntimeError, match="two tasks"):
+        await anext(stream)
+    stream(event(EventType.NODE_CREATED))
+    assert (await waiting).path == "/a"
+
+
+async def test_a_cancelled_reader_leaves_the_stream_usable() -> None:
+    stream = WatchStream()
+    waiting = asyncio.ensure_future(anext(stream))
+    await one_turn()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    stream(event(EventType.NODE_CREATED))
+    assert (await anext(stream)).path == "/a"

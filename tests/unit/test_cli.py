@@ -1,0 +1,247 @@
+"""The command line without any server: usage, help, exit codes, errors in two lines, output."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorum import __version__
+from quorum.cli import build_parser, main
+from quorum.commands.status import describe
+from quorum.terminal import Console, styled, table
+
+STATUS: dict[str, Any] = {
+    "node_id": 1,
+    "cluster": "local",
+    "cluster_id": "c0ffee",
+    "role": "leader",
+    "term": 7,
+    "leader_id": 1,
+    "commit_index": 120,
+    "applied_index": 119,
+    "zxid": 33,
+    "state_digest": "ab12",
+    "sessions": 4,
+    "members": [
+        {"node_id": 10, "address": "127.0.0.1:2290", "role": "voter", "match_index": 100},
+        {"node_id": 2, "address": "127.0.0.1:2282", "role": "voter", "match_index": None},
+        {"node_id": 1, "address": "127.0.0.1:2281", "role": "voter", "match_index": 121},
+    ],
+}
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["statuss"], "statuss"),
+        (["up", "--node", "3"], "--node"),
+        (["up", "--nodes", "three"], "three"),
+        (["up", "--nodes", "0"], "--nodes 0"),
+        (["up", "--nodes", "10"], "--nodes 10"),
+        (["up", "--brokers", "3"], "--brokers 3"),
+        (["up", "--broker-port", "9092"], "--broker-port 9092"),
+        (["up", "--client-port", "65535"], "65536"),
+        (["up", "--client-port", "2281"], "2281"),
+        (["serve"], "--config"),
+        (["serve", "--config", "node.toml", "--set", "tick"], "'tick'"),
+        (["status", "--admin", "localhost"], "'localhost'"),
+        (["status", "--admin", "http://localhost"], "'http://localhost'"),
+        (["status", "--admin", "http://h:port"], "'http://h:port'"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_names_what_is_wrong(
+    arguments: list[str],
+    named: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error, remedy = lines_of(capsys)
+    assert error.startswith("error: ")
+    assert named in error
+    assert remedy.startswith("remedy: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    told = capsys.readouterr().err
+    assert all(name in told for name in ("up", "down", "serve", "status", "shell", "examples:"))
+
+
+@pytest.mark.parametrize("command", ["up", "down", "serve", "status", "shell"])
+def test_every_command_has_help_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    told = capsys.readouterr().out
+    assert "examples:" in told
+    assert f"quorate {command}" in told
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    up = build_parser().parse_args(["up"])
+    assert (up.brokers, up.data_dir, up.detach) == (0, Path("data"), False)
+    assert build_parser().parse_args(["status"]).admin == "http://127.0.0.1:8181"
+    assert build_parser().parse_args(["down"]).data_dir == Path("data")
+
+
+def test_words_behind_the_shell_command_are_left_to_the_shell() -> None:
+    arguments = build_parser().parse_args(
+        ["shell", "--hosts", "h:1", "create", "--ephemeral", "/a", "--hosts"]
+    )
+    assert arguments.hosts == "h:1"
+    assert arguments.words == ["create", "--ephemeral", "/a", "--hosts"]
+
+
+def test_every_problem_of_a_configuration_has_its_own_two_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('[node]\nid = 0\ncluster = "local"\ndata_dir = "d"\nidd = 1\n')
+    assert main(["serve", "--config", str(file)]) == 1
+    lines = lines_of(capsys)
+    assert "error: node.id = 0: is out of range (1 to 255)" in lines
+    assert any(line.startswith("error: node.idd = 1") for line in lines)
+    assert [line.partition(":")[0] for line in lines] == ["error", "remedy"] * (len(lines) // 2)
+
+
+def test_a_missing_configuration_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--config", str(tmp_path / "none.toml")]) == 1
+    assert "No such file" in lines_of(capsys)[0]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["up", "--data-dir", str(tmp_path / "file" / "data")]) == 1
+    assert str(tmp_path / "file") in lines_of(capsys)[0]
+
+
+def test_down_where_nothing_ever_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["down", "--data-dir", str(tmp_path / "none")]) == 1
+    assert str(tmp_path / "none") in lines_of(capsys)[0]
+    assert main(["down", "--data-dir", str(tmp_path)]) == 0
+    assert "nothing runs" in capsys.readouterr().out
+
+
+def test_a_status_is_laid_out_for_people() -> None:
+    lines = describe(STATUS)
+    assert any(line.startswith("leader") and "node 1" in line for line in lines)
+    assert lines[-4:] == [
+        "NODE  ADDRESS         ROLE   MATCH  LAG",
+        "1     127.0.0.1:2281  voter  121    0",
+        "2     127.0.0.1:2282  voter  -      -",
+        "10    127.0.0.1:2290  voter  100    20",
+    ]
+
+
+def test_a_status_without_a_leader_says_so() -> None:
+    lines = describe({**STATUS, "leader_id": None, "cluster_id": "", "members": []})
+    assert any("none known" in line for line in lines)
+    assert any("not founded yet" in line for line in lines)
+
+
+def test_a_command_of_another_distribution_is_found_and_cannot_replace_ours(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.py").write_text(
+        "HELP = 'hum'\nDESCRIPTION = 'Hum.'\nEXAMPLES = ''\n"
+        "def add_arguments(parser): parser.add_argument('--loud', action='store_true')\n"
+        "def run(arguments):\n    print('hum', arguments.loud)\n    return 7\n"
+    )
+    info = tmp_path / "elsewhere-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[quorate.commands]\nhum = elsewhere\nstatus = elsewhere\n")
+    hum = run_python(["-m", "quorum", "hum", "--loud"], PYTHONPATH=str(tmp_path))
+    assert (hum.returncode, hum.stdout) == (7, "hum True\n")
+    assert (
+        "usage: quorate status"
+        in run_python(["-m", "quorum", "status", "--help"], PYTHONPATH=str(tmp_path)).stdout
+    )
+
+
+def test_the_module_is_the_command() -> None:
+    assert run_python(["-m", "quorum", "--version"]).stdout == f"quorate {__version__}\n"
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    script = f"{sys.executable} -m quorum --help >&- ; true"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, env=environment()
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_colours_only_on_a_terminal_and_never_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert styled("x", "red", Terminal()) == "\x1b[31mx\x1b[0m"
+    assert styled("x", "red", io.StringIO()) == "x"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert styled("x", "red", Terminal()) == "x"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert styled("x", "red", Terminal()) == "x"
+
+
+def test_a_status_line_stays_below_the_news_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    console = Console(stream)
+    console.show_status("3/3 ready")
+    console.say("node 2 stopped")
+    console.show_status("3/3 ready")
+    console.show_status("")
+    assert stream.getvalue() == "\r\x1b[K3/3 ready" + "\r\x1b[Knode 2 stopped\n3/3 ready" + "\r\x1b[K"
+
+
+def test_elsewhere_there_is_no_status_line() -> None:
+    stream = io.StringIO()
+    console = Console(stream)
+    console.show_status("3/3 ready")
+    console.say("node 2 stopped", "yellow")
+    assert stream.getvalue() == "node 2 stopped\n"
+
+
+def test_a_table_is_as_wide_as_its_cells() -> None:
+    assert table(["A", "BB"], [["long", None], ["x", 1]]) == ["A     BB", "long  -", "x     1"]
+
+
+def test_status_as_json_is_what_the_node_answered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("quorum.commands.status.get_status", lambda url, _timeout_s: {**STATUS, "asked": url})
+    assert main(["status", "--json", "--admin", "http://h:1"]) == 0
+    assert json.loads(capsys.readouterr().out) == {**STATUS, "asked": "http://h:1"}
+
+
+def environment(**extra: str) -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([*filter(None, [extra.pop("PYTHONPATH", "")]), root])
+    return {**os.environ, "PYTHONPATH": path, **extra}
+
+
+def run_python(arguments: list[str], **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment(**extra)
+    )
