@@ -146,7 +146,6 @@ def check_ports_free(layout: Layout) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     probe.bind((HOST, port))
-                    probe.listen(1)
                 except OSError:
                     taken.append((port, key, node.node_id))
     if taken:

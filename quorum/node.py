@@ -1,12 +1,13 @@
 """One quorum node: puts the parts together, starts them in order and stops them in the reverse order.
 
-Decides nothing about consensus or clients; it knows who needs whom. Hard state is the data directory that storage.py
-opens; everything here is soft. A node that stopped itself (`failure` is set) has closed its sockets and acknowledges nothing
-any more; its process should end with the story.
+Decides nothing about consensus or clients; it knows who needs whom. Hard state is the data directory that
+storage.py opens; everything here is soft. A node that stopped itself (`failure` is set) has closed its
+sockets and acknowledges nothing any more; its process should end with the story.
 
-Start: bind the three sockets, open the data directory, restore state and log, listen to peers, then to clients and
-operators. Stop: leadership is handed over, clients are closed, what was submitted to the journal becomes durable, files are
-closed.
+Start: bind the three sockets, open the data directory, restore state and log, listen to peers, then to
+    clients and
+operators. Stop: leadership is handed over, clients are closed, what was submitted to the journal becomes
+durable, files are closed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ log = logging.getLogger("quorate.node")
 
 #: how long a stopping leader waits for another one to take over
 HANDOVER_WAIT_S = 1.0
-HANDOVER_POLL_S = 0.005
+#: committed entries that are applied between two looks at the clock
+COMMITTED_BYTES_MAX = 512 * 1024
 #: how often a full disk is tried again
 RETRY_INTERVAL_MS = 500.0
 
@@ -66,12 +68,15 @@ class NodeSockets:
 class QuorumNode:
     """A member of the quorum, on the running event loop."""
 
-    def __init__(self, config: NodeConfig, *, bootstrap: bool = False, sockets: NodeSockets | None = None) -> None:
+    def __init__(
+        self, config: NodeConfig, *, bootstrap: bool = False, sockets: NodeSockets | None = None
+    ) -> None:
         """Keep what it will be; nothing is opened before `start`.
 
         Args:
             config: the whole configuration, checked.
-            bootstrap: format an empty data directory as a founder of a new cluster; changes nothing on a formatted one.
+            bootstrap: format an empty data directory as a founder of a new cluster; changes nothing on a
+                formatted one.
             sockets: bound sockets to take in place of `config.listen`.
         """
         self.config = config
@@ -92,13 +97,14 @@ class QuorumNode:
         self._listener: ClientListener | None = None
         self._admin: AdminServer | None = None
 
-    # --- life -----------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Start everything; on return the node listens, but may not have found a leader yet (see /readyz).
 
         Raises:
-            QuorateError: an address is taken, the data directory is refused or damaged: nothing is left running.
+            QuorateError: an address is taken, the data directory is refused or damaged: nothing is left
+                running.
         """
         try:
             await self._start()
@@ -110,10 +116,14 @@ class QuorumNode:
         """Return when the node stopped itself (`failure` says why) or `stop` was called."""
         await self._ended.wait()
 
-    async def stop(self) -> None:
-        """Stop cleanly; safe to call in every state, more than once."""
+    async def stop(self, *, hand_over: bool = False) -> None:
+        """Stop cleanly; safe to call in every state, more than once.
+
+        Args:
+            hand_over: a leader lets another node lead first (not where all nodes stop together).
+        """
         self._ended.set()
-        if self._engine is not None and self.failure is None:
+        if hand_over and self._engine is not None and self.failure is None:
             await self._hand_over(self._engine)
         if self._listener is not None:
             await self._listener.stop()
@@ -140,14 +150,18 @@ class QuorumNode:
         self._bound.clear()
 
     async def _hand_over(self, engine: Engine) -> None:
-        """Let another node lead before this one goes, so that clients of the others lose less than a heartbeat."""
+        """Let another node lead before this one goes: clients of the others lose less than a heartbeat."""
         if not engine.leads or not engine.peer_ids():
             return
         engine.transferLeadership()
-        loop = asyncio.get_running_loop()
-        until = loop.time() + HANDOVER_WAIT_S
-        while engine.leads and loop.time() < until:
-            await asyncio.sleep(HANDOVER_POLL_S)
+        handed_over = asyncio.Event()
+        self._replica.when_deposed(handed_over.set)
+        if not engine.transfer(None):
+            return
+        try:
+            await asyncio.wait_for(handed_over.wait(), HANDOVER_WAIT_S)
+        except TimeoutError:
+            log.warning("no other node took over within %g s", HANDOVER_WAIT_S)
 
     async def _start(self) -> None:
         config = self.config
@@ -204,7 +218,7 @@ class QuorumNode:
         client, peer, admin = (f"{host}:{port}" for host, port in found)
         return client, peer, admin
 
-    # --- assembly -------------------------------------------------------------------------------------------------
+    # --- assembly ---------------------------------------------------------------------------------
 
     def _build(self, storage: Storage, transport: PeerTransport, disk: OsDisk, incarnation: int) -> Engine:
         config, runtime = self.config, self._runtime
@@ -249,7 +263,16 @@ class QuorumNode:
         )
         engine.attach(replica, courier)
         self._view = NodeView(
-            config, storage, core, engine, replica, frontend, self._writer, transport, courier, self._snapshotter
+            config,
+            storage,
+            core,
+            engine,
+            replica,
+            frontend,
+            self._writer,
+            transport,
+            courier,
+            self._snapshotter,
         )
         return engine
 
@@ -263,6 +286,7 @@ class QuorumNode:
             heartbeat_interval_ms=raft.heartbeat_interval_ms,
             entry_bytes_max=2 * raft.batch_bytes_max,
             log_cache_bytes_max=raft.log_cache_bytes_max,
+            committed_bytes_max=COMMITTED_BYTES_MAX,
         )
         return Raft(
             options=options,
@@ -292,7 +316,7 @@ class QuorumNode:
             four_letter_words=self.config.security.four_letter_words,
         )
 
-    # --- what the parts tell --------------------------------------------------------------------------------------
+    # --- what the parts tell ----------------------------------------------------------------------
 
     def entry_applied(self, entry: Entry) -> None:
         """Count an applied entry for the snapshots; the first one names the cluster."""
@@ -321,7 +345,9 @@ class QuorumNode:
     def _peer_identity(self) -> PeerIdentity:
         assert self._storage is not None
         identity = self._storage.identity
-        return PeerIdentity(identity.cluster_name, identity.cluster_id, identity.node_id, identity.incarnation)
+        return PeerIdentity(
+            identity.cluster_name, identity.cluster_id, identity.node_id, identity.incarnation
+        )
 
     def _on_disk_full(self, error: JournalFullError) -> None:
         """Acknowledge nothing until there is room again; called at each attempt that found none."""

@@ -81,13 +81,19 @@ class NodeView:
         }
         if configuration is not None:
             members = {node_id: (member.address, True) for node_id, member in configuration.voters.items()}
-            members |= {node_id: (member.address, False) for node_id, member in configuration.learners.items()}
+            members |= {
+                node_id: (member.address, False) for node_id, member in configuration.learners.items()
+            }
         rows: list[dict[str, object]] = []
         for node_id, (address, votes) in sorted(members.items()):
             own = node_id == status.node_id
             leads = node_id == status.leader_id
             role = status.role.value if own else "leader" if leads else "follower" if votes else "learner"
-            match = (status.durable_index if own else matches.get(node_id)) if status.role is Role.LEADER else None
+            match = (
+                (status.durable_index if own else matches.get(node_id))
+                if status.role is Role.LEADER
+                else None
+            )
             rows.append({"node_id": node_id, "address": address, "role": role, "match_index": match})
         return rows
 
@@ -105,7 +111,10 @@ class NodeView:
         if status.installing or applied_index < status.commit_index:
             return False, f"applied {applied_index} of {status.commit_index} committed entries"
         if self._engine.leads and not self._engine.accepts_proposals:
-            return False, f"node {status.node_id} leads term {status.term} and has not applied its first entry"
+            return (
+                False,
+                f"node {status.node_id} leads term {status.term} and has not applied its first entry",
+            )
         if not self._replica.registered:
             return False, "this node's origin incarnation is not registered yet"
         return True, f"node {self._engine.leader_id} leads term {soft_state.term}"
@@ -130,28 +139,68 @@ class NodeView:
             ("quorate_sessions", "Sessions", len(machine.sessions)),
             ("quorate_connections", "Client connections of this node", len(frontend.connections)),
             ("quorate_watches", "Watches of this node's clients", watches.watches),
-            ("quorate_forward_backlog_bytes", "Unapplied bytes of this node's clients", replica.backlog_bytes),
+            (
+                "quorate_forward_backlog_bytes",
+                "Unapplied bytes of this node's clients",
+                replica.backlog_bytes,
+            ),
             ("quorate_journal_queued_bytes", "Bytes that wait for the journal", self._writer.queued_bytes),
-            ("quorate_journal_write_p50_ms", "Median of the last groups: write and fsync", journal.write_ms(0.5)),
+            (
+                "quorate_journal_write_p50_ms",
+                "Median of the last groups: write and fsync",
+                journal.write_ms(0.5),
+            ),
             ("quorate_journal_write_p99_ms", "99th percentile of them", journal.write_ms(0.99)),
-            ("quorate_snapshot_log_bytes", "Applied log bytes that no snapshot covers", self._snapshotter.log_bytes),
+            (
+                "quorate_snapshot_log_bytes",
+                "Applied log bytes that no snapshot covers",
+                self._snapshotter.log_bytes,
+            ),
         ]
         totals: list[tuple[str, str, float]] = [
             ("quorate_requests", "Requests received from clients", counters.requests_received),
             ("quorate_packets_sent", "Replies and events sent to clients", counters.packets_sent),
-            ("quorate_handshakes_refused", "Handshakes closed without a promise", counters.handshakes_refused),
-            ("quorate_malformed_frames", "Client connections closed for a malformed frame", counters.malformed_frames),
-            ("quorate_connections_rejected", "Connections over the limit of an address", counters.connections_rejected),
-            ("quorate_slow_clients_closed", "Connections that did not read their replies", counters.overflows),
-            ("quorate_batches_abandoned", "Batches whose outcome was given up as unknown", replica.batches_abandoned),
+            (
+                "quorate_handshakes_refused",
+                "Handshakes closed without a promise",
+                counters.handshakes_refused,
+            ),
+            (
+                "quorate_malformed_frames",
+                "Client connections closed for a malformed frame",
+                counters.malformed_frames,
+            ),
+            (
+                "quorate_connections_rejected",
+                "Connections over the limit of an address",
+                counters.connections_rejected,
+            ),
+            (
+                "quorate_slow_clients_closed",
+                "Connections that did not read their replies",
+                counters.overflows,
+            ),
+            (
+                "quorate_batches_abandoned",
+                "Batches whose outcome was given up as unknown",
+                replica.batches_abandoned,
+            ),
             ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),
             ("quorate_journal_bytes", "Bytes made durable", journal.bytes_written),
             ("quorate_snapshots_taken", "Snapshots written", self._snapshotter.taken_count),
             ("quorate_snapshots_failed", "Snapshots given up", self._snapshotter.failed_count),
-            ("quorate_snapshots_installed", "Snapshots received and installed", self._courier.installed_count),
+            (
+                "quorate_snapshots_installed",
+                "Snapshots received and installed",
+                self._courier.installed_count,
+            ),
             ("quorate_peer_messages_sent", "Messages to members", self._transport.counters.messages_sent),
             ("quorate_peer_bytes_sent", "Bytes to members", self._transport.counters.bytes_sent),
-            ("quorate_peer_hellos_refused", "Peer connections refused", self._transport.counters.hellos_refused),
+            (
+                "quorate_peer_hellos_refused",
+                "Peer connections refused",
+                self._transport.counters.hellos_refused,
+            ),
         ]
         for name, text, value in gauges:
             yield GaugeMetricFamily(name, text, value=value)

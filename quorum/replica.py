@@ -15,6 +15,7 @@ Source: architecture, "Life of a write", "Sessions and clocks".
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgpack
@@ -100,16 +101,18 @@ class Replica:
         self._open_tokens: list[Connection] = []
         self._open_bytes = 0
         self._close_scheduled = False
+        self._close_batch_soon = engine.guarded("closing a batch", self._close_batch)
         self._nonce = incarnation << 32
         #: term in which this node applied its own no-op as the leader; proposals are accepted only then
         self._ready_term = 0
         self._reported_ms = 0.0
+        self._when_deposed: list[Callable[[], None]] = []
 
     def attach(self, observer: Observer) -> None:
         """Set who is told of every applied entry; once, before the engine starts."""
         self._observer = observer
 
-    # --- client writes going down ---------------------------------------------------------------------------------
+    # --- client writes going down -----------------------------------------------------------------
 
     def next_nonce(self) -> int:
         """Return a connection id that this node never used before, in any of its lives."""
@@ -137,7 +140,7 @@ class Replica:
         self._open_bytes += len(packed)
         if not self._close_scheduled:
             self._close_scheduled = True
-            self._runtime.call_soon(self._close_batch)
+            self._runtime.call_soon(self._close_batch_soon)
 
     def saturated(self) -> bool:
         """Tell whether so much waits for commit that client connections must not be read for now."""
@@ -187,7 +190,7 @@ class Replica:
         self._open_bytes = 0
         forwarder.submit(payload, tokens, self._runtime.monotonic_ms())
 
-    # --- committed entries coming up ------------------------------------------------------------------------------
+    # --- committed entries coming up --------------------------------------------------------------
 
     def apply(self, entry: Entry) -> None:
         """Apply one committed entry; called in log order, each entry once.
@@ -244,14 +247,14 @@ class Replica:
         self._frontend.end_of_turn()
 
     def install(self, machine: StateMachine) -> None:
-        """Replace the state by that of an installed snapshot; clients of this node reconnect and arm their watches again."""
+        """Replace the state by that of a snapshot; clients of this node come back and arm their watches."""
         self.machine = machine
         self.watches = WatchTable()
         self._frontend.installed()
         incarnation, number = machine.origins.get(self._engine.node_id, (0, 0))
         self._forwarder.installed(number, incarnation)
 
-    # --- leadership, peers, time ----------------------------------------------------------------------------------
+    # --- leadership, peers, time ------------------------------------------------------------------
 
     def leadership_changed(self, soft_state: SoftState) -> None:
         """React to a new role, term or leader."""
@@ -260,6 +263,10 @@ class Replica:
             self._engine.accepts_proposals = False
             self.sessions.step_down()
             self._forwarder.leader_changed()
+            if soft_state.leader_id and not self._engine.leads:
+                for callback in self._when_deposed:
+                    callback()
+                self._when_deposed.clear()
         else:
             # A transfer of leadership began, or was given up.
             self._engine.accepts_proposals = not soft_state.transfer_target
@@ -267,7 +274,7 @@ class Replica:
                 self._forwarder.leader_ready()
 
     def _maybe_ready(self, term: int) -> None:
-        """A leader that applied the first entry of its own term has applied all that came before: it may accept."""
+        """Accept from here on: a leader that applied its term's first entry has applied all before it."""
         engine = self._engine
         if self._ready_term or not engine.leads or engine.term != term:
             return
@@ -276,6 +283,10 @@ class Replica:
         timeouts_ms = [(session.session_id, session.timeout_ms) for session in self.machine.sessions.values()]
         self.sessions.become_leader(timeouts_ms, self._runtime.monotonic_ms())
         self._forwarder.leader_ready()
+
+    def when_deposed(self, callback: Callable[[], None]) -> None:
+        """Call back once when another node leads."""
+        self._when_deposed.append(callback)
 
     def peer_connected(self, node_id: int) -> None:
         """A link is new: to the leader, what was on the old one may be lost."""

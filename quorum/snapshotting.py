@@ -1,9 +1,9 @@
 """Takes snapshots of the state while it goes on changing, and lets go of the log that they make needless.
 
-Decides when a snapshot is due (the log since the last one exceeds max(64 MiB, half its size)), how much of the loop's time
-its walk takes (slices of half a millisecond, doubled after each failure), and what is compacted afterwards. What is in a
-snapshot and how the walk stays consistent is quorum.core's business; bytes and files are quorum.raft's. Soft state only: a
-snapshot that was not finished never was.
+Decides when a snapshot is due (the log since the last one exceeds max(64 MiB, half its size)), how much of
+the loop's time its walk takes (slices of half a millisecond, doubled after each failure), and what is
+compacted afterwards. What is in a snapshot and how the walk stays consistent is quorum.core's business;
+bytes and files are quorum.raft's. Soft state only: a snapshot that was not finished never was.
 
 Source: raft, "Snapshots".
 """
@@ -105,7 +105,7 @@ class Snapshotter:
         """Begin a snapshot in a later turn, unless one is under way or nothing was applied yet."""
         if not self.active and self._holder.machine.applied_index:
             self._asked = True
-            self._runtime.call_soon(self._begin)
+            self._runtime.call_soon(self._guard, self._begin)
 
     def abandon(self) -> None:
         """Give up what is under way: the state was replaced, or the node stops."""
@@ -142,7 +142,13 @@ class Snapshotter:
         self._go_on()
 
     def _go_on(self) -> None:
-        self._runtime.call_soon(self._walk_slice)
+        self._runtime.call_soon(self._guard, self._walk_slice)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - stops the node with the story
+            self._fail(error)
 
     def _walk_slice(self) -> None:
         """Walk for a slice of time; the next one follows in a later turn, or when the disk has room."""
@@ -208,4 +214,6 @@ class Snapshotter:
 
     def _compacted(self, segments: int) -> None:
         if segments:
-            log.info("compacted %d segments; the log begins with entry %d", segments, self._journal.first_index)
+            log.info(
+                "compacted %d segments; the log begins with entry %d", segments, self._journal.first_index
+            )

@@ -1,8 +1,9 @@
 """Opens a node's data directory: identity, snapshots, journal, and the state that they add up to.
 
-Decides the order in which they are opened and that they must fit together: a state is the newest good snapshot plus the log
-behind it, and a node that cannot reach what it once acknowledged refuses to start. Which bytes are good is decided by the
-modules that wrote them. Everything here is hard state on disk; what is returned is its image in memory.
+Decides the order in which they are opened and that they must fit together: a state is the newest good
+snapshot plus the log behind it, and a node that cannot reach what it once acknowledged refuses to start.
+Which bytes are good is decided by the modules that wrote them. Everything here is hard state on disk; what
+is returned is its image in memory.
 
 Source: raft, "Journal", "Snapshots", "Identity and membership".
 """
@@ -45,7 +46,8 @@ class Storage:
 
     Attributes:
         identity: whose it is; gets the cluster id when entry 1 is applied.
-        machine: the state as of the snapshot, empty if there is none; the log behind it is applied by the engine.
+        machine: the state as of the snapshot, empty if there is none; the log behind it is applied by the
+            engine.
         mark: the snapshot as the Raft core needs to know it.
     """
 
@@ -85,9 +87,7 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
         DataDirError: it is empty, another node's, in use, damaged, or does not reach what was acknowledged.
     """
     data_dir = str(config.node.data_dir)
-    identity, lock = open_data_dir(
-        disk, data_dir, config.node.cluster, config.node.id, start=start, rng=rng
-    )
+    identity, lock = open_data_dir(disk, data_dir, config.node.cluster, config.node.id, start=start, rng=rng)
     try:
         snapshots = SnapshotStore(disk, snapshot_directory(data_dir), log.warning)
         overlay_bytes_max = config.raft.snapshot_overlay_bytes_max

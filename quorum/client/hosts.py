@@ -83,7 +83,7 @@ class HostRotation:
         return host
 
     def connected(self) -> None:
-        """Note that the last server served the session: the next round starts without waiting."""
+        """Note that the last server served the session for a while: the next round starts without waiting."""
         self._failures = 0
 
     def failed_delay_ms(self) -> float:

@@ -44,6 +44,9 @@ _EVENT_TYPES: Final = frozenset(EventType)
 
 XID_MAX: Final = 2**31 - 1
 CONNECT_TIMEOUT_MIN_MS: Final = 200.0
+#: A connection that ended sooner counts as a failure, so that two holders of one session, who take it from
+#: each other, slow down instead of filling the log with moves.
+STABLE_CONNECTION_MS: Final = 1000.0
 
 T = TypeVar("T")
 StateListener = Callable[[ClientState], None]
@@ -250,9 +253,12 @@ class Session:
         except asyncio.CancelledError:
             link.finish("the client was closed")
             raise
+        begun_s = self._loop.time()
         while self._link is link:
             self._link_event = self._loop.create_future()
             await self._link_event
+        if self._loop.time() - begun_s >= STABLE_CONNECTION_MS / 1000:
+            self._rotation.connected()
         return self._failure
 
     def link_frame(self, link: Link, frame: memoryview) -> None:
@@ -264,7 +270,6 @@ class Session:
             self._handle_handshake(link, frame)
             self._wake_runner()
             return
-        self._rotation.connected()
         header = replies.decode_header(frame)
         if header.xid == XID_NOTIFICATION:
             self._handle_event(header.zxid, replies.decode_watch_event(frame))

@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quorum.errors import NodeStoppedError, QuorateError, UsageError
 
@@ -93,10 +93,11 @@ async def _serve(config: NodeConfig, *, bootstrap: bool, parent_fd: int | None) 
         gc.freeze()
         gc.set_threshold(GC_YOUNG_OBJECTS_MAX, 20, 100)
         stopped = asyncio.ensure_future(node.run_until_stopped())
-        await asyncio.wait({stop_request, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {stop_request, stopped}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if stop_request.done():
             log.info("node %d stops: %s", config.node.id, stop_request.result())
-        await node.stop()
+        await node.stop(hand_over=True)
         await stopped
     if node.failure is not None:
         if not isinstance(node.failure, QuorateError):

@@ -133,7 +133,7 @@ class StateMachine:
 
     # Entries
 
-    def apply_batch(  # noqa: PLR0917  # the fields of an entry, in their order
+    def apply_batch(
         self, index: int, term: int, stamp_ms: int, origin: int, incarnation: int, number: int, runs: object
     ) -> Iterator[RunOutcome]:
         """Apply a batch of client commands, run by run.
@@ -167,7 +167,7 @@ class StateMachine:
                     yield self._apply_run(run)
         self._close()
 
-    def apply_found(  # noqa: PLR0917  # the fields of an entry, in their order
+    def apply_found(
         self,
         index: int,
         term: int,

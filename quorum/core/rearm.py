@@ -33,7 +33,7 @@ def _missed_children(node: Node | None, relative_zxid: int) -> int | None:
     return EVENT_CHILDREN_CHANGED if pzxid > relative_zxid else None
 
 
-def rearm(  # noqa: PLR0917  # the fields of the request, in their order
+def rearm(
     machine: StateMachine,
     table: WatchTable[W],
     watcher: W,

@@ -46,7 +46,7 @@ class _Overlay:
 
     def note(self, path: str, old: FrozenNode | None) -> None:
         """Keep a node that is about to change, unless it is known; drop all when the bound is passed."""
-        if path in self.old:
+        if path in self.old or self.overflown:
             return
         self.old[path] = old
         record = old[0] if isinstance(old, tuple) else old

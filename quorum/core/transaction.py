@@ -160,8 +160,9 @@ class Transaction:
             return NO_AUTH
         if expected not in (version, ANY_VERSION):
             return BAD_VERSION
-        if tree.overlay is not None:
-            tree.overlay.note(path, freeze(node))
+        overlay = tree.overlay
+        if overlay is not None:
+            overlay.note(path, freeze(node))
         if self._undo is not None:
             self._undo.append(_Replaced(parent, name, old))
         version = version + 1 if 0 <= version < INT32_MAX else next_version(version)
@@ -225,7 +226,7 @@ class Transaction:
             return NODE_EXISTS
         return self._insert(holder, parent_name, name, path, data, acl, flags)
 
-    def _insert(  # noqa: PLR0917  # on the hot path nothing is bundled
+    def _insert(
         self,
         holder: Directory,
         parent_name: str,
@@ -249,9 +250,10 @@ class Transaction:
         record = header + data
         parent_path = path[: -len(name) - 1] or "/"
         node = holder.children[parent_name]
-        if tree.overlay is not None:
-            tree.overlay.note(parent_path, freeze(node))
-            tree.overlay.note(path, None)
+        overlay = tree.overlay
+        if overlay is not None:
+            overlay.note(parent_path, freeze(node))
+            overlay.note(path, None)
         parent = Directory(node, 0, pzxid_of(node)) if isinstance(node, bytes) else node
         if self._undo is not None:
             leaf = node if isinstance(node, bytes) else None
@@ -308,9 +310,10 @@ class Transaction:
         tree = self.tree
         parent_path = path[: -len(name) - 1] or "/"
         record = node if isinstance(node, bytes) else record_of(node)
-        if tree.overlay is not None:
-            tree.overlay.note(parent_path, freeze(parent))
-            tree.overlay.note(path, freeze(node))
+        overlay = tree.overlay
+        if overlay is not None:
+            overlay.note(parent_path, freeze(parent))
+            overlay.note(path, freeze(node))
         if self._undo is None:
             tree.acls.release(acl_field_of(record) & ACL_MASK)
         else:

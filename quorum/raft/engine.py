@@ -1,15 +1,17 @@
 """The engine: hosts the pure Raft core inside pysyncobj's SyncObj.
 
-SyncObj gives the configuration and node classes, the transport contract, the tick, the proposal entry (`_applyCommand`),
-FAIL_REASON and the public status API; the core decides. Every method of SyncObj through which its own replication would
-run is replaced here, so none of its journal, serializer, pickles or threads is ever reached. The engine turns events
-(messages, ticks, finished fsyncs) into stimuli and carries out each `Ready` in the order that it contracts: persist, send,
-apply. It decides nothing about terms, votes or commit, and knows nothing about znodes.
+SyncObj gives the configuration and node classes, the transport contract, the tick, the proposal entry
+(`_applyCommand`), FAIL_REASON and the public status API; the core decides. Every method of SyncObj through
+which its own replication would run is replaced here, so none of its journal, serializer, pickles or threads
+is ever reached. The engine turns events (messages, ticks, finished fsyncs) into stimuli and carries out
+each `Ready` in the order that it contracts: persist, send, apply. It decides nothing about terms, votes or
+commit, and knows nothing about znodes.
 
-Within one turn of the event loop all stimuli are taken in first and one `ready()` follows, so a burst of proposals becomes
-one append per peer and one group in the journal.
+Within one turn of the event loop all stimuli are taken in first and one `ready()` follows, so a burst of
+proposals becomes one append per peer and one group in the journal.
 
-An exception anywhere below the event loop stops the node with its story: it never goes on with half a step done.
+An exception anywhere below the event loop stops the node with its story: it never goes on with half a step
+done.
 
 Source: Raft §5; etcd-io/raft (Ready); the design of pysyncobj 0.3.17.
 """
@@ -19,18 +21,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from importlib.metadata import version
-from typing import Protocol
+from typing import Protocol, TypeVarTuple
 
-from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
-from pysyncobj.node import Node
+from pysyncobj import FAIL_REASON, SyncObjConf
 from pysyncobj.transport import Transport
 
 from quorum.errors import NodeStoppedError, NotLeaderError, QuorateError
 from quorum.raft.core import errors as core_errors
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import Entry, EntryKind
-
 from quorum.raft.core.messages import (
     Halt,
     Message,
@@ -44,20 +43,21 @@ from quorum.raft.core.messages import (
     SoftState,
     Stimulus,
     Tick,
-    Transfer,
 )
 from quorum.raft.core.raft import Raft
 from quorum.raft.forwarding import Forward, ForwardExpected, RegisterOrigin, SessionTouches
 from quorum.raft.journal_format import OriginIncarnation, Record
-from quorum.raft.runtime import Runtime, TimerHandle
 from quorum.raft.peers import PeerNode
+from quorum.raft.runtime import Runtime, TimerHandle
+from quorum.raft.syncobj_host import SyncObjHost, refuse_foreign_library
 
 log = logging.getLogger("quorate.raft")
 
-#: the release of pysyncobj whose inside this class was written against
-PYSYNCOBJ_VERSION = "0.3.17"
 TICK_INTERVAL_MS = 10.0
+#: how long one turn of the loop goes on carrying out one Ready after the other
+TURN_MS_MAX = 5.0
 
+Arguments = TypeVarTuple("Arguments")
 ShellMessage = Forward | ForwardExpected | RegisterOrigin | SessionTouches
 
 
@@ -97,7 +97,7 @@ class SnapshotExchange(Protocol):
         """Start the work; every answer comes through `Engine.step` in a later turn."""
 
 
-class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
+class Engine(SyncObjHost):
     """One node of the replicated log."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         Raises:
             QuorateError: another release of pysyncobj is installed, or a subclass has a @replicated method.
         """
-        _refuse_foreign_library(type(self))
+        refuse_foreign_library(type(self))
         self.node_id = node_id
         self._core = core
         self._journal = journal
@@ -179,7 +179,7 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         transport.setOnReadonlyNodeConnectedCallback(None)
         transport.setOnReadonlyNodeDisconnectedCallback(None)
 
-    # --- life ---------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def attach(self, application: Application, exchange: SnapshotExchange) -> None:
         """Set what stands on top; once, before `start`."""
@@ -206,11 +206,13 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         if self.failure is not None:
             return
         self.failure = error
-        log.critical("stopped itself: %s", error, exc_info=error if not isinstance(error, QuorateError) else None)
+        log.critical(
+            "stopped itself: %s", error, exc_info=error if not isinstance(error, QuorateError) else None
+        )
         self.stop()
         self._on_failure(error)
 
-    # --- stimuli ------------------------------------------------------------------------------------------------
+    # --- stimuli ----------------------------------------------------------------------------------
 
     def step(self, stimulus: Stimulus) -> None:
         """Hand the core a stimulus and carry out what follows in this turn of the loop, or at its end."""
@@ -220,7 +222,7 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
             self._core.step(stimulus, self._runtime.monotonic_ms())
         except core_errors.MessageError as error:
             log.warning("ignored a message that contradicts itself: %s", error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, f"step({type(stimulus).__name__})"))
             return
         self._schedule_pump()
@@ -247,7 +249,8 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
             Its log index. It is committed only if `Application.apply` sees it.
 
         Raises:
-            NotLeaderError: definite; this node does not lead, hands leadership over, or has too much uncommitted.
+            NotLeaderError: definite; this node does not lead, hands leadership over, or has too much
+                uncommitted.
         """
         try:
             index = self._core.propose(kind, payload, self._runtime.wall_ms())
@@ -264,7 +267,7 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         """Write an origin incarnation to the journal and call back after the fsync that covers it."""
         self._journal.submit((OriginIncarnation(incarnation),), then)
 
-    # --- events -------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def _on_timer(self) -> None:
         if self._stopped:
@@ -272,14 +275,19 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         self._timer = self._runtime.call_later(TICK_INTERVAL_MS, self._on_timer)
         self._onTick()
 
-    def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N802, N803 - SyncObj's name
+    def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: ARG002, N802, N803 - SyncObj's name
         """Take one tick; SyncObj's own polling loop is not used, so `timeToWait` does nothing."""
         now_ms = self._runtime.monotonic_ms()
         late_ms = now_ms - self._last_tick_ms - TICK_INTERVAL_MS
         self._last_tick_ms = now_ms
         self.step(Tick())
         if self._application is not None and not self._stopped:
-            self._guard("tick", self._application.tick, now_ms, late_ms if late_ms > self._heartbeat_interval_ms else 0.0)
+            self._guard(
+                "tick",
+                self._application.tick,
+                now_ms,
+                late_ms if late_ms > self._heartbeat_interval_ms else 0.0,
+            )
 
     def _on_connected(self, node: PeerNode) -> None:
         self._connected[node.node_id] = node
@@ -301,13 +309,21 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         if message.term == self.term:
             self._contacts[message.sender] = self._runtime.monotonic_ms()
 
-    def _guard(self, what: str, call: Callable[..., None], *arguments: object) -> None:
+    def guarded(self, what: str, call: Callable[[*Arguments], None]) -> Callable[[*Arguments], None]:
+        """Return a callback for the event loop in which an exception stops the node with its story."""
+
+        def callback(*arguments: *Arguments) -> None:
+            self._guard(what, call, *arguments)
+
+        return callback
+
+    def _guard(self, what: str, call: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         try:
             call(*arguments)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, what))
 
-    # --- carrying out -------------------------------------------------------------------------------------------
+    # --- carrying out -----------------------------------------------------------------------------
 
     def _schedule_pump(self) -> None:
         if not self._pump_scheduled:
@@ -317,12 +333,17 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
     def _pump(self) -> None:
         self._pump_scheduled = False
         applied = False
+        until_ms = self._runtime.monotonic_ms() + TURN_MS_MAX
         try:
             while not self._stopped and (ready := self._core.ready()) is not None:
                 applied = self._carry_out(ready) or applied
+                if self._runtime.monotonic_ms() > until_ms:
+                    # A long log is applied in many turns, so that heartbeats are answered in between.
+                    self._schedule_pump()
+                    break
             if applied and self._application is not None:
                 self._application.turn_ended()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, f"after applied index {self.applied_index}"))
 
     def _carry_out(self, ready: Ready) -> bool:
@@ -351,21 +372,20 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
             application.apply(entry)
         except Exception as error:
             raise NodeStoppedError(
-                f"applying entry {entry.index} ({EntryKind(entry.kind).name}, term {entry.term}) failed: {error!r}",
+                f"applying entry {entry.index} ({entry.kind!r}, term {entry.term}) failed: {error!r}",
                 "the other members go on; keep the data directory and report this with the log",
             ) from error
         self.applied_index = entry.index
         if entry.index in self._waiting:
             for term, callback in self._waiting.pop(entry.index):
                 known = term == entry.term
-                callback(entry.index if known else None, FAIL_REASON.SUCCESS if known else FAIL_REASON.DISCARDED)
+                callback(
+                    entry.index if known else None, FAIL_REASON.SUCCESS if known else FAIL_REASON.DISCARDED
+                )
 
     def _on_durable(self, seq: int) -> None:
         """An fsync covers this persist: what waited for it may leave in this very turn."""
-        if self._stopped:
-            return
-        self._core.step(Persisted(seq), self._runtime.monotonic_ms())
-        self._schedule_pump()
+        self.step(Persisted(seq))
 
     def _transmit(self, receiver: int, message: Message | ShellMessage) -> None:
         node = self._connected.get(receiver)
@@ -401,7 +421,7 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         self._peers = wanted
         self.configuration = configuration
 
-    # --- what the shell above asks ------------------------------------------------------------------------------
+    # --- what the shell above asks ----------------------------------------------------------------
 
     @property
     def term(self) -> int:
@@ -432,143 +452,10 @@ class Engine(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         needed = (len(heard) + 1) // 2
         return 0.0 if needed == 0 else now_ms - heard[needed - 1]
 
-    # --- SyncObj's own names ------------------------------------------------------------------------------------
-
-    def _applyCommand(  # noqa: N802 - SyncObj's name
-        self,
-        command: bytes,
-        callback: Callable[[int | None, int], None] | None,
-        commandType: int | None = None,  # noqa: N803
-    ) -> None:
-        """Propose an entry, SyncObj's way.
-
-        Args:
-            command: the payload.
-            callback: called once with (log index, SUCCESS) when the entry was applied here, (None, DISCARDED) when
-                another entry was committed in its place, or (None, NOT_LEADER) at once; never while the outcome is open.
-            commandType: an EntryKind; CONTROL if None.
-        """
-        try:
-            index = self.propose(EntryKind.CONTROL if commandType is None else EntryKind(commandType), command)
-        except NotLeaderError:
-            if callback is not None:
-                callback(None, FAIL_REASON.NOT_LEADER)
-            return
-        if callback is not None:
-            self._waiting.setdefault(index, []).append((self.term, callback))
-
-    def getStatus(self) -> dict[str, object]:  # noqa: N802
-        """Return SyncObj's status words, filled from the core."""
-        status = self._core.status()
-        return {
-            "version": PYSYNCOBJ_VERSION,
-            "self": self.selfNode,
-            "state": status.role.value,
-            "leader": PeerNode(status.leader_id) if status.leader_id else None,
-            "has_quorum": self.hasQuorum,
-            "partner_nodes_count": len(self._peers),
-            "raft_term": status.term,
-            "commit_idx": status.commit_index,
-            "last_applied": self.applied_index,
-            "log_len": status.last_index,
-        }
-
-    def isReady(self) -> bool:  # noqa: N802
-        """Tell whether a leader is known and was heard within the longest election timeout."""
-        return self.contact_age_ms() <= self._election_timeout_max_ms
-
-    def isNodeConnected(self, node: Node) -> bool:  # noqa: N802
-        """Tell whether the link to a member is up."""
-        return int(node.id) in self._connected
-
-    @property
-    def hasQuorum(self) -> bool:  # noqa: N802
-        """Whether a majority, this node included, is connected."""
-        return len(self._connected) + 1 > (len(self._peers) + 1) // 2
-
-    @property
-    def otherNodes(self) -> set[Node]:  # noqa: N802
-        """The other members."""
-        return {PeerNode(peer) for peer in self._peers}
-
-    @property
-    def raftLastApplied(self) -> int:  # noqa: N802
-        """Index of the last applied entry."""
-        return int(self.applied_index)
-
-    @property
-    def raftCommitIndex(self) -> int:  # noqa: N802
-        """Index of the last entry that is known to be committed."""
-        return int(self._core.status().commit_index)
-
-    @property
-    def raftCurrentTerm(self) -> int:  # noqa: N802
-        """The current term."""
-        return int(self.term)
-
-    def _getLeader(self) -> Node | None:  # noqa: N802
-        return PeerNode(self.soft_state.leader_id) if self.soft_state.leader_id else None
-
-    def _isLeader(self) -> bool:  # noqa: N802
-        return self.leads
-
-    def _getTerm(self) -> int:  # noqa: N802
-        return int(self.term)
-
-    def transferLeadership(  # noqa: N802
-        self, node: Node | None = None, callback: Callable[[None, int], None] | None = None
-    ) -> None:
-        """Hand leadership to a member (None: the one that is furthest); the callback tells only that it was begun."""
-        if not self.leads:
-            reason = FAIL_REASON.NOT_LEADER
-        elif node is not None and int(node.id) not in self._peers:
-            reason = FAIL_REASON.REQUEST_DENIED
-        else:
-            reason = FAIL_REASON.SUCCESS
-            try:
-                self._core.step(Transfer(None if node is None else int(node.id)), self._runtime.monotonic_ms())
-            except core_errors.TransferError as error:
-                log.warning("leadership stays here: %s", error)
-                reason = FAIL_REASON.REQUEST_DENIED
-            self._schedule_pump()
-        if callback is not None:
-            callback(None, reason)
-
-    def addNodeToCluster(self, node: object, callback: object = None) -> None:  # noqa: N802
-        """Refuse: SyncObj would pickle the change."""
-        raise QuorateError(f"cannot add {node} through pysyncobj", "membership is changed through the log's own entries")
-
-    def removeNodeFromCluster(self, node: object, callback: object = None) -> None:  # noqa: N802
-        """Refuse: SyncObj would pickle the change."""
-        raise QuorateError(f"cannot remove {node} through pysyncobj", "membership is changed through the log's own entries")
-
-    def setCodeVersion(self, newVersion: int, callback: object = None) -> None:  # noqa: N802, N803
-        """Refuse: SyncObj would pickle the version, and @replicated methods do not exist here."""
-        raise QuorateError(f"cannot set code version {newVersion}", "entries carry their own format version")
-
-    def destroy(self) -> None:
-        """Stop; the transport and the journal are closed by who opened them."""
-        self.stop()
-
-
-def _refuse_foreign_library(kind: type) -> None:
-    """Check what the engine was written against: one release of pysyncobj, and no pickled methods.
-
-    Raises:
-        QuorateError: naming what was found.
-    """
-    found = version("pysyncobj")
-    if found != PYSYNCOBJ_VERSION:
-        raise QuorateError(f"pysyncobj {found} is installed", f"install pysyncobj=={PYSYNCOBJ_VERSION}")
-    for name in dir(kind):
-        if getattr(getattr(kind, name, None), "replicated", False):
-            raise QuorateError(
-                f"{kind.__name__}.{name} is a @replicated method, which pysyncobj would pickle",
-                "propose an entry with a codec of its own",
-            )
-
 
 def _story(error: BaseException, where: str) -> BaseException:
     if isinstance(error, QuorateError):
         return error
-    return NodeStoppedError(f"{where}: {type(error).__name__}: {error}", "the other members go on; report this with the log")
+    return NodeStoppedError(
+        f"{where}: {type(error).__name__}: {error}", "the other members go on; report this with the log"
+    )

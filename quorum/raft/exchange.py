@@ -1,9 +1,11 @@
 """Snapshots on their way between members: carries out what the core asks and answers with stimuli.
 
-Sending: the first read of a transfer picks the newest snapshot and pins it until the core lets go. Receiving: pieces are
-written aside; after the last one the file is verified, made durable, loaded into a fresh state, and an install record goes to
-the journal. Only when that record is durable is the state replaced and the core told; anything that fails is a refusal, and
-the state stays as it was (defect D14 of pysyncobj). The core decides what is sent and to whom; this module does files.
+Sending: the first read of a transfer picks the newest snapshot and pins it until the core lets go.
+    Receiving: pieces are
+written aside; after the last one the file is verified, made durable, loaded into a fresh state, and an
+install record goes to the journal. Only when that record is durable is the state replaced and the core
+told; anything that fails is a refusal, and the state stays as it was (defect D14 of pysyncobj). The core
+decides what is sent and to whom; this module does files.
 
 Everything slow runs in the snapshot lane, so that the loop goes on answering heartbeats. Soft state only.
 
@@ -103,7 +105,7 @@ class SnapshotCourier(Generic[State]):
         for write in ready.snapshot_writes:
             self._write(write)
 
-    # --- sending --------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def _read(self, read: SnapshotRead) -> None:
         snapshot = self._outgoing.get(read.transfer)
@@ -125,7 +127,9 @@ class SnapshotCourier(Generic[State]):
     ) -> None:
         if error is not None or not data:
             if read.transfer in self._outgoing:
-                log.warning("cannot send the snapshot of index %d: %s", snapshot.log_index, error or "it ends early")
+                log.warning(
+                    "cannot send the snapshot of index %d: %s", snapshot.log_index, error or "it ends early"
+                )
                 self._step(ChunkReadFailed(read.receiver, read.transfer))
             return
         self._step(
@@ -140,7 +144,7 @@ class SnapshotCourier(Generic[State]):
             )
         )
 
-    # --- receiving ------------------------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------
 
     def _write(self, write: SnapshotWrite) -> None:
         def work() -> SnapshotFile | None:
@@ -149,7 +153,9 @@ class SnapshotCourier(Generic[State]):
                 if incoming is not None:
                     incoming.receiver.abort()
                     self._incoming = None
-                receiver = self._store.begin_receive(write.snapshot_index, write.snapshot_term, write.total_bytes)
+                receiver = self._store.begin_receive(
+                    write.snapshot_index, write.snapshot_term, write.total_bytes
+                )
                 incoming = self._incoming = _Incoming(write.install, receiver)
             incoming.receiver.write(write.offset, write.data)
             if not write.last:
@@ -188,7 +194,7 @@ class SnapshotCourier(Generic[State]):
         def durable() -> None:
             try:
                 self._install(state, mark)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - stops the node with the story
                 self._fail(error)
                 return
             self.installed_count += 1

@@ -1,10 +1,12 @@
-"""The shell around forwarding: hands this node's batches to the leader, and lets others' batches into the log when leading.
+"""The shell around forwarding: hands this node's batches to the leader, and lets others' batches into the
+log when leading.
 
-It owns the origin incarnation of this process (raised durably at start and at every passed deadline), one `Outbox`, one
-`Inbox`, and nothing else: which node leads, what is applied and how messages travel it asks its `ForwardingHost`.
+It owns the origin incarnation of this process (raised durably at start and at every passed deadline), one
+`Outbox`, one `Inbox`, and nothing else: which node leads, what is applied and how messages travel it asks
+its `ForwardingHost`.
 
-Only the deadline makes an outcome unknown. A leader change, a lost connection or a refusal only makes it send again under
-the same numbers, so clients of a surviving node see a pause.
+Only the deadline makes an outcome unknown. A leader change, a lost connection or a refusal only makes it
+send again under the same numbers, so clients of a surviving node see a pause.
 
 Source: architecture, "Forwarding, exactly once and in order".
 """
@@ -94,7 +96,8 @@ class Forwarder(Generic[Token]):
         self._inbox = Inbox()
         #: {origin: incarnation} whose registration is in the unapplied tail of this leader
         self._registering: dict[int, int] = {}
-        #: {origin: the expected number it was told last}: one answer per gap, not one per batch behind the gap
+        #: {origin: the expected number it was told last}: one answer per gap, not one per batch behind the
+        #: gap
         self._told: dict[int, int] = {}
         self._progress_ms = 0.0
         self.batches_abandoned = 0
@@ -120,7 +123,7 @@ class Forwarder(Generic[Token]):
         return self._outbox.registered
 
     def submit(self, payload: bytes, tokens: tuple[Token, ...], now_ms: float) -> None:
-        """Take a batch packed under `incarnation` and `next_number`, and hand it on as soon as a leader accepts."""
+        """Take a batch packed under `incarnation` and `next_number`; it goes on once a leader accepts."""
         if not len(self._outbox):
             self._progress_ms = now_ms
         self._outbox.add(payload, tokens, now_ms + self._deadline_ms)
@@ -179,11 +182,12 @@ class Forwarder(Generic[Token]):
         """Give up what is overdue; send again what makes no progress."""
         if self._outbox.overdue(now_ms):
             self._abandon()
-        elif len(self._outbox) or not self._outbox.registered:
-            if now_ms - self._progress_ms >= RESEND_AFTER_MS:
-                self._progress_ms = now_ms
-                self._outbox.rewind()
-                self._register_or_send()
+        elif now_ms - self._progress_ms >= RESEND_AFTER_MS and (
+            len(self._outbox) or not self._outbox.registered
+        ):
+            self._progress_ms = now_ms
+            self._outbox.rewind()
+            self._register_or_send()
 
     def receive(self, message: Forward | ForwardExpected | RegisterOrigin) -> None:
         """Handle a message of the host's current term; others are the host's to drop."""
@@ -237,7 +241,11 @@ class Forwarder(Generic[Token]):
                 self._offer(host.node_id, self._outbox.incarnation, batch.number, batch.payload)
             return
         for batch in self._outbox.take_sendable():
-            host.send(Forward(host.term, host.node_id, leader, self._outbox.incarnation, batch.number, batch.payload))
+            host.send(
+                Forward(
+                    host.term, host.node_id, leader, self._outbox.incarnation, batch.number, batch.payload
+                )
+            )
 
     def _offer(self, origin: int, incarnation: int, number: int, payload: bytes) -> Verdict:
         verdict = self._inbox.offer(origin, incarnation, number, self._applied_origins())

@@ -1,13 +1,15 @@
 """Forwarding of batches to the leader: exactly once, in order, across leader changes.
 
-A batch is named (origin node, origin incarnation, batch number). `Outbox` is the origin's half: it keeps every batch until
-this node has applied it and decides what to send again after a leader change, a lost connection or a refusal. `Inbox` is
-the leader's half: it lets a batch into the log only if it is exactly the next of its origin, counting what is in the
-leader's unapplied tail. The state machine keeps the third copy of the rule (it applies only the exact successor), so a
-mistake here can delay a batch but never apply it twice or out of order.
+A batch is named (origin node, origin incarnation, batch number). `Outbox` is the origin's half: it keeps
+every batch until this node has applied it and decides what to send again after a leader change, a lost
+connection or a refusal. `Inbox` is the leader's half: it lets a batch into the log only if it is exactly
+the next of its origin, counting what is in the leader's unapplied tail. The state machine keeps the third
+copy of the rule (it applies only the exact successor), so a mistake here can delay a batch but never apply
+it twice or out of order.
 
-All of this is soft state but the origin incarnation, which the shell makes durable before the first batch of it leaves.
-Neither half knows the network, the clock (times come in as arguments) or what a batch contains.
+All of this is soft state but the origin incarnation, which the shell makes durable before the first batch
+of it leaves. Neither half knows the network, the clock (times come in as arguments) or what a batch
+contains.
 
 Source: architecture, "Forwarding, exactly once and in order"; Raft §8 (client interaction).
 """
@@ -34,7 +36,8 @@ class Forward(NamedTuple):
 
 
 class ForwardExpected(NamedTuple):
-    """The leader names the number that it expects next: after a gap, and once when it becomes ready to accept.
+    """The leader names the number that it expects next: after a gap, and once when it becomes ready to
+    accept.
 
     `incarnation` is the origin incarnation that the leader knows of the receiver (0: none registered).
     """
@@ -56,7 +59,7 @@ class RegisterOrigin(NamedTuple):
 
 
 class SessionTouches(NamedTuple):
-    """Once per heartbeat at most, a follower tells the leader which of its sessions its clients touched since the last."""
+    """Which sessions the clients of a follower touched since its last report; at most one per heartbeat."""
 
     term: int
     sender: int
@@ -85,9 +88,10 @@ class Batch(NamedTuple, Generic[Token]):
 
 
 class Outbox(Generic[Token]):
-    """The origin's half: its unapplied batches, in order, and how far they were handed to the current leader.
+    """The origin's half: its unapplied batches, in order, and how far the current leader was handed them.
 
-    Invariants: the numbers of `_batches` are consecutive and end in `next_number - 1`; every batch below `_cursor` was
+    Invariants: the numbers of `_batches` are consecutive and end in `next_number - 1`; every batch below
+        `_cursor` was
     handed to the current leader at least once; nothing is handed out before `registered`.
     """
 
@@ -96,7 +100,8 @@ class Outbox(Generic[Token]):
 
         Args:
             incarnation: the durable origin incarnation, ≥ 1.
-            window_bytes_max: payload bytes that may be handed to a leader and not applied yet; more wait here.
+            window_bytes_max: payload bytes that may be handed to a leader and not applied yet; more wait
+                here.
         """
         self.incarnation = incarnation
         self.registered = False
@@ -119,7 +124,7 @@ class Outbox(Generic[Token]):
         return number
 
     def take_sendable(self) -> list[Batch[Token]]:
-        """Return the batches to hand to the leader now, in order, within the window; the cursor moves behind them."""
+        """Return the batches to hand to the leader now, in order, within the window."""
         if not self.registered or self._cursor >= self.next_number:
             return []
         taken: list[Batch[Token]] = []
@@ -134,7 +139,7 @@ class Outbox(Generic[Token]):
         return taken
 
     def rewind(self, number: int | None = None) -> None:
-        """Hand out again from `number` on (None: everything unapplied), for a new leader, a new link or a gap."""
+        """Hand out again from `number` on (None: everything), for a new leader or link, or after a gap."""
         first = self._batches[0].number if self._batches else self.next_number
         target = first if number is None else min(max(number, first), self.next_number)
         if number is None or target < self._cursor:
@@ -156,7 +161,7 @@ class Outbox(Generic[Token]):
         return batch
 
     def applied_through(self, number: int) -> list[Batch[Token]]:
-        """Drop every batch up to `number` (a snapshot covers them) and return them: their outcomes are not known here."""
+        """Drop and return every batch up to `number`: a snapshot covers them and hides their outcomes."""
         dropped: list[Batch[Token]] = []
         while self._batches and self._batches[0].number <= number:
             batch = self.applied(self._batches[0].number)
@@ -171,7 +176,8 @@ class Outbox(Generic[Token]):
     def abandon(self, incarnation: int) -> list[Batch[Token]]:
         """Give up every unapplied batch as unknown and start again under a larger, durable incarnation.
 
-        The numbers of the old incarnation are never used again: its batches are void once the new one is registered.
+        The numbers of the old incarnation are never used again: its batches are void once the new one is
+        registered.
         """
         if incarnation <= self.incarnation:
             raise ValueError(f"origin incarnation must rise: {incarnation} after {self.incarnation}")
@@ -199,7 +205,8 @@ class Inbox:
     """The leader's half: which batch number it lets into its log next, for each origin, during one term."""
 
     def __init__(self) -> None:
-        #: {origin node: (incarnation, next number)}, ahead of the applied state by the leader's unapplied tail
+        #: {origin node: (incarnation, next number)}, ahead of the applied state by the leader's unapplied
+        #: tail
         self._expected: dict[int, tuple[int, int]] = {}
 
     def reset(self) -> None:
@@ -207,15 +214,22 @@ class Inbox:
         self._expected.clear()
 
     def expected(self, origin: int, applied: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
-        """Return (incarnation, next number) of an origin; `applied` is the state machine's {origin: (incarnation, last)}."""
+        """Return (incarnation, next number) of an origin.
+
+        Args:
+            origin: the node.
+            applied: the state machine's {origin: (incarnation, last applied number)}.
+        """
         applied_incarnation, applied_number = applied.get(origin, (0, 0))
         known = self._expected.get(origin)
         if known is None or known[0] != applied_incarnation:
             return applied_incarnation, applied_number + 1
         return known
 
-    def offer(self, origin: int, incarnation: int, number: int, applied: Mapping[int, tuple[int, int]]) -> Verdict:
-        """Judge a batch; only ACCEPT moves the expectation, and obliges the caller to append the batch now."""
+    def offer(
+        self, origin: int, incarnation: int, number: int, applied: Mapping[int, tuple[int, int]]
+    ) -> Verdict:
+        """Judge a batch; ACCEPT moves the expectation: the caller must append the batch or withdraw it."""
         known_incarnation, next_number = self.expected(origin, applied)
         if incarnation != known_incarnation:
             return Verdict.UNREGISTERED

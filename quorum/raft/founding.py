@@ -1,8 +1,8 @@
 """Entry 1: what a cluster is given once and keeps for ever.
 
-Decides the payload of the founding entry around the configuration that the core chose: the cluster id and the key from
-which session passwords are derived. Both are drawn by the first leader and are hard state from its commit on. Randomness
-comes in as an argument. Knows nothing of elections.
+Decides the payload of the founding entry around the configuration that the core chose: the cluster id and
+the key from which session passwords are derived. Both are drawn by the first leader and are hard state from
+its commit on. Randomness comes in as an argument. Knows nothing of elections.
 
 Source: raft, "Identity and membership".
 """

@@ -151,7 +151,13 @@ class Journal:
 
     @classmethod
     def open(
-        cls, disk: Disk, directory: str, options: JournalOptions, log: Callable[[str], None]
+        cls,
+        disk: Disk,
+        directory: str,
+        options: JournalOptions,
+        log: Callable[[str], None],
+        *,
+        snapshot: tuple[int, int] | None = None,
     ) -> tuple[Journal, Recovered]:
         """Read the segments, cut what a crash tore, and make the rest durable.
 
@@ -159,7 +165,10 @@ class Journal:
             disk: where they are.
             directory: their folder.
             options: see there.
-            log: takes a line about what was cut.
+            log: takes a line about what was changed.
+            snapshot: (log index, term) of the snapshot that was loaded, None for none. If the log does not hold
+                that entry, a crash came between the rename of the file and the record of its install; the
+                record is written now, so that log and snapshot fit (defect D15 of pysyncobj).
 
         Raises:
             JournalMissingError: there is no segment.
@@ -173,19 +182,23 @@ class Journal:
             )
         tail = TailCollector(options.log_cache_bytes_max)
         scan = scan_journal(disk, directory, tail.visit)
+        journal = cls(disk, directory, options, scan.log)
         torn = ""
         if scan.torn:
             torn = f"cut {scan.torn_bytes} bytes from byte {scan.tail} of {scan.path} on: {scan.torn}"
             log(torn)
-        journal = cls(disk, directory, options, scan.log)
         try:
             journal._file = close_tail(disk, directory, scan)
             journal._file_bytes = journal._file.size()
-        except OSError as error:
+            journal._place = journal._durable = scan.after
+            if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
+                log(f"finished the install of the snapshot of entry {install.log_index}, term {install.term}")
+                journal.append([install])
+                tail.visit(install, scan.path, 0)
+        except (OSError, JournalFullError, JournalFailedError) as error:
             raise DataDirError(
-                f"{scan.path} cannot be made durable: {error.strerror}", "repair the disk or free space on it"
+                f"{scan.path} cannot be made durable: {error}", "repair the disk or free space on it"
             ) from error
-        journal._place = journal._durable = scan.after
         return journal, tail.recovered(scan.log, torn)
 
     @property

@@ -236,16 +236,18 @@ def decode_record(body: bytes | memoryview) -> Record | SegmentHeader:
         RecordError: it is of no known type or shape.
     """
     try:
-        values = msgpack.unpackb(body, raw=False, use_list=True)
+        values = msgpack.unpackb(body)
     except (ValueError, msgpack.exceptions.UnpackException) as error:
         raise RecordError(f"the record is not msgpack: {error}") from error
     if not isinstance(values, list) or not values:
         raise RecordError("the record is not a list with a type")
-    match values:
-        case [RecordType.ENTRY, int(index), int(term), int(kind), int(stamp_ms), bytes(payload)]:
-            if kind not in _KINDS:
-                raise RecordError(f"entry {index} is of kind {kind}, which this version does not know")
+    # Nearly all records are entries, and a start reads hundreds of thousands.
+    if len(values) == 6 and values[0] == RecordType.ENTRY and list(map(type, values)) == _ENTRY_TYPES:
+        _, index, term, kind, stamp_ms, payload = values
+        if kind in _KINDS:
             return Entry(index, term, _KINDS[kind], stamp_ms, payload)
+        raise RecordError(f"entry {index} is of kind {kind}, which this version does not know")
+    match values:
         case [RecordType.HARD_STATE, int(term), int(voted_for)]:
             return HardState(term, voted_for)
         case [RecordType.INSTALL, int(log_index), int(term), bool(resets_log)]:
@@ -260,6 +262,7 @@ def decode_record(body: bytes | memoryview) -> Record | SegmentHeader:
 
 
 _KINDS = {int(kind): kind for kind in EntryKind}
+_ENTRY_TYPES = [int, int, int, int, int, bytes]
 
 
 def _all_int(values: list[object]) -> bool:
@@ -437,29 +440,35 @@ def scan_group(data: bytes, place: Place) -> ScannedGroup:
     bodies: list[tuple[int, int, int]] = []
     heads_crc = 0
     position = place.offset
-    size = len(data)
-    while True:
-        if size - position >= TRAILER_BYTES and data.startswith(TRAILER_MAGIC, position):
-            problem = _check_trailer(data, position, place, len(bodies), heads_crc)
-            trailer = None if problem else decode_trailer(data, position, place.sequence)
-            end = position + TRAILER_BYTES if trailer else position
-            return ScannedGroup(bodies, end, heads_crc, trailer, problem)
+    problem = ""
+    while not problem:
+        if data.startswith(TRAILER_MAGIC, position) and len(data) - position >= TRAILER_BYTES:
+            return _end_group(data, position, place, bodies, heads_crc)
         end, problem = read_frame(data, position, place)
-        if problem:
-            return ScannedGroup(bodies, position, heads_crc, None, problem)
-        heads_crc = crc32(data[position : position + HEAD_BYTES], heads_crc)
-        bodies.append((position, position + HEAD_BYTES, end))
-        position = end
+        if not problem:
+            first = position + HEAD_BYTES
+            heads_crc = crc32(data[position:first], heads_crc)
+            bodies.append((position, first, end))
+            position = end
+    return ScannedGroup(bodies, position, heads_crc, None, problem)
 
 
-def _check_trailer(data: bytes, position: int, place: Place, count: int, heads_crc: int) -> str:
+def _end_group(
+    data: bytes, position: int, place: Place, bodies: list[tuple[int, int, int]], heads_crc: int
+) -> ScannedGroup:
+    """Check the trailer behind a group's records."""
     trailer = decode_trailer(data, position, place.sequence)
     if trailer is None:
-        return "the CRC of a group's trailer is wrong"
-    found = (trailer.group, trailer.start, trailer.records, trailer.heads_crc, trailer.previous_crc)
-    if found != (place.group, place.offset, count, heads_crc, place.previous_crc):
-        return "a group's trailer does not fit its records or the trailer before"
-    return ""
+        problem = "the CRC of a group's trailer is wrong"
+    elif (
+        trailer.heads_crc != heads_crc
+        or trailer.previous_crc != place.previous_crc
+        or (trailer.group, trailer.start, trailer.records) != (place.group, place.offset, len(bodies))
+    ):
+        problem = "a group's trailer does not fit its records or the trailer before"
+    else:
+        return ScannedGroup(bodies, position + TRAILER_BYTES, heads_crc, trailer, "")
+    return ScannedGroup(bodies, position, heads_crc, None, problem)
 
 
 def find_trailers(data: bytes, start: int, sequence: int) -> list[Trailer]:

@@ -1,7 +1,7 @@
 """The listening socket of the client port.
 
-Accepts connections and hands each to the front end; decides nothing about them. Takes an address, or a
-socket that was bound before, so that a launcher can find free ports without a race.
+Accepts connections and hands each to the front end; decides nothing about them. The socket is bound by
+whoever starts the node, so that free ports can be found without a race. Soft state only.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import asyncio
 import socket
 from typing import Final
 
-from quorum.errors import AddressInUseError
 from quorum.server.frontend import Frontend
 
 #: Connections that the system may hold before they are accepted: a storm of reconnecting clients fits.
 BACKLOG: Final = 1024
+#: How long a stopping node waits for its clients to read what is queued for them.
+STOP_GRACE_S: Final = 0.2
+STOP_POLL_S: Final = 0.005
 
 
 class ClientListener:
@@ -24,25 +26,8 @@ class ClientListener:
         self._frontend = frontend
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen on an address; port 0 takes any.
-
-        Raises:
-            AddressInUseError: the address is taken, or cannot be listened on.
-        """
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                self._frontend.new_connection, host, port, backlog=BACKLOG, reuse_address=True
-            )
-        except OSError as error:
-            raise AddressInUseError(
-                f"listen.client = {host}:{port}: {error.strerror or error}",
-                "stop what listens there, or configure another address",
-            ) from error
-
     async def start_on(self, bound: socket.socket) -> None:
-        """Listen on a socket that is bound already; it belongs to the listener from now on."""
+        """Listen on a bound socket; it belongs to the listener from now on."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._frontend.new_connection, sock=bound, backlog=BACKLOG)
 
@@ -54,10 +39,15 @@ class ClientListener:
         return name[0], name[1]
 
     async def stop(self) -> None:
-        """Stop listening, then close every connection after what is queued for it."""
+        """Stop listening, close every connection after what is queued for it, drop those that do not read it."""
         if self._server is not None:
             self._server.close()
-        self._frontend.close()
-        if self._server is not None:
-            await self._server.wait_closed()
             self._server = None
+        frontend = self._frontend
+        frontend.close()
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + STOP_GRACE_S
+        while frontend.connections and loop.time() < deadline_s:
+            await asyncio.sleep(STOP_POLL_S)
+        for stream in list(frontend.connections):
+            stream.abort()

@@ -86,10 +86,10 @@ class ClientStream(asyncio.Protocol, ABC):
 
     # -- the transport's calls --
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, base: asyncio.BaseTransport) -> None:
         """Begin (called by the event loop)."""
         # Not checked with isinstance: uvloop's transports are no subclass of asyncio.Transport.
-        self._transport = cast(asyncio.Transport, transport)
+        transport = self._transport = cast("asyncio.Transport", base)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.host_name = str(peer[0])

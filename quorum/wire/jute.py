@@ -1,9 +1,8 @@
 """Jute's primitives: what every ZooKeeper record is made of, and a cursor that reads them strictly.
 
-Knows no record. A null buffer is None; a null string is refused, because nothing that takes one can do without.
-Bytes that are not UTF-8 become U+FFFD, as in Java, which no path may contain. What stands behind a record is
-ignored, as ZooKeeper does.
-Source: BinaryInputArchive, BinaryOutputArchive (ZooKeeper 3.9).
+Knows no record. A null buffer is None; a null string is refused, because nothing that takes one can do
+without. Bytes that are not UTF-8 become U+FFFD, as in Java, which no path may contain. What stands behind a
+record is ignored, as ZooKeeper does. Source: BinaryInputArchive, BinaryOutputArchive (ZooKeeper 3.9).
 """
 
 from __future__ import annotations

@@ -32,8 +32,11 @@ from quorum.client.errors import BadArgumentsError
 from tests.support.clients import (
     DEADLINE_S,
     SESSION_TIMEOUT_MS,
+    CuttingProxy,
     States,
+    first_of,
     hosts,
+    outlive_session,
     root,
     starting_at,
     system,
@@ -372,24 +375,23 @@ async def test_a_session_that_expired_never_comes_back(hosts: str, root: str) ->
             await Client(hosts, resume=token).start()
 
 
-async def test_a_session_that_another_ended_is_lost_and_everybody_is_told(hosts: str, root: str) -> None:
-    client = connect(hosts)
-    await client.start()
-    try:
-        states = States(client)
-        stream = WatchStream()
-        await client.create(root)
-        await client.get(root, watch=stream)
-        async with connect(hosts, resume=client.session_token):
-            pass
-        await states.wait_for(ClientState.LOST)
-        assert await next_event(stream) == WatchEvent(EventType.NONE, root, -1)
-        with pytest.raises(SessionExpiredError) as caught:
-            await client.get(root)
-        assert caught.value.definite
-    finally:
-        await client.close()
-    assert states.seen[-1] is ClientState.CLOSED
+async def test_a_lost_session_is_final_and_everybody_is_told(hosts: str, root: str) -> None:
+    async with CuttingProxy(first_of(hosts)) as proxy:
+        client = Client(proxy.hosts, session_timeout_ms=1000)
+        await client.start()
+        try:
+            stream = WatchStream()
+            await client.create(root)
+            await client.get(root, watch=stream)
+            await outlive_session(client, proxy, hosts, f"{root}/ephemeral")
+            states = States(client)
+            assert await next_event(stream) == WatchEvent(EventType.NONE, root, -1)
+            with pytest.raises(SessionExpiredError) as caught:
+                await client.get(root)
+            assert caught.value.definite
+        finally:
+            await client.close()
+        assert states.seen == [ClientState.CLOSED]
 
 
 async def test_a_closed_client_refuses_everything_and_ends_its_streams(hosts: str, root: str) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -361,6 +361,31 @@ async def test_a_server_that_refuses_because_it_is_behind_is_left_for_another() 
         await states.wait_for(ClientState.SUSPENDED, ClientState.CONNECTED)
         assert ClientState.LOST not in states.seen
         await client.close()
+
+
+async def test_servers_that_take_the_session_and_drop_it_are_not_asked_at_full_speed() -> None:
+    async def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(reader, writer)
+        await peer.handshake()
+        # A frame after the handshake is no proof of health yet.
+        writer.write(replies.encode_header(-2, 1, 0))
+        writer.close()
+
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        listeners = [
+            await stack.enter_async_context(await asyncio.start_server(drop, "127.0.0.1", 0))
+            for _ in range(3)
+        ]
+        hosts = ",".join(f"127.0.0.1:{listener.sockets[0].getsockname()[1]}" for listener in listeners)
+        client = Client(hosts, session_timeout_ms=TIMEOUT_MS, rng=random.Random(1))
+        states = States(client)
+        begun = loop.time()
+        await client.start()
+        # Each round of three waits longer than the one before: at least 25, 50, 100 and 200 ms.
+        await states.wait_for(*[ClientState.CONNECTED] * 13)
+        assert loop.time() - begun >= (25 + 50 + 100 + 200) / 1000
+        await client.close(keep_session=True)
 
 
 async def test_a_refused_session_is_lost_for_good_and_unsent_calls_fail_definitely() -> None:

@@ -11,7 +11,6 @@ import pytest
 from quorum.client import (
     BadVersionError,
     Client,
-    ClientState,
     CreateMode,
     NodeExistsError,
     NoNodeError,
@@ -45,9 +44,9 @@ from quorum.metadata.store import (
 from tests.support.clients import (
     SESSION_TIMEOUT_MS,
     CuttingProxy,
-    States,
     first_of,
     hosts,
+    outlive_session,
     system,
     wipe,
 )
@@ -337,17 +336,14 @@ async def test_a_registration_whose_reply_was_lost_is_adopted(client: Client, ho
 
 
 async def test_a_lost_session_registers_nothing(client: Client, hosts: str) -> None:
-    lost = connect(hosts)
-    await lost.start()
-    try:
-        states = States(lost)
-        async with Client(hosts, resume=lost.session_token):
-            pass
-        await states.wait_for(ClientState.LOST)
+    async with (
+        CuttingProxy(first_of(hosts)) as proxy,
+        Client(proxy.hosts, session_timeout_ms=1000) as lost,
+    ):
+        await outlive_session(lost, proxy, hosts, f"{paths.BROKER_IDS}/9")
         with pytest.raises(SessionExpiredError):
             await register_broker(lost, 1, broker(1))
-    finally:
-        await lost.close()
+    assert await live_brokers(client) == {}
 
 
 async def test_a_broker_without_an_incarnation_is_refused(client: Client) -> None:

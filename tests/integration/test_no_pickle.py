@@ -33,9 +33,8 @@ def refuse(*_arguments, **_options):
     raise RuntimeError({REFUSAL!r})
 
 
-class Unpickler:
-    def __init__(self, *_arguments, **_options):
-        refuse()
+class Unpickler(pickle._Unpickler):
+    __init__ = refuse
 
 
 for module in (pickle, _pickle):

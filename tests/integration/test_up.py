@@ -165,6 +165,8 @@ def test_it_starts_shows_restarts_and_stops(tmp_path: Path, ports: Ports) -> Non
 
         nodes = running.nodes()
         assert sorted(nodes) == [1, 2, 3]
+        # Ctrl-C in a terminal reaches a whole process group: the nodes must not be in the supervisor's
+        assert os.getpgid(running.process.pid) not in {os.getpgid(node.pid) for node in nodes.values()}
         assert running.stop() == 0
         assert [node_id for node_id, node in nodes.items() if lives(node)] == []
     assert "stopped 3 nodes" in running.text()

@@ -1,7 +1,7 @@
 """The state machine against a naive model: one dict of full paths, every rule written down once more.
 
-Beside every step the invariants of the machine hold; snapshots are walked while entries go on being applied, and what they
-restore must be the state at their start and, after the entries since, the state of the machine that was walked.
+After every step the invariants of the machine hold. Snapshots are walked while entries go on being applied; what
+they restore must be the state at their start and, after the entries since, the state of the machine itself.
 """
 
 from __future__ import annotations
@@ -219,7 +219,23 @@ def decoded(value: Any) -> Any:
     return value
 
 
-TIDY = st.sampled_from(["/a", "/b", "/a/a", "/a/b", "/b/a", "/a/a/a", "/a/a/b", "/a/b/c", "/b/a/a"])
+TIDY = st.sampled_from(
+    [
+        "/a",
+        "/b",
+        "/a/a",
+        "/a/b",
+        "/b/a",
+        "/a/a/a",
+        "/a/a/b",
+        "/a/b/c",
+        "/b/a/a",
+        "/c",
+        "/c/a",
+        "/c/b",
+        "/b/e/x",
+    ]
+)
 STRANGE = st.one_of(
     st.lists(st.sampled_from(SEGMENTS), max_size=3).map(lambda names: "/" + "/".join(names)),
     st.sampled_from(["", "a", "/a/", "//a", "/a//b", *KEPT]),
@@ -269,8 +285,10 @@ class TreeMachine(RuleBasedStateMachine):
     def first_nodes(self) -> None:
         for _ in range(2):
             self.connect()
-        paths = ["/a", "/b", "/c", "/a/a", "/a/b", "/b/a", "/a/a/a", "/b/e"]
+        paths = ["/a", "/b", "/a/a", "/a/b", "/b/a", "/a/a/a", "/b/e"]
         self.write(0, None, [[1, path, b"old", None, 0 if path != "/b/e" else 1] for path in paths])
+        owned = [[31, "digest", "u:p"], [READ, "world", "anyone"]]
+        self.write(1, [["digest", "u:p"]], [[1, path, None, owned, 0] for path in ("/c", "/c/a")])
 
     def connect(self) -> None:
         """Make a session; the oldest connection is forgotten, not closed."""
@@ -326,7 +344,7 @@ class TreeMachine(RuleBasedStateMachine):
         self.at_start = dump(self.driver.machine)
 
     @precondition(lambda self: self.walk is not None)
-    @rule(records_max=st.integers(1, 4), steps=st.integers(1, 2))
+    @rule(records_max=st.integers(1, 4), steps=st.integers(1, 4))
     def continue_snapshot(self, records_max: int, steps: int) -> None:
         self.advance(records_max, steps)
 
@@ -377,7 +395,7 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TestTree = TreeMachine.TestCase
-TestTree.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestTree.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
 
 
 class OverflowingTreeMachine(TreeMachine):
@@ -399,4 +417,4 @@ class OverflowingTreeMachine(TreeMachine):
 
 
 TestOverflowingTree = OverflowingTreeMachine.TestCase
-TestOverflowingTree.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestOverflowingTree.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)

@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from quorum.client import Client, ClientState
+from quorum.client import Client, ClientState, CreateMode, WatchStream
 from quorum.client.hosts import HostRotation, parse_hosts
 from tests.support.nodes import QuorateNodes, System, ZooKeeperNodes
 
@@ -99,6 +99,7 @@ class CuttingProxy:
         self._tasks: list[asyncio.Task[None]] = []
         self._swallowed = asyncio.Event()
         self._swallowing = False
+        self._blocking = False
 
     @property
     def hosts(self) -> str:
@@ -110,15 +111,27 @@ class CuttingProxy:
         """From now on let requests through, and no replies."""
         self._swallowing = True
 
+    def block(self) -> None:
+        """Cut all connections and refuse new ones."""
+        self._blocking = True
+        self._cut()
+
+    def unblock(self) -> None:
+        """Take new connections again."""
+        self._blocking = False
+
+    def _cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
     async def cut_after_reply(self) -> None:
         """Wait until a reply was swallowed, close all connections, and let replies through again."""
         async with asyncio.timeout(DEADLINE_S):
             await self._swallowed.wait()
         self._swallowing = False
         self._swallowed.clear()
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
+        self._cut()
 
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -127,8 +140,7 @@ class CuttingProxy:
     async def __aexit__(self, *_exc: object) -> None:
         assert self._listener is not None
         self._listener.close()
-        for writer in self._writers:
-            writer.transport.abort()
+        self._cut()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=DEADLINE_S)
 
@@ -136,6 +148,9 @@ class CuttingProxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.append(task)
+        if self._blocking:
+            writer.transport.abort()
+            return
         try:
             upstream, downstream = await asyncio.open_connection(self._target.host, self._target.port)
         except OSError:
@@ -159,6 +174,21 @@ class CuttingProxy:
             pass
         finally:
             writer.close()
+
+
+async def outlive_session(lost: Client, proxy: CuttingProxy, hosts: str, path: str) -> None:
+    """Keep a client behind a proxy away for so long that its session expires, then let it learn of that."""
+    states = States(lost)
+    await lost.create(path, b"", CreateMode.EPHEMERAL)
+    async with Client(hosts, session_timeout_ms=SESSION_TIMEOUT_MS) as other:
+        gone = WatchStream()
+        await other.sync(path)
+        assert await other.exists(path, watch=gone) is not None
+        proxy.block()
+        async with asyncio.timeout(DEADLINE_S):
+            await anext(gone)
+    proxy.unblock()
+    await states.wait_for(ClientState.SUSPENDED, ClientState.LOST)
 
 
 async def wipe(client: Client) -> None:

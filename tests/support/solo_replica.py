@@ -1,31 +1,26 @@
 """A single node without a log: what connections submit is applied to a real state machine once per turn.
 
-`SoloNode` runs the real client port over it on a free port of 127.0.0.1, in the running event loop. It
-decides nothing that a node decides by consensus; a test can hold outcomes back, apply entries of other nodes
-in between, and move the clock that time limits are judged by. It stores nothing.
+It stands in for the node below the client port where a test must hold outcomes back, apply entries of other
+nodes in between, or say how long no leader was heard. It decides nothing that a node decides by consensus,
+and stores nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from quorum.core.machine import StateMachine
 from quorum.core.watches import WatchTable
 from quorum.server.connection import Connection
 from quorum.server.frontend import Frontend
-from quorum.server.listener import ClientListener
-from quorum.server.options import ServerOptions
 from quorum.server.sessions import SessionTracker
 
 NODE_ID = 1
 #: a node that no connection of the test belongs to
 OTHER_NODE_ID = 2
 STAMP_MS = 1_700_000_000_000
-TICK_MS = 20.0
 
 Batch = tuple[Connection, list[Any]]
 
@@ -134,44 +129,3 @@ class SoloReplica:
             for (connection, _), outcome in zip(taken, outcomes, strict=True):
                 self.frontend.run_applied(connection, outcome)
         self.frontend.end_of_turn()
-
-
-class SoloNode:
-    """The client port over a SoloReplica; an async context manager."""
-
-    def __init__(self, options: ServerOptions | None = None) -> None:
-        self._options = options or ServerOptions()
-        #: added to the clock: a test moves time forward
-        self.skew_ms = 0.0
-
-    async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        self.replica = SoloReplica(self._loop.call_soon)
-        self.frontend = Frontend(self._options, self.now_ms, self._loop.call_soon)
-        self.replica.frontend = self.frontend
-        self.frontend.attach(self.replica)
-        self._listener = ClientListener(self.frontend)
-        await self._listener.start("127.0.0.1", 0)
-        self.host, self.port = self._listener.address
-        self._timer = self._loop.call_soon(self._tick)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._timer.cancel()
-        await self._listener.stop()
-
-    def now_ms(self) -> float:
-        return self._loop.time() * 1000 + self.skew_ms
-
-    def tick(self) -> None:
-        """Let time limits be judged now."""
-        self.frontend.tick(self.now_ms())
-
-    def _tick(self) -> None:
-        self.tick()
-        self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)

@@ -94,7 +94,7 @@ class Broker:
         if isinstance(outcome, Won):
             self.mandate = outcome.mandate
             return {"won": True, "epoch": outcome.mandate.controller_epoch}
-        return {"won": False, "epoch": outcome.controller_epoch, "held_by": outcome.broker_id}
+        return {"won": False, "held_by": outcome.broker_id}
 
     async def elect_when_free(self, _command: Command) -> object:
         """Watch /controller before each attempt and compete again whenever it goes."""

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from quorum.config import (
     SECRET_BYTES_MAX,
-    Address,
     NodeConfig,
     load_node_config,
     node_config,
     read_peer_secret,
 )
 from quorum.errors import ConfigError, Fault
-from quorum.settings import parse_address
+from quorum.settings import Address, parse_address
 
 SECRET = "0123456789abcdef"
 DIGEST = "super:" + 27 * "D" + "="

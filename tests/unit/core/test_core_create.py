@@ -21,7 +21,8 @@ from tests.unit.core.driver import Driver, data_at, decode_stat, paths, stat_at
 def test_a_new_node_has_the_zxid_and_the_stamp_of_its_entry() -> None:
     driver = Driver()
     result = driver.connect().one(15, "/a", b"abc", None, 0)
-    path, stat = result.value  # type: ignore[misc]
+    value: Any = result.value
+    path, stat = value
     assert (result.err, path) == (0, "/a")
     zxid = driver.zxid
     assert decode_stat(stat) == (zxid, zxid, driver.stamp_ms, driver.stamp_ms, 0, 0, 0, 0, 3, 0, zxid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import itertools
 import struct
 
@@ -226,6 +227,23 @@ def test_a_proof_cannot_be_moved_to_another_identity() -> None:
     proof = dialling.feed(accepting.feed(forged))
     with pytest.raises(HelloRefusedError, match="authentication failed"):
         accepting.feed(proof)
+
+
+def test_every_proof_covers_direction_nonces_and_identities() -> None:
+    """The bytes are a contract between releases; this computes them anew."""
+    talk = Talk(dialler(), acceptor())
+    hello, (proof, confirm) = talk.to_acceptor[0][8:], (record[8:] for record in talk.to_acceptor[1:])
+    challenge, verdict = (record[8:] for record in talk.to_dialler)
+    assert msgpack.unpackb(hello[NONCE_BYTES:]) == [*ONE, 2]
+    assert msgpack.unpackb(verdict[32:]) == [list(TWO), None]
+
+    def mac(*parts: bytes) -> bytes:
+        covered = b"".join(struct.pack(">I", len(part)) + part for part in (b"QRTM", b"\x01", *parts))
+        return hmac.new(SECRET, covered, "sha256").digest()
+
+    assert proof == mac(b"dial", hello, challenge)
+    assert verdict[:32] == mac(b"accept", hello, challenge, verdict[32:])
+    assert confirm == mac(b"confirm", hello, challenge, verdict[32:], b"")
 
 
 def header(kind: int, size: int) -> bytes:

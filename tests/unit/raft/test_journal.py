@@ -184,6 +184,33 @@ def test_the_outcome_of_an_install_outlives_the_segments_that_decided_it(disk: M
     assert opened(disk).read(30, 60, ALL) == entries(30, 60, term=2)
 
 
+@pytest.mark.parametrize(("log_index", "term"), [(40, 3), (6, 2), (11, 1)])
+def test_an_install_that_a_crash_cut_is_finished_at_the_start(
+    disk: MemoryDisk, log_index: int, term: int
+) -> None:
+    filled(disk, 10)
+    for _ in range(2):
+        disk.power_cut(Cut.NOTHING)
+        lines: list[str] = []
+        journal, found = Journal.open(disk, DIRECTORY, SMALL, lines.append, snapshot=(log_index, term))
+        assert (found.first_index, found.last_index, found.last_term) == (log_index + 1, log_index, term)
+        assert (found.tail, found.configuration_entries) == ((), ())
+        assert found.highest_install == Install(log_index, term, resets_log=True)
+        found.check_reaches(DIRECTORY, log_index)
+    assert lines == []
+    journal.append([entry(log_index + 1, term=term)])
+
+
+def test_a_snapshot_that_the_log_holds_or_lies_behind_changes_nothing(disk: MemoryDisk) -> None:
+    journal = filled(disk, 60)
+    journal.compact(40)
+    first = journal.first_index
+    for snapshot in ((60, 1), (45, 1), (first - 1, 1), (first - 2, 1), (3, 1)):
+        disk.kill()
+        _, found = Journal.open(disk, DIRECTORY, SMALL, pytest.fail, snapshot=snapshot)
+        assert (found.first_index, found.last_index, found.highest_install) == (first, 60, None)
+
+
 def test_compaction_drops_whole_segments_and_keeps_what_it_must(disk: MemoryDisk) -> None:
     journal = filled(disk, 60)
     before = len(disk.listdir(DIRECTORY))

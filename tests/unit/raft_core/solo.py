@@ -10,6 +10,7 @@ from quorum.raft.core.configuration import (
 )
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import (
+    DurableLog,
     HardState,
     Message,
     Persist,
@@ -43,6 +44,7 @@ class Solo:
         founders: Mapping[int, str] | None = None,
         snapshot: SnapshotMark | None = None,
         tail: int = 1_000_000,
+        anchored: bool = True,
         size: int = 0,
     ) -> None:
         """Start with a log of these terms, one entry each; the first founds the cluster.
@@ -57,6 +59,7 @@ class Solo:
             founders: None: all nodes.
             snapshot: what the state was loaded from; the log is compacted up to it.
             tail: how many entries are in memory; the others are read.
+            anchored: whether the journal knows the term right before its first entry.
             size: extra payload bytes of each entry.
         """
         self.node_id = node_id
@@ -76,15 +79,21 @@ class Solo:
             self.disk.entries = self.disk.entries[snapshot.snapshot_index :]
             self.disk.first_index = min(snapshot.snapshot_index, last) + 1
             self.disk.anchor = (snapshot.snapshot_index, snapshot.snapshot_term)
-        hard_state = hard_state or HardState(terms[-1] if terms else 0, 0)
+        self.disk.hard_state = hard_state or HardState(terms[-1] if terms else 0, 0)
+        self._options = options or Options()
+        if founders is not None:
+            self.founders = dict(founders)
+        self._start(snapshot, self.disk.view(tail, anchored=anchored))
+
+    def _start(self, snapshot: SnapshotMark | None, log: DurableLog) -> None:
         self.raft = Raft(
-            options=options or Options(),
-            node_id=node_id,
-            incarnation=incarnation_of(node_id),
-            hard_state=hard_state,
-            log=self.disk.view(tail, anchored=True),
+            options=self._options,
+            node_id=self.node_id,
+            incarnation=incarnation_of(self.node_id),
+            hard_state=self.disk.hard_state,
+            log=log,
             snapshot=snapshot,
-            founders=self.founders if founders is None else founders,
+            founders=self.founders,
             found=found,
             reader=self.disk,
             rng=random.Random(7),
@@ -95,6 +104,13 @@ class Solo:
         self.reads: list[SnapshotRead] = []
         self.writes: list[SnapshotWrite] = []
         self.released: list[int] = []
+
+    def restart(self, snapshot: SnapshotMark | None = None, hard_state: HardState | None = None) -> Solo:
+        """Start again from the disk, and from another snapshot than before if one is given."""
+        if hard_state is not None:
+            self.disk.hard_state = hard_state
+        self._start(snapshot, self.disk.view(1_000_000, anchored=True))
+        return self
 
     def role(self) -> Role:
         return self.raft.status().role

@@ -1,0 +1,207 @@
+"""SyncObj with every way into its own replication closed.
+
+`SyncObjHost` answers SyncObj's public names (status, readiness, membership, transfer, the proposal entry)
+from our core and refuses those that would pickle. What decides and what runs is its subclass, the engine.
+So a program that knows pysyncobj's interface finds it here, and none of its journal, serializer, pickles or
+threads can be reached by accident. No state of its own.
+
+Source: pysyncobj 0.3.17; raft, "Consensus".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib.metadata import version
+
+from pysyncobj import FAIL_REASON, SyncObj
+from pysyncobj.node import Node
+
+from quorum.errors import NotLeaderError, QuorateError
+from quorum.raft.core.entry import EntryKind
+from quorum.raft.core.errors import TransferError
+from quorum.raft.core.messages import SoftState, Transfer
+from quorum.raft.core.raft import Raft
+from quorum.raft.peers import PeerNode
+from quorum.raft.runtime import Runtime
+
+log = logging.getLogger("quorate.raft")
+
+#: the release of pysyncobj whose inside this class was written against
+PYSYNCOBJ_VERSION = "0.3.17"
+
+
+class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
+    """SyncObj's public face over our core; the subclass sets the attributes before SyncObj's constructor."""
+
+    soft_state: SoftState
+    applied_index: int
+    _core: Raft
+    _runtime: Runtime
+    _election_timeout_max_ms: int
+    #: ids of the other members, ascending
+    _peers: tuple[int, ...]
+    #: {node id: node} of the links that are up
+    _connected: dict[int, PeerNode]
+    #: {index: [(term, callback)]} of proposals that asked for their fate
+    _waiting: dict[int, list[tuple[int, Callable[[int | None, int], None]]]]
+
+    def propose(self, kind: EntryKind, payload: bytes) -> int:
+        """Append an entry to this leader's log and return its index."""
+        raise NotImplementedError
+
+    def contact_age_ms(self) -> float:
+        """Milliseconds since a current leader was heard; on the leader, since it last heard a majority."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop."""
+        raise NotImplementedError
+
+    def _schedule_pump(self) -> None:
+        raise NotImplementedError
+
+    def _applyCommand(  # noqa: N802 - SyncObj's name
+        self,
+        command: bytes,
+        callback: Callable[[int | None, int], None] | None,
+        commandType: int | None = None,  # noqa: N803
+    ) -> None:
+        """Propose an entry, SyncObj's way.
+
+        Args:
+            command: the payload.
+            callback: called once with (log index, SUCCESS) when the entry was applied here, (None,
+                DISCARDED) when another entry was committed in its place, or (None, NOT_LEADER) at once;
+                never while the outcome is open.
+            commandType: an EntryKind; CONTROL if None.
+        """
+        try:
+            index = self.propose(
+                EntryKind.CONTROL if commandType is None else EntryKind(commandType), command
+            )
+        except NotLeaderError:
+            if callback is not None:
+                callback(None, FAIL_REASON.NOT_LEADER)
+            return
+        if callback is not None:
+            self._waiting.setdefault(index, []).append((self.soft_state.term, callback))
+
+    def getStatus(self) -> dict[str, object]:  # noqa: N802
+        """Return SyncObj's status words, filled from the core."""
+        status = self._core.status()
+        return {
+            "version": PYSYNCOBJ_VERSION,
+            "self": self.selfNode,
+            "state": status.role.value,
+            "leader": PeerNode(status.leader_id) if status.leader_id else None,
+            "has_quorum": self.hasQuorum,
+            "partner_nodes_count": len(self._peers),
+            "raft_term": status.term,
+            "commit_idx": status.commit_index,
+            "last_applied": self.applied_index,
+            "log_len": status.last_index,
+        }
+
+    def isReady(self) -> bool:  # noqa: N802
+        """Tell whether a leader is known and was heard within the longest election timeout."""
+        return self.contact_age_ms() <= self._election_timeout_max_ms
+
+    def isNodeConnected(self, node: Node) -> bool:  # noqa: N802
+        """Tell whether the link to a member is up."""
+        return int(node.id) in self._connected
+
+    @property
+    def hasQuorum(self) -> bool:  # noqa: N802
+        """Whether a majority, this node included, is connected."""
+        return len(self._connected) + 1 > (len(self._peers) + 1) // 2
+
+    @property
+    def otherNodes(self) -> set[Node]:  # noqa: N802
+        """The other members."""
+        return {PeerNode(peer) for peer in self._peers}
+
+    @property
+    def raftLastApplied(self) -> int:  # noqa: N802
+        """Index of the last applied entry."""
+        return int(self.applied_index)
+
+    @property
+    def raftCommitIndex(self) -> int:  # noqa: N802
+        """Index of the last entry that is known to be committed."""
+        return int(self._core.status().commit_index)
+
+    @property
+    def raftCurrentTerm(self) -> int:  # noqa: N802
+        """The current term."""
+        return int(self.soft_state.term)
+
+    def _getLeader(self) -> Node | None:  # noqa: N802
+        return PeerNode(self.soft_state.leader_id) if self.soft_state.leader_id else None
+
+    def _isLeader(self) -> bool:  # noqa: N802
+        return bool(self.soft_state.leader_id == self._core.status().node_id)
+
+    def _getTerm(self) -> int:  # noqa: N802
+        return int(self.soft_state.term)
+
+    def transferLeadership(  # noqa: N802
+        self, node: Node | None = None, callback: Callable[[None, int], None] | None = None
+    ) -> None:
+        """Hand leadership to a member (None: the furthest); the callback tells only that it was begun."""
+        if not self._isLeader():
+            reason = FAIL_REASON.NOT_LEADER
+        elif node is not None and int(node.id) not in self._peers:
+            reason = FAIL_REASON.REQUEST_DENIED
+        else:
+            begun = self.transfer(None if node is None else int(node.id))
+            reason = FAIL_REASON.SUCCESS if begun else FAIL_REASON.REQUEST_DENIED
+        if callback is not None:
+            callback(None, reason)
+
+    def transfer(self, node_id: int | None) -> bool:
+        """Begin to hand leadership to a voter (None: the furthest one in contact); tell whether it was begun."""
+        try:
+            self._core.step(Transfer(node_id), self._runtime.monotonic_ms())
+        except TransferError as error:
+            log.warning("leadership stays here: %s", error)
+            return False
+        self._schedule_pump()
+        return True
+
+    def addNodeToCluster(self, node: object, callback: object = None) -> None:  # noqa: ARG002, N802
+        """Refuse: SyncObj would pickle the change."""
+        raise QuorateError(
+            f"cannot add {node} through pysyncobj", "membership is changed through the log's own entries"
+        )
+
+    def removeNodeFromCluster(self, node: object, callback: object = None) -> None:  # noqa: ARG002, N802
+        """Refuse: SyncObj would pickle the change."""
+        raise QuorateError(
+            f"cannot remove {node} through pysyncobj", "membership is changed through the log's own entries"
+        )
+
+    def setCodeVersion(self, newVersion: int, callback: object = None) -> None:  # noqa: ARG002, N802, N803
+        """Refuse: SyncObj would pickle the version, and @replicated methods do not exist here."""
+        raise QuorateError(f"cannot set code version {newVersion}", "entries carry their own format version")
+
+    def destroy(self) -> None:
+        """Stop; the transport and the journal are closed by who opened them."""
+        self.stop()
+
+
+def refuse_foreign_library(kind: type) -> None:
+    """Check what the engine was written against: one release of pysyncobj, and no pickled methods.
+
+    Raises:
+        QuorateError: naming what was found.
+    """
+    found = version("pysyncobj")
+    if found != PYSYNCOBJ_VERSION:
+        raise QuorateError(f"pysyncobj {found} is installed", f"install pysyncobj=={PYSYNCOBJ_VERSION}")
+    for name in dir(kind):
+        if getattr(getattr(kind, name, None), "replicated", False):
+            raise QuorateError(
+                f"{kind.__name__}.{name} is a @replicated method, which pysyncobj would pickle",
+                "propose an entry with a codec of its own",
+            )
