@@ -270,17 +270,23 @@ class Lock:
 
 
 def process_start(pid: int) -> str | None:
-    """Return when a process was started, as a text to compare, or None if there is no such process."""
+    """Return when a process was started, as a text to compare, or None if no such process runs.
+
+    One that has ended and only waits for its parent to learn its exit code (a zombie) does not run.
+    """
     if Path("/proc/self/stat").exists():
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
             return None
-        # the second field is the program's name in brackets, which may hold anything; start time is the 22nd
-        return stat.rpartition(")")[2].split()[19]
-    command = ["/bin/ps", "-o", "lstart=", "-p", str(pid)]
+        # the second field is the program's name in brackets, which may hold anything; behind it comes the
+        # third, the state; the start time is the 22nd
+        fields = stat.rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else fields[19]
+    command = ["/bin/ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
+    state, _, started = done.stdout.strip().partition(" ")
+    return None if not started or state.startswith("Z") else started.strip()
 
 
 def to_toml(sections: Mapping[str, Mapping[str, object]]) -> str:

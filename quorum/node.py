@@ -50,6 +50,9 @@ log = logging.getLogger("quorate.node")
 
 #: how long a stopping leader waits for another one to take over
 HANDOVER_WAIT_S = 1.0
+#: a clean stop takes a snapshot if at least so much log was applied since the last one
+LEAVING_LOG_BYTES_MIN = 16 * 1024 * 1024
+LEAVING_SNAPSHOT_WAIT_S = 15.0
 #: committed entries that are applied between two looks at the clock
 COMMITTED_BYTES_MAX = 512 * 1024
 #: how often a full disk is tried again
@@ -96,6 +99,8 @@ class QuorumNode:
         self._snapshotter: Snapshotter | None = None
         self._listener: ClientListener | None = None
         self._admin: AdminServer | None = None
+        #: status, readiness and metrics; only after `start`
+        self.view: NodeView
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -128,6 +133,8 @@ class QuorumNode:
         if self._listener is not None:
             await self._listener.stop()
             self._listener = None
+        if hand_over and self.failure is None:
+            await self._leave_snapshot()
         if self._engine is not None:
             self._engine.stop()
             self._engine = None
@@ -163,6 +170,22 @@ class QuorumNode:
         except TimeoutError:
             log.warning("no other node took over within %g s", HANDOVER_WAIT_S)
 
+    async def take_snapshot(self) -> None:
+        """Take a snapshot of the state as it is now, or join the one under way; durable on return."""
+        assert self._snapshotter is not None
+        self._snapshotter.take()
+        await self._snapshotter.settle()
+
+    async def _leave_snapshot(self) -> None:
+        """Spare the next start a long log, where that is worth the wait."""
+        snapshotter = self._snapshotter
+        if snapshotter is None or snapshotter.log_bytes < LEAVING_LOG_BYTES_MIN:
+            return
+        try:
+            await asyncio.wait_for(self.take_snapshot(), LEAVING_SNAPSHOT_WAIT_S)
+        except TimeoutError:
+            log.warning("stops without a snapshot: it was not written within %g s", LEAVING_SNAPSHOT_WAIT_S)
+
     async def _start(self) -> None:
         config = self.config
         client, peer, admin = self._bind()
@@ -191,7 +214,7 @@ class QuorumNode:
         self._listener = ClientListener(self._frontend)
         await self._listener.start_on(client)
         self._bound.remove(client)
-        self._admin = AdminServer(build_app(self._view), admin)
+        self._admin = AdminServer(build_app(self.view), admin)
         await self._admin.start()
         self._bound.remove(admin)
         log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())
@@ -262,7 +285,7 @@ class QuorumNode:
             engine.fail,
         )
         engine.attach(replica, courier)
-        self._view = NodeView(
+        self.view = NodeView(
             config,
             storage,
             core,

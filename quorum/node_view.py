@@ -53,6 +53,16 @@ class NodeView:
         self._courier = courier
         self._snapshotter = snapshotter
 
+    @property
+    def first_index(self) -> int:
+        """First log index that this node still holds."""
+        return self._core.status().first_index
+
+    @property
+    def snapshots_installed(self) -> int:
+        """Snapshots that this node received and installed since its start."""
+        return self._courier.installed_count
+
     def status(self) -> Mapping[str, object]:
         """Return what GET /v1/status answers; match_index is known on the leader only, and null elsewhere."""
         status = self._core.status()

@@ -10,6 +10,7 @@ Source: raft, "Snapshots".
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -82,6 +83,8 @@ class Snapshotter:
         self._slice_ms = SLICE_MS
         self._walk_log_bytes = 0
         self._begun_ms = 0.0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self.taken_count = 0
         self.failed_count = 0
 
@@ -105,7 +108,12 @@ class Snapshotter:
         """Begin a snapshot in a later turn, unless one is under way or nothing was applied yet."""
         if not self.active and self._holder.machine.applied_index:
             self._asked = True
+            self._idle.clear()
             self._runtime.call_soon(self._guard, self._begin)
+
+    async def settle(self) -> None:
+        """Return when no snapshot is under way."""
+        await self._idle.wait()
 
     def abandon(self) -> None:
         """Give up what is under way: the state was replaced, or the node stops."""
@@ -116,6 +124,7 @@ class Snapshotter:
         if self._file is not None:
             self._file.abandon()
             self._file = None
+        self._idle.set()
 
     def installed(self, size_bytes_: int) -> None:
         """A received snapshot replaced the state: count from there, and compact."""
@@ -180,6 +189,7 @@ class Snapshotter:
     def _done(self, snapshot: SnapshotFile | None, error: BaseException | None) -> None:
         """The file is durable and verified, or could not be written."""
         self._file = None
+        self._idle.set()
         if snapshot is None:
             self.failed_count += 1
             if self._walk is not None:

@@ -102,6 +102,7 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
             journal_directory(data_dir),
             JournalOptions(config.raft.segment_bytes_max, config.raft.log_cache_bytes_max),
             log.warning,
+            snapshot=None if mark is None else (mark.snapshot_index, mark.snapshot_term),
         )
         try:
             recovered.check_reaches(journal_directory(data_dir), machine.applied_index)

@@ -128,7 +128,7 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             ended = _ended(exit_code)
-            story = _story(node, offset)
+            story = _story(node, offset) if exit_code > 0 else ""
             if node.node_id not in self._was_ready:
                 self._refused[node.node_id] = story or ended
             if time.monotonic() - started > RECOVERED_S:

@@ -202,13 +202,24 @@ class Session:
             keep_session: only drop the connection; the session lives on until its timeout and can be resumed.
         """
         self._fail_waiting(lambda _: ClientClosedError())
-        if self._state is ClientState.CONNECTED and not keep_session and not self._closing:
-            self._closing = True
-            pending = self._prepare(close_session())
-            self._send(pending)
-            # The reply, or the end of the connection: both end the wait, and neither is an error here.
-            await asyncio.wait([pending.future])
-            pending.future.exception()
+        try:
+            if self._state is ClientState.CONNECTED and not keep_session and not self._closing:
+                self._closing = True
+                await self._end_session()
+        finally:
+            runner = self._runner
+            self._drop()
+        if runner is not None:
+            await asyncio.wait([runner])
+
+    async def _end_session(self) -> None:
+        pending = self._prepare(close_session())
+        # The reply, or the end of the connection: both end the wait, and neither is an error here.
+        pending.future.add_done_callback(_take_outcome)
+        self._send(pending)
+        await asyncio.wait([pending.future])
+
+    def _drop(self) -> None:
         if self._state is ClientState.CLOSED:
             return
         self._closing = True
@@ -217,7 +228,6 @@ class Session:
             self._link.finish("the client was closed")
         if self._runner is not None:
             self._runner.cancel()
-            await asyncio.wait([self._runner])
         self._fail_sent("the client was closed")
         self._lose_watches()
 
@@ -248,7 +258,8 @@ class Session:
         except TimeoutError:
             link.abort("")
             return f"no answer to the handshake within {connect_timeout_ms:.0f} ms"
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            # UnicodeError: a host name that no name service could know.
             return f"cannot connect: {error}"
         except asyncio.CancelledError:
             link.finish("the client was closed")
@@ -431,3 +442,9 @@ class Session:
             self._loop.call_exception_handler(
                 {"message": f"a callback of the quorum client failed on {argument}", "exception": error}
             )
+
+
+def _take_outcome(future: asyncio.Future[Any]) -> None:
+    """Look at an outcome that does not matter, so that it is not reported as overlooked."""
+    if not future.cancelled():
+        future.exception()

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from quorum.errors import DataDirError, QuorateError
-from quorum.layout import Lock
+from quorum.layout import Lock, process_start
 
 HELP = "stop a quorum that `quorate up` started"
 DESCRIPTION = "Stop the quorum of a data directory cleanly and wait until all of its processes have ended."
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     os.kill(holder["pid"], signal.SIGTERM)
     deadline = time.monotonic() + DEADLINE_S
-    while lock.held():
+    while lock.held() or process_start(holder["pid"]) == holder["started"]:
         if time.monotonic() > deadline:
             raise QuorateError(
                 f"process {holder['pid']} has not stopped within {DEADLINE_S:g} s",

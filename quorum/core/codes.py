@@ -13,6 +13,7 @@ from typing import Final
 # Errors
 OK: Final = 0
 RUNTIME_INCONSISTENCY: Final = -2
+MARSHALLING_ERROR: Final = -5
 UNIMPLEMENTED: Final = -6
 BAD_ARGUMENTS: Final = -8
 NO_NODE: Final = -101
@@ -44,6 +45,8 @@ FLAG_EPHEMERAL: Final = 1
 FLAG_SEQUENTIAL: Final = 2
 #: the largest combination of the two; container (4) and TTL (5, 6) nodes have opcodes of their own
 CREATE_FLAGS_MAX: Final = 3
+#: the largest flags that mean anything to ZooKeeper
+KNOWN_FLAGS_MAX: Final = 6
 
 # Permissions of an ACL entry
 PERM_READ: Final = 1

@@ -182,7 +182,7 @@ class StateMachine:
             ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
-        if not self.cluster_id:
+        if not self.cluster_id and self.tree.get("/zookeeper") is None:
             self.cluster_id = cluster_id
             self.session_key = session_key
             self.configuration = configuration_payload

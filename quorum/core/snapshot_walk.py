@@ -46,7 +46,7 @@ class _Overlay:
 
     def note(self, path: str, old: FrozenNode | None) -> None:
         """Keep a node that is about to change, unless it is known; drop all when the bound is passed."""
-        if path in self.old or self.overflown:
+        if path in self.old:
             return
         self.old[path] = old
         record = old[0] if isinstance(old, tuple) else old
@@ -64,6 +64,9 @@ class _Overlay:
 
 class SnapshotWalk:
     """One walk over a machine's state, begun between two entries.
+
+    A step takes time for the nodes that it looks at; only the names of a directory are listed all at once
+    (tens of milliseconds for a million children).
 
     Args:
         machine: the state; goes on being used while the walk lasts.
@@ -173,9 +176,8 @@ class SnapshotWalk:
         old = self._overlay.old
         path = prefix or "/"
         own = old[path] if path in old else freeze(directory)
-        if not isinstance(own, tuple):
-            # absent or a leaf when the walk began: nothing was below it
-            return []
+        # what was absent or a leaf when the walk began is never visited: see _before
+        assert isinstance(own, tuple)
         if path in old:
             old[path] = None
         leaves: list[object] = []

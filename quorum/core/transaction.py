@@ -25,6 +25,8 @@ from quorum.core.codes import (
     FLAG_EPHEMERAL,
     FLAG_SEQUENTIAL,
     INT32_MAX,
+    KNOWN_FLAGS_MAX,
+    MARSHALLING_ERROR,
     NO_AUTH,
     NO_CHILDREN_FOR_EPHEMERALS,
     NO_NODE,
@@ -42,7 +44,6 @@ from quorum.core.codes import (
     PERM_READ,
     PERM_WRITE,
     RUNTIME_INCONSISTENCY,
-    UNIMPLEMENTED,
 )
 from quorum.core.paths import SPECIAL_PATHS, is_valid_path, is_valid_segment, parent_of
 from quorum.core.records import (
@@ -348,7 +349,10 @@ class Transaction:
         return None if expected in (ANY_VERSION, version_of(record)) else BAD_VERSION
 
     def multi(self, command: Command) -> list[MultiItem] | int:
-        """Apply [14, [operation, …]]: all or nothing; returns an item per operation."""
+        """Apply [14, [operation, …]]: all or nothing; returns an item per operation.
+
+        An operation that ZooKeeper could not even read fails the request as a whole.
+        """
         if len(command) != 2:
             return BAD_ARGUMENTS
         _, operations = command
@@ -364,12 +368,14 @@ class Transaction:
             try:
                 op, write = known[operation[0]]
             except (LookupError, TypeError):
-                value = UNIMPLEMENTED
+                value = MARSHALLING_ERROR
             else:
                 value = write(operation)
             if isinstance(value, int):
                 self._undo = None
                 self._roll_back(undo, *before)
+                if not all(map(self._is_readable, operations)):
+                    return MARSHALLING_ERROR
                 self.outcomes += (FAILED_MULTI, len(items), value)
                 return _failed_items(len(items), value, len(operations))
             items.append((op, OK, value))
@@ -379,6 +385,18 @@ class Transaction:
                 # only now, so that a rolled back deletion finds its ACL under the old number
                 tree.acls.release(acl_field_of(record_of(change.node)) & ACL_MASK)
         return items
+
+    def _is_readable(self, operation: object) -> bool:
+        """Tell whether ZooKeeper could read an operation of a multi at all; else the multi is malformed."""
+        if type(operation) is not list or not operation:
+            return False
+        op = operation[0]
+        if type(op) is not int or op not in self._operations:
+            return False
+        if op not in {OP_CREATE, OP_CREATE2} or len(operation) != 5:
+            return True
+        flags = operation[4]
+        return type(flags) is int and 0 <= flags <= KNOWN_FLAGS_MAX
 
     def _roll_back(
         self,

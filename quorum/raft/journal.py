@@ -166,7 +166,7 @@ class Journal:
             directory: their folder.
             options: see there.
             log: takes a line about what was changed.
-            snapshot: (log index, term) of the snapshot that was loaded, None for none. If the log does not hold
+            snapshot: (log index, term) of the snapshot that was loaded, None for none. If the log lacks
                 that entry, a crash came between the rename of the file and the record of its install; the
                 record is written now, so that log and snapshot fit (defect D15 of pysyncobj).
 

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from pysyncobj.node import Node
 
-from quorum.raft.codec import FRAME_BYTES_MAX
-
 
 class PeerNode(Node):  # type: ignore[misc]  # pysyncobj is untyped
     """A member: pysyncobj's id is the node id in decimal, so equal ids are equal nodes."""
@@ -40,9 +38,6 @@ class TransportOptions:
     log_interval_ms: int = 5000  #: between two lines of the same peer and reason
 
     def __post_init__(self) -> None:
-        if self.peer_queue_bytes_max < FRAME_BYTES_MAX:
-            problem = f"is less than a frame of {FRAME_BYTES_MAX} bytes"
-            raise ValueError(f"peer_queue_bytes_max = {self.peer_queue_bytes_max} {problem}")
         if not 0 < self.backoff_min_ms <= self.backoff_max_ms:
             raise ValueError(f"backoff_min_ms = {self.backoff_min_ms} is not within 1..{self.backoff_max_ms}")
 

@@ -160,7 +160,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
             callback(None, reason)
 
     def transfer(self, node_id: int | None) -> bool:
-        """Begin to hand leadership to a voter (None: the furthest one in contact); tell whether it was begun."""
+        """Begin to hand leadership to a voter (None: the furthest in contact); tell whether it was begun."""
         try:
             self._core.step(Transfer(node_id), self._runtime.monotonic_ms())
         except TransferError as error:

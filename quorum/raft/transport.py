@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +25,7 @@ from pysyncobj.transport import Transport, TransportNotReadyError
 
 from quorum.errors import ProtocolError
 from quorum.listening import Listen, bind
-from quorum.raft.codec import Codec, PeerMessage
+from quorum.raft.codec import LENGTH_BYTES, Codec, PeerMessage
 from quorum.raft.hello import NONCE_BYTES, Acceptor, Dialler, HelloRefusedError, PeerIdentity, conflict
 from quorum.raft.links import InboundLink, LinkContext, OutboundLink
 from quorum.raft.peers import PeerLinks, PeerNode, TransportCounters, TransportOptions, split_address
@@ -76,7 +77,11 @@ class _QuietLog:
 
 
 class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
-    """The connections of one node with the other members."""
+    """The connections of one node with the other members.
+
+    Callbacks come from the loop, never from inside `send`, `addNode` or `dropNode`; the latter two must not
+    be called from a callback itself but in a later turn.
+    """
 
     def __init__(
         self,
@@ -102,7 +107,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             options: bounds and times.
 
         Raises:
-            ValueError: the secret is empty, or an address is not host:port.
+            ValueError: the secret is empty, an address is not host:port, or a queue cannot hold the codec's
+                largest frame.
         """
         super().__init__(None, None, [])
         if not secret:
@@ -113,6 +119,9 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._codec = codec
         self._listen = listen
         self._options = options or TransportOptions()
+        if self._options.peer_queue_bytes_max < codec.frame_bytes_max + LENGTH_BYTES:
+            limit = f"peer_queue_bytes_max = {self._options.peer_queue_bytes_max}"
+            raise ValueError(f"{limit} does not hold a frame of {codec.frame_bytes_max} bytes")
         self._node_id = identity().node_id
         self._dial_addresses = dict(members)
         self._peers: dict[int, _Peer] = {}
@@ -314,6 +323,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._stopped = True
         if self._server is not None:
             self._server.close()
+        elif isinstance(self._listen, socket.socket):
+            self._listen.close()
         for peer in list(self._peers.values()):
             self._drop_peer(peer)
         for link in list(self._handshakes):

@@ -18,6 +18,7 @@ design, "Ordering", "Watches".
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Final
@@ -36,6 +37,8 @@ log = logging.getLogger("quorate.server")
 
 #: Share of a session's timeout for which a leader may be silent.
 _SILENT_SHARE: Final = 3
+#: How long a stopping node waits for its clients to read what is queued for them.
+STOP_GRACE_S: Final = 0.2
 
 
 class Frontend:
@@ -80,6 +83,8 @@ class Frontend:
         self._contact_ms = float("-inf")
         self._attached = False
         self._stopped = False
+        #: set when the last connection is gone after `stop`
+        self._emptied = asyncio.Event()
 
     def attach(self, replica: ReplicaView) -> None:
         """Set the replica below; once, before any connection is accepted."""
@@ -232,6 +237,8 @@ class Frontend:
         if stream not in self.connections:
             return
         del self.connections[stream]
+        if self._stopped and not self.connections:
+            self._emptied.set()
         count = self._per_address[stream.host_name] - 1
         if count:
             self._per_address[stream.host_name] = count
@@ -305,3 +312,14 @@ class Frontend:
         self._stopped = True
         self._finish_all(list(self.connections), "this node stops")
         self.end_of_turn()
+
+    async def stop(self) -> None:
+        """Close, and wait a moment for clients to read what is queued for them."""
+        self.close()
+        if self.connections:
+            try:
+                async with asyncio.timeout(STOP_GRACE_S):
+                    await self._emptied.wait()
+            except TimeoutError:
+                for stream in list(self.connections):
+                    stream.abort()

@@ -14,9 +14,6 @@ from quorum.server.frontend import Frontend
 
 #: Connections that the system may hold before they are accepted: a storm of reconnecting clients fits.
 BACKLOG: Final = 1024
-#: How long a stopping node waits for its clients to read what is queued for them.
-STOP_GRACE_S: Final = 0.2
-STOP_POLL_S: Final = 0.005
 
 
 class ClientListener:
@@ -39,15 +36,8 @@ class ClientListener:
         return name[0], name[1]
 
     async def stop(self) -> None:
-        """Stop listening, close every connection after what is queued for it, drop those that do not read it."""
+        """Stop listening and close every connection; what is queued for it leaves if it is read soon."""
         if self._server is not None:
             self._server.close()
             self._server = None
-        frontend = self._frontend
-        frontend.close()
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + STOP_GRACE_S
-        while frontend.connections and loop.time() < deadline_s:
-            await asyncio.sleep(STOP_POLL_S)
-        for stream in list(frontend.connections):
-            stream.abort()
+        await self._frontend.stop()

@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from typing import Final
 
-#: A session that was named as due is named again after this long, if its expiry took no effect.
+#: A session that was named as due is named again after this long at the latest, if its expiry took no effect.
 REPEAT_AFTER_MS: Final = 1000.0
 
 
@@ -31,7 +31,7 @@ class SessionTracker:
         self._timeouts: dict[int, int] = {}
         #: {session id: deadline less `_shift_ms`}; the same keys as `_timeouts`
         self._deadlines: dict[int, float] = {}
-        #: (a deadline not later than the session's true one, session id), at least one per session
+        #: (when to look at the session, never after its deadline unless it was named as due, session id)
         self._heap: list[tuple[float, int]] = []
         #: sum of all stalls of this leadership: what every deadline moved by
         self._shift_ms = 0.0
@@ -125,6 +125,7 @@ class SessionTracker:
                 heapreplace(heap, (deadline, session_id))
             else:
                 due.append(session_id)
-                deadlines[session_id] = passed + REPEAT_AFTER_MS
-                heapreplace(heap, (passed + REPEAT_AFTER_MS, session_id))
+                # Not later than a deadline that a touch sets from now on.
+                repeat_ms = min(REPEAT_AFTER_MS, self._timeouts[session_id])
+                heapreplace(heap, (passed + repeat_ms, session_id))
         return due

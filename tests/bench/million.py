@@ -8,7 +8,6 @@ at every stage and verifies a sample of the values on all nodes. Asserts no time
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 from tests.bench.servers import Servers, memory_bytes, running
@@ -18,6 +17,8 @@ FOLDERS = 1000
 WINDOW = 512
 VALUE_BYTES = 100
 SEED = 7
+#: A log of fewer nodes is too short for a snapshot (64 MB).
+SNAPSHOT_NODES_MIN = 500_000
 
 
 def load(servers: Servers, nodes: int) -> float:
@@ -67,11 +68,13 @@ def run(name: str, folder: Path, nodes: int) -> list[str]:
         servers = systems[0]
         elapsed = load(servers, nodes)
         lines.append(memory_row(servers, "loaded"))
-        started = time.monotonic()
-        servers.restart()
-        ready = time.monotonic() - started
+        if nodes >= SNAPSHOT_NODES_MIN:
+            servers.wait_for_snapshots()
+            lines.append(memory_row(servers, "snapshot taken"))
+        ready = servers.restart()
         lines.append(memory_row(servers, "restarted"))
         verify(servers, nodes)
         lines.append(memory_row(servers, "restarted and read"))
-    lines += ["", f"loaded in {elapsed:.1f} s; clean stop and start until all serve: {ready:.1f} s"]
+    seconds = ", ".join(f"{one:.1f} s" for one in ready)
+    lines += ["", f"loaded in {elapsed:.1f} s; all three started together, each ready after {seconds}"]
     return lines

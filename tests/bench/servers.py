@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -35,12 +35,13 @@ class Servers(Protocol):
     def pids(self) -> list[int]: ...
     def leader(self) -> int: ...
     def sync_counts(self) -> list[int] | None: ...
-    def restart(self) -> None: ...
+    def wait_for_snapshots(self) -> None: ...
+    def restart(self) -> list[float]: ...
     def close(self) -> None: ...
 
 
 class QuorateServers:
-    """Three `quorate serve` processes."""
+    """Three `quorate serve` processes with the settings that are shipped."""
 
     name = "Quorate"
 
@@ -75,25 +76,33 @@ class QuorateServers:
         return list(self._nodes.node_ids).index(self._nodes.leader())
 
     def sync_counts(self) -> list[int] | None:
-        """How often each node called fdatasync, if its metrics say so."""
-        counts: list[int] = []
+        """How often each node made its journal durable."""
+        return self._counters("quorate_journal_fsyncs_total")
+
+    def wait_for_snapshots(self) -> None:
+        """Wait until every node has written a snapshot since it started."""
+        eventually(
+            lambda: all(self._counters("quorate_snapshots_taken_total")),
+            READY_DEADLINE_S,
+            "every node has a snapshot",
+        )
+
+    def _counters(self, name: str) -> list[int]:
+        values = []
         for node_id in self._nodes.node_ids:
             _, body = self._nodes.get(node_id, "/metrics")
-            found = re.search(
-                r"^quorate_\w*fsync\w*_count(?:\{[^}]*\})? ([0-9.e+]+)$", body.decode(), re.MULTILINE
-            )
-            if found is None:
-                return None
-            counts.append(int(float(found[1])))
-        return counts
+            found = re.search(rf"^{name} (\S+)$", body.decode(), re.MULTILINE)
+            assert found is not None, f"/metrics of node {node_id} has no {name}"
+            values.append(int(float(found[1])))
+        return values
 
-    def restart(self) -> None:
-        """Stop all nodes cleanly and start them again on their data; returns when all are ready."""
+    def restart(self) -> list[float]:
+        """Stop all nodes cleanly, start them together; returns the seconds until each was ready."""
         for node_id in self._nodes.node_ids:
             self._nodes.stop(node_id)
         for node_id in self._nodes.node_ids:
             self._nodes.start_node(node_id)
-        self._nodes.wait_ready(deadline_s=READY_DEADLINE_S)
+        return seconds_until([lambda n=node_id: self._nodes.ready(n) for node_id in self._nodes.node_ids])  # type: ignore[misc]
 
     def close(self) -> None:
         """End all nodes."""
@@ -139,18 +148,35 @@ class ZooKeeperServers:
             counts.append(int(found[1]))
         return counts
 
-    def restart(self) -> None:
-        """Stop all servers and start them again on their data; returns when all serve."""
+    def wait_for_snapshots(self) -> None:
+        """ZooKeeper writes snapshots by itself, every 50,000 to 100,000 transactions."""
+
+    def restart(self) -> list[float]:
+        """Stop all servers, start them together; returns the seconds until each served."""
         for number in range(3):
             self._servers.stop_server(number)
         for number in range(3):
             self._servers.start_server(number, wait=False)
-        for number in range(3):
-            eventually(lambda n=number: self._servers.mode(n), READY_DEADLINE_S, "all servers serve")  # type: ignore[misc]
+        return seconds_until([lambda n=number: bool(self._servers.mode(n)) for number in range(3)])  # type: ignore[misc]
 
     def close(self) -> None:
         """End all servers."""
         self._servers.close()
+
+
+def seconds_until(conditions: Sequence[Callable[[], bool]]) -> list[float]:
+    """Wait for all conditions at once; returns how many seconds each took to come true."""
+    started = time.monotonic()
+    seconds: dict[int, float] = {}
+
+    def look() -> bool:
+        for number, condition in enumerate(conditions):
+            if number not in seconds and condition():
+                seconds[number] = time.monotonic() - started
+        return len(seconds) == len(conditions)
+
+    eventually(look, READY_DEADLINE_S, "all servers serve")
+    return [seconds[number] for number in range(len(conditions))]
 
 
 @contextlib.contextmanager

@@ -461,6 +461,37 @@ async def test_closing_while_reconnecting_does_not_wait() -> None:
             await waiting
 
 
+async def test_closing_can_be_given_up_and_leaves_nothing_behind() -> None:
+    asked = asyncio.Event()
+
+    async def mute(peer: Peer) -> None:
+        await peer.handshake()
+        _, op, _ = await peer.request()
+        assert op == OpCode.CLOSE_SESSION
+        asked.set()
+        await peer.gone()
+
+    async with server(mute) as hosts:
+        client = make_client(hosts)
+        await client.start()
+        closing = asyncio.ensure_future(client.close())
+        async with asyncio.timeout(DEADLINE_S):
+            await asked.wait()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(ClientClosedError):
+            await client.sync()
+
+
+async def test_a_host_name_that_cannot_be_is_left_for_another() -> None:
+    async with server(serve_until_closed) as good:
+        hosts = f"{'x' * 70}.invalid:1,{good}"
+        client = Client(hosts, session_timeout_ms=TIMEOUT_MS, rng=starting_at(hosts, hosts))
+        await client.start()
+        await client.close()
+
+
 async def test_a_failing_callback_is_reported_and_disturbs_nobody() -> None:
     async def scene(peer: Peer) -> None:
         await peer.handshake()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -14,6 +14,7 @@ from quorum.client import (
     CreateMode,
     NodeExistsError,
     NoNodeError,
+    OperationResult,
     SessionExpiredError,
     Transaction,
 )
@@ -245,26 +246,48 @@ async def test_a_missing_epoch_is_created(client: Client) -> None:
 async def test_an_election_whose_reply_was_lost_is_recognised_as_won(client: Client, hosts: str) -> None:
     async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
         await register_broker(behind, 1, broker(1))
-        read_before = asyncio.Event()
-        outcome = asyncio.ensure_future(elect_through(behind, proxy, read_before))
-        await read_before.wait()
+        before_multi(behind, proxy.swallow_replies)
+        outcome = asyncio.ensure_future(elect_controller(behind, 1, NOW_MS))
         await proxy.cut_after_reply()
         assert await outcome == Won(Mandate(1, 1, 1))
         assert await epoch_now(client) == 1
 
 
-async def elect_through(behind: Client, proxy: CuttingProxy, begun: asyncio.Event) -> Won | HeldBy:
-    """Compete behind a proxy that lets the reads pass and swallows the reply to the multi."""
-    multi = behind.multi
+async def test_a_new_controller_is_not_mistaken_for_the_stale_one_it_replaced(
+    client: Client, hosts: str
+) -> None:
+    stale = connect(hosts)
+    await stale.start()
+    await won(stale, 1)
+    await stale.close(keep_session=True)
+    await client.sync()
+    async with connect(hosts) as other:
+        await register_broker(other, 2, broker(2))
+        await other.sync()
 
-    async def swallowed_once(transaction: Transaction) -> object:
-        behind.multi = multi  # type: ignore[method-assign]
-        proxy.swallow_replies()
-        begun.set()
+        async def the_other_wins() -> None:
+            # The node that the candidate wants to delete is another one now, of the same version.
+            await other.delete(paths.CONTROLLER)
+            assert isinstance(await elect_controller(other, 2, NOW_MS), Won)
+
+        await register_broker(client, 1, broker(1))
+        before_multi(client, the_other_wins)
+        assert await elect_controller(client, 1, NOW_MS) == HeldBy(2)
+        assert await epoch_now(client) == 2
+
+
+def before_multi(client: Client, intrude: Callable[[], Awaitable[None] | None]) -> None:
+    """Let something happen once, right before the next multi of a client leaves."""
+    multi = client.multi
+
+    async def intruded(transaction: Transaction) -> list[OperationResult]:
+        client.multi = multi  # type: ignore[method-assign]
+        happening = intrude()
+        if happening is not None:
+            await happening
         return await multi(transaction)
 
-    behind.multi = swallowed_once  # type: ignore[assignment,method-assign]
-    return await elect_controller(behind, 1, NOW_MS)
+    client.multi = intruded  # type: ignore[method-assign]
 
 
 # -- registrations -------------------------------------------------------------------------------------------
@@ -315,18 +338,8 @@ async def test_another_incarnation_is_refused_until_the_first_is_gone(client: Cl
 
 async def test_a_registration_whose_reply_was_lost_is_adopted(client: Client, hosts: str) -> None:
     async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
-        begun = asyncio.Event()
-        multi = behind.multi
-
-        async def swallowed_once(transaction: Transaction) -> object:
-            behind.multi = multi  # type: ignore[method-assign]
-            proxy.swallow_replies()
-            begun.set()
-            return await multi(transaction)
-
-        behind.multi = swallowed_once  # type: ignore[assignment,method-assign]
+        before_multi(behind, proxy.swallow_replies)
         registering = asyncio.ensure_future(register_broker(behind, 1, broker(1)))
-        await begun.wait()
         await proxy.cut_after_reply()
         generation = await registering
         await client.sync()

@@ -1,7 +1,8 @@
 """The client port of a real node, over real sockets: what ZooKeeper's clients rely on.
 
-One node in this process, a client that speaks frames through plain streams. The unit tests of the server hold
-the fine points; here the same promises must hold through log, timers and kernel buffers.
+One node on a loop of its own in this process, a client that speaks frames through plain streams. The unit
+tests of the server hold the fine points; here the same promises must hold through log, timers and kernel
+buffers.
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ import asyncio
 import contextlib
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 import pytest
-import uvloop
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError
 
-from quorum.local import Ensemble, ensemble
+from quorum.local import ensemble_in_thread
 from quorum.wire.replies import (
-    REPLY_HEADER_BYTES,
     ConnectResponse,
     decode_connect_response,
     decode_data,
@@ -75,17 +74,6 @@ class Wire:
         self._reader = reader
         self._writer = writer
 
-    @classmethod
-    async def connect(cls, hosts: str) -> Wire:
-        host, port = hosts.split(",")[0].split(":")
-        return cls(*await asyncio.open_connection(host, int(port), limit=1 << 26))
-
-    @classmethod
-    async def greeted(cls, hosts: str, timeout_ms: int = 10_000) -> Wire:
-        wire = await cls.connect(hosts)
-        assert (await wire.greet(GREETING._replace(session_timeout_ms=timeout_ms))).session_id
-        return wire
-
     async def greet(self, request: ConnectRequest = GREETING) -> ConnectResponse:
         self.send(encode_connect(request))
         return decode_connect_response(await self._frame())
@@ -113,27 +101,49 @@ class Wire:
             except ConnectionResetError:
                 return b""
 
-    def abort(self) -> None:
+    async def leave(self) -> None:
         self._writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
 
 
-@pytest.fixture(scope="module")
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    return uvloop.EventLoopPolicy()
+class Node:
+    """A running node and the clients that a test has."""
+
+    def __init__(self, hosts: str) -> None:
+        self.hosts = hosts
+        self._wires: list[Wire] = []
+
+    async def connect(self) -> Wire:
+        host, port = self.hosts.split(":")
+        wire = Wire(*await asyncio.open_connection(host, int(port), limit=1 << 26))
+        self._wires.append(wire)
+        return wire
+
+    async def greeted(self, timeout_ms: int = 10_000) -> Wire:
+        wire = await self.connect()
+        assert (await wire.greet(GREETING._replace(session_timeout_ms=timeout_ms))).session_id
+        return wire
+
+    async def leave(self) -> None:
+        for wire in self._wires:
+            await wire.leave()
 
 
 @pytest.fixture
-async def node() -> AsyncIterator[Ensemble]:
-    async with ensemble(1, SETTINGS) as running:
-        yield running
+async def node() -> AsyncIterator[Node]:
+    with ensemble_in_thread(1, SETTINGS) as running:
+        node = Node(running.hosts)
+        yield node
+        await node.leave()
 
 
 def create(xid: int, path: str, data: bytes | None = b"", flags: int = 0) -> bytes:
     return encode_command(xid, [1, path, data, None, flags])
 
 
-async def test_a_pipeline_of_writes_and_reads_is_answered_in_order_with_dense_zxids(node: Ensemble) -> None:
-    wire = await Wire.greeted(node.hosts)
+async def test_a_pipeline_of_writes_and_reads_is_answered_in_order_with_dense_zxids(node: Node) -> None:
+    wire = await node.greeted()
     frames = [create(0, "/p")]
     for number in range(1, 500):
         frames.append(encode_command(2 * number, [5, "/p", b"%d" % number, number - 1]))
@@ -149,8 +159,8 @@ async def test_a_pipeline_of_writes_and_reads_is_answered_in_order_with_dense_zx
         assert (data, stat.version, stat.mzxid) == (b"%d" % number, number, first + number)
 
 
-async def test_a_watch_fires_on_another_connection_before_it_can_see_the_change(node: Ensemble) -> None:
-    watcher, writer = await Wire.greeted(node.hosts), await Wire.greeted(node.hosts)
+async def test_a_watch_fires_on_another_connection_before_it_can_see_the_change(node: Node) -> None:
+    watcher, writer = await node.greeted(), await node.greeted()
     watcher.send(encode_read(1, EXISTS, "/w", True))
     assert (await watcher.reply()).err == -101
     writer.send(create(1, "/w"))
@@ -162,16 +172,16 @@ async def test_a_watch_fires_on_another_connection_before_it_can_see_the_change(
     assert (seen.xid, seen.err) == (2, 0)
 
 
-async def test_a_session_moves_to_a_new_connection_with_its_ephemerals(node: Ensemble) -> None:
-    old = await Wire.connect(node.hosts)
+async def test_a_session_moves_to_a_new_connection_with_its_ephemerals(node: Node) -> None:
+    old = await node.connect()
     answer = await old.greet()
     old.send(create(1, "/e", flags=1), encode_read(2, EXISTS, "/e", True))
     seen = (await old.replies(2))[-1].zxid
-    thief = await Wire.connect(node.hosts)
+    thief = await node.connect()
     refused = await thief.greet(GREETING._replace(session_id=answer.session_id))
     assert (refused.session_id, refused.session_timeout_ms, refused.password) == (0, 0, bytes(16))
     assert await thief.rest() == b""
-    new = await Wire.connect(node.hosts)
+    new = await node.connect()
     again = GREETING._replace(session_id=answer.session_id, password=answer.password, last_zxid_seen=seen)
     assert await new.greet(again) == answer
     assert await old.rest() == b""
@@ -180,10 +190,10 @@ async def test_a_session_moves_to_a_new_connection_with_its_ephemerals(node: Ens
 
 
 async def test_a_silent_session_expires_soon_after_its_timeout_and_takes_its_ephemerals_along(
-    node: Ensemble,
+    node: Node,
 ) -> None:
-    watcher = await Wire.greeted(node.hosts)
-    silent = await Wire.connect(node.hosts)
+    watcher = await node.greeted()
+    silent = await node.connect()
     answer = await silent.greet(GREETING._replace(session_timeout_ms=TIMEOUT_MIN_MS))
     silent.send(create(1, "/e1", flags=1), create(2, "/e2", flags=1))
     await silent.replies(2)
@@ -195,26 +205,32 @@ async def test_a_silent_session_expires_soon_after_its_timeout_and_takes_its_eph
     assert sorted(reply.event for reply in events) == [(2, "/e1"), (2, "/e2")]
     assert events[0].zxid == events[1].zxid
     assert await silent.rest() == b""
-    late = await Wire.connect(node.hosts)
+    late = await node.connect()
     again = GREETING._replace(session_id=answer.session_id, password=answer.password)
     assert (await late.greet(again)).session_id == 0
 
 
-async def test_pings_alone_keep_a_session(node: Ensemble) -> None:
-    wire = await Wire.greeted(node.hosts, TIMEOUT_MIN_MS)
-    wire.send(create(1, "/alive", flags=1))
-    await wire.reply()
-    end_s = time.monotonic() + 5 * TIMEOUT_MIN_MS / 1000
-    while time.monotonic() < end_s:
-        wire.send(PING_FRAME)
-        assert (await wire.reply()).xid == -2
-        await asyncio.sleep(TIMEOUT_MIN_MS / 3000)  # the interval of the pings is what is tested
-    wire.send(encode_read(2, EXISTS, "/alive", False))
-    assert (await wire.reply()).err == 0
+async def test_pings_alone_keep_a_session_while_silent_ones_expire(node: Node) -> None:
+    watcher, pinger = await node.greeted(), await node.greeted(TIMEOUT_MIN_MS)
+    pinger.send(create(1, "/alive", flags=1))
+    await pinger.reply()
+    for _ in range(3):
+        silent = await node.greeted(TIMEOUT_MIN_MS)
+        silent.send(create(1, "/silent", flags=1))
+        await silent.reply()
+        watcher.send(encode_read(1, EXISTS, "/silent", True))
+        assert (await watcher.reply()).err == 0
+        expiry = asyncio.ensure_future(watcher.reply())
+        while not expiry.done():
+            pinger.send(PING_FRAME)
+            assert (await pinger.reply()).xid == -2
+        assert (await expiry).event == (2, "/silent")
+    pinger.send(encode_read(2, EXISTS, "/alive", False))
+    assert (await pinger.reply()).err == 0
 
 
-async def test_a_closed_session_is_gone_and_nothing_behind_the_close_is_applied(node: Ensemble) -> None:
-    wire, other = await Wire.greeted(node.hosts), await Wire.greeted(node.hosts)
+async def test_a_closed_session_is_gone_and_nothing_behind_the_close_is_applied(node: Node) -> None:
+    wire, other = await node.greeted(), await node.greeted()
     wire.send(create(1, "/e", flags=1), encode_command(2, [-11]), create(3, "/late"))
     assert [reply.xid for reply in await wire.replies(2)] == [1, 2]
     assert await wire.rest() == b""
@@ -222,8 +238,8 @@ async def test_a_closed_session_is_gone_and_nothing_behind_the_close_is_applied(
     assert [reply.err for reply in await other.replies(2)] == [-101, -101]
 
 
-async def test_a_large_multi_passes_through_many_pieces(node: Ensemble) -> None:
-    wire = await Wire.greeted(node.hosts)
+async def test_a_large_multi_passes_through_many_pieces(node: Node) -> None:
+    wire = await node.greeted()
     parts = [[1, f"/m{number}", bytes(500), None, 0] for number in range(2000)]
     wire.send(encode_command(1, [14, parts]), encode_read(2, GET_CHILDREN, "/", False))
     multi, children = await wire.replies(2)
@@ -232,12 +248,12 @@ async def test_a_large_multi_passes_through_many_pieces(node: Ensemble) -> None:
 
 
 async def test_a_client_that_does_not_read_gets_everything_once_it_does_and_disturbs_nobody(
-    node: Ensemble,
+    node: Node,
 ) -> None:
-    lazy, busy = await Wire.greeted(node.hosts), await Wire.greeted(node.hosts)
+    lazy, busy = await node.greeted(), await node.greeted()
     lazy.send(create(0, "/big", bytes(1 << 20)))
     await lazy.reply()
-    # The stream takes up to 2 x 64 MiB by itself; behind that the server must stop reading and keep its memory.
+    # The stream takes up to 2 x 64 MiB by itself; behind that the server must stop reading.
     lazy.send(*(encode_read(number, GET_DATA, "/big", False) for number in range(1, 301)))
     for number in range(50):
         busy.send(encode_command(number, [5, "/big", b"small", -1]) if number == 25 else PING_FRAME)
@@ -261,28 +277,28 @@ async def test_a_client_that_does_not_read_gets_everything_once_it_does_and_dist
         encode_connect(GREETING) + struct.pack(">iii", 8, 1, 999),
     ],
 )
-async def test_garbage_ends_its_own_connection_and_no_other(node: Ensemble, garbage: bytes) -> None:
-    neighbour, wire = await Wire.greeted(node.hosts), await Wire.connect(node.hosts)
+async def test_garbage_ends_its_own_connection_and_no_other(node: Node, garbage: bytes) -> None:
+    neighbour, wire = await node.greeted(), await node.connect()
     wire.send(garbage)
     await wire.rest()
     neighbour.send(create(1, "/fine"))
     assert (await neighbour.reply()).err == 0
 
 
-async def test_a_connection_that_says_nothing_is_closed_in_time(node: Ensemble) -> None:
-    silent, slow = await Wire.connect(node.hosts), await Wire.connect(node.hosts)
+async def test_a_connection_that_says_nothing_is_closed_in_time(node: Node) -> None:
+    silent, slow = await node.connect(), await node.connect()
     slow.send(encode_connect(GREETING)[:10])
     assert await silent.rest() == b""
     assert await slow.rest() == b""
 
 
-async def test_words_are_answered_and_the_connection_ends(node: Ensemble) -> None:
+async def test_words_are_answered_and_the_connection_ends(node: Node) -> None:
     for word, beginning in (
         (b"ruok", b"imok"),
         (b"srvr", b"Zookeeper version: 3.9"),
         (b"dump", b"dump is not"),
     ):
-        wire = await Wire.connect(node.hosts)
+        wire = await node.connect()
         wire.send(word)
         assert (await wire.rest()).startswith(beginning)
 
@@ -292,7 +308,7 @@ async def _in_thread(work: Callable[[], None]) -> None:
         await asyncio.to_thread(work)
 
 
-async def test_kazoo_works_unchanged(node: Ensemble) -> None:
+async def test_kazoo_works_unchanged(node: Node) -> None:
     def story() -> None:
         first, second = KazooClient(node.hosts, timeout=5.0), KazooClient(node.hosts, timeout=5.0)
         first.start()
@@ -328,19 +344,14 @@ async def test_kazoo_works_unchanged(node: Ensemble) -> None:
     await _in_thread(story)
 
 
-async def _all(*calls: Awaitable[object]) -> None:
-    await asyncio.gather(*calls)
-
-
-async def test_many_clients_at_once_each_get_their_own_answers(node: Ensemble) -> None:
+async def test_many_clients_at_once_each_get_their_own_answers(node: Node) -> None:
     async def talk(number: int) -> None:
-        wire = await Wire.greeted(node.hosts)
+        wire = await node.greeted()
         wire.send(create(0, f"/c{number}"))
         wire.send(*(encode_command(xid, [5, f"/c{number}", b"%d" % xid, xid - 1]) for xid in range(1, 101)))
         replies = await wire.replies(101)
         assert [reply.xid for reply in replies] == list(range(101))
         assert {reply.err for reply in replies} == {0}
         assert [reply.zxid for reply in replies] == sorted({reply.zxid for reply in replies})
-        wire.abort()
 
-    await _all(*(talk(number) for number in range(50)))
+    await asyncio.gather(*(talk(number) for number in range(50)))

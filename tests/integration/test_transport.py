@@ -754,7 +754,23 @@ def test_addresses_are_split() -> None:
 
 
 def test_unfit_options_are_refused() -> None:
-    with pytest.raises(ValueError, match="peer_queue_bytes_max = 5"):
-        TransportOptions(peer_queue_bytes_max=5)
     with pytest.raises(ValueError, match="backoff_min_ms = 600"):
         TransportOptions(backoff_min_ms=600)
+
+
+@on_both_loops
+async def test_a_queue_must_hold_the_largest_frame(network: Network) -> None:
+    with pytest.raises(ValueError, match="peer_queue_bytes_max = 1000 does not hold a frame of 1000 bytes"):
+        await network.start(
+            1, codec=Codec(frame_bytes_max=1000), options=TransportOptions(peer_queue_bytes_max=1000)
+        )
+
+
+@on_both_loops
+async def test_a_transport_that_never_started_lets_its_socket_go(network: Network) -> None:
+    network.reserve(1)
+    listen, identity = network.sockets.pop(1), PeerIdentity("local", CLUSTER_ID, 1, "1" * 32)
+    runtime = AsyncioRuntime(asyncio.get_running_loop(), random.Random())
+    transport = PeerTransport(runtime, lambda: identity, SECRET, codec=Codec(), listen=listen, members={})
+    await transport.stop()
+    assert listen.fileno() == -1

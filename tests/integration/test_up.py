@@ -72,7 +72,12 @@ class Up:
         return self.output.read_text()
 
     def wait_for(self, words: str) -> None:
-        eventually(lambda: words in self.text(), DEADLINE_S, f"{words!r} in {tail(self.output)}")
+        try:
+            eventually(lambda: words in self.text(), DEADLINE_S, f"{words!r} in the output")
+        except AssertionError as error:
+            logs = (self.output, *sorted(self.output.parent.glob("data/node-*/node.log")))
+            told = "\n".join(f"--- {log}\n{tail(log)}" for log in logs)
+            raise AssertionError(f"{error}\n{told}") from None
 
     def nodes(self) -> dict[int, psutil.Process]:
         """{node id: process} of the nodes that run now."""

@@ -83,6 +83,11 @@ class SoloReplica:
         taken = [self._open.popleft() for _ in range(min(runs, len(self._open)))]
         self._apply(taken)
 
+    def drop(self, runs: int) -> None:
+        """Forget so many held runs: their outcome will never be known."""
+        for _ in range(runs):
+            self._open.popleft()
+
     def apply_elsewhere(self, runs: list[list[Any]]) -> list[Any]:
         """Apply a batch of another node; returns the outcomes."""
         assert self.frontend is not None

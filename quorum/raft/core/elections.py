@@ -148,7 +148,6 @@ def handle_vote_reply(node: Node, reply: VoteReply, incarnation: str) -> None:
         asked = node.role is Role.PRE_CANDIDATE and reply.asked_term == node.term + 1
     else:
         asked = node.role is Role.CANDIDATE and reply.asked_term == node.term
-        asked = asked and (reply.term == node.term or not reply.granted)
     if asked:
         _count(node, reply.sender, incarnation, reply.granted)
 

@@ -58,6 +58,10 @@ def handle_append(node: Node, append: Append) -> None:
 
 def _check_form(append: Append) -> None:
     term = append.prev_term
+    if append.prev_index < 0 or (append.prev_index == 0) != (term == 0):
+        raise MessageError(
+            f"append of node {append.sender} behind an impossible ({append.prev_index}, {term})"
+        )
     for offset, entry in enumerate(append.entries, 1):
         if (
             entry.index != append.prev_index + offset

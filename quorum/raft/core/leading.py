@@ -47,8 +47,7 @@ def become_leader(node: Node, electors: Mapping[int, str]) -> None:
         _found(node, electors)
     else:
         node.append_own(EntryKind.NOOP, b"", 0)
-    sync_progress(node)
-    advance_commit(node)
+        sync_progress(node)
 
 
 def _found(node: Node, electors: Mapping[int, str]) -> None:
@@ -67,6 +66,7 @@ def append_configuration(node: Node, kind: EntryKind, configuration: Configurati
     """Append a configuration, which counts from here, and return its index."""
     entry = node.append_own(kind, payload, 0)
     node.history.append(entry.index, configuration)
+    sync_progress(node)
     return entry.index
 
 

@@ -203,8 +203,6 @@ class Raft:
             sending.resume_snapshot(node, node_id, peer)
             # A fresh connection learns at once who leads.
             node.heartbeat_due = True
-        elif node_id == node.leader_id:
-            node.forget_reports()
         elections.hurry(node)
 
     def _peer_down(self, node_id: int) -> None:

@@ -120,11 +120,12 @@ def handle_installed(node: Node, installed: SnapshotInstalled) -> None:
             f"over commit index {node.commit_index}"
         )
     keep_beyond = node.log.term_at(index) == term
+    if not keep_beyond and index <= node.matched_index:
+        raise InvariantError(f"the snapshot ({index}, {term}) contradicts the log that its own leader sent")
     node.log.install(index, term, installed.stamp_ms)
     node.history.install(index, installed.configuration, keep_beyond)
     node.commit_index = index
     node.handed_index = index
-    node.matched_index = min(node.matched_index, node.log.last_index)
     node.incoming = None
     node.installing = False
     if _leads_still(node, incoming) and not node.halted:

@@ -1,4 +1,4 @@
-"""Drives a state machine in tests: numbers entries and batches, makes sessions, reads stats and whole states."""
+"""Drives a state machine in tests: numbers entries and batches, makes sessions, reads whole states."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_a_configuration_before_the_first_entry_is_kept() -> None:
         b"[1]",
         b"[" * 100_000,
         b'{"voters": [1], "learners": 3}',
-        b'{"voters": {"1": null, "2": {}, "x": {"address": "a:1"}, "3": {"address": 4}, "4": {"address": "a"}}}',
+        b'{"voters": {"1": null, "2": {}, "x": {"address": "a:1"}, "3": {"address": 4}, "4": {}}}',
         '{"voters": {"²": {"address": "a:1"}}}'.encode(),
         b'{"voters": {"%s": {"address": "a:1"}}}' % (b"9" * 5000),
     ],

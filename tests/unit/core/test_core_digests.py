@@ -43,6 +43,14 @@ NOTHING: list[Callable[[Client], object]] = [
     lambda client: client.driver.apply("batch", 9, 9, 9, []),
     lambda client: client.driver.control(["expire", 1, 1, 0]),
     lambda client: client.driver.apply("configuration", CONFIGURATION + b" "),
+    lambda client: client.elsewhere(1, 1000).one(-100),
+    lambda client: client.elsewhere(1, 1001).one(-100),
+    lambda client: client.driver.register(2, 2),
+    lambda client: client.driver.register(3, 1),
+    lambda client: client.driver.batch([0, 8, None, [[-10, 30_000]]]),
+    lambda client: client.driver.batch(),
+    lambda client: client.run(),
+    lambda client: client.elsewhere(1, 1000).one(5, "/a", b"x", -1),
 ]
 
 

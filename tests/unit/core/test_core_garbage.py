@@ -49,7 +49,7 @@ def started() -> tuple[Driver, Client]:
     return driver, client
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(commands=st.lists(COMMANDS | NEARLY, max_size=8), identities=VALUES)
 def test_commands_of_any_content_have_results(commands: list[Any], identities: Any) -> None:
     driver, client = started()
@@ -63,7 +63,7 @@ def test_commands_of_any_content_have_results(commands: list[Any], identities: A
     driver.machine.check_invariants()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     runs=VALUES | st.lists(VALUES, max_size=3) | st.lists(st.tuples(VALUES, VALUES, VALUES, VALUES).map(list))
 )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from quorum.core.codes import BAD_ARGUMENTS, BAD_VERSION, NO_NODE, NODE_EXISTS, NOT_EMPTY, UNIMPLEMENTED
-from tests.unit.core.driver import Client, Driver, data_at, decode_stat, dump, paths, stat_at
+from quorum.core.codes import BAD_ARGUMENTS, BAD_VERSION, MARSHALLING_ERROR, NO_NODE, NODE_EXISTS, NOT_EMPTY
+from tests.unit.core.driver import Client, Driver, data_at, decode_stat, dump, stat_at
 
 
 def started() -> tuple[Driver, Client]:
@@ -78,9 +78,9 @@ FAILURES: list[tuple[list[Any], int]] = [
     ([1, "/a", b"", None, 0], NODE_EXISTS),
     ([2, "/a", -1], NOT_EMPTY),
     ([5, "/missing", b"", -1], NO_NODE),
-    ([14, []], UNIMPLEMENTED),
-    ([-11], UNIMPLEMENTED),
-    ([999], UNIMPLEMENTED),
+    ([1, "/new", b"", None, 4], BAD_ARGUMENTS),
+    ([5, "/a"], BAD_ARGUMENTS),
+    ([2, None, None], BAD_ARGUMENTS),
 ]
 
 
@@ -116,7 +116,7 @@ def test_a_failed_multi_says_where_and_leaves_no_trace(operation: list[Any], err
 
 
 def test_a_multi_that_failed_does_not_disturb_the_next() -> None:
-    driver, client = started()
+    _, client = started()
     client.multi([1, "/leaf/x", b"", None, 2], [13, "/missing", 0])
     assert client.make("/leaf/x", flags=2) == "/leaf/x0000000000"
     result = client.one(5, "/leaf", b"", -1)
@@ -150,15 +150,27 @@ def test_a_malformed_multi_is_refused_as_a_whole(command: list[Any]) -> None:
     assert (result.err, result.value, result.zxid) == (BAD_ARGUMENTS, None, zxid + 1)
 
 
-def test_malformed_operations_fail_the_multi() -> None:
+@pytest.mark.parametrize(
+    "operation",
+    [
+        [14, []],
+        [-11],
+        [9, "/"],
+        [999],
+        "5",
+        [],
+        None,
+        [[]],
+        [1, "/new", b"", None, 7],
+        [15, "/new", b"", None, -1],
+    ],
+)
+def test_an_unreadable_operation_fails_the_request(operation: Any) -> None:
     driver, client = started()
-    for operation, err in (
-        ([5, "/a"], BAD_ARGUMENTS),
-        ("5", UNIMPLEMENTED),
-        ([], UNIMPLEMENTED),
-        (None, UNIMPLEMENTED),
-    ):
-        result = client.multi([5, "/a", b"x", -1], operation)
-        assert result.value == [(-1, 0, None), (-1, err, None)]
+    before = dump(driver.machine)
+    for operations in ([[5, "/a", b"x", -1], operation], [[13, "/missing", 0], operation]):
+        result = client.multi(*operations)
+        assert (result.err, result.value, result.events) == (MARSHALLING_ERROR, None, None)
+    assert dump(driver.machine)["nodes"] == before["nodes"]
+    assert driver.zxid == before["applied"][3] + 2
     assert data_at(driver.machine, "/a") == b"one"
-    assert "/a" in paths(driver.machine)

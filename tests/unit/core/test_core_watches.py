@@ -112,6 +112,21 @@ def test_returning_clients_are_told_what_they_missed_and_left_the_rest() -> None
         assert table.trigger(event, path) == ["x"], path
 
 
+def test_what_the_client_has_seen_is_not_missed() -> None:
+    driver = Driver()
+    client = driver.connect()
+    client.make("/a")
+    for change in (
+        lambda: client.put("/a", b"x"),
+        lambda: client.make("/a/b"),
+        lambda: client.remove("/a/b"),
+    ):
+        change()
+        table: WatchTable[str] = WatchTable()
+        assert rearm(driver.machine, table, "x", driver.zxid, ["/a"], [], ["/a"]) == []
+        assert table.count_of("x") == 2
+
+
 def test_a_directory_that_was_created_since_is_a_change_of_its_children() -> None:
     driver = Driver()
     client = driver.connect()

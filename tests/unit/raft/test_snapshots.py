@@ -148,6 +148,26 @@ def test_a_missing_or_repeated_chunk_is_noticed() -> None:
             bench.store.load_newest(load)
 
 
+def test_a_chunk_of_another_snapshot_is_noticed_though_its_crc_is_right() -> None:
+    def parts_of(*chunks: list[object]) -> list[bytes]:
+        encoder = SnapshotEncoder()
+        parts = [
+            encoder.begin(header()),
+            *(encoder.chunk(pack_chunk(chunk)) for chunk in chunks),
+            encoder.end(),
+        ]
+        return [b"".join(part) for part in parts]
+
+    one, other = parts_of(["header"], ["a"], ["end"]), parts_of(["header"], ["b"], ["end"])
+    bench = Bench()
+    path = bench.taken().path
+    bench.disk.plant(path, b"".join(one))
+    assert bench.store.load_newest(load) is not None
+    bench.disk.plant(path, b"".join([*one[:2], other[2], *one[3:]]))
+    with pytest.raises(SnapshotDamagedError, match="footer"):
+        bench.store.load_newest(load)
+
+
 def test_a_snapshot_of_another_version_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     bench.taken()
@@ -362,6 +382,18 @@ def test_a_full_disk_leaves_no_partial_file() -> None:
     assert isinstance(error, OSError)
     assert error.errno == errno.ENOSPC
     assert bench.disk.listdir(DIRECTORY) == []
+
+
+def test_a_failure_removes_the_file_before_anybody_finishes_it() -> None:
+    bench = Bench()
+    bench.disk.fail("pwrite", errno.EIO, skip=1)
+    writer = bench.writer()
+    for chunk in CHUNKS:
+        writer.write(chunk)
+    bench.runtime.settle()
+    assert isinstance(bench.done[0][1], OSError)
+    assert bench.disk.listdir(DIRECTORY) == []
+    assert writer.queued_bytes == 0
 
 
 def test_an_abandoned_snapshot_leaves_nothing_and_says_nothing() -> None:

@@ -15,6 +15,7 @@ from quorum.raft.core.errors import (
 from quorum.raft.core.messages import (
     Append,
     AppendReply,
+    Halt,
     HardState,
     Heartbeat,
     HeartbeatReply,
@@ -22,6 +23,7 @@ from quorum.raft.core.messages import (
     PeerDown,
     PeerUp,
     Receive,
+    Resume,
     Role,
     SnapshotChunk,
     SnapshotChunkReply,
@@ -67,6 +69,24 @@ def test_a_node_alone_leads_as_soon_as_its_vote_is_durable() -> None:
     assert solo.committed == []
     solo.sync()
     assert [entry.kind for entry in solo.committed] == [EntryKind.FOUND]
+
+
+def test_an_older_fsync_does_not_count_the_own_vote() -> None:
+    solo = Solo([1], nodes=1)
+    solo.tick(100)
+    solo.sync()
+    assert solo.role() is Role.LEADER
+    solo.step(Halt("no space left"))
+    solo.step(Resume())
+    for _ in range(100):
+        solo.step(Tick(), 10.0)
+        if solo.role() is Role.CANDIDATE:
+            break
+    assert [persist.hard_state for persist in solo.unsynced] == [None, HardState(3, 1)]
+    solo.sync(1)
+    assert solo.role() is Role.CANDIDATE
+    solo.sync(1)
+    assert solo.role() is Role.LEADER
 
 
 def test_a_node_that_joins_neither_campaigns_nor_votes() -> None:
@@ -378,6 +398,21 @@ def test_a_follower_that_is_always_late_campaigns_in_the_end() -> None:
     for _ in range(12):
         sent += solo.step(Tick(), after_ms=100)
     assert only_votes(sent)
+
+
+def test_a_tick_at_the_deadline_is_enough() -> None:
+    solo = Solo([1])
+    for _ in range(3):
+        messages = solo.step(Tick(), solo.raft.deadline_ms - solo.now_ms)
+        messages += solo.step(Tick(), max(0.0, solo.raft.deadline_ms - solo.now_ms)) if not messages else []
+        assert only_votes(messages)
+    solo.hear(VoteReply(1, 2, 1, True, True, 2))
+    solo.sync()
+    solo.hear(VoteReply(2, 2, 1, False, True, 2))
+    for _ in range(3):
+        sent = solo.step(Tick(), solo.raft.deadline_ms - solo.now_ms)
+        assert {type(message) for message in sent} == {Heartbeat}
+        solo.hear(HeartbeatReply(2, 2, 1, solo.now_ms, 0))
 
 
 def test_a_clock_that_goes_back_stands_still() -> None:

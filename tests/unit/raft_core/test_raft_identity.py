@@ -169,6 +169,15 @@ def test_a_late_founder_is_recorded_after_the_no_op_and_counts_once_that_is_comm
     assert solo.committed[2].payload == solo.committed[3].payload
 
 
+def test_nobody_is_recorded_before_the_no_op_of_the_term_is_committed() -> None:
+    solo = Solo([1], unrecorded=(3,))
+    solo.hear(Append(1, 2, 1, 1, 1, 1, True, ()))
+    assert solo.raft.status().commit_index == 1
+    solo.lead(elector=2)
+    solo.hear(ack(2, 3, 0))
+    assert solo.raft.status().last_index == 2
+
+
 def test_founders_are_recorded_one_at_a_time() -> None:
     solo = Solo([1], nodes=5, unrecorded=(4, 5))
     solo.campaign()
@@ -178,7 +187,7 @@ def test_founders_are_recorded_one_at_a_time() -> None:
     for peer in (2, 3):
         solo.hear(VoteReply(2, peer, 1, False, True, 2))
     solo.sync()
-    for peer in (4, 5, 2, 3):
+    for peer in (4, 2, 3, 5):
         solo.hear(ack(2, peer, 2))
     assert solo.raft.status().last_index == 3
     assert [peer for peer, incarnation in voters_of(solo, 3).items() if not incarnation] == [5]

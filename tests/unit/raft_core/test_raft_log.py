@@ -276,8 +276,7 @@ def test_majorities() -> None:
 
 def test_a_configuration_is_proven_by_commit_or_by_a_later_one() -> None:
     history = ConfigurationHistory(None, [])
-    assert history.latest is None
-    assert history.proven(9) is None
+    assert (history.latest, history.latest_index, history.proven(9)) == (None, 0, None)
     one, two = CONFIGURATION.with_incarnation(2, "a" * 32), CONFIGURATION.with_incarnation(2, "b" * 32)
     history.append(1, CONFIGURATION)
     assert history.proven(0) == CONFIGURATION

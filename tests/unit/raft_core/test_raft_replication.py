@@ -175,6 +175,9 @@ def test_a_refusal_says_where_the_logs_can_be_equal(
         append(1, 1, 1, entry(3, 1)),
         append(1, 1, 1, entry(2, 1), entry(2, 1)),
         append(1, 1, 1, entry(2, 2)),
+        append(1, -1, 0, entry(0, 1)),
+        append(1, 0, 1, entry(1, 1)),
+        append(1, 1, 0, entry(2, 1)),
         append(2, 1, 2, entry(2, 1)),
         append(1, 1, 1, Entry(2, 1, EntryKind.FOUND, 0, b"{}")),
         append(1, 1, 1, Entry(2, 1, EntryKind.INCARNATION, 0, b"{}")),
@@ -379,6 +382,11 @@ def test_a_lost_connection_goes_back_to_one_probe() -> None:
     assert peer(solo, 2) == (Flow.REPLICATE, 4, 5)
 
 
+def test_a_new_connection_learns_at_once_who_leads() -> None:
+    solo = leader()
+    assert 2 in [message.receiver for message in solo.step(PeerUp(2)) if isinstance(message, Heartbeat)]
+
+
 def test_appends_without_any_progress_are_probed_again() -> None:
     solo = leader()
     solo.raft.propose(EntryKind.BATCH, b"a", 0)
@@ -497,6 +505,7 @@ def test_a_full_disk_acknowledges_nothing_and_takes_nothing() -> None:
     assert solo.hear(Heartbeat(1, 2, 1, 1, 0.0)) == []
     assert solo.sync() == []
     assert solo.hear(Heartbeat(9, 3, 1, 0, 0.0)) == []
+    assert solo.hear(AppendReply(9, 3, 1, False, 0, 1, 0, 0)) == []
     (refusal,) = solo.hear(Vote(9, 3, 1, False, True, 9, 8))
     assert refusal == VoteReply(1, 1, 3, False, False, 9)
     status = solo.raft.status()

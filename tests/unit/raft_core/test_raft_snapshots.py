@@ -19,6 +19,7 @@ from quorum.raft.core.messages import (
     HeartbeatReply,
     Message,
     PeerUp,
+    Receive,
     Role,
     SnapshotChunk,
     SnapshotChunkReply,
@@ -37,6 +38,9 @@ CONFIGURATION = founding_configuration(
     {peer: f"127.0.0.1:{7000 + peer}" for peer in (1, 2, 3)},
     {peer: incarnation_of(peer) for peer in (1, 2, 3)},
 )._replace(cluster_id=CLUSTER_ID)
+
+
+LATER = CONFIGURATION._replace(retired=(incarnation_of(9),))
 
 
 def mark(index: int, term: int) -> SnapshotMark:
@@ -234,7 +238,7 @@ def receiver(terms: list[int] | None = None) -> Solo:
 
 
 def installed(install: int = 1, index: int = 5) -> SnapshotInstalled:
-    return SnapshotInstalled(install, index, 2, 50, CONFIGURATION)
+    return SnapshotInstalled(install, index, 2, 50, LATER)
 
 
 def receive_all(solo: Solo) -> None:
@@ -261,7 +265,7 @@ def test_an_install_is_acknowledged_with_its_own_index_only_when_it_is_done() ->
     assert answers(solo.step(installed())) == [(0, True, False, 5)]
     status = solo.raft.status()
     assert (status.first_index, status.last_index, status.durable_index, status.commit_index) == (6, 5, 5, 5)
-    assert solo.raft.configuration_at(5) == CONFIGURATION
+    assert solo.raft.configuration_at(5) == LATER
     assert solo.committed == []
     solo.hear(Append(3, 2, 1, 5, 2, 6, False, (batch(6, 3),)))
     assert [entry.index for entry in solo.committed] == [6]
@@ -345,6 +349,16 @@ def test_nothing_moves_while_a_snapshot_is_loaded() -> None:
     assert solo.raft.status().commit_index == 5
 
 
+def test_what_was_not_handed_out_yet_is_left_to_the_snapshot() -> None:
+    solo = receiver([1, 1])
+    for message in (Append(3, 2, 1, 2, 1, 2, True, ()), chunk(0, 25)):
+        solo.raft.step(Receive(message, incarnation_of(2)), solo.now_ms)
+    solo.drain()
+    assert (solo.committed, len(solo.writes)) == ([], 1)
+    solo.step(installed())
+    assert solo.committed == []
+
+
 def test_the_log_beyond_a_snapshot_is_kept_only_if_it_continues_it() -> None:
     solo = receiver([1, 1, 1, 1, 2, 2, 2])
     receive_all(solo)
@@ -359,12 +373,20 @@ def test_the_log_beyond_a_snapshot_is_kept_only_if_it_continues_it() -> None:
 
 def test_persists_of_a_log_that_a_snapshot_replaced_prove_nothing() -> None:
     solo = receiver()
-    solo.hear(Append(3, 2, 1, 1, 1, 0, False, (batch(2, 1), batch(3, 1))))
-    receive_all(solo)
+    solo.hear(Append(3, 2, 1, 1, 1, 0, False, tuple(batch(index, 1) for index in range(2, 9))))
+    solo.hear(chunk(0, 25, term=4, node_id=3))
     solo.step(installed())
-    solo.hear(Append(3, 2, 1, 5, 2, 5, False, (batch(6, 3),)))
+    solo.hear(Append(4, 3, 1, 5, 2, 5, False, (batch(6, 4),)))
     solo.sync(1)
     assert solo.raft.status().durable_index == 5
+
+
+def test_a_leader_whose_snapshot_contradicts_its_own_log_stops_the_node() -> None:
+    solo = receiver()
+    solo.hear(Append(3, 2, 1, 1, 1, 0, False, tuple(batch(index, 1) for index in range(2, 9))))
+    solo.hear(chunk(0, 25))
+    with pytest.raises(InvariantError, match="contradicts the log that its own leader sent"):
+        solo.step(installed())
 
 
 def test_an_install_of_another_leaders_time_is_not_acknowledged() -> None:

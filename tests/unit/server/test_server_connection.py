@@ -444,6 +444,22 @@ def test_outcomes_of_a_connection_that_was_given_up_reach_nobody_but_the_watcher
     assert [reply.event for reply in watcher.replies()] == [(1, "/a")]
 
 
+def test_a_later_run_of_a_connection_that_was_given_up_is_not_taken_for_the_lost_one() -> None:
+    node = MemoryNode()
+    client, watcher = node.greeted(), node.greeted()
+    watcher.send(read(1, EXISTS, "/later", watch=True))
+    watcher.received()
+    node.replica.holding = True
+    client.send(create(1, "/a"), create(2, "/b"))
+    client.send(create(3, "/later"))
+    node.frontend.lost(client.connection)
+    node.replica.drop(1)
+    node.replica.release()
+    assert client.received() == b""
+    assert client.has_ended()
+    assert [reply.event for reply in watcher.replies()] == [(1, "/later")]
+
+
 def test_an_installed_snapshot_closes_every_connection() -> None:
     node = MemoryNode()
     clients = [node.greeted() for _ in range(3)]

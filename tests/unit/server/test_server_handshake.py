@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from quorum.server.handshake import password_of
 from quorum.wire.replies import ConnectResponse
 from quorum.wire.requests import PING_FRAME, ConnectRequest, encode_command, encode_connect
-from tests.unit.server.memory import GREETING, MemoryClient, MemoryNode
+from tests.unit.server.memory import GREETING, MemoryNode
 
 REFUSAL = ConnectResponse(0, 0, 0, bytes(16), False)
 
@@ -247,9 +248,21 @@ def test_a_handshake_whose_outcome_is_unknown_ends_without_an_answer() -> None:
     assert client.received() == b""
 
 
-def test_a_node_that_stops_accepts_nobody() -> None:
+async def test_a_node_that_stops_closes_its_connections_and_accepts_nobody() -> None:
     node = MemoryNode()
-    client: MemoryClient = node.greeted()
-    node.frontend.close()
+    client = node.greeted()
+    stopping = asyncio.ensure_future(node.frontend.stop())
+    await asyncio.sleep(0)
     assert client.has_ended()
+    assert not client.was_dropped()
     assert node.client().has_ended()
+    client.vanish()
+    await stopping
+    assert not client.was_dropped()
+
+
+async def test_a_node_that_stops_does_not_wait_long_for_those_who_do_not_read() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    await node.frontend.stop()
+    assert client.was_dropped()

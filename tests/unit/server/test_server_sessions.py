@@ -35,6 +35,8 @@ def test_a_session_is_due_at_its_deadline_and_not_before() -> None:
     tracker = leader((1, 1000), (2, 500))
     assert tracker.due(499.0, 10) == []
     assert tracker.due(500.0, 10) == [2]
+    tracker.closed(2)
+    assert tracker.due(999.0, 10) == []
     assert tracker.due(1000.0, 10) == [1]
 
 
@@ -43,7 +45,9 @@ def test_a_new_leader_grants_everyone_a_full_timeout() -> None:
     tracker.touch(1)
     tracker.become_leader([(1, 1000), (2, 400)], 5000.0)
     assert tracker.due(5399.0, 10) == []
-    assert tracker.due(5999.0, 10) == [2]
+    assert tracker.due(5400.0, 10) == [2]
+    tracker.closed(2)
+    assert tracker.due(5999.0, 10) == []
     assert tracker.due(6000.0, 10) == [1]
 
 
@@ -87,6 +91,14 @@ def test_a_touch_after_the_session_was_named_gives_it_a_full_timeout_again() -> 
     tracker.touched(1, 5010.0)
     assert tracker.due(10_009.0, 10) == []
     assert tracker.due(10_010.0, 10) == [1]
+
+
+def test_a_short_timeout_is_kept_to_after_the_session_was_named() -> None:
+    tracker = leader((1, 400))
+    assert tracker.due(400.0, 10) == [1]
+    tracker.touched(1, 410.0)
+    assert tracker.due(809.0, 10) == []
+    assert tracker.due(810.0, 10) == [1]
 
 
 def test_due_sessions_are_bounded_per_look_and_come_in_the_order_of_their_deadlines() -> None:

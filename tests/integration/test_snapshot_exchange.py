@@ -1,0 +1,130 @@
+"""Snapshots of live nodes: a restart from one, and a node that is too far behind is brought up by one."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from quorum.client import Client, CreateMode
+from quorum.config import NodeConfig, node_config
+from quorum.node import NodeSockets, QuorumNode
+
+HOST = "127.0.0.1"
+DEADLINE_S = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def configs(folder: Path) -> list[NodeConfig]:
+    """Three nodes whose log is cut into small segments, so that little data makes much history."""
+    secret = folder / "peer.secret"
+    secret.touch(mode=0o600)
+    secret.write_text(secrets.token_hex(32))
+    ports = {node_id: [free_port() for _ in range(3)] for node_id in (1, 2, 3)}
+    members = {str(node_id): f"{HOST}:{peer}" for node_id, (_, peer, _) in ports.items()}
+    return [
+        node_config(
+            {
+                "node": {"id": node_id, "cluster": "snapshots", "data_dir": f"node-{node_id}"},
+                "listen": {
+                    "client": f"{HOST}:{client}",
+                    "peer": f"{HOST}:{peer}",
+                    "admin": f"{HOST}:{admin}",
+                },
+                "members": members,
+                "security": {"peer_secret_file": str(secret)},
+                "limits": {"frame_bytes_max": 65536},
+                "raft": {"batch_bytes_max": 65536, "segment_bytes_max": 65536, "log_cache_bytes_max": 65536},
+            },
+            folder,
+        )
+        for node_id, (client, peer, admin) in ports.items()
+    ]
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)  # the pause between two looks, bounded by the deadline
+    assert condition(), what
+
+
+async def start(config: NodeConfig, *, bootstrap: bool = False) -> QuorumNode:
+    node = QuorumNode(config, bootstrap=bootstrap)
+    await node.start()
+    return node
+
+
+def applied(node: QuorumNode) -> tuple[int, str]:
+    status = node.view.status()
+    return int(str(status["applied_index"])), str(status["state_digest"])
+
+
+async def write_much(hosts: str, rounds: int, first: int) -> None:
+    async with Client(hosts) as client:
+        for number in range(first, first + rounds):
+            await client.create(f"/n{number}", secrets.token_bytes(4000))
+            if number % 3 == 0:
+                await client.delete(f"/n{number}")
+
+
+async def test_a_node_that_is_too_far_behind_is_brought_up_by_a_snapshot(tmp_path: Path) -> None:
+    founding = configs(tmp_path)
+    nodes = [await start(config, bootstrap=True) for config in founding]
+    try:
+        await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
+        await nodes[2].stop()
+        hosts = ",".join(str(config.listen.client) for config in founding[:2])
+        for part in range(3):
+            await write_much(hosts, 60, 60 * part)
+            await asyncio.gather(*(node.take_snapshot() for node in nodes[:2]))
+        first_kept = min(node.view.first_index for node in nodes[:2])
+        assert first_kept > applied(nodes[2])[0] + 1, "the log that node 3 lacks is gone: the test bites"
+        nodes[2] = await start(founding[2])
+        await until(lambda: len({applied(node) for node in nodes}) == 1, "all nodes have one state")
+        assert nodes[2].view.snapshots_installed == 1
+        await write_much(hosts, 10, 1000)
+        await until(lambda: len({applied(node) for node in nodes}) == 1, "and go on together")
+        # What was installed survives, with the log behind it.
+        await nodes[2].stop()
+        nodes[2] = await start(founding[2])
+        await until(lambda: len({applied(node) for node in nodes}) == 1, "also after a restart")
+        assert nodes[2].view.snapshots_installed == 0
+    finally:
+        await asyncio.gather(*(node.stop() for node in nodes))
+    assert [node.failure for node in nodes] == [None, None, None]
+
+
+async def test_all_nodes_restart_from_their_snapshots_with_sessions_and_ephemerals(tmp_path: Path) -> None:
+    founding = configs(tmp_path)
+    nodes = [await start(config, bootstrap=True) for config in founding]
+    hosts = ",".join(str(config.listen.client) for config in founding)
+    try:
+        await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
+        client = Client(hosts, session_timeout_ms=20_000)
+        await client.start()
+        try:
+            await client.create("/mine", b"ephemeral", CreateMode.EPHEMERAL)
+            await write_much(hosts, 40, 0)
+            await asyncio.gather(*(node.take_snapshot() for node in nodes))
+            await write_much(hosts, 40, 100)
+            session_id = client.session_id
+            before = await client.exists("/mine")
+            await asyncio.gather(*(node.stop() for node in nodes))
+            nodes[:] = [await start(config) for config in founding]
+            await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready again")
+            assert await client.exists("/mine") == before
+            assert client.session_id == session_id
+            assert (await client.get("/n101"))[1].data_length == 4000
+        finally:
+            await client.close()
+    finally:
+        await asyncio.gather(*(node.stop() for node in nodes))
+    assert [node.failure for node in nodes] == [None, None, None]
