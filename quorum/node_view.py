@@ -24,6 +24,9 @@ from quorum.server.frontend import Frontend
 from quorum.snapshotting import Snapshotter
 from quorum.storage import Storage
 
+#: name, what it says, value
+Reading = tuple[str, str, float]
+
 
 class NodeView:
     """The admin port's view of one running node."""
@@ -131,88 +134,69 @@ class NodeView:
 
     def metrics(self) -> Iterable[Metric]:
         """Yield the node's metric families with their values of now."""
-        status = self._core.status()
-        machine, frontend, replica = self._replica.machine, self._frontend, self._replica
-        counters, journal = frontend.counters, self._writer.statistics
-        watches = replica.watches.counts()
-        gauges: list[tuple[str, str, float]] = [
-            ("quorate_up_ready", "1 if clients are served", float(self.readiness()[0])),
+        for name, text, value in (*self._raft_gauges(), *self._client_gauges()):
+            yield GaugeMetricFamily(name, text, value=value)
+        for name, text, value in self._totals():
+            yield CounterMetricFamily(name, text, value=value)
+
+    def _raft_gauges(self) -> list[Reading]:
+        status, machine, journal = self._core.status(), self._replica.machine, self._writer.statistics
+        return [
+            ("quorate_ready", "1 if clients are served", float(self.readiness()[0])),
             ("quorate_raft_leader", "1 on the leader", float(self._engine.leads)),
             ("quorate_raft_term", "Current term", status.term),
             ("quorate_raft_commit_index", "Last committed log index", status.commit_index),
             ("quorate_raft_durable_index", "Last durable log index", status.durable_index),
             ("quorate_raft_applied_index", "Last applied log index", machine.applied_index),
             ("quorate_raft_first_index", "First log index that is kept", status.first_index),
-            ("quorate_zxid", "Last transaction", machine.zxid),
-            ("quorate_znodes", "Nodes in the tree", machine.tree.node_count),
-            ("quorate_data_bytes", "Bytes of paths and data", machine.tree.data_bytes),
-            ("quorate_sessions", "Sessions", len(machine.sessions)),
-            ("quorate_connections", "Client connections of this node", len(frontend.connections)),
-            ("quorate_watches", "Watches of this node's clients", watches.watches),
-            (
-                "quorate_forward_backlog_bytes",
-                "Unapplied bytes of this node's clients",
-                replica.backlog_bytes,
-            ),
             ("quorate_journal_queued_bytes", "Bytes that wait for the journal", self._writer.queued_bytes),
             (
                 "quorate_journal_write_p50_ms",
-                "Median of the last groups: write and fsync",
+                "Median of the last groups: write, fsync",
                 journal.write_ms(0.5),
             ),
             ("quorate_journal_write_p99_ms", "99th percentile of them", journal.write_ms(0.99)),
             (
                 "quorate_snapshot_log_bytes",
-                "Applied log bytes that no snapshot covers",
+                "Applied log that no snapshot covers",
                 self._snapshotter.log_bytes,
             ),
         ]
-        totals: list[tuple[str, str, float]] = [
-            ("quorate_requests", "Requests received from clients", counters.requests_received),
-            ("quorate_packets_sent", "Replies and events sent to clients", counters.packets_sent),
+
+    def _client_gauges(self) -> list[Reading]:
+        machine, replica = self._replica.machine, self._replica
+        watches = replica.watches.counts().watches
+        return [
+            ("quorate_zxid", "Last transaction", machine.zxid),
+            ("quorate_znodes", "Nodes in the tree", machine.tree.node_count),
+            ("quorate_data_bytes", "Bytes of paths and data", machine.tree.data_bytes),
+            ("quorate_sessions", "Sessions", len(machine.sessions)),
+            ("quorate_connections", "Client connections of this node", len(self._frontend.connections)),
+            ("quorate_watches", "Watches of this node's clients", watches),
             (
-                "quorate_handshakes_refused",
-                "Handshakes closed without a promise",
-                counters.handshakes_refused,
-            ),
-            (
-                "quorate_malformed_frames",
-                "Client connections closed for a malformed frame",
-                counters.malformed_frames,
-            ),
-            (
-                "quorate_connections_rejected",
-                "Connections over the limit of an address",
-                counters.connections_rejected,
-            ),
-            (
-                "quorate_slow_clients_closed",
-                "Connections that did not read their replies",
-                counters.overflows,
-            ),
-            (
-                "quorate_batches_abandoned",
-                "Batches whose outcome was given up as unknown",
-                replica.batches_abandoned,
-            ),
-            ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),
-            ("quorate_journal_bytes", "Bytes made durable", journal.bytes_written),
-            ("quorate_snapshots_taken", "Snapshots written", self._snapshotter.taken_count),
-            ("quorate_snapshots_failed", "Snapshots given up", self._snapshotter.failed_count),
-            (
-                "quorate_snapshots_installed",
-                "Snapshots received and installed",
-                self._courier.installed_count,
-            ),
-            ("quorate_peer_messages_sent", "Messages to members", self._transport.counters.messages_sent),
-            ("quorate_peer_bytes_sent", "Bytes to members", self._transport.counters.bytes_sent),
-            (
-                "quorate_peer_hellos_refused",
-                "Peer connections refused",
-                self._transport.counters.hellos_refused,
+                "quorate_forward_backlog_bytes",
+                "Unapplied bytes of this node's clients",
+                replica.backlog_bytes,
             ),
         ]
-        for name, text, value in gauges:
-            yield GaugeMetricFamily(name, text, value=value)
-        for name, text, value in totals:
-            yield CounterMetricFamily(name, text, value=value)
+
+    def _totals(self) -> list[Reading]:
+        clients, journal = self._frontend.counters, self._writer.statistics
+        peers, snapshots = self._transport.counters, self._snapshotter
+        return [
+            ("quorate_requests", "Requests received from clients", clients.requests_received),
+            ("quorate_packets_sent", "Replies and events sent to clients", clients.packets_sent),
+            ("quorate_handshakes_refused", "Handshakes without a promise", clients.handshakes_refused),
+            ("quorate_malformed_frames", "Clients closed for a malformed frame", clients.malformed_frames),
+            ("quorate_connections_rejected", "Clients over an address's limit", clients.connections_rejected),
+            ("quorate_slow_clients_closed", "Clients that did not read their replies", clients.overflows),
+            ("quorate_batches_abandoned", "Batches of unknown outcome", self._replica.batches_abandoned),
+            ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),
+            ("quorate_journal_bytes", "Bytes made durable", journal.bytes_written),
+            ("quorate_snapshots_taken", "Snapshots written", snapshots.taken_count),
+            ("quorate_snapshots_failed", "Snapshots given up", snapshots.failed_count),
+            ("quorate_snapshots_installed", "Snapshots received and installed", self.snapshots_installed),
+            ("quorate_peer_messages_sent", "Messages to members", peers.messages_sent),
+            ("quorate_peer_bytes_sent", "Bytes to members", peers.bytes_sent),
+            ("quorate_peer_hellos_refused", "Peer connections refused", peers.hellos_refused),
+        ]

@@ -159,18 +159,23 @@ class Engine(SyncObjHost):
         self._last_tick_ms = runtime.monotonic_ms()
         self.failure: BaseException | None = None
         self._stopped = False
+        self._join_syncobj(transport, election_timeout_ms)
+
+    def _join_syncobj(self, transport: Transport, election_timeout_ms: tuple[int, int]) -> None:
+        """Let SyncObj take the transport, and then take its callbacks for ourselves."""
+        timeout_min_ms, timeout_max_ms = election_timeout_ms
         conf = SyncObjConf(
             autoTick=False,
             journalFile=None,
             appendEntriesUseBatch=True,
             dynamicMembershipChange=False,
-            raftMinTimeout=election_timeout_ms[0] / 1000,
-            raftMaxTimeout=election_timeout_ms[1] / 1000,
-            appendEntriesPeriod=heartbeat_interval_ms / 1000,
-            leaderFallbackTimeout=election_timeout_ms[1] / 1000,
+            raftMinTimeout=timeout_min_ms / 1000,
+            raftMaxTimeout=timeout_max_ms / 1000,
+            appendEntriesPeriod=self._heartbeat_interval_ms / 1000,
+            leaderFallbackTimeout=timeout_max_ms / 1000,
         )
         peers = [PeerNode(peer) for peer in self._peers]
-        super().__init__(PeerNode(node_id), peers, conf=conf, transport=transport)
+        super().__init__(PeerNode(self.node_id), peers, conf=conf, transport=transport)
         for word in ("status", "add", "remove", "set_version", "transfer"):
             transport.setOnUtilityMessageCallback(word, None)
         transport.setOnNodeConnectedCallback(self._on_connected)

@@ -65,7 +65,6 @@ class Writer:
         self._created = 0
         self._stopping = False
         self._session: tuple[int, bytes] | None = None
-        self._zxid_seen = 0
         self._host = 0
         self._connection: Connection | None = None
 
@@ -89,9 +88,8 @@ class Writer:
         """Connect to the next node; resume the session, or begin another when it is gone."""
         host = self._plan.hosts[self._host % len(self._plan.hosts)]
         try:
-            connection = Connection(
-                host, timeout_s=REPLY_TIMEOUT_S, resume=self._session, zxid_seen=self._zxid_seen
-            )
+            # Without the last zxid that it saw: a node that lost writes must let it in, so that the checker tells.
+            connection = Connection(host, timeout_s=REPLY_TIMEOUT_S, resume=self._session)
         except LoadError:
             self._session = None
             return False
@@ -118,8 +116,8 @@ class Writer:
                     connection.socket.sendall(b"".join(frames))
                 elif not pending:
                     return
-                for zxid, error, body in next(replies):
-                    self._complete(pending.popleft(), zxid, error, body)
+                for error, body in next(replies):
+                    self._complete(pending.popleft(), error, body)
         except OSError:
             self._host += 1
         for operation in pending:
@@ -144,8 +142,7 @@ class Writer:
             burst.append(operation)
         return burst
 
-    def _complete(self, operation: _Operation, zxid: int, error: int, body: bytes) -> None:
-        self._zxid_seen = max(self._zxid_seen, zxid)
+    def _complete(self, operation: _Operation, error: int, body: bytes) -> None:
         if error:
             self._note({"type": "fail", "op": operation.number, "error": error})
             return
@@ -164,8 +161,8 @@ def _encode(operation: _Operation, xid: int) -> bytes:
     return frame(xid, SET_DATA, set_body(operation.path, operation.value))
 
 
-def replies_of(connection: Connection) -> Iterator[list[tuple[int, int, bytes]]]:
-    """Yield, per chunk received, the replies that it completed: (zxid, error code, body).
+def replies_of(connection: Connection) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield, per chunk received, the replies that it completed: (error code, body).
 
     Raises:
         OSError: the connection broke.
@@ -177,14 +174,14 @@ def replies_of(connection: Connection) -> Iterator[list[tuple[int, int, bytes]]]
         replies = []
         position = 0
         while len(data) - position >= 20:
-            length, xid, zxid, error = struct.unpack_from(">iiqi", data, position)
+            length, xid, _zxid, error = struct.unpack_from(">iiqi", data, position)
             if len(data) - position < 4 + length:
                 break
             if xid >= 0:
                 if xid != expected:
                     raise LoadError(f"reply to xid {xid}, expected {expected}")
                 expected += 1
-                replies.append((zxid, error, data[position + 20 : position + 4 + length]))
+                replies.append((error, data[position + 20 : position + 4 + length]))
             position += 4 + length
         data = data[position:]
         if replies:
