@@ -192,6 +192,7 @@ class NodeView:
             ("quorate_slow_clients_closed", "Clients that did not read their replies", clients.overflows),
             ("quorate_batches_abandoned", "Batches of unknown outcome", self._replica.batches_abandoned),
             ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),
+            ("quorate_journal_inline_fsyncs", "Those written in the event loop", journal.inline_fsyncs),
             ("quorate_journal_bytes", "Bytes made durable", journal.bytes_written),
             ("quorate_snapshots_taken", "Snapshots written", snapshots.taken_count),
             ("quorate_snapshots_failed", "Snapshots given up", snapshots.failed_count),

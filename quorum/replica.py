@@ -189,6 +189,7 @@ class Replica:
         self._open_tokens = []
         self._open_bytes = 0
         forwarder.submit(payload, tokens, self._runtime.monotonic_ms())
+        self._engine.pump_now()
 
     # --- committed entries coming up --------------------------------------------------------------
 
@@ -333,6 +334,16 @@ class Replica:
             self._engine.send(SessionTouches(self._engine.term, self._engine.node_id, leader, tuple(touched)))
 
     def _outcome_unknown(self, batches: list[Batch[Connection]]) -> None:
+        lost = {token for batch in batches for token in batch.tokens}
+        kept = [pair for pair in zip(self._open_runs, self._open_tokens, strict=True) if pair[1] not in lost]
+        kept = [
+            (run, token)
+            for run, token in zip(self._open_runs, self._open_tokens, strict=True)
+            if token not in lost
+        ]
+        self._open_runs = [run for run, _ in kept]
+        self._open_tokens = [token for _, token in kept]
+        self._open_bytes = sum(map(len, self._open_runs))
         for batch in batches:
             for token in batch.tokens:
                 self._frontend.lost(token)

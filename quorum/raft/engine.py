@@ -24,7 +24,6 @@ from functools import partial
 from typing import Protocol, TypeVarTuple
 
 from pysyncobj import FAIL_REASON, SyncObjConf
-from pysyncobj.transport import Transport
 
 from quorum.errors import NodeStoppedError, NotLeaderError, QuorateError
 from quorum.raft.core import errors as core_errors
@@ -50,6 +49,7 @@ from quorum.raft.journal_format import OriginIncarnation, Record
 from quorum.raft.peers import PeerNode
 from quorum.raft.runtime import Runtime, TimerHandle
 from quorum.raft.syncobj_host import SyncObjHost, refuse_foreign_library
+from quorum.raft.transport import PeerTransport
 
 log = logging.getLogger("quorate.raft")
 
@@ -103,7 +103,7 @@ class Engine(SyncObjHost):
     def __init__(
         self,
         core: Raft,
-        transport: Transport,
+        transport: PeerTransport,
         journal: JournalSink,
         runtime: Runtime,
         *,
@@ -161,7 +161,7 @@ class Engine(SyncObjHost):
         self._stopped = False
         self._join_syncobj(transport, election_timeout_ms)
 
-    def _join_syncobj(self, transport: Transport, election_timeout_ms: tuple[int, int]) -> None:
+    def _join_syncobj(self, transport: PeerTransport, election_timeout_ms: tuple[int, int]) -> None:
         """Let SyncObj take the transport, and then take its callbacks for ourselves."""
         timeout_min_ms, timeout_max_ms = election_timeout_ms
         conf = SyncObjConf(
@@ -330,22 +330,34 @@ class Engine(SyncObjHost):
 
     # --- carrying out -----------------------------------------------------------------------------
 
+    def pump_now(self) -> None:
+        """Carry out now what this turn asked for; for a caller that has collected the turn itself."""
+        if self._pump_scheduled:
+            self._pump()
+
     def _schedule_pump(self) -> None:
         if not self._pump_scheduled:
             self._pump_scheduled = True
             self._runtime.call_soon(self._pump)
 
     def _pump(self) -> None:
+        if not self._pump_scheduled:
+            # It was carried out earlier in this turn.
+            return
         self._pump_scheduled = False
         applied = False
         until_ms = self._runtime.monotonic_ms() + TURN_MS_MAX
         try:
             while not self._stopped and (ready := self._core.ready()) is not None:
-                applied = self._carry_out(ready) or applied
+                if not self._carry_out(ready):
+                    break
+                applied = True
                 if self._runtime.monotonic_ms() > until_ms:
                     # A long log is applied in many turns, so that heartbeats are answered in between.
                     self._schedule_pump()
                     break
+            # Before the journal's flush of a later turn: what was sent must be on its way during the fsync.
+            self._peer_transport.flush()
             if applied and self._application is not None:
                 self._application.turn_ended()
         except Exception as error:  # noqa: BLE001 - stops the node with the story

@@ -2,8 +2,9 @@
 
 Decides what goes into a group, whether it is written inline or in the journal's thread, and who hears of its
 end. A submission never writes within the call: the flush is a later callback of the loop, so that network
-writes of the same turn leave first. Inline writing is for a quiet, quick disk: nothing else waits, the last
-eight groups took less than a millisecond each, and the group is small. A group is staged only after the one
+writes of the same turn leave first. Inline writing is for a quick disk: most of the last eight groups took
+less than a millisecond, none was very slow, and the group is small; the thread costs two hand-overs of the
+interpreter, several times as much as such a write. A group is staged only after the one
 before is durable.
 
 After an error that is final nothing is acknowledged any more. When the disk is full, the group stays staged
@@ -34,7 +35,9 @@ QUEUE_BYTES_MAX = 512 * 1024 * 1024
 #: A larger group would hold up the loop even on a quick disk.
 INLINE_BYTES_MAX = 64 * 1024
 INLINE_WRITE_MS_MAX = 1.0
-#: How many writes in a row must have been quick.
+#: One write as slow as this among the last ones is enough not to risk the next in the loop.
+INLINE_WRITE_MS_WORST = 10.0
+#: How many of the last writes are looked at; most of them must have been quick.
 INLINE_PROBES = 8
 _DURATIONS_MAX = 1024
 #: What a record that is not an entry counts.
@@ -124,8 +127,8 @@ class JournalWriter:
         self._writing = False
         self._full = False
         self._failed = False
-        #: writes in a row that were quick
-        self._quick = 0
+        #: how long the last groups took
+        self._recent_ms: deque[float] = deque(maxlen=INLINE_PROBES)
 
     @property
     def full(self) -> bool:
@@ -233,11 +236,18 @@ class JournalWriter:
                 return
         group = self._staged
         size = group.end - group.place.offset
-        quick = self._quick >= INLINE_PROBES and size <= INLINE_BYTES_MAX and group.header is None
+        quick = self._is_quick() and size <= INLINE_BYTES_MAX and group.header is None
         if inline or (quick and not self._queue):
             self._write_inline(group)
         else:
             self._write_in_lane(group)
+
+    def _is_quick(self) -> bool:
+        """Return whether the next group is likely to be quick: one that is not costs the loop a pause."""
+        recent = self._recent_ms
+        if len(recent) < INLINE_PROBES or max(recent) >= INLINE_WRITE_MS_WORST:
+            return False
+        return sum(duration_ms < INLINE_WRITE_MS_MAX for duration_ms in recent) > INLINE_PROBES // 2
 
     def _take(self) -> None:
         size = 0
@@ -272,7 +282,7 @@ class JournalWriter:
         return self._runtime.monotonic_ms() - begun_ms
 
     def _complete(self, group: StagedGroup, duration_ms: float, *, inline: bool) -> None:
-        self._quick = self._quick + 1 if duration_ms < INLINE_WRITE_MS_MAX else 0
+        self._recent_ms.append(duration_ms)
         self.statistics.add(group, duration_ms, inline=inline)
         self._journal.finish(group)
         self._staged = None

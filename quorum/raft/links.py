@@ -303,6 +303,11 @@ class OutboundLink(Link):
         if not self._closed:
             self._flush()
 
+    def flush(self) -> None:
+        """Hand what is queued to the socket now, if that is due at the end of this turn."""
+        if self._flush_due:
+            self._flush()
+
     def _request_flush(self) -> None:
         if not self._flush_due and not self._paused:
             self._flush_due = True

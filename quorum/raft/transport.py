@@ -294,6 +294,12 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self.counters.bytes_sent += frame_bytes
         return True
 
+    def flush(self) -> None:
+        """Hand everything that was sent in this turn to the sockets, without waiting for the turn's end."""
+        for peer in self._peers.values():
+            if peer.outbound is not None:
+                peer.outbound.flush()
+
     # --- dialling -----------------------------------------------------------------------------------------
 
     def _add_peer(self, node_id: int, address: str) -> _Peer:

@@ -9,7 +9,7 @@ design, "Watches", "Ordering".
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from quorum.core import queries
 from quorum.core.codes import NO_NODE
@@ -44,7 +44,7 @@ class Asker(Protocol):
         """Tell whether the connection may have so many more watches; counts a refusal."""
 
 
-def answer_get_data(replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
     """Answer getData."""
     machine = replica.machine
     found = queries.get_data(machine, path, asker.identities)
@@ -58,7 +58,7 @@ def answer_get_data(replica: ReplicaView, asker: Any, xid: int, path: str, *, wa
     return encode_data(xid, machine.zxid, data, stat)
 
 
-def answer_exists(replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_exists(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
     """Answer exists."""
     machine = replica.machine
     found = queries.exists(machine, path, asker.identities)
@@ -72,7 +72,7 @@ def answer_exists(replica: ReplicaView, asker: Any, xid: int, path: str, *, watc
     return encode_stat(xid, machine.zxid, found)
 
 
-def answer_get_children(replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_get_children(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
     """Answer getChildren."""
     machine = replica.machine
     found = queries.get_children(machine, path, asker.identities)
@@ -85,7 +85,7 @@ def answer_get_children(replica: ReplicaView, asker: Any, xid: int, path: str, *
     return encode_children(xid, machine.zxid, found)
 
 
-def answer_get_children2(replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
     """Answer getChildren2."""
     machine = replica.machine
     found = queries.get_children2(machine, path, asker.identities)
@@ -102,7 +102,7 @@ def answer_get_children2(replica: ReplicaView, asker: Any, xid: int, path: str, 
 class Answer(Protocol):
     """A function that answers one kind of read."""
 
-    def __call__(self, replica: ReplicaView, asker: Any, xid: int, path: str, *, watch: bool) -> bytes:
+    def __call__(self, replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
         """Return the reply, after arming the watch if one is due."""
 
 
@@ -115,7 +115,7 @@ ANSWERS: Final[dict[int, Answer]] = {
 }
 
 
-def answer_set_watches(replica: ReplicaView, asker: Any, xid: int, request: SetWatches) -> list[bytes]:
+def answer_set_watches(replica: ReplicaView, asker: Asker, xid: int, request: SetWatches) -> list[bytes]:
     """Arm what a returning client had armed.
 
     Returns:

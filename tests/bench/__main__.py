@@ -14,7 +14,7 @@ import platform
 import tempfile
 from pathlib import Path
 
-from tests.bench import million, speed
+from tests.bench import chart, million, speed
 from tests.bench.servers import measure_disk, running
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
@@ -31,13 +31,15 @@ def machine(folder: Path) -> list[str]:
     ]
 
 
-def write_results(name: str, lines: list[str]) -> None:
-    """Print a report and keep it in bench-results/."""
+def write_results(name: str, lines: list[str], picture: str = "") -> None:
+    """Print a report and keep it in bench-results/, with the chart beside it if there is one."""
     text = "\n".join(lines) + "\n"
     print(text, flush=True)
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}.md"
     path.write_text(text)
+    if picture:
+        path.with_suffix(".svg").write_text(picture)
     print(f"written to {path}")
 
 
@@ -67,7 +69,9 @@ def main() -> None:
         with running(names, Path(folder)) as systems:
             samples = speed.run_cases(systems, cases, options.rounds)
             lines += ["", *speed.table(systems, cases, samples)]
-        write_results("speed", lines)
+            title = f"How many times faster than {systems[-1].name} (medians of {options.rounds})"
+            picture = chart.draw(title, speed.bars(systems, cases, samples)) if len(systems) == 2 else ""
+        write_results("speed", lines, picture)
 
 
 if __name__ == "__main__":

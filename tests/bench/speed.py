@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tests.bench.chart import Bar
 from tests.bench.servers import Servers, cpu_seconds
 from tests.support.wire_load import (
     CREATE,
@@ -164,6 +165,23 @@ def run_cases(
     return samples
 
 
+def median_of(case: Case, taken: Sequence[Sample]) -> float:
+    """Median over the rounds of what a case is about: its p50 in milliseconds, or its rate per second."""
+    return statistics.median(one.p50_ms if case.unit == "ms" else one.rate_per_s for one in taken)
+
+
+def bars(
+    systems: Sequence[Servers], cases: Sequence[Case], samples: dict[tuple[str, str, str], list[Sample]]
+) -> list[Bar]:
+    """How many times faster the first system is than the second, case by case."""
+    found = []
+    for case in cases:
+        for placement in case.placements:
+            own, peer = (median_of(case, samples[case.name, placement, one.name]) for one in systems)
+            found.append(Bar(f"{case.name}, {placement}", peer / own if case.unit == "ms" else own / peer))
+    return found
+
+
 def table(
     systems: Sequence[Servers], cases: Sequence[Case], samples: dict[tuple[str, str, str], list[Sample]]
 ) -> list[str]:
@@ -181,8 +199,7 @@ def table(
             syncs: list[str] = []
             for name in names:
                 taken = samples[case.name, placement, name]
-                wanted = [one.p50_ms if case.unit == "ms" else one.rate_per_s for one in taken]
-                medians.append(statistics.median(wanted))
+                medians.append(median_of(case, taken))
                 cells.append(f"{medians[-1]:.3f} ms" if case.unit == "ms" else f"{medians[-1]:,.0f}/s")
                 costs.append(f"{statistics.median(one.cpu_s_per_1000 for one in taken):.3f}")
                 counted = [one.syncs_per_1000 for one in taken if one.syncs_per_1000 is not None]

@@ -88,7 +88,7 @@ class Writer:
         """Connect to the next node; resume the session, or begin another when it is gone."""
         host = self._plan.hosts[self._host % len(self._plan.hosts)]
         try:
-            # Without the last zxid that it saw: a node that lost writes must let it in, so that the checker tells.
+            # Without the last zxid seen: a node that lost writes must let it in, so that the checker tells.
             connection = Connection(host, timeout_s=REPLY_TIMEOUT_S, resume=self._session)
         except LoadError:
             self._session = None

@@ -348,7 +348,7 @@ class Ready(NamedTuple):
 
     persist: Persist | None
     messages: tuple[Message, ...]
-    #: next entries to apply, bounded by Options.committed_bytes_max; call ready() again
+    #: next entries to apply, durable here too, bounded by Options.committed_bytes_max; call ready() again
     committed: tuple[Entry, ...]
     soft_state: SoftState | None  #: None: unchanged since the last Ready
     configuration: Configuration | None  #: the latest in the log, also uncommitted; None: unchanged

@@ -213,7 +213,10 @@ class Node:
     def release(self, peer: Progress) -> None:
         """Let the shell unpin the snapshot that was on its way to this peer."""
         if peer.outgoing is not None:
-            self.snapshot_releases.append(peer.outgoing.transfer)
+            transfer = peer.outgoing.transfer
+            # A read that was not handed out yet would pin the snapshot again, for ever.
+            self.snapshot_reads = [read for read in self.snapshot_reads if read.transfer != transfer]
+            self.snapshot_releases.append(transfer)
             peer.outgoing = None
 
     def end_transfer(self) -> None:
@@ -318,10 +321,15 @@ class Node:
         return messages
 
     def take_committed(self) -> tuple[Entry, ...]:
-        """Return the next committed entries, bounded in bytes; none while a snapshot is being loaded."""
-        if self.handed_index >= self.commit_index or self.installing:
+        """Return the next committed entries, bounded in bytes; none while a snapshot is being loaded.
+
+        What is not durable here yet waits: a snapshot of the state must never reach beyond the own journal,
+        or a crash would leave a gap between the two.
+        """
+        last = min(self.commit_index, self.log.durable_index)
+        if self.handed_index >= last or self.installing:
             return ()
-        entries = self.log.slice(self.handed_index + 1, self.commit_index, self.options.committed_bytes_max)
+        entries = self.log.slice(self.handed_index + 1, last, self.options.committed_bytes_max)
         self.handed_index = entries[-1].index
         self.log.trim(self.handed_index)
         return entries
@@ -350,7 +358,7 @@ class Node:
         """
         checks = (
             (self.handed_index <= self.commit_index <= self.log.last_index, "handed <= commit <= last"),
-            (self.log.durable_index <= self.log.last_index, "durable <= last"),
+            (self.handed_index <= self.log.durable_index <= self.log.last_index, "handed <= durable <= last"),
             (self.log.last_term <= self.term, "last term <= term"),
             (self.matched_index <= self.log.last_index, "matched <= last"),
             (self.history.latest_index <= self.log.last_index, "configuration within the log"),

@@ -191,7 +191,7 @@ def test_every_batch_reaches_the_log_once_and_in_order(seed: int) -> None:
     while len(box):
         box.rewind()
         offered = numbers(box)
-        tail = [number for number in offered if inbox.offer(1, 1, number, applied) is Verdict.ACCEPT]
+        tail += [number for number in offered if inbox.offer(1, 1, number, applied) is Verdict.ACCEPT]
         for number in tail:
             applied[1] = (1, number)
             assert box.applied(number) is not None

@@ -11,7 +11,7 @@ from quorum.errors import NodeStoppedError
 from quorum.raft import journal_writer
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.journal import Journal, JournalFailedError, JournalFullError, JournalOptions
-from quorum.raft.journal_writer import INLINE_PROBES, JOURNAL_LANE, JournalWriter
+from quorum.raft.journal_writer import INLINE_PROBES, INLINE_WRITE_MS_WORST, JOURNAL_LANE, JournalWriter
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import Cut, MemoryDisk
 
@@ -115,7 +115,7 @@ def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(monkeypatch: 
 
     def slow(group: object) -> None:
         write(group)  # type: ignore[arg-type]
-        bench.runtime.now_ms += 1.0
+        bench.runtime.now_ms += INLINE_WRITE_MS_WORST
 
     monkeypatch.setattr(bench.journal, "write", slow)
     bench.submit(10)

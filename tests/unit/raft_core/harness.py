@@ -98,7 +98,7 @@ class World:
         self.sync_ms = (0.1, 2.0)
         self.leaders: dict[int, int] = {}  #: {term: node id}
         self.committed: dict[int, Applied] = {}
-        self.committed_entries: dict[int, Entry] = {}
+        self.committed_entries: dict[int, tuple[Entry, int]] = {}  #: with a term in which it is committed
         self.proposed = 0
         self.elections = 0
         self.delivered = 0
@@ -332,7 +332,9 @@ class World:
             raise BrokenPromiseError(
                 f"index {entry.index} was {self.committed[entry.index]}, node {node_id} commits {row}"
             )
-        self.committed_entries.setdefault(entry.index, entry)
+        if not self.disks[node_id].holds(entry.index, entry.term):
+            raise BrokenPromiseError(f"node {node_id} applies {entry}, which its own disk does not hold")
+        self.committed_entries.setdefault(entry.index, (entry, process.raft.status().term))
         if entry.stamp_ms < process.last_stamp_ms:
             raise BrokenPromiseError(f"stamp of {entry} is below {process.last_stamp_ms}")
         process.last_stamp_ms = entry.stamp_ms
@@ -344,12 +346,12 @@ class World:
         disk = self.disks[node_id]
         index = len(process.applied)
         old = disk.snapshot.mark.snapshot_index if disk.snapshot is not None else 0
+        if index <= old or process.raft.status().installing:
+            return
         entry = disk.entry(index)
         configuration = process.raft.configuration_at(index)
-        if index <= old or entry is None or configuration is None or process.raft.status().installing:
-            return
-        if process.raft.status().durable_index < index or process.raft.term_at(index) != entry.term:
-            return
+        assert entry is not None
+        assert configuration is not None
         disk.snapshot = Snapshot(
             SnapshotMark(index, entry.term, entry.stamp_ms, configuration), list(process.applied)
         )
@@ -446,9 +448,11 @@ class World:
         process.commit_index = status.commit_index
 
     def _check_completeness(self, node_id: int, process: Process) -> None:
-        for index, entry in self.committed_entries.items():
+        led_term = process.raft.status().term
+        for index, (entry, committed_term) in self.committed_entries.items():
             own = process.memory.get(index)
-            if own is None and index <= len(process.applied):
+            if (own is None and index <= len(process.applied)) or led_term <= committed_term:
+                # Compacted; or elected late, by votes that were given before.
                 continue
             if own != entry:
                 raise BrokenPromiseError(f"leader {node_id} has {own} where {entry} is committed")

@@ -186,6 +186,14 @@ def test_a_vote_needs_a_log_at_least_as_good(
     assert grant(solo, Vote(3, 2, 1, pre, False, last_index, last_term)) is granted
 
 
+def test_who_refuses_an_older_log_campaigns_itself_soon() -> None:
+    solo = Solo([1, 1, 2])
+    assert not grant(solo, Vote(3, 2, 1, False, False, 2, 1))
+    refused_ms = solo.now_ms
+    assert only_votes(solo.campaign())
+    assert solo.now_ms - refused_ms <= 50 + 10
+
+
 def test_one_vote_per_term_also_after_a_restart() -> None:
     solo = Solo([1])
     assert grant(solo, Vote(2, 2, 1, False, False, 1, 1))

@@ -241,6 +241,9 @@ def test_two_durable_followers_commit_without_the_leaders_disk() -> None:
     for peer in (2, 3):
         solo.hear(AppendReply(2, peer, 1, False, 0, 3, 0, 0))
     assert solo.raft.status().commit_index == 3
+    assert len(solo.committed) == 2
+    solo.sync()
+    assert len(solo.committed) == 3
 
 
 def test_entries_of_older_terms_commit_only_with_one_of_the_own() -> None:
@@ -438,9 +441,10 @@ def test_memory_keeps_what_is_not_durable_and_is_bounded_otherwise() -> None:
     solo.drain()
     for node_id in (2, 3):
         solo.hear(AppendReply(2, node_id, 1, False, 0, 52, 0, 0))
-    assert len(solo.committed) == 52
+    assert (solo.raft.status().commit_index, len(solo.committed)) == (52, 2)
     assert solo.raft.status().cache_bytes >= 50 * 200
     solo.sync()
+    assert len(solo.committed) == 52
     solo.raft.propose(EntryKind.BATCH, b"", 0)
     solo.drain()
     solo.sync()

@@ -83,7 +83,9 @@ def disturb(world: World, rng: random.Random) -> str:
 
 def run(seed: int) -> tuple[World, Counter[str]]:
     rng = random.Random(seed ^ 0x5EED)
-    world = World(seed, rng.choice([1, 3, 3, 3, 5]), random_options(rng))
+    nodes = rng.choice([1, 3, 3, 3, 5])
+    first = rng.sample(range(1, nodes + 1), rng.randint(1, nodes))  # the others are founders that come late
+    world = World(seed, nodes, random_options(rng), start=first)
     world.loss = rng.choice([0.0, 0.0, 0.01, 0.1])
     world.repeat = rng.choice([0.0, 0.05])
     world.slow = rng.choice([0.0, 0.0, 0.02])

@@ -186,6 +186,15 @@ def test_a_transfer_to_a_dead_peer_is_released() -> None:
     assert solo.released == [1]
 
 
+def test_a_read_of_a_transfer_that_is_over_is_not_handed_out() -> None:
+    solo = sender()
+    solo.step(read(0))
+    for message in (chunk_reply(10), HeartbeatReply(9, 2, 1, 0.0, 0)):
+        solo.raft.step(Receive(message, incarnation_of(message.sender)), solo.now_ms)
+    solo.drain()
+    assert (solo.reads, solo.released) == ([], [1])
+
+
 def test_transfers_end_with_the_leadership() -> None:
     solo = sender()
     solo.hear(HeartbeatReply(9, 2, 1, 0.0, 0))

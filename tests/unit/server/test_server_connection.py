@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from quorum.server.reads import ANSWERS
 from quorum.wire.protocol import OPERATIONS, OpCode, Treatment
 from quorum.wire.replies import decode_multi, decode_path_stat
 from quorum.wire.requests import PING_FRAME, encode_command, encode_read
@@ -238,6 +239,10 @@ def test_an_operation_that_is_not_served_is_unimplemented_and_ends_the_connectio
     assert [(reply.xid, reply.zxid, reply.err) for reply in client.replies()] == [(1, 2, 0), (2, -1, -6)]
     assert client.has_ended()
     assert node.replica.machine.tree.get("/b") is None
+
+
+def test_every_read_of_the_table_has_an_answer() -> None:
+    assert set(ANSWERS) == {op for op, treatment in OPERATIONS.items() if treatment is Treatment.READ}
 
 
 def test_a_refusal_waits_for_its_turn() -> None:
