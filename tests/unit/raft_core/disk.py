@@ -104,9 +104,12 @@ class Disk:
             self.entries.extend(persist.entries)
 
     def install(self, snapshot: Snapshot) -> None:
-        index, term = snapshot.mark.snapshot_index, snapshot.mark.snapshot_term
-        entry = self.entry(index)
         self.snapshot = snapshot
+        self.continue_from(snapshot.mark.snapshot_index, snapshot.mark.snapshot_term)
+
+    def continue_from(self, index: int, term: int) -> None:
+        """Drop a log that does not hold a snapshot's last entry."""
+        entry = self.entry(index)
         if entry is None or entry.term != term:
             self.entries = []
             self.first_index = index + 1

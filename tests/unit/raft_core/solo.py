@@ -17,6 +17,7 @@ from quorum.raft.core.messages import (
     Persisted,
     Receive,
     Role,
+    SnapshotInstalled,
     SnapshotMark,
     SnapshotRead,
     SnapshotWrite,
@@ -100,6 +101,7 @@ class Solo:
             now_ms=self.now_ms,
         )
         self.unsynced: list[Persist] = []
+        self._written = 0  #: how many of them are on the disk already
         self.committed: list[Entry] = []
         self.reads: list[SnapshotRead] = []
         self.writes: list[SnapshotWrite] = []
@@ -118,6 +120,12 @@ class Solo:
     def step(self, stimulus: Stimulus, after_ms: float = 0.0) -> list[Message]:
         """Advance the clock, take the stimulus, return the messages that leave at once."""
         self.now_ms += after_ms
+        if isinstance(stimulus, SnapshotInstalled):
+            # The journal writes in order: what was submitted before is on the disk, told or not.
+            for persist in self.unsynced[self._written :]:
+                self.disk.write(persist)
+            self._written = len(self.unsynced)
+            self.disk.continue_from(stimulus.snapshot_index, stimulus.snapshot_term)
         self.raft.step(stimulus, self.now_ms)
         return self.drain()
 
@@ -138,8 +146,9 @@ class Solo:
         """Make the oldest persists (all: None) durable, return the messages that leave then."""
         done = self.unsynced[:count]
         del self.unsynced[: len(done)]
-        for persist in done:
+        for persist in done[self._written :]:
             self.disk.write(persist)
+        self._written = max(0, self._written - len(done))
         return self.step(Persisted(done[-1].seq)) if done else []
 
     def hear(self, message: Message, incarnation: str | None = None) -> list[Message]:

@@ -188,7 +188,8 @@ def test_a_vote_needs_a_log_at_least_as_good(
 
 def test_who_refuses_an_older_log_campaigns_itself_soon() -> None:
     solo = Solo([1, 1, 2])
-    assert not grant(solo, Vote(3, 2, 1, False, False, 2, 1))
+    solo.hear(Heartbeat(2, 3, 1, 0, 0.0))
+    assert not grant(solo, Vote(3, 2, 1, False, True, 2, 1))
     refused_ms = solo.now_ms
     assert only_votes(solo.campaign())
     assert solo.now_ms - refused_ms <= 50 + 10

@@ -130,6 +130,7 @@ def test_an_uncommitted_founding_gives_way_to_another() -> None:
     members = {peer: Member(f"h:{peer}", incarnation_of(peer) if peer != 1 else "") for peer in (1, 2, 3)}
     payload = Configuration("d" * 32, members, {}, ()).to_payload()
     solo.hear(Append(2, 3, 1, 0, 0, 1, True, (Entry(1, 2, EntryKind.FOUND, 0, payload),)))
+    solo.sync()
     assert voters_of(solo, 1) == {1: "", 2: incarnation_of(2), 3: incarnation_of(3)}
     assert solo.committed[0].payload == payload
 

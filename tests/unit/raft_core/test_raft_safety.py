@@ -1,9 +1,8 @@
-"""Random faults against the pure core: what must never break never does, and the cluster works again
-afterwards.
+"""Random faults against the pure core: no promise breaks, and the cluster works again afterwards.
 
 The promises themselves (one leader per term, durable before acknowledged, committed never changes,
 completeness of leaders, log matching, nothing goes back) are checked by the harness after every event.
-Repeat one seed with `pytest tests/unit/raft_core/test_raft_safety.py --collect-only` and the id that failed.
+A failure names its seed; ``run(seed)`` repeats it exactly.
 """
 
 from __future__ import annotations
@@ -110,9 +109,7 @@ def test_random_faults_break_no_promise_and_the_cluster_recovers(case: int) -> N
         try:
             world, faults = run(seed)
         except Exception as error:
-            error.add_note(
-                f"seed {seed}; repeat with run({seed}) of tests/unit/raft_core/test_raft_safety.py"
-            )
+            error.add_note(f"seed {seed}; repeat: python -c 'import {run.__module__} as t; t.run({seed})'")
             raise
         done += faults
         elections += world.elections

@@ -277,6 +277,7 @@ def test_an_install_is_acknowledged_with_its_own_index_only_when_it_is_done() ->
     assert solo.raft.configuration_at(5) == LATER
     assert solo.committed == []
     solo.hear(Append(3, 2, 1, 5, 2, 6, False, (batch(6, 3),)))
+    solo.sync()
     assert [entry.index for entry in solo.committed] == [6]
 
 
