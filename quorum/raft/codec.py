@@ -68,6 +68,9 @@ _FIXARRAY: Final = 0x90
 _INT_MAX: Final = 2**64 - 1
 _ROUTE: Final = ("term", "sender", "receiver")
 _SHARED_MAX: Final = 64  #: prefixes kept within one turn
+_INFINITE: Final = float("inf")
+#: Types of fields that are checked by type and range alone.
+_PLAIN: Final = frozenset((int, bool, float))
 _REMEDY: Final = "all nodes must run releases that speak the same peer protocol"
 
 #: What a decoder takes: any contiguous bytes.
@@ -110,6 +113,7 @@ class _Spec(NamedTuple):
     message_type: type[Any]
     names: tuple[str, ...]  #: in wire order
     checks: tuple[_Check, ...]  #: in wire order
+    types: tuple[type[Any], ...] | None  #: of the decoded tag and fields, if all are plain; None otherwise
     places: tuple[int, ...] | None  #: wire position of each field; None: wire order is the class's
     shared: int | None  #: position in the class of the field of entries
     floats: tuple[int, ...]  #: positions in the class of float fields
@@ -240,6 +244,10 @@ class Codec:
         spec = self._by_tag.get(values[0]) if type(values[0]) is int else None
         if spec is None:
             raise ProtocolError(f"message tag {shown(values[0])} is unknown", _REMEDY)
+        if spec.types is not None and tuple(map(type, values)) == spec.types and _all_in_range(values):
+            # The common small messages, without a call per field.
+            plain: PeerMessage = spec.message_type._make(values[1:])
+            return plain
         name = spec.message_type.__name__
         if len(values) != len(spec.names) + 1:
             raise ProtocolError(f"{name} has {len(values) - 1} fields instead of {len(spec.names)}", _REMEDY)
@@ -253,6 +261,11 @@ class Codec:
             fields = [fields[place] for place in spec.places]
         message: PeerMessage = spec.message_type(*fields)
         return message
+
+
+def _all_in_range(values: tuple[Any, ...]) -> bool:
+    """Return whether no number is below 0, infinite or none; for values of plain types."""
+    return all(value is False or 0 <= value < _INFINITE for value in values)
 
 
 def _unpack(body: memoryview) -> object:
@@ -297,12 +310,14 @@ def _read_spec(tag: int, message_type: type[Any]) -> _Spec:
     shared = [place for place, name in enumerate(names) if _is_records(hints[name])]
     if len(shared) > 1:
         raise TypeError(f"{message_type.__name__} has more than one field of entries")
+    plain = [hints[name] for name in names]
     wire = (*shared, *(place for place in range(len(names)) if place not in shared))
     return _Spec(
         tag=tag,
         message_type=message_type,
         names=tuple(names[place] for place in wire),
         checks=tuple(_check_for(hints[names[place]]) for place in wire),
+        types=(int, *plain) if not shared and set(plain) <= _PLAIN else None,
         places=tuple(wire.index(place) for place in range(len(names))) if shared else None,
         shared=shared[0] if shared else None,
         floats=tuple(place for place, name in enumerate(names) if hints[name] is float),

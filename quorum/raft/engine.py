@@ -356,10 +356,10 @@ class Engine(SyncObjHost):
                     # A long log is applied in many turns, so that heartbeats are answered in between.
                     self._schedule_pump()
                     break
-            # Before the journal's flush of a later turn: what was sent must be on its way during the fsync.
-            self._peer_transport.flush()
             if applied and self._application is not None:
                 self._application.turn_ended()
+            # Before the journal's flush of a later turn: what was sent must be on its way during the fsync.
+            self._peer_transport.flush()
         except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, f"after applied index {self.applied_index}"))
 
@@ -376,6 +376,10 @@ class Engine(SyncObjHost):
             self._journal.submit(records, partial(self._on_durable, ready.persist.seq))
         for message in ready.messages:
             self._transmit(message.receiver, message)
+        if ready.persist is not None:
+            # New entries go out before anything is applied; a mere advance of the commit index waits for the
+            # replies of this turn.
+            self._peer_transport.flush()
         if ready.soft_state is not None:
             self._take_soft_state(ready.soft_state)
         for entry in ready.committed:

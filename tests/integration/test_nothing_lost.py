@@ -37,6 +37,7 @@ class Writers:
 
     def __init__(self, nodes: System, folder: Path, seed: int) -> None:
         self.seed = seed
+        self._nodes = nodes
         self.records: list[Path] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folders: list[str] = []
@@ -58,7 +59,10 @@ class Writers:
             )
 
     def recorded_bytes(self) -> int:
-        """How much is recorded so far; fails when a writer ended by itself."""
+        """How much is recorded so far; fails when a writer or a node ended by itself."""
+        for node_id in self._nodes.node_ids:
+            if not self._nodes.running(node_id):
+                pytest.fail(f"node {node_id} ended by itself")
         for process in self._processes:
             if process.poll() is not None:
                 pytest.fail(f"a writer ended with exit code {process.returncode}")

@@ -253,7 +253,7 @@ def _probe_is_old(node: Node, peer: Progress) -> bool:
 def advance_commit(node: Node) -> None:
     """Commit what a majority holds durably, if it is of the own term; each record that commits lets more be
     counted."""
-    if node.role is not Role.LEADER:
+    if node.role is not Role.LEADER or node.commit_index == node.log.last_index:
         return
     index = node.majority_match()
     if index <= node.commit_index:
