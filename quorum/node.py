@@ -287,7 +287,6 @@ class QuorumNode:
         engine.attach(replica, courier)
         self.view = NodeView(
             config,
-            storage,
             core,
             engine,
             replica,

@@ -22,7 +22,6 @@ from quorum.raft.transport import PeerTransport
 from quorum.replica import Replica
 from quorum.server.frontend import Frontend
 from quorum.snapshotting import Snapshotter
-from quorum.storage import Storage
 
 #: name, what it says, value
 Reading = tuple[str, str, float]
@@ -34,7 +33,6 @@ class NodeView:
     def __init__(
         self,
         config: NodeConfig,
-        storage: Storage,
         core: Raft,
         engine: Engine,
         replica: Replica,
@@ -45,10 +43,9 @@ class NodeView:
         snapshotter: Snapshotter,
     ) -> None:
         """Keep the parts that are read."""
+        self.engine = engine
         self._config = config
-        self._storage = storage
         self._core = core
-        self._engine = engine
         self._replica = replica
         self._frontend = frontend
         self._writer = writer
@@ -88,7 +85,7 @@ class NodeView:
     def _members(self) -> list[dict[str, object]]:
         status = self._core.status()
         matches = {peer.node_id: peer.match_index for peer in status.peers}
-        configuration = self._engine.configuration
+        configuration = self.engine.configuration
         members: dict[int, tuple[str, bool]] = {
             node_id: (str(address), True) for node_id, address in self._config.members.items()
         }
@@ -112,25 +109,25 @@ class NodeView:
 
     def readiness(self) -> tuple[bool, str]:
         """Return whether clients are served now, and the reason in one sentence."""
-        soft_state = self._engine.soft_state
+        soft_state = self.engine.soft_state
         if soft_state.halted:
             return False, f"nothing is acknowledged: {soft_state.halted}"
-        if self._engine.leader_id is None:
+        if self.engine.leader_id is None:
             return False, f"no leader is known in term {soft_state.term}"
-        if not self._engine.isReady():
-            return False, f"the leader was not heard for {self._engine.contact_age_ms():.0f} ms"
+        if not self.engine.isReady():
+            return False, f"the leader was not heard for {self.engine.contact_age_ms():.0f} ms"
         status = self._core.status()
         applied_index = self._replica.machine.applied_index
         if status.installing or applied_index < status.commit_index:
             return False, f"applied {applied_index} of {status.commit_index} committed entries"
-        if self._engine.leads and not self._engine.accepts_proposals:
+        if self.engine.leads and not self.engine.accepts_proposals:
             return (
                 False,
                 f"node {status.node_id} leads term {status.term} and has not applied its first entry",
             )
         if not self._replica.registered:
             return False, "this node's origin incarnation is not registered yet"
-        return True, f"node {self._engine.leader_id} leads term {soft_state.term}"
+        return True, f"node {self.engine.leader_id} leads term {soft_state.term}"
 
     def metrics(self) -> Iterable[Metric]:
         """Yield the node's metric families with their values of now."""
@@ -143,7 +140,7 @@ class NodeView:
         status, machine, journal = self._core.status(), self._replica.machine, self._writer.statistics
         return [
             ("quorate_ready", "1 if clients are served", float(self.readiness()[0])),
-            ("quorate_raft_leader", "1 on the leader", float(self._engine.leads)),
+            ("quorate_raft_leader", "1 on the leader", float(self.engine.leads)),
             ("quorate_raft_term", "Current term", status.term),
             ("quorate_raft_commit_index", "Last committed log index", status.commit_index),
             ("quorate_raft_durable_index", "Last durable log index", status.durable_index),

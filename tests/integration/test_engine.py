@@ -1,0 +1,140 @@
+"""The engine that hosts the core in SyncObj: what it refuses, and that it stops rather than go on."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import secrets
+import socket
+from pathlib import Path
+
+import pytest
+from pysyncobj import FAIL_REASON, SyncObj, replicated
+
+from quorum.client import Client, ConnectionLossError
+from quorum.config import NodeConfig, node_config
+from quorum.core.machine import StateMachine
+from quorum.errors import NodeStoppedError, QuorateError
+from quorum.node import QuorumNode
+from quorum.raft import syncobj_host
+from quorum.raft.core.entry import EntryKind
+from quorum.raft.engine import Engine
+
+HOST = "127.0.0.1"
+DEADLINE_S = 20.0
+
+
+def one_node(folder: Path) -> NodeConfig:
+    secret = folder / "peer.secret"
+    secret.touch(mode=0o600)
+    secret.write_text(secrets.token_hex(32))
+    ports = []
+    for _ in range(3):
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            ports.append(probe.getsockname()[1])
+    client, peer, admin = (f"{HOST}:{port}" for port in ports)
+    return node_config(
+        {
+            "node": {"id": 1, "cluster": "engine", "data_dir": "data"},
+            "listen": {"client": client, "peer": peer, "admin": admin},
+            "members": {"1": peer},
+            "security": {"peer_secret_file": str(secret)},
+        },
+        folder,
+    )
+
+
+async def ready(node: QuorumNode) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not node.view.readiness()[0]:  # noqa: ASYNC110 - a node's own view changes without an event
+            await asyncio.sleep(0)
+
+
+async def test_an_entry_that_cannot_be_applied_stops_the_node_with_its_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Defect D6 of pysyncobj: there such a command is run again on every tick, and nobody is told."""
+    config = one_node(tmp_path)
+    node = QuorumNode(config, bootstrap=True)
+    await node.start()
+    try:
+        await ready(node)
+        client = Client(str(config.listen.client))
+        await client.start()
+        await client.create("/before", b"")
+        applied = node.view.status()["applied_index"]
+
+        def broken(*_arguments: object) -> None:
+            raise ZeroDivisionError("a bug in apply")
+
+        monkeypatch.setattr(StateMachine, "apply_batch", broken)
+        with pytest.raises(ConnectionLossError):
+            await client.create("/after", b"")
+        await node.run_until_stopped()
+        assert isinstance(node.failure, NodeStoppedError)
+        assert f"entry {int(str(applied)) + 1} " in str(node.failure)
+        assert "a bug in apply" in str(node.failure)
+        await client.close()
+    finally:
+        await node.stop()
+
+
+async def test_a_proposal_through_syncobjs_own_entry_tells_its_fate_once(tmp_path: Path) -> None:
+    node = QuorumNode(one_node(tmp_path), bootstrap=True)
+    await node.start()
+    try:
+        await ready(node)
+        engine = node.view.engine
+        fates: list[tuple[int | None, int]] = []
+        told = asyncio.Event()
+
+        def callback(index: int | None, reason: int) -> None:
+            fates.append((index, reason))
+            told.set()
+
+        engine._applyCommand(b"\x92\x01\x90", callback, EntryKind.CONTROL)
+        assert fates == [], "nothing is known before it is applied"
+        await asyncio.wait_for(told.wait(), DEADLINE_S)
+        assert fates == [(engine.raftLastApplied, FAIL_REASON.SUCCESS)]
+        assert isinstance(engine, SyncObj)
+        assert engine.getStatus()["raft_term"] == engine.raftCurrentTerm
+        assert engine.isReady()
+    finally:
+        await node.stop()
+    engine._applyCommand(b"\x92\x01\x90", callback, EntryKind.CONTROL)
+    assert len(fates) == 1, "a stopped engine answers nothing that it does not know"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("addNodeToCluster", ("h:1",)), ("removeNodeFromCluster", ("h:1",)), ("setCodeVersion", (1,))],
+)
+async def test_what_syncobj_would_pickle_is_refused(
+    tmp_path: Path, name: str, arguments: tuple[object, ...]
+) -> None:
+    node = QuorumNode(one_node(tmp_path), bootstrap=True)
+    await node.start()
+    try:
+        await ready(node)
+        with pytest.raises(QuorateError, match=r"pysyncobj|code version"):
+            getattr(node.view.engine, name)(*arguments)
+    finally:
+        await node.stop()
+
+
+def test_a_replicated_method_is_refused_by_name() -> None:
+    class Mixed(Engine):
+        @replicated  # type: ignore[untyped-decorator]
+        def increment(self) -> None:
+            """Would be pickled."""
+
+    with pytest.raises(QuorateError, match=r"Mixed\.increment.* is a @replicated method"):
+        syncobj_host.refuse_foreign_library(Mixed)
+
+
+def test_another_release_of_pysyncobj_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syncobj_host, "version", lambda _name: "0.3.18")
+    with pytest.raises(QuorateError, match=r"0\.3\.18 is installed \(install pysyncobj==0\.3\.17\)"):
+        syncobj_host.refuse_foreign_library(Engine)
+    assert importlib.metadata.version("pysyncobj") == syncobj_host.PYSYNCOBJ_VERSION
