@@ -22,9 +22,10 @@ import msgpack
 
 from quorum.core.machine import StateMachine
 from quorum.core.watches import WatchTable
+from quorum.raft.contracts import ShellMessage
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Role, SoftState
-from quorum.raft.engine import Engine, ShellMessage
+from quorum.raft.engine import Engine
 from quorum.raft.forwarder import Forwarder
 from quorum.raft.forwarding import Batch, SessionTouches
 from quorum.raft.founding import parse_founding

@@ -19,13 +19,14 @@ Source: Raft §5; etcd-io/raft (Ready); the design of pysyncobj 0.3.17.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol, TypeVarTuple
+from typing import TypeVarTuple
 
 from pysyncobj import FAIL_REASON, SyncObjConf
 
 from quorum.errors import NodeStoppedError, NotLeaderError, QuorateError
+from quorum.raft.contracts import Application, JournalSink, ShellMessage, SnapshotExchange
 from quorum.raft.core import errors as core_errors
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import Entry, EntryKind
@@ -44,7 +45,6 @@ from quorum.raft.core.messages import (
     Tick,
 )
 from quorum.raft.core.raft import Raft
-from quorum.raft.forwarding import Forward, ForwardExpected, RegisterOrigin, SessionTouches
 from quorum.raft.journal_format import OriginIncarnation, Record
 from quorum.raft.peers import PeerNode
 from quorum.raft.runtime import Runtime, TimerHandle
@@ -58,43 +58,6 @@ TICK_INTERVAL_MS = 10.0
 TURN_MS_MAX = 5.0
 
 Arguments = TypeVarTuple("Arguments")
-ShellMessage = Forward | ForwardExpected | RegisterOrigin | SessionTouches
-
-
-class Application(Protocol):
-    """What stands on top of the log."""
-
-    def apply(self, entry: Entry) -> None:
-        """Apply a committed entry; entries come in order, each once."""
-
-    def turn_ended(self) -> None:
-        """Everything committed in this turn was applied: answer the clients."""
-
-    def leadership_changed(self, soft_state: SoftState) -> None:
-        """Role, term, leader, transfer or halt changed."""
-
-    def peer_connected(self, node_id: int) -> None:
-        """A link to a peer is (again) ready for messages."""
-
-    def receive(self, message: ShellMessage) -> None:
-        """A message of the current term that is not the core's."""
-
-    def tick(self, now_ms: float, stall_ms: float) -> None:
-        """Time passed; `stall_ms` is by how much this tick came too late (0: in time)."""
-
-
-class JournalSink(Protocol):
-    """Where persists go; the journal writer behind it groups what arrives during an fsync."""
-
-    def submit(self, records: Sequence[Record], on_durable: Callable[[], object]) -> None:
-        """Write records behind all earlier ones and call back when they and all earlier ones are durable."""
-
-
-class SnapshotExchange(Protocol):
-    """Carries out snapshot reads and writes of a Ready, and answers with stimuli."""
-
-    def carry_out(self, ready: Ready) -> None:
-        """Start the work; every answer comes through `Engine.step` in a later turn."""
 
 
 class Engine(SyncObjHost):
@@ -181,6 +144,7 @@ class Engine(SyncObjHost):
         transport.setOnNodeConnectedCallback(self._on_connected)
         transport.setOnNodeDisconnectedCallback(self._on_disconnected)
         transport.setOnMessageReceivedCallback(self._on_message)
+        transport.setOnChunkReceivedCallback(self._on_chunk)
         transport.setOnReadonlyNodeConnectedCallback(None)
         transport.setOnReadonlyNodeDisconnectedCallback(None)
 
@@ -203,6 +167,7 @@ class Engine(SyncObjHost):
         if self._timer is not None:
             self._timer.cancel()
         self._peer_transport.setOnMessageReceivedCallback(None)
+        self._peer_transport.setOnChunkReceivedCallback(None)
         self._peer_transport.setOnNodeConnectedCallback(None)
         self._peer_transport.setOnNodeDisconnectedCallback(None)
 
@@ -334,6 +299,16 @@ class Engine(SyncObjHost):
         """Carry out now what this turn asked for; for a caller that has collected the turn itself."""
         if self._pump_scheduled:
             self._pump()
+        else:
+            self._peer_transport.flush()
+
+    def _on_chunk(self) -> None:
+        """A peer's chunk of messages is taken: a follower answers it as one, at once.
+
+        A leader waits for the end of the loop's turn, so that what several peers sent becomes one group.
+        """
+        if not self.leads:
+            self.pump_now()
 
     def _schedule_pump(self) -> None:
         if not self._pump_scheduled:
@@ -341,10 +316,14 @@ class Engine(SyncObjHost):
             self._runtime.call_soon(self._pump)
 
     def _pump(self) -> None:
-        if not self._pump_scheduled:
-            # It was carried out earlier in this turn.
-            return
-        self._pump_scheduled = False
+        # Twice at most: what becomes durable within the first pass is acknowledged by the second.
+        for _ in range(2):
+            if not self._pump_scheduled or self._stopped:
+                return
+            self._pump_scheduled = False
+            self._pump_once()
+
+    def _pump_once(self) -> None:
         applied = False
         until_ms = self._runtime.monotonic_ms() + TURN_MS_MAX
         try:
@@ -358,8 +337,9 @@ class Engine(SyncObjHost):
                     break
             if applied and self._application is not None:
                 self._application.turn_ended()
-            # Before the journal's flush of a later turn: what was sent must be on its way during the fsync.
+            # In this order: what was sent is on its way during the fsync.
             self._peer_transport.flush()
+            self._journal.flush_turn()
         except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, f"after applied index {self.applied_index}"))
 

@@ -37,6 +37,9 @@ class LinkOwner(Protocol):
     def link_opened(self, link: InboundLink | OutboundLink) -> None:
         """The hello is done; `link.identity` is proven."""
 
+    def link_chunk(self) -> None:
+        """All messages of a received chunk were handed on."""
+
     def link_message(self, link: InboundLink, message: PeerMessage) -> None:
         """A message arrived on an open link; may raise ProtocolError."""
 
@@ -356,6 +359,7 @@ class InboundLink(Link):
             if self._closed:
                 return
         self._make_room(missing_from)
+        owner.link_chunk()
 
     def _make_room(self, frame_bytes: int) -> None:
         """See to it that the frame that began at `_start` fits the buffer behind it."""

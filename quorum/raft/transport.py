@@ -136,6 +136,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         #: {accepted connections whose hello is not done: None}, oldest first
         self._handshakes: dict[InboundLink, None] = {}
         self._quiet = _QuietLog(self._options.log_interval_ms)
+        self._on_chunk: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
         self._stopped = False
@@ -294,6 +295,10 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self.counters.bytes_sent += frame_bytes
         return True
 
+    def setOnChunkReceivedCallback(self, callback: Callable[[], None] | None) -> None:  # noqa: N802
+        """Set who is told after all messages that arrived together were handed on; None: nobody."""
+        self._on_chunk = callback
+
     def flush(self) -> None:
         """Hand everything that was sent in this turn to the sockets, without waiting for the turn's end."""
         for peer in self._peers.values():
@@ -434,6 +439,11 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         if peer is not None and peer.inbound is link:
             self.counters.messages_received += 1
             self._onMessageReceived(peer.inbound_node, message)
+
+    def link_chunk(self) -> None:
+        """All messages of a received chunk were handed on (called by links)."""
+        if self._on_chunk is not None:
+            self._on_chunk()
 
     def link_closed(self, link: InboundLink | OutboundLink, reason: str, error: ProtocolError | None) -> None:
         """A link is gone (called by links)."""

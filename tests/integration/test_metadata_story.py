@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -56,110 +57,137 @@ def state_of(nodes: System, observer: BrokerProcess) -> object:
     return nodes.one_digest() if isinstance(nodes, QuorateNodes) else observer.ask("fingerprint")
 
 
-def test_the_metadata_story(nodes: System, brokers: Brokers) -> None:
-    generations: dict[int, list[int]] = {1: [], 2: [], 3: []}
+class Story:
+    """The cluster of the story, and what the chapters leave for those behind them."""
 
-    def register(broker: BrokerProcess) -> None:
+    def __init__(self, nodes: System, brokers: Brokers) -> None:
+        self.nodes = nodes
+        self.brokers = brokers
+        #: {broker id: every generation that it got, in order}
+        self.generations: dict[int, list[int]] = {1: [], 2: [], 3: []}
+        self.one, self.two, self.three = (
+            brokers.start(number, nodes.hosts_from(number)) for number in nodes.node_ids
+        )
+        #: {topic/partition: (leader, leader epoch, controller epoch, isr, znode version)}
+        self.written: dict[str, list[Any]] = {}
+        self.moved: dict[str, list[Any]] = {}
+
+    def register(self, broker: BrokerProcess) -> None:
         answer = broker.ask("register")
         assert answer["generation"] == answer["czxid"] == answer["kept_mzxid"]
-        generations[broker.broker_id].append(answer["generation"])
+        self.generations[broker.broker_id].append(answer["generation"])
 
-    # Three brokers register, each at another node; one is elected, with epoch 1.
-    one, two, three = (brokers.start(number, nodes.hosts_from(number)) for number in nodes.node_ids)
-    for broker in (one, two, three):
-        register(broker)
-    assert one.ask("elect") == {"won": True, "epoch": 1}
-    assert two.ask("elect") == {"won": False, "held_by": 1}
+    def three_brokers_register_and_one_is_elected(self) -> None:
+        for broker in (self.one, self.two, self.three):
+            self.register(broker)
+        assert self.one.ask("elect") == {"won": True, "epoch": 1}
+        assert self.two.ask("elect") == {"won": False, "held_by": 1}
 
-    # It writes 1,000 records, and the Raft leader is killed: nothing of it is lost, nobody's session ends.
-    assert one.ask("found", brokers=[1, 2, 3], **SIZE) == 1000
-    written = one.ask("states", **SIZE)
-    killed = nodes.leader()
-    nodes.kill(killed)
-    survivor = nodes.leader()
-    for broker in (one, two, three):
-        assert broker.ask("states", **SIZE) == written
-    for broker in (one, two, three):
-        register(broker)
-    assert {number: len(set(seen)) for number, seen in generations.items()} == {1: 1, 2: 1, 3: 1}
-    nodes.start_node(killed)
-    nodes.wait_ready()
+    def it_writes_a_thousand_records_and_the_raft_leader_is_killed(self) -> None:
+        """Nothing of it is lost, and nobody's session ends."""
+        assert self.one.ask("found", brokers=[1, 2, 3], **SIZE) == 1000
+        self.written = self.one.ask("states", **SIZE)
+        killed = self.nodes.leader()
+        self.nodes.kill(killed)
+        survivor = self.nodes.leader()
+        self.observer = self.brokers.start(9, self.nodes.host(survivor), session_timeout_ms=20000)
+        for broker in (self.one, self.two, self.three):
+            assert broker.ask("states", **SIZE) == self.written
+        for broker in (self.one, self.two, self.three):
+            self.register(broker)
+        assert {number: len(set(seen)) for number, seen in self.generations.items()} == {1: 1, 2: 1, 3: 1}
+        self.nodes.start_node(killed)
+        self.nodes.wait_ready()
 
-    # A broker is killed; its ephemerals vanish under one zxid, as watches on another node see.
-    observer = brokers.start(9, nodes.host(survivor), session_timeout_ms=20000)
-    ephemerals = three.ask("hold", count=5)
-    observer.ask("fingerprint")  # ends in a sync: the observer's node has the ephemerals
-    observer.ask("watch_deletion", paths=ephemerals)
-    three.kill()
-    eventually(
-        lambda: len(observer.ask("seen")) >= len(ephemerals) + 2,
-        EXPIRY_DEADLINE_S,
-        "broker 3's session expired",
-    )
-    events = observer.ask("seen")
-    deleted = [event for event in events if event[0] == "NODE_DELETED"]
-    assert sorted(path for _, path, _ in deleted) == sorted(ephemerals)
-    assert sorted(path for kind, path, _ in events if kind == "NODE_CHILDREN_CHANGED") == [
-        "/brokers/ids",
-        "/held",
-    ]
-    zxids = {zxid for _, _, zxid in events}
-    assert len(zxids) == 1
-    assert zxids.pop() > max(max(seen) for seen in generations.values())
+    def a_broker_is_killed_and_its_ephemerals_vanish_under_one_zxid(self) -> None:
+        """As watches on another node see."""
+        observer = self.observer
+        ephemerals = self.three.ask("hold", count=5)
+        observer.ask("fingerprint")  # ends in a sync: the observer's node has the ephemerals
+        observer.ask("watch_deletion", paths=ephemerals)
+        self.three.kill()
+        eventually(
+            lambda: len(observer.ask("seen")) >= len(ephemerals) + 2,
+            EXPIRY_DEADLINE_S,
+            "broker 3's session expired",
+        )
+        events = observer.ask("seen")
+        deleted = [event for event in events if event[0] == "NODE_DELETED"]
+        assert sorted(path for _, path, _ in deleted) == sorted(ephemerals)
+        parents = sorted(path for kind, path, _ in events if kind == "NODE_CHILDREN_CHANGED")
+        assert parents == ["/brokers/ids", "/held"]
+        zxids = {zxid for _, _, zxid in events}
+        assert len(zxids) == 1
+        assert zxids.pop() > max(max(seen) for seen in self.generations.values())
 
-    # The controller moves its partitions in fenced multis.
-    assert one.ask("fail_over", dead=3, **SIZE) == sum(3 in state[3] for state in written.values())
-    moved = two.ask("states", **SIZE)
-    for key, (leader, leader_epoch, controller_epoch, isr, version) in moved.items():
-        old_leader, old_epoch, _, old_isr, old_version = written[key]
-        assert 3 not in isr
-        assert leader in isr
-        assert controller_epoch == 1
-        touched = 3 in old_isr
-        assert (leader_epoch, version) == (old_epoch + touched, old_version + touched)
-        assert old_leader in (leader, 3)
+    def the_controller_moves_its_partitions_in_fenced_multis(self) -> None:
+        affected = sum(3 in state[3] for state in self.written.values())
+        assert self.one.ask("fail_over", dead=3, **SIZE) == affected
+        self.moved = self.two.ask("states", **SIZE)
+        for key, (leader, leader_epoch, controller_epoch, isr, version) in self.moved.items():
+            old_leader, old_epoch, _, old_isr, old_version = self.written[key]
+            assert 3 not in isr
+            assert leader in isr
+            assert controller_epoch == 1
+            touched = 3 in old_isr
+            assert (leader_epoch, version) == (old_epoch + touched, old_version + touched)
+            assert old_leader in (leader, 3)
 
-    # The controller stops beyond its session; another is elected; the old one wakes and is refused.
-    two.send("elect_when_free")
-    one.signal(signal.SIGSTOP)
-    assert two.answer() == {"won": True, "epoch": 2}
-    before = state_of(nodes, observer)
-    one.send("stale_multi", topic="topic-0", partition=0)
-    one.signal(signal.SIGCONT)
-    # Written into a connection that the server has closed meanwhile, or after the client knew better.
-    assert one.refusal() in ("ConnectionLossError", "SessionExpiredError")
-    assert one.refused("stale_multi", topic="topic-0", partition=0) == "SessionExpiredError"
-    assert one.refused("stale_multi_in_new_session", topic="topic-0", partition=0) == "ControllerFencedError"
-    assert state_of(nodes, observer) == before
+    def the_controller_stops_beyond_its_session_and_its_late_multi_is_refused(self) -> None:
+        one, two = self.one, self.two
+        two.send("elect_when_free")
+        one.signal(signal.SIGSTOP)
+        assert two.answer() == {"won": True, "epoch": 2}
+        before = state_of(self.nodes, self.observer)
+        where = {"topic": "topic-0", "partition": 0}
+        one.send("stale_multi", **where)
+        one.signal(signal.SIGCONT)
+        # Written into a connection that the server has closed meanwhile, or after the client knew better.
+        assert one.refusal() in ("ConnectionLossError", "SessionExpiredError")
+        assert one.refused("stale_multi", **where) == "SessionExpiredError"
+        assert one.refused("stale_multi_in_new_session", **where) == "ControllerFencedError"
+        assert state_of(self.nodes, self.observer) == before
 
-    # A compare-and-set at the present version succeeds, at an older one it is refused and changes nothing.
-    version = moved["topic-0/0"][4]
-    isr = moved["topic-0/0"][3]
-    target = {"topic": "topic-0", "partition": 0, "isr": isr}
-    assert two.ask("compare_and_set", version=version, **target) == version + 1
-    before = state_of(nodes, observer)
-    assert two.refused("compare_and_set", version=version, **target) == "BadVersionError"
-    assert state_of(nodes, observer) == before
+    def a_compare_and_set_of_an_older_version_changes_nothing(self) -> None:
+        _, _, _, isr, version = self.moved["topic-0/0"]
+        target = {"topic": "topic-0", "partition": 0, "isr": isr}
+        assert self.two.ask("compare_and_set", version=version, **target) == version + 1
+        before = state_of(self.nodes, self.observer)
+        assert self.two.refused("compare_and_set", version=version, **target) == "BadVersionError"
+        assert state_of(self.nodes, self.observer) == before
 
-    # All nodes are killed and restarted: the records, the controller and its session are still there.
-    last = two.ask("states", **SIZE)
-    for node_id in nodes.node_ids:
-        nodes.kill(node_id)
-    for node_id in nodes.node_ids:
-        nodes.start_node(node_id)
-    nodes.wait_ready()
-    assert two.ask("states", **SIZE) == last
-    register(two)
-    assert len(set(generations[2])) == 1
-    assert two.ask("elect") == {"won": True, "epoch": 2}
+    def all_nodes_are_killed_and_restarted(self) -> None:
+        """The records, the controller and its session are still there."""
+        last = self.two.ask("states", **SIZE)
+        for node_id in self.nodes.node_ids:
+            self.nodes.kill(node_id)
+        for node_id in self.nodes.node_ids:
+            self.nodes.start_node(node_id)
+        self.nodes.wait_ready()
+        assert self.two.ask("states", **SIZE) == last
+        self.register(self.two)
+        assert len(set(self.generations[2])) == 1
+        assert self.two.ask("elect") == {"won": True, "epoch": 2}
 
-    # Brokers that lost their session come back with higher generations; generations only rose.
-    newest = max(max(seen) for seen in generations.values())
-    for number in (1, 3):
-        register(brokers.start(number, nodes.hosts_from(number)))
-        assert generations[number][-1] > newest
-        newest = generations[number][-1]
-    for seen in generations.values():
-        assert seen == sorted(seen)
+    def brokers_that_lost_their_session_come_back_with_higher_generations(self) -> None:
+        newest = max(max(seen) for seen in self.generations.values())
+        for number in (1, 3):
+            self.register(self.brokers.start(number, self.nodes.hosts_from(number)))
+            assert self.generations[number][-1] > newest
+            newest = self.generations[number][-1]
+        for seen in self.generations.values():
+            assert seen == sorted(seen)
+
+
+def test_the_metadata_story(nodes: System, brokers: Brokers) -> None:
+    story = Story(nodes, brokers)
+    story.three_brokers_register_and_one_is_elected()
+    story.it_writes_a_thousand_records_and_the_raft_leader_is_killed()
+    story.a_broker_is_killed_and_its_ephemerals_vanish_under_one_zxid()
+    story.the_controller_moves_its_partitions_in_fenced_multis()
+    story.the_controller_stops_beyond_its_session_and_its_late_multi_is_refused()
+    story.a_compare_and_set_of_an_older_version_changes_nothing()
+    story.all_nodes_are_killed_and_restarted()
+    story.brokers_that_lost_their_session_come_back_with_higher_generations()
     if isinstance(nodes, QuorateNodes):
         nodes.one_digest()

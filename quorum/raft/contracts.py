@@ -1,0 +1,58 @@
+"""What the engine expects of the parts around it: what stands on the log, where it is made durable, who
+moves snapshots.
+
+Seams only, without state. The engine calls them from the event loop and never from two places at once; an
+exception in any of them stops the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from quorum.raft.core.entry import Entry
+from quorum.raft.core.messages import Ready, SoftState
+from quorum.raft.forwarding import Forward, ForwardExpected, RegisterOrigin, SessionTouches
+from quorum.raft.journal_format import Record
+
+#: messages between nodes that are not the core's
+ShellMessage = Forward | ForwardExpected | RegisterOrigin | SessionTouches
+
+
+class Application(Protocol):
+    """What stands on top of the log."""
+
+    def apply(self, entry: Entry) -> None:
+        """Apply a committed entry; entries come in order, each once."""
+
+    def turn_ended(self) -> None:
+        """Everything committed in this turn was applied: answer the clients."""
+
+    def leadership_changed(self, soft_state: SoftState) -> None:
+        """Role, term, leader, transfer or halt changed."""
+
+    def peer_connected(self, node_id: int) -> None:
+        """A link to a peer is (again) ready for messages."""
+
+    def receive(self, message: ShellMessage) -> None:
+        """A message of the current term that is not the core's."""
+
+    def tick(self, now_ms: float, stall_ms: float) -> None:
+        """Time passed; `stall_ms` is by how much this tick came too late (0: in time)."""
+
+
+class JournalSink(Protocol):
+    """Where persists go; the journal writer behind it groups what arrives during an fsync."""
+
+    def submit(self, records: Sequence[Record], on_durable: Callable[[], object]) -> None:
+        """Write records behind all earlier ones and call back when they and all earlier ones are durable."""
+
+    def flush_turn(self) -> None:
+        """Begin to write what was submitted in this turn; everything that was sent is with the sockets."""
+
+
+class SnapshotExchange(Protocol):
+    """Carries out snapshot reads and writes of a Ready, and answers with stimuli."""
+
+    def carry_out(self, ready: Ready) -> None:
+        """Start the work; every answer comes through `Engine.step` in a later turn."""
