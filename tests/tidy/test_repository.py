@@ -158,3 +158,28 @@ def test_ci_runs_the_same_command_as_a_developer() -> None:
 def test_shell_scripts_are_well_formed() -> None:
     for script in REPOSITORY.glob("deploy/**/*.sh"):
         assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+
+
+_REFERENCE = re.compile(r"`(tests/[\w/.]+)(?:::(\w+))?`")
+
+
+def missing_references(text: str) -> list[str]:
+    """Return the tests that a document names and that do not exist."""
+    missing = []
+    for path, name in _REFERENCE.findall(text):
+        place = REPOSITORY / path
+        if not place.exists() or (name and f"def {name}(" not in place.read_text()):
+            missing.append(f"{path}::{name}" if name else path)
+    return missing
+
+
+@pytest.mark.parametrize("document", ["DIVERGENCES.md", "docs/consensus.md"])
+def test_the_tests_that_a_document_names_exist(document: str) -> None:
+    text = (REPOSITORY / document).read_text()
+    assert len(_REFERENCE.findall(text)) >= 10
+    assert missing_references(text) == []
+
+
+def test_a_test_that_does_not_exist_is_found() -> None:
+    text = "`tests/tidy/test_repository.py::test_nowhere`, `tests/nowhere.py`, `tests/tidy`"
+    assert missing_references(text) == ["tests/tidy/test_repository.py::test_nowhere", "tests/nowhere.py"]
