@@ -303,11 +303,11 @@ class Engine(SyncObjHost):
             self._peer_transport.flush()
 
     def _on_chunk(self) -> None:
-        """A peer's chunk of messages is taken: a follower answers it as one, at once.
+        """A peer's chunk of messages is taken: answer it as one, and at once if it lets something be applied.
 
-        A leader waits for the end of the loop's turn, so that what several peers sent becomes one group.
+        A leader waits for the end of the loop's turn otherwise: what several peers forward becomes one group.
         """
-        if not self.leads:
+        if not self.leads or self._core.has_committed:
             self.pump_now()
 
     def _schedule_pump(self) -> None:

@@ -394,6 +394,11 @@ class Raft:
         return configuration
 
     @property
+    def has_committed(self) -> bool:
+        """Return whether the next ``ready()`` may hand out committed entries."""
+        return self._node.handed_index < self._node.commit_index
+
+    @property
     def deadline_ms(self) -> float:
         """Return when the next Tick has something to do; a Tick may come earlier."""
         node = self._node
