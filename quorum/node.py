@@ -21,6 +21,7 @@ from quorum.admin.app import build_app
 from quorum.admin.server import AdminServer
 from quorum.config import NodeConfig, read_peer_secret
 from quorum.core.machine import StateMachine
+from quorum.errors import DataDirError, NodeStoppedError
 from quorum.listening import Listen, bind
 from quorum.node_view import NodeView
 from quorum.raft.codec import RAFT_MESSAGE_TYPES, Codec
@@ -38,6 +39,7 @@ from quorum.raft.journal import JournalFullError
 from quorum.raft.journal_format import OriginIncarnation
 from quorum.raft.journal_writer import JournalWriter
 from quorum.raft.os_runtime import AsyncioRuntime, OsDisk
+from quorum.raft.peers import TransportOptions
 from quorum.raft.transport import PeerTransport
 from quorum.replica import Replica
 from quorum.server.frontend import Frontend
@@ -55,6 +57,11 @@ LEAVING_LOG_BYTES_MIN = 16 * 1024 * 1024
 LEAVING_SNAPSHOT_WAIT_S = 15.0
 #: committed entries that are applied between two looks at the clock
 COMMITTED_BYTES_MAX = 512 * 1024
+#: bytes of a client connection that are read at once, and so may become one run
+CHUNK_BYTES_MAX = 512 * 1024
+#: what surrounds an entry in a peer's frame
+FRAME_HEAD_BYTES = 64 * 1024
+PEER_QUEUE_BYTES_MIN = 64 * 1024 * 1024
 #: how often a full disk is tried again
 RETRY_INTERVAL_MS = 500.0
 
@@ -88,10 +95,11 @@ class QuorumNode:
         self._start_mode = Start.BOOTSTRAP if bootstrap else Start.PLAIN
         self._sockets = sockets
         self._ended = asyncio.Event()
+        self._stopping = asyncio.Lock()
         self._bound: list[socket.socket] = []
         self._runtime: AsyncioRuntime
         self._storage: Storage | None = None
-        self._writer: JournalWriter
+        self._writer: JournalWriter | None = None
         self._engine: Engine | None = None
         self._transport: PeerTransport | None = None
         self._frontend: Frontend | None = None
@@ -128,6 +136,10 @@ class QuorumNode:
             hand_over: a leader lets another node lead first (not where all nodes stop together).
         """
         self._ended.set()
+        async with self._stopping:
+            await self._stop(hand_over=hand_over)
+
+    async def _stop(self, *, hand_over: bool) -> None:
         if hand_over and self._engine is not None and self.failure is None:
             await self._hand_over(self._engine)
         if self._listener is not None:
@@ -147,6 +159,9 @@ class QuorumNode:
         if self._transport is not None:
             await self._transport.stop()
             self._transport = None
+        if self._writer is not None:
+            self._writer.stop()
+            self._writer = None
         if self._storage is not None:
             # Ends the lanes: everything that was handed to the journal's thread is on the disk.
             await asyncio.get_running_loop().run_in_executor(None, self._runtime.close)
@@ -160,7 +175,6 @@ class QuorumNode:
         """Let another node lead before this one goes: clients of the others lose less than a heartbeat."""
         if not engine.leads or not engine.peer_ids():
             return
-        engine.transferLeadership()
         handed_over = asyncio.Event()
         self._replica.when_deposed(handed_over.set)
         if not engine.transfer(None):
@@ -193,31 +207,46 @@ class QuorumNode:
         self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())
         disk = OsDisk()
         storage = self._storage = open_storage(config, disk, self._start_mode, runtime.random)
-        self._writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
+        writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
+        self._writer = writer
         incarnation = storage.recovered.origin_incarnation + 1
-        self._writer.submit([OriginIncarnation(incarnation)], lambda: None)
-        self._writer.flush_now()
+        writer.submit([OriginIncarnation(incarnation)], lambda: None)
+        writer.flush_now()
+        if not writer.idle:
+            data_dir = config.node.data_dir
+            problem = self.failure or "the disk is full"
+            raise DataDirError(
+                f"data directory {data_dir} cannot be written to: {problem}", "free or repair the disk"
+            )
+        frame_bytes_max = self._entry_bytes_max() + FRAME_HEAD_BYTES
         self._transport = transport = PeerTransport(
             runtime,
             self._peer_identity,
             secret,
-            codec=Codec({**RAFT_MESSAGE_TYPES, **FORWARDING_MESSAGE_TYPES}),
+            codec=Codec({**RAFT_MESSAGE_TYPES, **FORWARDING_MESSAGE_TYPES}, frame_bytes_max=frame_bytes_max),
             listen=peer,
             members={node_id: str(address) for node_id, address in config.members.items()},
+            options=TransportOptions(peer_queue_bytes_max=max(PEER_QUEUE_BYTES_MIN, 2 * frame_bytes_max)),
         )
         # SyncObj wants a transport that listens. No hello can be done before this coroutine lets the loop run
         # again, so the engine hears of every link.
         await transport.start()
         self._bound.remove(peer)
-        self._build(storage, transport, disk, incarnation).start()
+        self._refuse_if_stopped()
+        self._build(storage, transport, disk, incarnation, writer).start()
         assert self._frontend is not None
         self._listener = ClientListener(self._frontend)
         await self._listener.start_on(client)
         self._bound.remove(client)
+        self._refuse_if_stopped()
         self._admin = AdminServer(build_app(self.view), admin)
         await self._admin.start()
         self._bound.remove(admin)
         log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())
+
+    def _refuse_if_stopped(self) -> None:
+        if self._ended.is_set():
+            raise NodeStoppedError(f"node {self.config.node.id} was stopped while it started")
 
     def _bind(self) -> tuple[socket.socket, socket.socket, socket.socket]:
         """Bind all three before anything is written, so that a taken address changes nothing."""
@@ -243,13 +272,20 @@ class QuorumNode:
 
     # --- assembly ---------------------------------------------------------------------------------
 
-    def _build(self, storage: Storage, transport: PeerTransport, disk: OsDisk, incarnation: int) -> Engine:
+    def _build(
+        self,
+        storage: Storage,
+        transport: PeerTransport,
+        disk: OsDisk,
+        incarnation: int,
+        writer: JournalWriter,
+    ) -> Engine:
         config, runtime = self.config, self._runtime
         core = self._build_core(storage)
         self._engine = engine = Engine(
             core,
             transport,
-            self._writer,
+            writer,
             runtime,
             node_id=config.node.id,
             peer_ids=[node_id for node_id in config.members if node_id != config.node.id],
@@ -271,13 +307,13 @@ class QuorumNode:
         )
         frontend.attach(replica)
         self._snapshotter = Snapshotter(
-            replica, storage.snapshots, storage.journal, self._writer, runtime, engine.step, engine.fail
+            replica, storage.snapshots, storage.journal, writer, runtime, engine.step, engine.fail
         )
         replica.attach(self)
         courier = SnapshotCourier(
             storage.snapshots,
             disk,
-            self._writer,
+            writer,
             runtime,
             lambda reader: load_machine(reader, config.raft.snapshot_overlay_bytes_max),
             self._install,
@@ -291,11 +327,14 @@ class QuorumNode:
             engine,
             replica,
             frontend,
-            self._writer,
+            writer,
             transport,
             courier,
             self._snapshotter,
         )
+        if storage.machine.cluster_id:
+            # A crash may have come between the state that names the cluster and the identity.
+            self._learn_cluster_id()
         return engine
 
     def _build_core(self, storage: Storage) -> Raft:
@@ -306,7 +345,7 @@ class QuorumNode:
             election_timeout_min_ms=raft.election_timeout_ms[0],
             election_timeout_max_ms=raft.election_timeout_ms[1],
             heartbeat_interval_ms=raft.heartbeat_interval_ms,
-            entry_bytes_max=2 * raft.batch_bytes_max,
+            entry_bytes_max=self._entry_bytes_max(),
             log_cache_bytes_max=raft.log_cache_bytes_max,
             committed_bytes_max=COMMITTED_BYTES_MAX,
         )
@@ -323,6 +362,10 @@ class QuorumNode:
             rng=runtime.random,
             now_ms=runtime.monotonic_ms(),
         )
+
+    def _entry_bytes_max(self) -> int:
+        """Return what a batch may reach: it is closed once full, and its last run may exceed that."""
+        return self.config.raft.batch_bytes_max + self.config.limits.frame_bytes_max + CHUNK_BYTES_MAX
 
     def _server_options(self) -> ServerOptions:
         limits = self.config.limits
@@ -355,7 +398,8 @@ class QuorumNode:
         self._engine.state_installed(mark.snapshot_index)
         self._replica.install(machine)
         newest = self._storage.snapshots.newest
-        self._snapshotter.installed(0 if newest is None else newest.size_bytes)
+        # Compaction comes after the core knows of the install.
+        self._runtime.call_soon(self._snapshotter.installed, 0 if newest is None else newest.size_bytes)
         self._learn_cluster_id()
 
     def _learn_cluster_id(self) -> None:
@@ -373,18 +417,21 @@ class QuorumNode:
 
     def _on_disk_full(self, error: JournalFullError) -> None:
         """Acknowledge nothing until there is room again; called at each attempt that found none."""
-        assert self._engine is not None
+        log.error("nothing is acknowledged until there is room on the disk: %s", error)
+        if self._engine is None:
+            return
         if not self._engine.soft_state.halted:
-            log.error("nothing is acknowledged until there is room on the disk: %s", error)
             self._engine.halt(str(error))
         self._runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)
 
     def _retry_journal(self) -> None:
+        if self._writer is None:
+            return
         self._writer.retry()
         self._runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
 
     def _resume_if_room(self) -> None:
-        if self._engine is None or self._writer.full:
+        if self._engine is None or self._writer is None or self._writer.full:
             return
         if self._writer.idle:
             log.info("the disk takes writes again")

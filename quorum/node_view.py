@@ -23,6 +23,9 @@ from quorum.replica import Replica
 from quorum.server.frontend import Frontend
 from quorum.snapshotting import Snapshotter
 
+#: committed entries that a node which had caught up may be behind and still be ready
+READY_LAG_MAX = 1000
+
 #: name, what it says, value
 Reading = tuple[str, str, float]
 
@@ -44,6 +47,8 @@ class NodeView:
     ) -> None:
         """Keep the parts that are read."""
         self.engine = engine
+        #: once everything committed was applied, a short lag is the normal life of a busy node
+        self._caught_up = False
         self._config = config
         self._core = core
         self._replica = replica
@@ -118,7 +123,9 @@ class NodeView:
             return False, f"the leader was not heard for {self.engine.contact_age_ms():.0f} ms"
         status = self._core.status()
         applied_index = self._replica.machine.applied_index
-        if status.installing or applied_index < status.commit_index:
+        lag = status.commit_index - applied_index
+        self._caught_up = not status.installing and (lag <= 0 or (self._caught_up and lag <= READY_LAG_MAX))
+        if not self._caught_up:
             return False, f"applied {applied_index} of {status.commit_index} committed entries"
         if self.engine.leads and not self.engine.accepts_proposals:
             return (

@@ -22,6 +22,7 @@ import msgpack
 
 from quorum.core.machine import StateMachine
 from quorum.core.watches import WatchTable
+from quorum.errors import NotLeaderError
 from quorum.raft.contracts import ShellMessage
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Role, SoftState
@@ -281,9 +282,12 @@ class Replica:
         if self._ready_term or not engine.leads or engine.term != term:
             return
         self._ready_term = term
-        engine.accepts_proposals = True
         timeouts_ms = [(session.session_id, session.timeout_ms) for session in self.machine.sessions.values()]
         self.sessions.become_leader(timeouts_ms, self._runtime.monotonic_ms())
+        if engine.soft_state.transfer_target:
+            # Leadership is being handed over already; if that is given up, leadership_changed accepts.
+            return
+        engine.accepts_proposals = True
         self._forwarder.leader_ready()
 
     def when_deposed(self, callback: Callable[[], None]) -> None:
@@ -298,7 +302,7 @@ class Replica:
     def receive(self, message: ShellMessage) -> None:
         """Take a message of the current term."""
         if isinstance(message, SessionTouches):
-            if self._engine.accepts_proposals:
+            if self.sessions.leading:
                 now_ms = self._runtime.monotonic_ms()
                 for session_id in message.session_ids:
                     self.sessions.touched(session_id, now_ms)
@@ -308,10 +312,11 @@ class Replica:
     def tick(self, now_ms: float, stall_ms: float) -> None:
         """Expire on the leader, report on a follower, give up what is overdue."""
         self._forwarder.tick(now_ms)
-        if self._engine.accepts_proposals:
+        if self.sessions.leading:
             if stall_ms:
                 self.sessions.add_stall(stall_ms)
-            self._expire(now_ms)
+            if self._engine.accepts_proposals:
+                self._expire(now_ms)
         elif now_ms - self._reported_ms >= self._heartbeat_interval_ms:
             self._report(now_ms)
         self._frontend.tick(now_ms)
@@ -323,7 +328,10 @@ class Replica:
         proposals = [["expire", sid, sessions[sid].nonce, judged_index] for sid in due if sid in sessions]
         if proposals:
             log.info("proposing to expire %d sessions that were silent: %s", len(proposals), _ids(due))
-            self._engine.propose(EntryKind.CONTROL, msgpack.packb([1, proposals]))
+            try:
+                self._engine.propose(EntryKind.CONTROL, msgpack.packb([1, proposals]))
+            except NotLeaderError as error:
+                log.info("left the expiry to the next leader: %s", error)
 
     def _report(self, now_ms: float) -> None:
         leader = self._engine.leader_id

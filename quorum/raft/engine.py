@@ -398,7 +398,8 @@ class Engine(SyncObjHost):
         if (previous.term, previous.leader_id) != (soft_state.term, soft_state.leader_id):
             self._contacts.clear()
             now_ms = self._runtime.monotonic_ms()
-            heard = self._peers if soft_state.role is Role.LEADER else (soft_state.leader_id,)
+            followed = (soft_state.leader_id,) if soft_state.leader_id else ()
+            heard = self._peers if soft_state.role is Role.LEADER else followed
             self._contacts.update(dict.fromkeys(heard, now_ms))
         log.info(
             "became %s in term %d (leader: %s, last index %d, applied %d)%s",

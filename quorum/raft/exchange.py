@@ -37,6 +37,7 @@ from quorum.raft.snapshot_writer import SNAPSHOT_LANE
 from quorum.raft.snapshots import SnapshotFile, SnapshotReceiver, SnapshotStore
 
 State = TypeVar("State")
+Result = TypeVar("Result")
 log = logging.getLogger("quorate.snapshots")
 
 
@@ -114,7 +115,12 @@ class SnapshotCourier(Generic[State]):
             if newest is None:
                 self._runtime.call_soon(self._step, ChunkReadFailed(read.receiver, read.transfer))
                 return
-            snapshot = self._outgoing[read.transfer] = self._store.pin(newest.log_index)
+            try:
+                snapshot = self._outgoing[read.transfer] = self._store.pin(newest.log_index)
+            except OSError as error:
+                log.warning("cannot open the snapshot of index %d: %s", newest.log_index, error)
+                self._runtime.call_soon(self._step, ChunkReadFailed(read.receiver, read.transfer))
+                return
             log.info("sends the snapshot of index %d to node %d", snapshot.log_index, read.receiver)
         self._runtime.run_in_thread(
             SNAPSHOT_LANE,
@@ -171,7 +177,7 @@ class SnapshotCourier(Generic[State]):
             else:
                 self._load_received(write, snapshot)
 
-        self._runtime.run_in_thread(SNAPSHOT_LANE, work, done)
+        self._runtime.run_in_thread(SNAPSHOT_LANE, work, self._guarded(done))
 
     def _load_received(self, write: SnapshotWrite, snapshot: SnapshotFile) -> None:
         def work() -> tuple[State, SnapshotMark]:
@@ -188,7 +194,20 @@ class SnapshotCourier(Generic[State]):
             else:
                 self._make_durable(write, *loaded)
 
-        self._runtime.run_in_thread(SNAPSHOT_LANE, work, done)
+        self._runtime.run_in_thread(SNAPSHOT_LANE, work, self._guarded(done))
+
+    def _guarded(
+        self, done: Callable[[Result | None, BaseException | None], None]
+    ) -> Callable[[Result | None, BaseException | None], None]:
+        """Return a lane's callback in which an exception stops the node: its core waits for the answer."""
+
+        def callback(result: Result | None, error: BaseException | None) -> None:
+            try:
+                done(result, error)
+            except Exception as failure:  # noqa: BLE001 - stops the node with the story
+                self._fail(failure)
+
+        return callback
 
     def _make_durable(self, write: SnapshotWrite, state: State, mark: SnapshotMark) -> None:
         def durable() -> None:

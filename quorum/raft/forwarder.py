@@ -100,6 +100,7 @@ class Forwarder(Generic[Token]):
         #: gap
         self._told: dict[int, int] = {}
         self._progress_ms = 0.0
+        self._resend_after_ms = RESEND_AFTER_MS
         self.batches_abandoned = 0
 
     @property
@@ -131,6 +132,7 @@ class Forwarder(Generic[Token]):
 
     def leader_changed(self) -> None:
         """Start again towards the leader of the host's current term, if it is known."""
+        self._resend_after_ms = RESEND_AFTER_MS
         self._inbox.reset()
         self._registering.clear()
         self._told.clear()
@@ -157,6 +159,7 @@ class Forwarder(Generic[Token]):
         if incarnation != self._outbox.incarnation:
             return None
         self._progress_ms = now_ms
+        self._resend_after_ms = RESEND_AFTER_MS
         batch = self._outbox.applied(number)
         if batch is not None and len(self._outbox):
             self._hand_out()
@@ -182,10 +185,12 @@ class Forwarder(Generic[Token]):
         """Give up what is overdue; send again what makes no progress."""
         if self._outbox.overdue(now_ms):
             self._abandon()
-        elif now_ms - self._progress_ms >= RESEND_AFTER_MS and (
+        elif now_ms - self._progress_ms >= self._resend_after_ms and (
             len(self._outbox) or not self._outbox.registered
         ):
             self._progress_ms = now_ms
+            # Longer each time: a slow link must not be filled with repeats of what is on it.
+            self._resend_after_ms *= 2
             self._outbox.rewind()
             self._register_or_send()
 
@@ -202,6 +207,7 @@ class Forwarder(Generic[Token]):
     def _abandon(self) -> None:
         raised = self._outbox.incarnation + 1
         given_up = self._outbox.abandon(raised)
+        self._resend_after_ms = RESEND_AFTER_MS
         self.batches_abandoned += len(given_up)
         log.warning(
             "gave up %d batches after %d ms without an outcome; origin incarnation raised to %d",
@@ -273,9 +279,14 @@ class Forwarder(Generic[Token]):
         if not self._host.accepts_proposals:
             return
         known = max(self._applied_origins().get(origin, (0, 0))[0], self._registering.get(origin, 0))
-        if incarnation > known:
-            self._registering[origin] = incarnation
+        if incarnation <= known:
+            return
+        try:
             self._host.propose(EntryKind.REGISTER, msgpack.packb([1, origin, incarnation]))
+        except NotLeaderError:
+            # Leadership went in this very turn; the origin asks whoever leads then.
+            return
+        self._registering[origin] = incarnation
 
     def _tell_expected(self, origin: int) -> None:
         incarnation, number = self._inbox.expected(origin, self._applied_origins())

@@ -199,6 +199,14 @@ class JournalWriter:
             self._full = False
             self._ask_flush()
 
+    def stop(self) -> None:
+        """Write and acknowledge nothing more; a group that a thread writes may still become durable."""
+        self._failed = True
+        self._queue.clear()
+        self._taken.clear()
+        self._staged = None
+        self._queued_bytes = 0
+
     def compact(self, keep_from_index: int, done: Callable[[int], object]) -> None:
         """Drop segments that hold only entries below an index; the files go in the journal's thread.
 
@@ -320,11 +328,7 @@ class JournalWriter:
         """Acknowledge nothing from here on, and have the node stopped."""
         if self._failed:
             return
-        self._failed = True
-        self._queue.clear()
-        self._taken.clear()
-        self._staged = None
-        self._queued_bytes = 0
+        self.stop()
         if not isinstance(error, Exception):
             raise error
         self._on_fatal(error)

@@ -333,7 +333,7 @@ class PartialSnapshot:
         """Sync, verify and rename; the file is removed if that fails."""
         try:
             return self._store.adopt(self._file, self._path, self._log_index, self._term)
-        except SnapshotDamagedError:
+        except (SnapshotDamagedError, OSError):
             self.discard()
             raise
 
