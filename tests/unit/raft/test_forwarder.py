@@ -1,0 +1,120 @@
+"""The shell around forwarding: registration, refusals and repeats, over a host that is told what to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quorum.errors import NotLeaderError
+from quorum.raft.core.entry import EntryKind
+from quorum.raft.forwarder import RESEND_AFTER_MS, Forwarder
+from quorum.raft.forwarding import Batch, Forward, ForwardExpected, RegisterOrigin
+
+
+class Host:
+    """Node 1 of three; its leadership and what `propose` does are set by the test."""
+
+    def __init__(self) -> None:
+        self.node_id = 1
+        self.term = 5
+        self.leader_id: int | None = 1
+        self.accepts_proposals = True
+        self.deposed = False
+        self.proposed: list[tuple[EntryKind, bytes]] = []
+        self.sent: list[Forward | ForwardExpected | RegisterOrigin] = []
+        self.durable: list[int] = []
+
+    def peer_ids(self) -> list[int]:
+        return [2, 3]
+
+    def propose(self, kind: EntryKind, payload: bytes) -> int:
+        if self.deposed:
+            raise NotLeaderError(None)
+        self.proposed.append((kind, payload))
+        return len(self.proposed)
+
+    def send(self, message: Forward | ForwardExpected | RegisterOrigin) -> None:
+        self.sent.append(message)
+
+    def make_incarnation_durable(self, incarnation: int, then: Callable[[], None]) -> None:
+        self.durable.append(incarnation)
+        then()
+
+
+class Bench:
+    def __init__(self, origins: dict[int, tuple[int, int]] | None = None) -> None:
+        self.host = Host()
+        self.origins = {1: (1, 0)} if origins is None else origins
+        self.unknown: list[Batch[str]] = []
+        self.forwarder: Forwarder[str] = Forwarder(
+            self.host, lambda: self.origins, self.unknown.extend, incarnation=1, deadline_ms=5000.0
+        )
+
+    def follow(self, leader_id: int) -> None:
+        self.host.leader_id = leader_id
+        self.host.accepts_proposals = False
+        self.forwarder.registered(1, 1)
+        self.host.sent.clear()
+
+
+def test_a_registration_that_leadership_outran_is_taken_by_whoever_leads_then() -> None:
+    bench = Bench(origins={})
+    bench.host.deposed = True
+    bench.forwarder.receive(RegisterOrigin(5, 2, 1, 7))
+    assert bench.host.proposed == []
+    bench.host.deposed = False
+    bench.forwarder.receive(RegisterOrigin(5, 2, 1, 7))
+    assert [kind for kind, _ in bench.host.proposed] == [EntryKind.REGISTER]
+    bench.forwarder.receive(RegisterOrigin(5, 2, 1, 7))
+    assert len(bench.host.proposed) == 1, "it is in the log already"
+
+
+def test_a_batch_that_leadership_outran_is_offered_again() -> None:
+    bench = Bench()
+    bench.forwarder.registered(1, 1)
+    bench.host.deposed = True
+    bench.forwarder.submit(b"one", ("a",), 0.0)
+    assert bench.host.proposed == []
+    bench.host.deposed = False
+    bench.forwarder.leader_ready()
+    assert bench.host.proposed == [(EntryKind.BATCH, b"one")]
+
+
+def test_repeats_come_less_often_while_nothing_is_applied() -> None:
+    bench = Bench()
+    bench.follow(2)
+    bench.forwarder.submit(b"one", ("a",), 0.0)
+    at = []
+    for now_ms in range(0, 4900, 10):
+        before = len(bench.host.sent)
+        bench.forwarder.tick(float(now_ms))
+        at += [now_ms] * (len(bench.host.sent) - before)
+    assert at == [RESEND_AFTER_MS, 3 * RESEND_AFTER_MS, 7 * RESEND_AFTER_MS]
+
+
+def test_only_the_deadline_makes_an_outcome_unknown_and_a_durable_incarnation_follows() -> None:
+    bench = Bench()
+    bench.follow(2)
+    bench.forwarder.submit(b"one", ("a",), 0.0)
+    for now_ms in (1000.0, 2000.0, 4999.0):
+        bench.forwarder.tick(now_ms)
+        bench.forwarder.leader_changed()
+    assert bench.unknown == []
+    bench.forwarder.tick(5000.0)
+    assert [batch.tokens for batch in bench.unknown] == [("a",)]
+    assert bench.host.durable == [2]
+    assert bench.host.sent[-1] == RegisterOrigin(5, 1, 2, 2)
+    assert (bench.forwarder.incarnation, bench.forwarder.next_number) == (2, 1)
+
+
+def test_a_new_leader_names_where_every_origin_goes_on() -> None:
+    bench = Bench(origins={1: (1, 0), 2: (4, 9)})
+    bench.forwarder.leader_ready()
+    assert bench.host.sent == [ForwardExpected(5, 1, 2, 4, 10), ForwardExpected(5, 1, 3, 0, 1)]
+
+
+def test_a_gap_is_answered_once() -> None:
+    bench = Bench(origins={2: (4, 9)})
+    for number in (12, 13, 14):
+        bench.forwarder.receive(Forward(5, 2, 1, 4, number, b"late"))
+    assert bench.host.sent == [ForwardExpected(5, 1, 2, 4, 10)]
+    assert bench.host.proposed == []
