@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from quorum.local import Ensemble
 
 Scope = Literal["session", "package", "module", "class", "function"]
+#: as quorum.local bounds them
+_NODES = tuple(str(nodes) for nodes in range(1, 10))
 _SCOPES = ("function", "class", "module", "package", "session")
 
 
@@ -34,13 +36,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _scope(fixture_name: str, config: pytest.Config) -> Scope:
-    scope = str(config.getini("quorate_scope"))
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse settings that make no quorum, before any test runs.
+
+    Raises:
+        UsageError: names the setting, its value and what would do.
+    """
+    scope, nodes = str(config.getini("quorate_scope")), str(config.getini("quorate_nodes"))
     if scope not in _SCOPES:
+        raise pytest.UsageError(f"quorate_scope = {scope!r}: give one of {', '.join(_SCOPES)}")
+    if nodes not in _NODES:
         raise pytest.UsageError(
-            f"quorate_scope = {scope!r} of {fixture_name}: give one of {', '.join(_SCOPES)}"
+            f"quorate_nodes = {nodes!r}: give a whole number from {_NODES[0]} to {_NODES[-1]}"
         )
-    return cast("Scope", scope)
+
+
+def _scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: ARG001 - pytest passes both
+    return cast("Scope", str(config.getini("quorate_scope")))
 
 
 @pytest.fixture(scope=_scope)
@@ -48,8 +60,5 @@ def quorate_quorum(pytestconfig: pytest.Config) -> Iterator[Ensemble]:
     """A running quorum on free ports, on an event loop of its own thread: a blocking client works."""
     from quorum.local import ensemble_in_thread
 
-    given = str(pytestconfig.getini("quorate_nodes"))
-    if not given.isdigit():
-        raise pytest.UsageError(f"quorate_nodes = {given!r}: give a whole number")
-    with ensemble_in_thread(nodes=int(given)) as running:
+    with ensemble_in_thread(nodes=int(pytestconfig.getini("quorate_nodes"))) as running:
         yield running

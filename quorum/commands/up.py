@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from quorum.errors import NodeStoppedError, QuorateError, UsageError
+from quorum.errors import DataDirError, NodeStoppedError, QuorateError, UsageError
 from quorum.layout import DEFAULT_NODES, DEFAULT_PORTS, HOST, Layout, Lock, check_ports_free, plan, write
 from quorum.terminal import Console, styled, table
 
@@ -101,7 +101,7 @@ def _run_here(arguments: argparse.Namespace, report_fd: int | None) -> None:
     ports = {key: getattr(arguments, f"{key}_port") for key in DEFAULT_PORTS}
     data_dir: Path = arguments.data_dir.absolute()
     layout = plan(data_dir, arguments.nodes, ports)
-    data_dir.mkdir(parents=True, exist_ok=True)
+    _make_data_dir(data_dir)
     lock = Lock(data_dir)
     lock.acquire(detached=report_fd is not None)
     try:
@@ -131,9 +131,22 @@ def _show(layout: Layout, console: Console) -> None:
         console.say(line)
 
 
+def _make_data_dir(data_dir: Path) -> None:
+    """Make the folder of all nodes' data.
+
+    Raises:
+        DataDirError: it cannot be made.
+    """
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"the data directory {data_dir} cannot be made: {error.strerror}"
+        raise DataDirError(problem, "name a folder that you may write to with --data-dir") from error
+
+
 def _detach(arguments: argparse.Namespace) -> int:
     data_dir: Path = arguments.data_dir.absolute()
-    data_dir.mkdir(parents=True, exist_ok=True)
+    _make_data_dir(data_dir)
     log_file = data_dir / "up.log"
     read_end, write_end = os.pipe()
     options = [f"--{key}-port={port}" for key in DEFAULT_PORTS if (port := getattr(arguments, f"{key}_port"))]

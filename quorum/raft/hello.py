@@ -348,7 +348,7 @@ def conflict(mine: PeerIdentity, other: PeerIdentity) -> Refusal | None:
         )
     if mine.cluster_id and other.cluster_id and other.cluster_id != mine.cluster_id:
         remedy = (
-            "one of the two was founded or restored separately: give it an empty data directory and --join"
+            "the two were founded or restored separately: correct the address in [members] or node.data_dir"
         )
         return Refusal(RefusalReason.CLUSTER_ID, "cluster id", mine.cluster_id, other.cluster_id, remedy)
     if other.node_id == mine.node_id:

@@ -115,9 +115,9 @@ def open_data_dir(
         if start is not Start.PLAIN:
             disk.make_dirs(data_dir)
         lock = disk.lock(data_dir)
-    except FileNotFoundError:
-        raise _not_formatted(data_dir, "does not exist") from None
     except OSError as error:
+        if start is Start.PLAIN and isinstance(error, FileNotFoundError):
+            raise _not_formatted(data_dir, "does not exist") from None
         raise _unusable(data_dir, error) from error
     wanted = Identity(cluster_name, node_id, new_incarnation(rng), start is Start.BOOTSTRAP)
     try:
@@ -268,7 +268,7 @@ def _checksum(fields: dict[str, object]) -> str:
 
 
 def _decode(path: str, content: bytes) -> Identity:
-    remedy = "put the file back from a copy, or replace this node with `quorate members replace`"
+    remedy = "put the file back from a copy; the other voters go on without this node meanwhile"
     try:
         fields = json.loads(content)
     except ValueError as error:
@@ -310,9 +310,8 @@ def _check(path: str, identity: Identity, wanted: Identity) -> None:
 def _not_formatted(data_dir: str, what: str) -> NotFormattedError:
     return NotFormattedError(
         f"data directory {data_dir} {what}",
-        "use `--bootstrap` on the very first start of a founder of a new cluster, `--join` on the first "
-        "start of a node that was added or replaced; if this node has run before, its data are missing: "
-        "put them back, or run `quorate members replace` for it and start it with `--join`",
+        "use `--bootstrap` on the very first start of a founder of a new cluster; if this node has run "
+        "before, its data are missing: put them back, and do not bootstrap it a second time",
     )
 
 
