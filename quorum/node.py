@@ -202,6 +202,14 @@ class QuorumNode:
 
     async def _start(self) -> None:
         config = self.config
+        for field, given in (
+            ("limits.read_only_mode", config.limits.read_only_mode),
+            ("security.super_digest", bool(config.security.super_digest)),
+        ):
+            if given:
+                log.warning(
+                    "%s is set and has no effect yet: this version does not serve what it is for", field
+                )
         client, peer, admin = self._bind()
         secret = read_peer_secret(config.security.peer_secret_file)
         self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())
