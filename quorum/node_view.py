@@ -11,17 +11,9 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from quorum.config import NodeConfig
-from quorum.core.machine import StateMachine
+from quorum.member import QuorumMember
 from quorum.raft.core.messages import Role
-from quorum.raft.core.raft import Raft
-from quorum.raft.engine import Engine
-from quorum.raft.exchange import SnapshotCourier
-from quorum.raft.journal_writer import JournalWriter
 from quorum.raft.transport import PeerTransport
-from quorum.replica import Replica
-from quorum.server.frontend import Frontend
-from quorum.snapshotting import Snapshotter
 
 #: committed entries that a node which had caught up may be behind and still be ready
 READY_LAG_MAX = 1000
@@ -33,30 +25,19 @@ Reading = tuple[str, str, float]
 class NodeView:
     """The admin port's view of one running node."""
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        core: Raft,
-        engine: Engine,
-        replica: Replica,
-        frontend: Frontend,
-        writer: JournalWriter,
-        transport: PeerTransport,
-        courier: SnapshotCourier[StateMachine],
-        snapshotter: Snapshotter,
-    ) -> None:
+    def __init__(self, member: QuorumMember, transport: PeerTransport) -> None:
         """Keep the parts that are read."""
-        self.engine = engine
+        self.engine = member.engine
         #: once everything committed was applied, a short lag is the normal life of a busy node
         self._caught_up = False
-        self._config = config
-        self._core = core
-        self._replica = replica
-        self._frontend = frontend
-        self._writer = writer
+        self._config = member.config
+        self._core = member.core
+        self._replica = member.replica
+        self._frontend = member.frontend
+        self._writer = member.writer
         self._transport = transport
-        self._courier = courier
-        self._snapshotter = snapshotter
+        self._courier = member.courier
+        self._snapshotter = member.snapshotter
 
     @property
     def first_index(self) -> int:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from quorum.raft.core.entry import Entry
-from quorum.raft.core.messages import Ready, SoftState
+from quorum.raft.core.messages import Message, Ready, SoftState
 from quorum.raft.forwarding import Forward, ForwardExpected, RegisterOrigin, SessionTouches
 from quorum.raft.journal_format import Record
+from quorum.raft.peers import PeerNode
 
 #: messages between nodes that are not the core's
 ShellMessage = Forward | ForwardExpected | RegisterOrigin | SessionTouches
@@ -39,6 +40,54 @@ class Application(Protocol):
 
     def tick(self, now_ms: float, stall_ms: float) -> None:
         """Time passed; `stall_ms` is by how much this tick came too late (0: in time)."""
+
+
+class MemberTransport(Protocol):
+    """What carries messages between members: pysyncobj's transport contract as far as the engine uses it.
+
+    No callback is called from within any of these methods.
+    """
+
+    def addNode(self, node: PeerNode) -> None:  # noqa: N802
+        """Begin to keep a connection with a member; a known one keeps its connection."""
+
+    def dropNode(self, node: PeerNode) -> None:  # noqa: N802
+        """Close the connections with a member; no disconnection is reported."""
+
+    def send(self, node: PeerNode, message: Message | ShellMessage) -> bool:
+        """Queue a message, best effort; tell whether there is a connection to put it on."""
+
+    def flush(self) -> None:
+        """Let everything that was sent in this turn leave."""
+
+    def destroy(self) -> None:
+        """Close everything; nothing is sent or received any more."""
+
+    def recheck_identities(self) -> None:
+        """This member's identity became known better: close connections that it refuses now."""
+
+    def setOnUtilityMessageCallback(self, message: str, callback: object) -> None:  # noqa: N802
+        """Set what SyncObj's utility messages call."""
+
+    def setOnMessageReceivedCallback(  # noqa: N802
+        self, callback: Callable[[PeerNode, Message | ShellMessage], None] | None
+    ) -> None:
+        """Set who gets messages, with their sender as its connection proved it."""
+
+    def setOnChunkReceivedCallback(self, callback: Callable[[], None] | None) -> None:  # noqa: N802
+        """Set who is told after all messages that arrived together were handed on."""
+
+    def setOnNodeConnectedCallback(self, callback: Callable[[PeerNode], None] | None) -> None:  # noqa: N802
+        """Set who is told that a member's connection is ready."""
+
+    def setOnNodeDisconnectedCallback(self, callback: Callable[[PeerNode], None] | None) -> None:  # noqa: N802
+        """Set who is told that a member's connection closed."""
+
+    def setOnReadonlyNodeConnectedCallback(self, callback: object) -> None:  # noqa: N802
+        """Set what SyncObj's read-only nodes call; there are none."""
+
+    def setOnReadonlyNodeDisconnectedCallback(self, callback: object) -> None:  # noqa: N802
+        """Set what SyncObj's read-only nodes call; there are none."""
 
 
 class JournalSink(Protocol):

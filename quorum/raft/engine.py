@@ -26,7 +26,13 @@ from typing import TypeVarTuple
 from pysyncobj import FAIL_REASON, SyncObjConf
 
 from quorum.errors import NodeStoppedError, NotLeaderError, QuorateError
-from quorum.raft.contracts import Application, JournalSink, ShellMessage, SnapshotExchange
+from quorum.raft.contracts import (
+    Application,
+    JournalSink,
+    MemberTransport,
+    ShellMessage,
+    SnapshotExchange,
+)
 from quorum.raft.core import errors as core_errors
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import Entry, EntryKind
@@ -49,7 +55,6 @@ from quorum.raft.journal_format import OriginIncarnation, Record
 from quorum.raft.peers import PeerNode
 from quorum.raft.runtime import Runtime, TimerHandle
 from quorum.raft.syncobj_host import SyncObjHost, refuse_foreign_library
-from quorum.raft.transport import PeerTransport
 
 log = logging.getLogger("quorate.raft")
 
@@ -66,7 +71,7 @@ class Engine(SyncObjHost):
     def __init__(
         self,
         core: Raft,
-        transport: PeerTransport,
+        transport: MemberTransport,
         journal: JournalSink,
         runtime: Runtime,
         *,
@@ -124,7 +129,7 @@ class Engine(SyncObjHost):
         self._stopped = False
         self._join_syncobj(transport, election_timeout_ms)
 
-    def _join_syncobj(self, transport: PeerTransport, election_timeout_ms: tuple[int, int]) -> None:
+    def _join_syncobj(self, transport: MemberTransport, election_timeout_ms: tuple[int, int]) -> None:
         """Let SyncObj take the transport, and then take its callbacks for ourselves."""
         timeout_min_ms, timeout_max_ms = election_timeout_ms
         conf = SyncObjConf(

@@ -37,14 +37,12 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.replica": {"core", "errors", "raft", "raft.core", "server", "wire"},
     "quorum.storage": {"config", "core", "errors", "raft", "raft.core"},
     "quorum.snapshotting": {"core", "errors", "raft", "raft.core"},
-    "quorum.node_view": {
-        *("admin", "config", "core", "errors", "raft", "raft.core"),
+    "quorum.member": {
+        *("config", "core", "errors", "raft", "raft.core"),
         *("replica", "server", "snapshotting", "storage"),
     },
-    "quorum.node": {
-        *("admin", "config", "core", "errors", "listening", "node_view", "raft", "raft.core"),
-        *("replica", "server", "snapshotting", "storage", "wire"),
-    },
+    "quorum.node_view": {"admin", "core", "errors", "member", "raft", "raft.core", "replica", "server"},
+    "quorum.node": {"admin", "config", "errors", "listening", "member", "node_view", "raft", "server"},
     "quorum.client": {"errors", "wire"},
     "quorum.metadata": {"client", "errors"},
     "quorum.shell": {"client", "errors", "terminal", "wire"},

@@ -1,0 +1,282 @@
+"""A member of the quorum without its sockets: everything between a disk, a transport and a runtime.
+
+Puts state machine, log, journal, snapshots, forwarding and the client front end together and lets them
+talk. Decides nothing about consensus or clients; it knows who needs whom. What needs an event loop or a
+socket (the peer transport, the listeners, the admin port) belongs to `quorum.node`; a simulation gives it a
+virtual clock, disk and network instead. Hard state is the data directory that storage.py opens; all else is
+soft.
+
+Order: `QuorumMember(...)` opens and recovers the data directory, `attach` builds what stands on it, `start`
+lets it tick. A member that stopped itself has told `on_failure` once and acknowledges nothing any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from quorum.config import NodeConfig
+from quorum.core.machine import StateMachine
+from quorum.errors import DataDirError
+from quorum.raft.contracts import MemberTransport
+from quorum.raft.core.entry import Entry
+from quorum.raft.core.messages import SnapshotMark
+from quorum.raft.core.options import Options
+from quorum.raft.core.raft import Raft
+from quorum.raft.engine import Engine
+from quorum.raft.exchange import SnapshotCourier
+from quorum.raft.founding import founding_payload
+from quorum.raft.hello import PeerIdentity
+from quorum.raft.identity import Start
+from quorum.raft.journal import JournalFullError
+from quorum.raft.journal_format import OriginIncarnation
+from quorum.raft.journal_writer import JournalWriter
+from quorum.raft.runtime import Disk, Runtime
+from quorum.replica import Replica
+from quorum.server.frontend import Frontend
+from quorum.server.options import ServerOptions
+from quorum.snapshotting import Snapshotter
+from quorum.storage import load_machine, open_storage
+
+log = logging.getLogger("quorate.member")
+
+#: committed entries that are applied between two looks at the clock
+COMMITTED_BYTES_MAX = 512 * 1024
+#: bytes of a client connection that are read at once, and so may become one run
+CHUNK_BYTES_MAX = 512 * 1024
+#: how often a full disk is tried again
+RETRY_INTERVAL_MS = 500.0
+
+
+class QuorumMember:
+    """One replica of the quorum, its log and its clients' connections."""
+
+    core: Raft
+    engine: Engine
+    frontend: Frontend
+    replica: Replica
+    snapshotter: Snapshotter
+    courier: SnapshotCourier[StateMachine]
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        runtime: Runtime,
+        disk: Disk,
+        *,
+        start: Start,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Open, recover and lock the data directory, and make this life's origin incarnation durable.
+
+        Args:
+            config: the whole configuration, checked.
+            runtime: clock, loop, lanes and randomness.
+            disk: where the data directory is.
+            start: whether an empty directory is formatted, and as what.
+            on_failure: told once, with the story, when the member stopped itself.
+
+        Raises:
+            DataDirError: the directory is empty, another node's, in use, damaged, or cannot be written to.
+        """
+        self.config = config
+        self._runtime = runtime
+        self._disk = disk
+        self._on_failure = on_failure
+        self._attached = False
+        self._ended = False
+        self._first_error: BaseException | None = None
+        self.storage = storage = open_storage(config, disk, start, runtime.random)
+        self.writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
+        self._incarnation = storage.recovered.origin_incarnation + 1
+        self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)
+        self.writer.flush_now()
+        if not self.writer.idle:
+            storage.close()
+            raise self._cannot_write()
+
+    def _cannot_write(self) -> DataDirError:
+        problem = self._first_error or "the disk is full"
+        return DataDirError(
+            f"data directory {self.config.node.data_dir} cannot be written to: {problem}",
+            "free or repair the disk",
+        )
+
+    @property
+    def entry_bytes_max(self) -> int:
+        """What a batch may reach: it is closed once full, and its last run may exceed that."""
+        return self.config.raft.batch_bytes_max + self.config.limits.frame_bytes_max + CHUNK_BYTES_MAX
+
+    def identity(self) -> PeerIdentity:
+        """Return what this member proves in a hello, as it is known now."""
+        identity = self.storage.identity
+        return PeerIdentity(
+            identity.cluster_name, identity.cluster_id, identity.node_id, identity.incarnation
+        )
+
+    def attach(self, transport: MemberTransport) -> None:
+        """Build everything on the open data directory; once. Nothing runs before `start`.
+
+        Args:
+            transport: ready to send; its callbacks become the engine's.
+        """
+        config, runtime, storage, writer = self.config, self._runtime, self.storage, self.writer
+        self._transport = transport
+        self.core = self._build_core()
+        self.engine = engine = Engine(
+            self.core,
+            transport,
+            writer,
+            runtime,
+            node_id=config.node.id,
+            peer_ids=[node_id for node_id in config.members if node_id != config.node.id],
+            applied_index=storage.machine.applied_index,
+            election_timeout_ms=config.raft.election_timeout_ms,
+            heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
+            on_failure=self._on_engine_failed,
+        )
+        self.frontend = frontend = Frontend(self._server_options(), runtime.monotonic_ms, runtime.call_soon)
+        self.replica = replica = Replica(
+            storage.machine,
+            engine,
+            runtime,
+            frontend,
+            incarnation=self._incarnation,
+            forward_deadline_ms=config.raft.forward_deadline_ms,
+            heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
+            batch_bytes_max=config.raft.batch_bytes_max,
+        )
+        frontend.attach(replica)
+        self.snapshotter = Snapshotter(
+            replica, storage.snapshots, storage.journal, writer, runtime, engine.step, engine.fail
+        )
+        replica.attach(self)
+        self.courier = SnapshotCourier(
+            storage.snapshots,
+            self._disk,
+            writer,
+            runtime,
+            lambda reader: load_machine(reader, config.raft.snapshot_overlay_bytes_max),
+            self._install,
+            engine.step,
+            engine.fail,
+        )
+        engine.attach(replica, self.courier)
+        self._attached = True
+        if storage.machine.cluster_id:
+            # A crash may have come between the state that names the cluster and the identity.
+            self._learn_cluster_id()
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self.engine.start()
+
+    def stop(self) -> None:
+        """Stop deciding, sending and acknowledging; what a lane works on may still become durable."""
+        self._ended = True
+        if self._attached:
+            self.engine.stop()
+            self.snapshotter.abandon()
+        self.writer.stop()
+
+    def close(self) -> None:
+        """Close the files; after `stop`, and after the runtime's lanes ended."""
+        self.storage.close()
+
+    def _build_core(self) -> Raft:
+        config, runtime, storage = self.config, self._runtime, self.storage
+        identity = storage.identity
+        raft = config.raft
+        founders = {node_id: str(address) for node_id, address in config.members.items()}
+        options = Options(
+            election_timeout_min_ms=raft.election_timeout_ms[0],
+            election_timeout_max_ms=raft.election_timeout_ms[1],
+            heartbeat_interval_ms=raft.heartbeat_interval_ms,
+            entry_bytes_max=self.entry_bytes_max,
+            log_cache_bytes_max=raft.log_cache_bytes_max,
+            committed_bytes_max=COMMITTED_BYTES_MAX,
+        )
+        return Raft(
+            options=options,
+            node_id=config.node.id,
+            incarnation=identity.incarnation,
+            hard_state=storage.recovered.hard_state,
+            log=storage.recovered.durable_log(storage.machine.applied_index),
+            snapshot=storage.mark,
+            founders=founders if identity.founder else {},
+            found=lambda configuration: founding_payload(configuration, runtime.random),
+            reader=storage.journal,
+            rng=runtime.random,
+            now_ms=runtime.monotonic_ms(),
+        )
+
+    def _server_options(self) -> ServerOptions:
+        limits = self.config.limits
+        return ServerOptions(
+            frame_bytes_max=limits.frame_bytes_max,
+            session_timeout_min_ms=limits.session_timeout_min_ms,
+            session_timeout_max_ms=limits.session_timeout_max_ms,
+            handshake_timeout_ms=limits.handshake_timeout_ms,
+            connections_per_address_max=limits.connections_per_address_max,
+            outstanding_requests_max=limits.outstanding_requests_max,
+            watches_per_connection_max=limits.watches_per_connection_max,
+            contact_loss_ms_max=2.0 * self.config.raft.election_timeout_ms[1],
+            four_letter_words=self.config.security.four_letter_words,
+        )
+
+    # --- what the parts tell ----------------------------------------------------------------------
+
+    def entry_applied(self, entry: Entry) -> None:
+        """Count an applied entry for the snapshots; the first one names the cluster."""
+        self.snapshotter.entry_applied(entry)
+        if entry.index == 1:
+            self._learn_cluster_id()
+
+    def _install(self, machine: StateMachine, mark: SnapshotMark) -> None:
+        self.snapshotter.abandon()
+        self.engine.state_installed(mark.snapshot_index)
+        self.replica.install(machine)
+        newest = self.storage.snapshots.newest
+        # Compaction comes after the core knows of the install.
+        self._runtime.call_soon(self.snapshotter.installed, 0 if newest is None else newest.size_bytes)
+        self._learn_cluster_id()
+
+    def _learn_cluster_id(self) -> None:
+        if self.storage.learn_cluster_id(self.replica.machine.cluster_id):
+            self._transport.recheck_identities()
+
+    def _on_disk_full(self, error: JournalFullError) -> None:
+        """Acknowledge nothing until there is room again; called at each attempt that found none."""
+        log.error("nothing is acknowledged until there is room on the disk: %s", error)
+        if not self._attached or self._ended:
+            return
+        if not self.engine.soft_state.halted:
+            self.engine.halt(str(error))
+        self._runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)
+
+    def _retry_journal(self) -> None:
+        if self._ended:
+            return
+        self.writer.retry()
+        self._runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
+
+    def _resume_if_room(self) -> None:
+        if self._ended or self.writer.full:
+            return
+        if self.writer.idle:
+            log.info("the disk takes writes again")
+            self.engine.resume()
+        else:
+            self._runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
+
+    def _on_engine_failed(self, error: BaseException) -> None:
+        """Stop answering at once, and say why."""
+        self._transport.destroy()
+        self.frontend.close()
+        self._on_failure(error)
+
+    def _on_journal_failed(self, error: Exception) -> None:
+        if self._attached:
+            self.engine.fail(error)
+        else:
+            self._first_error = error
