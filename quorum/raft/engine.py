@@ -58,7 +58,10 @@ from quorum.raft.syncobj_host import SyncObjHost, refuse_foreign_library
 
 log = logging.getLogger("quorate.raft")
 
+#: between two ticks while no leader is known, or leadership is being handed over
 TICK_INTERVAL_MS = 10.0
+#: share of the heartbeat interval between two ticks otherwise; the core's deadline may ask for an earlier one
+STEADY_TICK_SHARE = 0.4
 #: how long one turn of the loop goes on carrying out one Ready after the other
 TURN_MS_MAX = 5.0
 
@@ -124,7 +127,8 @@ class Engine(SyncObjHost):
         self._waiting: dict[int, list[tuple[int, Callable[[int | None, int], None]]]] = {}
         self._pump_scheduled = False
         self._timer: TimerHandle | None = None
-        self._last_tick_ms = runtime.monotonic_ms()
+        #: when the next tick is due
+        self._tick_ms = runtime.monotonic_ms()
         self.failure: BaseException | None = None
         self._stopped = False
         self._join_syncobj(transport, election_timeout_ms)
@@ -162,8 +166,7 @@ class Engine(SyncObjHost):
 
     def start(self) -> None:
         """Begin to tick."""
-        self._last_tick_ms = self._runtime.monotonic_ms()
-        self._timer = self._runtime.call_later(TICK_INTERVAL_MS, self._on_timer)
+        self._arm_timer(self._runtime.monotonic_ms())
         self._schedule_pump()
 
     def stop(self) -> None:
@@ -245,17 +248,32 @@ class Engine(SyncObjHost):
     # --- events -----------------------------------------------------------------------------------
 
     def _on_timer(self) -> None:
-        if self._stopped:
-            return
-        self._timer = self._runtime.call_later(TICK_INTERVAL_MS, self._on_timer)
-        self._onTick()
+        self._timer = None
+        if not self._stopped:
+            self._onTick()
+
+    def _arm_timer(self, now_ms: float) -> None:
+        """Ask for the next tick: when the core has something to do, or in the usual time if that is sooner.
+
+        One that is due earlier, or overdue because this process stood still, stays as it is.
+        """
+        unsettled = not self.soft_state.leader_id or self.soft_state.transfer_target
+        usual_ms = TICK_INTERVAL_MS if unsettled else STEADY_TICK_SHARE * self._heartbeat_interval_ms
+        tick_ms = now_ms + max(1.0, min(usual_ms, self._core.deadline_ms - now_ms))
+        if self._timer is not None:
+            if self._tick_ms <= tick_ms:
+                return
+            self._timer.cancel()
+        self._tick_ms = tick_ms
+        self._timer = self._runtime.call_later(tick_ms - now_ms, self._on_timer)
 
     def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: ARG002, N802, N803 - SyncObj's name
         """Take one tick; SyncObj's own polling loop is not used, so `timeToWait` does nothing."""
         now_ms = self._runtime.monotonic_ms()
-        late_ms = now_ms - self._last_tick_ms - TICK_INTERVAL_MS
-        self._last_tick_ms = now_ms
+        late_ms = now_ms - self._tick_ms
         self.step(Tick())
+        if not self._stopped:
+            self._arm_timer(now_ms)
         if self._application is not None and not self._stopped:
             self._guard(
                 "tick",
@@ -415,6 +433,8 @@ class Engine(SyncObjHost):
             self.applied_index,
             f", halted: {soft_state.halted}" if soft_state.halted else "",
         )
+        # While no leader is known ticks are closer.
+        self._arm_timer(self._runtime.monotonic_ms())
         if self._application is not None:
             self._application.leadership_changed(soft_state)
 
