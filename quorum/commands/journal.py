@@ -1,0 +1,80 @@
+"""`quorate journal`: judges and shows the journal of a data directory that no node uses.
+
+Exit codes: 0 good (a torn end is good: the next start cuts it off), 1 damaged, 2 usage, which includes a
+directory that a node uses. What is found and how it is told is quorum.offline's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from quorum.errors import UsageError
+
+HELP = "verify or show the journal of a node that does not run"
+DESCRIPTION = """\
+Look at the journal of a data directory offline; nothing in it is changed, and no node can use it meanwhile.
+verify judges journal, snapshots and identity as a start would. dump prints every record that can be read,
+also behind damage. Exit codes: 0 good, 1 damaged, 2 usage."""
+EXAMPLES = """\
+examples:
+  quorate journal verify data/node-1/data
+  quorate journal dump data/node-1/data --from 120 --to 130 --values
+  quorate journal dump data/node-1/data --json | head
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    verifying = actions.add_parser("verify", help="judge it as a start would", allow_abbrev=False)
+    dumping = actions.add_parser("dump", help="print its records", allow_abbrev=False)
+    dumping.add_argument("--from", dest="first", type=int, metavar="INDEX", help="first log index to show")
+    dumping.add_argument("--to", dest="last", type=int, metavar="INDEX", help="last log index to show")
+    dumping.add_argument(
+        "--values", action="store_true", help="show the commands of batches, with their data"
+    )
+    for each in (verifying, dumping):
+        each.add_argument("data_dir", metavar="DATA_DIR", help="the node.data_dir of a node")
+        each.add_argument("--json", action="store_true", help="print JSON (dump: one object a line)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it.
+
+    Returns:
+        0: everything is good.
+
+    Raises:
+        UsageError: no data directory, in use, may not be read, or of another version.
+        DataDirError: what is damaged; after everything was printed.
+    """
+    from quorum.offline.directory import unused
+    from quorum.offline.journal_text import dump_lines, verification_lines
+
+    data_dir = arguments.data_dir.rstrip("/") or "/"
+    as_json = arguments.json
+    bounds = {} if arguments.action == "verify" else _bounds(arguments)
+    try:
+        with unused(data_dir) as disk:
+            if arguments.action == "verify":
+                lines = verification_lines(disk, data_dir, as_json=as_json)
+            else:
+                lines = dump_lines(disk, data_dir, values=arguments.values, as_json=as_json, **bounds)
+            for line in lines:
+                print(line)
+    except PermissionError as error:
+        problem = f"{error.filename} cannot be read: {error.strerror}"
+        raise UsageError(problem, "run it as the user of the node") from error
+    finally:
+        # What was found comes before the error, also where both go to one file.
+        sys.stdout.flush()
+    return 0
+
+
+def _bounds(arguments: argparse.Namespace) -> dict[str, int | None]:
+    """Return the range of log indexes."""
+    first, last = arguments.first, arguments.last
+    if first is not None and last is not None and first > last:
+        raise UsageError(f"--from {first} --to {last} is no range", "give the lower log index first")
+    return {"first": first, "last": last}

@@ -1,0 +1,213 @@
+"""Journals as text and JSON: what `quorate journal` prints. Decides the words alone."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from quorum.offline.entries import Plain, stamp_text
+from quorum.offline.journal import Row, Verification, dump, judge, verify
+from quorum.raft.runtime import Disk
+from quorum.terminal import styled, table
+
+#: characters of a value that the text shows
+VALUE_CHARS_MAX = 80
+
+
+def verification_lines(disk: Disk, data_dir: str, *, as_json: bool) -> Iterator[str]:
+    """Yield what `verify` finds.
+
+    Args:
+        disk: for reading.
+        data_dir: that nobody uses.
+        as_json: one object instead of tables.
+
+    Raises:
+        UsageError: another version wrote it.
+        DataDirError: the first problem, behind the last line.
+    """
+    found = verify(disk, data_dir)
+    if as_json:
+        yield json.dumps(_verification_json(found), sort_keys=True)
+    else:
+        yield from _verification_lines(found)
+    if found.problems:
+        raise found.problems[0]
+
+
+def _verdict(found: Verification) -> str:
+    return "damaged" if found.problems else "torn" if found.torn else "good"
+
+
+def _verification_json(found: Verification) -> Plain:
+    recovered = found.recovered
+    facts: Plain = {
+        "data_dir": found.data_dir,
+        "verdict": _verdict(found),
+        "torn": found.torn,
+        "problems": [
+            {
+                "problem": error.message,
+                "remedy": error.remedy,
+                "path": getattr(error, "path", None),
+                "offset": getattr(error, "offset", None),
+            }
+            for error in found.problems
+        ],
+        "notes": found.notes,
+        "segments": [
+            {
+                "name": each.name,
+                "size_bytes": each.size_bytes,
+                "groups": each.groups,
+                "records": each.records,
+                "entries": each.entries,
+                "indexes": each.indexes,
+                "terms": each.terms,
+                "state": each.state,
+                "unreadable": [gap._asdict() for gap in each.unreadable],
+            }
+            for each in found.segments
+        ],
+        "snapshots": [each._asdict() for each in found.snapshots],
+    }
+    if recovered is not None:
+        facts["log"] = {
+            "first_index": recovered.first_index,
+            "last_index": recovered.last_index,
+            "last_term": recovered.last_term,
+            "term": recovered.hard_state.term,
+            "voted_for": recovered.hard_state.voted_for,
+            "origin_incarnation": recovered.origin_incarnation,
+            "highest_install": None
+            if recovered.highest_install is None
+            else recovered.highest_install.log_index,
+        }
+    return facts
+
+
+def _verification_lines(found: Verification) -> Iterator[str]:
+    rows = [
+        [
+            each.name.partition(".")[0].lstrip("0"),
+            each.size_bytes,
+            each.groups,
+            each.records,
+            each.entries,
+            _span(each.indexes),
+            _span(each.terms),
+            each.state,
+        ]
+        for each in found.segments
+    ]
+    header, *body = table(
+        ["SEGMENT", "BYTES", "GROUPS", "RECORDS", "ENTRIES", "INDEXES", "TERMS", "STATE"], rows
+    )
+    yield styled(header, "bold", sys.stdout)
+    yield from body
+    for each in found.segments:
+        for gap in each.unreadable if each.damaged else ():
+            yield f"  {each.name}: bytes {gap.start} to {gap.end} cannot be read: {gap.problem}"
+    if found.snapshots:
+        rows = [[each.name, each.log_index, each.problem or "good"] for each in found.snapshots]
+        header, *body = table(["SNAPSHOT", "INDEX", "STATE"], rows)
+        yield ""
+        yield styled(header, "bold", sys.stdout)
+        yield from body
+    yield ""
+    recovered = found.recovered
+    if recovered is not None:
+        live = _span((recovered.first_index, recovered.last_index))
+        yield (
+            f"live log: {live if recovered.last_index >= recovered.first_index else 'empty'}; term "
+            f"{recovered.hard_state.term}, vote {recovered.hard_state.voted_for or 'nobody'}"
+        )
+    for note in found.notes:
+        yield f"note: {note}"
+    if found.torn:
+        yield f"torn, no damage; the next start cuts it off: {found.torn}"
+    for error in found.problems[1:]:
+        yield f"also: {error}"
+    colour = {"good": "green", "torn": "green", "damaged": "red"}[_verdict(found)]
+    yield styled(_verdict(found), colour, sys.stdout)
+
+
+def _span(bounds: tuple[int, int] | None) -> str | None:
+    if bounds is None:
+        return None
+    return str(bounds[0]) if bounds[0] == bounds[1] else f"{bounds[0]}-{bounds[1]}"
+
+
+def dump_lines(
+    disk: Disk, data_dir: str, *, first: int | None, last: int | None, values: bool, as_json: bool
+) -> Iterator[str]:
+    """Yield what `dump` yields, a line or a JSON object each; arguments and errors as there.
+
+    Raises:
+        DataDamagedError: not everything could be read, and that is damage; behind the last line.
+    """
+    gaps = 0
+    if not as_json:
+        yield styled(_COLUMNS, "bold", sys.stdout)
+    for row in dump(disk, data_dir, first=first, last=last, values=values):
+        gaps += row.content["type"] == "unreadable"
+        if as_json:
+            yield json.dumps({"segment": row.segment, "offset": row.offset, **row.content})
+        else:
+            yield from _row_lines(row)
+    if gaps:
+        torn = judge(disk, data_dir)
+        if as_json:
+            yield json.dumps({"type": "verdict", "verdict": "torn" if torn else "good", "torn": torn})
+        else:
+            yield f"no damage; the next start {f'cuts it off: {torn}' if torn else 'closes the last group'}"
+
+
+_COLUMNS = f"{'SEGMENT:OFFSET':<16} {'INDEX':>9} {'TERM':>6} {'KIND':<12} {'STAMP':<24} {'BYTES':>8}  CONTENT"
+
+
+def _row_lines(row: Row) -> Iterator[str]:
+    """Lay out one record: one line, and one more per command where the commands are there."""
+    content: dict[str, Any] = dict(row.content)
+    place = f"{row.segment.partition('.')[0].lstrip('0')}:{row.offset}"
+    kind = content.pop("type")
+    if kind == "unreadable":
+        yield f"{place:<16} cannot be read up to byte {content['end']}: {content['problem']}"
+        return
+    index = term = size = stamp = ""
+    if kind == "entry":
+        index, term, kind = content.pop("index"), content.pop("term"), content.pop("kind")
+        stamp, size = stamp_text(content.pop("stamp_ms")), content.pop("bytes")
+    runs = content.pop("content", ())
+    facts = " ".join(f"{name}={_fact(value)}" for name, value in content.items())
+    yield f"{place:<16} {index:>9} {term:>6} {kind:<12} {stamp:<24} {size:>8}  {facts}".rstrip()
+    for run in runs:
+        for line in _command_lines(run["commands"]):
+            yield f"{'':16} session {run['session_id']} {line}"
+
+
+def _fact(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _command_lines(commands: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for command in commands:
+        parts = [str(command["op"])]
+        for name, value in command.items():
+            if name == "data_base64":
+                parts.append(f"data={_shortened(repr(base64.b64decode(value))[1:])}")
+            elif name == "operations" and isinstance(value, list):
+                parts.append(f"of {len(value)}:")
+            elif name != "op" and value is not None:
+                parts.append(f"{name}={_shortened(_fact(value))}")
+        yield " ".join(parts)
+        operations = command.get("operations")
+        if isinstance(operations, list):
+            yield from (f"  {line}" for line in _command_lines(operations))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"

@@ -1,0 +1,616 @@
+"""Journal and snapshot tools on directories that a real node wrote, whole and damaged in many ways."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import random
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from quorum.cli import main
+from quorum.client import Client, CreateMode
+from quorum.config import NodeConfig, node_config
+from quorum.errors import DataDirError
+from quorum.node import QuorumNode
+from quorum.raft.identity import Start
+from quorum.raft.journal_format import SECTOR_BYTES
+from quorum.raft.os_runtime import OsDisk
+from quorum.raft.snapshot_format import SnapshotReader
+from quorum.storage import load_machine, open_storage
+from tests.support.nodes import clean_environment
+
+HOST = "127.0.0.1"
+DEADLINE_S = 30.0
+ZNODES = 150
+#: znodes after which a snapshot is taken
+SNAPSHOTS_AFTER = (50, 70)
+#: the root, three of ZooKeeper's, /kept, /session and /n0 to /n70
+IN_SNAPSHOT = 4 + 2 + 71
+
+
+class Written(NamedTuple):
+    """A data directory that a node left, and what it knew at its end."""
+
+    config: NodeConfig
+    data_dir: Path
+    last_index: int
+    state_digest: str
+
+    def copy(self, folder: Path) -> Written:
+        shutil.copytree(self.data_dir, folder / "data")
+        config = configuration(folder)
+        return self._replace(config=config, data_dir=folder / "data")
+
+    def segments(self) -> list[Path]:
+        return sorted((self.data_dir / "journal").glob("*.segment"))
+
+    def snapshots(self) -> list[Path]:
+        return sorted((self.data_dir / "snapshots").glob("*.snapshot"))
+
+    def starts(self) -> bool:
+        """Whether a node would start from it; changes it as a start does."""
+        try:
+            open_storage(self.config, OsDisk(), Start.PLAIN, random.Random(0)).close()
+        except DataDirError:
+            return False
+        return True
+
+
+def configuration(folder: Path) -> NodeConfig:
+    """One node whose log is cut into small segments."""
+    secret = folder / "peer.secret"
+    secret.touch(mode=0o600)
+    secret.write_text(secrets.token_hex(32))
+    return node_config(
+        {
+            "node": {"id": 1, "cluster": "offline", "data_dir": "data"},
+            "listen": free_ports(),
+            "members": {"1": f"{HOST}:1"},
+            "security": {"peer_secret_file": str(secret)},
+            "limits": {"frame_bytes_max": 65536},
+            "raft": {"batch_bytes_max": 65536, "segment_bytes_max": 65536, "log_cache_bytes_max": 65536},
+        },
+        folder,
+    )
+
+
+def free_ports() -> dict[str, str]:
+    """An address for each listener; all are held while they are drawn, so that they differ."""
+    with contextlib.ExitStack() as held:
+        drawn = {name: held.enter_context(socket.socket()) for name in ("client", "peer", "admin")}
+        for probe in drawn.values():
+            probe.bind((HOST, 0))
+        return {name: f"{HOST}:{probe.getsockname()[1]}" for name, probe in drawn.items()}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - what a node knows of itself changes without an event
+            await asyncio.sleep(0)
+
+
+async def write(folder: Path, znodes: int) -> Written:
+    """Run a node, write to it, with snapshots on the way, and stop it."""
+    config = configuration(folder)
+    node = QuorumNode(config, bootstrap=True)
+    await node.start()
+    try:
+        await until(lambda: node.view.readiness()[0])
+        async with Client(str(config.listen.client)) as client:
+            await client.create("/kept", b"\x00binary\xff")
+            await client.create("/session", b"", CreateMode.EPHEMERAL)
+            for number in range(znodes):
+                await client.create(f"/n{number}", b"value %d " % number * 200)
+                if number in SNAPSHOTS_AFTER:
+                    await node.take_snapshot()
+            status = node.view.status()
+    finally:
+        await node.stop()
+    assert node.failure is None
+    return Written(config, folder / "data", int(str(status["applied_index"])), str(status["state_digest"]))
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    written = asyncio.run(write(tmp_path_factory.mktemp("offline"), ZNODES))
+    assert len(written.segments()) >= 3, "several segments are left after compaction"
+    assert len(written.snapshots()) == 2
+    return written
+
+
+@pytest.fixture
+def written(pristine: Written, tmp_path: Path) -> Written:
+    return pristine.copy(tmp_path)
+
+
+class Told(NamedTuple):
+    """What a command line said."""
+
+    code: int
+    out: str
+    err: str
+
+
+Tool = Callable[..., Told]
+
+
+def picture(folder: Path) -> dict[str, tuple[int, int, int, bytes]]:
+    """Everything of a folder that a tool could change."""
+    found: dict[str, tuple[int, int, int, bytes]] = {}
+    for path in sorted([folder, *folder.rglob("*")]):
+        facts = path.stat()
+        content = path.read_bytes() if path.is_file() else b""
+        found[str(path)] = (facts.st_mtime_ns, facts.st_mode, facts.st_ino, content)
+    return found
+
+
+@pytest.fixture
+def tool(written: Written, capsys: pytest.CaptureFixture[str]) -> Tool:
+    """Run a tool and see that it changed nothing: no byte, no time of change, no name."""
+
+    def run(*arguments: object) -> Told:
+        before = picture(written.data_dir)
+        code = main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        assert picture(written.data_dir) == before
+        return Told(code, said.out, said.err)
+
+    return run
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def used_bytes(path: Path) -> int:
+    return len(path.read_bytes().rstrip(b"\0"))
+
+
+def json_lines(told: Told) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in told.out.splitlines()]
+
+
+# --- a whole directory -------------------------------------------------------------------------------------
+
+
+def test_verify_of_a_good_journal_counts_everything(tool: Tool, written: Written) -> None:
+    told = tool("journal", "verify", written.data_dir, "--json")
+    assert (told.code, told.err) == (0, "")
+    facts = json.loads(told.out)
+    assert facts["verdict"] == "good"
+    assert [each["name"] for each in facts["segments"]] == [path.name for path in written.segments()]
+    assert [each["size_bytes"] for each in facts["segments"]] == [
+        path.stat().st_size for path in written.segments()
+    ]
+    first, last = facts["segments"][0]["indexes"][0], facts["segments"][-1]["indexes"][1]
+    assert sum(each["entries"] for each in facts["segments"]) == last - first + 1
+    assert facts["log"]["last_index"] == last >= written.last_index
+    assert facts["log"]["first_index"] == first > 1
+    for each in facts["segments"]:
+        assert each["terms"] == [1, 1]
+        assert each["records"] >= each["entries"]
+        assert each["groups"] > 1
+        assert each["state"] == "good"
+    assert [each["problem"] for each in facts["snapshots"]] == ["", ""]
+    text = tool("journal", "verify", f"{written.data_dir}/")
+    assert text.code == 0
+    assert "good" in text.out.splitlines()[-1]
+    assert f"live log: {first}-{last}" in text.out
+
+
+def test_dump_shows_every_entry_once_with_its_commands(tool: Tool, written: Written) -> None:
+    rows = json_lines(tool("journal", "dump", written.data_dir, "--json", "--values"))
+    entries = [row for row in rows if row["type"] == "entry"]
+    assert [row["index"] for row in entries] == list(range(entries[0]["index"], entries[-1]["index"] + 1))
+    created = [
+        command["path"]
+        for row in entries
+        for run in row.get("content", ())
+        for command in run["commands"]
+        if command["op"].startswith("create") and "path" in command
+    ]
+    assert created[-1] == f"/n{ZNODES - 1}"
+    assert created == [f"/n{number}" for number in range(ZNODES - len(created), ZNODES)]
+    assert [row["type"] for row in rows].count("header") == len(written.segments())
+    assert all(row["term"] == 1 and row["stamp_ms"] > 0 for row in entries)
+
+
+def test_dump_of_a_range_shows_that_range_only(tool: Tool, written: Written) -> None:
+    last = written.last_index
+    rows = json_lines(
+        tool("journal", "dump", written.data_dir, "--json", "--from", last - 5, "--to", last - 3)
+    )
+    assert [row["index"] for row in rows] == [last - 5, last - 4, last - 3]
+    text = tool("journal", "dump", written.data_dir, "--from", last - 5, "--to", last - 5, "--values")
+    (_, line, command) = text.out.splitlines()
+    assert f" {last - 5} " in line
+    assert "batch" in line
+    assert "Z" in line
+    assert "create" in command
+    assert "path=/n" in command
+    assert "data='value" in command
+    (_, line) = tool("journal", "dump", written.data_dir, "--to", last, "--from", last).out.splitlines()
+    assert f" {last} " in line
+
+
+def test_the_key_of_the_session_passwords_is_not_shown(tool: Tool, written: Written, tmp_path: Path) -> None:
+    (tmp_path / "young").mkdir()
+    young = asyncio.run(write(tmp_path / "young", 1))
+    content = young.segments()[0].read_bytes()
+    at = content.index(b'"session_key":"') + len(b'"session_key":"')
+    key = content[at : at + 64].decode()
+    dumped = tool("journal", "dump", young.data_dir, "--json", "--values").out
+    assert '"kind": "found"' in dumped, "the entry that holds the key is there"
+    assert key not in dumped
+    assert key not in tool("journal", "dump", young.data_dir, "--values").out
+    for path in written.snapshots():
+        machine = load_machine(SnapshotReader(OsDisk().open(str(path))), 0)[0]
+        said = "".join(tool("snapshot", "inspect", path, *more).out for more in ((), ("--json",)))
+        assert machine.session_key.hex() not in said
+        assert base64.b64encode(machine.session_key).decode() not in said
+
+
+def test_inspect_of_a_good_snapshot_says_what_it_holds(tool: Tool, written: Written) -> None:
+    newest = written.snapshots()[-1]
+    told = tool("snapshot", "inspect", newest, "--json")
+    assert (told.code, told.err) == (0, "")
+    facts = json.loads(told.out)
+    assert facts["verdict"] == "good"
+    assert facts["log_index"] == int(newest.name.split("-")[0])
+    assert facts["size_bytes"] == newest.stat().st_size
+    assert facts["znodes"] == IN_SNAPSHOT
+    assert (facts["sessions"], facts["ephemerals"]) == (1, 1)
+    assert list(facts["configuration"]["voters"]) == ["1"]
+    assert len(facts["state_digest"]) == len(facts["apply_digest"]) == 32
+    assert facts["cluster_id"] == json.loads((written.data_dir / "identity.json").read_text())["cluster_id"]
+    text = tool("snapshot", "inspect", newest)
+    assert text.code == 0
+    for name in ("znodes", "sessions", "ephemerals", "acls", "state_digest", "apply_digest", "voter"):
+        assert f"\n{name} " in text.out
+
+
+@pytest.mark.parametrize("name", ["data", "data/snapshots", "data/snapshots/"])
+def test_of_a_folder_the_newest_snapshot_is_taken(
+    tool: Tool, written: Written, tmp_path: Path, name: str
+) -> None:
+    told = tool("snapshot", "inspect", f"{tmp_path}/{name}", "--json")
+    assert json.loads(told.out)["log_index"] == int(written.snapshots()[-1].name.split("-")[0])
+
+
+def test_inspect_shows_one_znode_and_all_of_them(tool: Tool, written: Written) -> None:
+    folder = written.data_dir
+    znode = json.loads(tool("snapshot", "inspect", folder, "--path", "/kept", "--json").out)
+    assert (znode["path"], znode["version"], znode["data_length"]) == ("/kept", 0, 8)
+    assert znode["data"] == {"base64": "AGJpbmFyef8="}
+    assert znode["acl"] == [[31, "world", "anyone"]]
+    assert "'\\x00binary\\xff'" in tool("snapshot", "inspect", folder, "--path", "/kept").out
+    listed = json_lines(tool("snapshot", "inspect", folder, "--tree", "--json"))
+    paths = [row["path"] for row in listed]
+    assert paths[0] == "/"
+    assert len(paths) == len(set(paths)) == IN_SNAPSHOT
+    assert {"/zookeeper/config", "/kept", "/n70"} <= set(paths)
+    assert next(row for row in listed if row["path"] == "/")["num_children"] == IN_SNAPSHOT - 3
+    lines = tool("snapshot", "inspect", folder, "--tree").out.splitlines()
+    assert [line.split(" ")[0] for line in lines] == paths
+    assert next(line for line in lines if line.startswith("/session ")).endswith(" ephemeral of 0x1")
+
+
+# --- damage ------------------------------------------------------------------------------------------------
+
+
+def test_a_torn_end_is_no_damage(tool: Tool, written: Written) -> None:
+    newest = written.segments()[-1]
+    content = newest.read_bytes()[: used_bytes(newest) - 70]
+    newest.write_bytes(content)
+    told = tool("journal", "verify", written.data_dir, "--json")
+    assert (told.code, told.err) == (0, "")
+    facts = json.loads(told.out)
+    assert facts["verdict"] == "torn"
+    assert newest.name in facts["torn"]
+    assert "torn" in facts["segments"][-1]["state"]
+    assert "torn, no damage" in tool("journal", "verify", written.data_dir).out
+    dumped = tool("journal", "dump", written.data_dir)
+    assert dumped.code == 0
+    assert "no damage" in dumped.out.splitlines()[-1]
+    assert written.starts()
+
+
+def test_a_flipped_bit_is_named_with_file_and_offset_and_dump_goes_on_behind_it(
+    tool: Tool, written: Written
+) -> None:
+    whole = json_lines(tool("journal", "dump", written.data_dir, "--json"))
+    rows = [row for row in whole if row["type"] == "entry"]
+    damaged = rows[len(rows) // 2]
+    path = written.data_dir / "journal" / damaged["segment"]
+    flip(path, damaged["offset"] + 40)
+    told = tool("journal", "verify", written.data_dir)
+    assert told.code == 1
+    assert f"error: {path} is damaged at byte {damaged['offset']}" in told.err
+    assert "remedy: " in told.err
+    assert f"DAMAGED at byte {damaged['offset']}" in told.out
+    assert told.out.splitlines()[-1] == "damaged"
+    dumped = tool("journal", "dump", written.data_dir, "--json")
+    assert dumped.code == 1
+    found = json_lines(dumped)
+    gap = next(row for row in found if row["type"] == "unreadable")
+    assert (gap["segment"], gap["offset"]) == (damaged["segment"], damaged["offset"])
+    assert [row["index"] for row in found if row["type"] == "entry"] == [
+        row["index"] for row in rows if row is not damaged
+    ]
+    text = tool("journal", "dump", written.data_dir)
+    assert text.code == 1
+    assert "cannot be read up to byte" in text.out
+    assert "is damaged at byte" in text.err
+    assert not written.starts()
+
+
+def zero_a_sector(written: Written) -> None:
+    path = written.segments()[0]
+    content = bytearray(path.read_bytes())
+    content[4 * SECTOR_BYTES : 5 * SECTOR_BYTES] = bytes(SECTOR_BYTES)
+    path.write_bytes(content)
+
+
+def cut_an_older_segment(written: Written) -> None:
+    path = written.segments()[0]
+    path.write_bytes(path.read_bytes()[: used_bytes(path) - 100])
+
+
+def empty_a_segment(written: Written) -> None:
+    written.segments()[1].write_bytes(b"")
+
+
+def remove_a_segment(written: Written) -> None:
+    written.segments()[1].unlink()
+
+
+def swap_a_segment(written: Written) -> None:
+    first, second = written.segments()[:2]
+    second.write_bytes(first.read_bytes())
+
+
+def remove_the_snapshots(written: Written) -> None:
+    for path in written.snapshots():
+        path.unlink()
+
+
+def remove_all_segments(written: Written) -> None:
+    for path in written.segments():
+        path.unlink()
+
+
+def remove_the_journal(written: Written) -> None:
+    shutil.rmtree(written.data_dir / "journal")
+
+
+def damage_the_identity(written: Written) -> None:
+    flip(written.data_dir / "identity.json", 30)
+
+
+def remove_the_identity(written: Written) -> None:
+    (written.data_dir / "identity.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told_of"),
+    [
+        (zero_a_sector, "damaged at byte"),
+        (cut_an_older_segment, "a later segment exists"),
+        (empty_a_segment, "damaged at byte 0"),
+        (remove_a_segment, "the segment is missing"),
+        (swap_a_segment, "damaged at byte 0"),
+        (remove_the_snapshots, "the newest good snapshot ends with entry 0"),
+        (remove_all_segments, "holds no segment"),
+        (remove_the_journal, "holds no segment"),
+        (damage_the_identity, "identity.json is damaged"),
+        (remove_the_identity, "holds no identity.json"),
+    ],
+)
+def test_damage_of_every_kind_is_found_and_said(
+    tool: Tool, written: Written, damage: Callable[[Written], None], told_of: str
+) -> None:
+    damage(written)
+    told = tool("journal", "verify", written.data_dir)
+    assert told.code == 1
+    assert told_of in told.err
+    assert "remedy: " in told.err
+    assert told.out.splitlines()[-1] == "damaged"
+    facts = json.loads(tool("journal", "verify", written.data_dir, "--json").out)
+    assert facts["verdict"] == "damaged"
+    assert told_of in facts["problems"][0]["problem"]
+    assert not written.starts()
+
+
+@pytest.mark.parametrize("damage", [zero_a_sector, cut_an_older_segment, empty_a_segment, remove_a_segment])
+def test_dump_shows_what_is_left(tool: Tool, written: Written, damage: Callable[[Written], None]) -> None:
+    def indexes(told: Told) -> list[int]:
+        return [row["index"] for row in json_lines(told) if row["type"] == "entry"]
+
+    before = indexes(tool("journal", "dump", written.data_dir, "--json"))
+    damage(written)
+    told = tool("journal", "dump", written.data_dir, "--json")
+    assert told.code == 1
+    after = indexes(told)
+    assert set(after) < set(before)
+    assert after[-1] == before[-1]
+    assert len(after) > len(before) // 3
+    assert any(row["type"] == "unreadable" for row in json_lines(told))
+
+
+def test_files_that_do_not_belong_there_are_named_and_do_no_harm(tool: Tool, written: Written) -> None:
+    (written.data_dir / "journal" / "notes.txt").write_text("mine")
+    (written.data_dir / "journal" / "00000000000000000099.segment.partial").write_bytes(b"begun")
+    (written.data_dir / "snapshots" / "old.snapshot.damaged").write_bytes(b"aside")
+    told = tool("journal", "verify", written.data_dir)
+    assert told.code == 0
+    for name in ("notes.txt", "00000000000000000099.segment.partial", "old.snapshot.damaged"):
+        assert any(line.startswith("note: ") and name in line for line in told.out.splitlines())
+
+
+def test_another_cluster_s_identity_is_noticed(tool: Tool, written: Written, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = asyncio.run(write(tmp_path / "other", 1))
+    shutil.copy(other.data_dir / "identity.json", written.data_dir / "identity.json")
+    told = tool("journal", "verify", written.data_dir)
+    assert told.code == 1
+    assert "belongs to cluster" in told.err
+    assert not written.starts()
+
+
+def test_verify_agrees_with_a_start_whatever_bit_is_flipped(
+    written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = random.Random(4)
+    refused = 0
+    for number in range(60):
+        folder = tmp_path / f"copy-{number}"
+        folder.mkdir()
+        copy = written.copy(folder)
+        path = rng.choice(copy.segments())
+        at = rng.randrange(used_bytes(path))
+        flip(path, at, rng.randrange(8))
+        code = main(["journal", "verify", str(copy.data_dir)])
+        said = capsys.readouterr()
+        starts = copy.starts()
+        assert code == (0 if starts else 1), (path.name, at, said)
+        if code:
+            assert str(path) in said.err
+            refused += 1
+    assert refused > 30
+
+
+@pytest.mark.parametrize("part", ["magic", "header", "middle", "footer"])
+def test_a_flipped_bit_in_a_snapshot_is_found_and_said(tool: Tool, written: Written, part: str) -> None:
+    newest = written.snapshots()[-1]
+    size = newest.stat().st_size
+    at = {"magic": 3, "header": 40, "middle": size // 2, "footer": size - 5}[part]
+    flip(newest, at)
+    for arguments in ((), ("--json",), ("--tree",), ("--path", "/kept")):
+        told = tool("snapshot", "inspect", newest, *arguments)
+        assert told.code == 1
+        assert f"error: {newest} is damaged at byte" in told.err
+        assert "remedy: " in told.err
+    facts = json.loads(tool("snapshot", "inspect", newest, "--json").out)
+    assert facts["verdict"] == "damaged"
+    assert facts["offset"] <= at
+    assert ("log_index" in facts) == (part not in ("magic", "header"))
+    assert "damaged" in tool("snapshot", "inspect", newest).out.splitlines()[-1]
+    assert newest.name in tool("journal", "verify", written.data_dir).err
+    assert written.starts(), "it falls back to the snapshot before"
+
+
+def test_every_flipped_bit_of_a_snapshot_is_found(written: Written, tool: Tool) -> None:
+    newest = written.snapshots()[-1]
+    rng = random.Random(5)
+    for _ in range(60):
+        at, bit = rng.randrange(newest.stat().st_size), rng.randrange(8)
+        flip(newest, at, bit)
+        assert tool("snapshot", "inspect", newest).code == 1, (at, bit)
+        flip(newest, at, bit)
+    assert tool("snapshot", "inspect", newest).code == 0
+
+
+@pytest.mark.parametrize("size", [0, 5, 30, -1, -20, 0.5])
+def test_a_cut_snapshot_is_found(tool: Tool, written: Written, size: float) -> None:
+    newest = written.snapshots()[-1]
+    content = newest.read_bytes()
+    newest.write_bytes(content[: int(size * len(content)) if 0 < size < 1 else int(size)])
+    told = tool("snapshot", "inspect", newest)
+    assert told.code == 1
+    assert "is damaged at byte" in told.err
+
+
+def test_a_snapshot_with_more_behind_it_or_under_another_name_is_found(tool: Tool, written: Written) -> None:
+    older, newest = written.snapshots()
+    content = older.read_bytes()
+    older.write_bytes(content + b"more")
+    assert "behind the footer" in tool("snapshot", "inspect", older).err
+    newest.write_bytes(content)
+    assert "it is the snapshot of entry" in tool("snapshot", "inspect", newest).err
+
+
+# --- usage -------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_a_node_uses_is_refused_and_a_snapshot_of_it_is_not(
+    written: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = open_storage(written.config, OsDisk(), Start.PLAIN, random.Random(0))
+    before = picture(written.data_dir)
+    try:
+        for action in ("verify", "dump"):
+            assert main(["journal", action, str(written.data_dir)]) == 2
+            said = capsys.readouterr()
+            assert (
+                f"data directory {written.data_dir} is in use by the process with id {os.getpid()}"
+                in said.err
+            )
+            assert "stop that node first" in said.err
+            assert said.out == ""
+        assert main(["snapshot", "inspect", str(written.data_dir)]) == 0
+        assert picture(written.data_dir) == before
+    finally:
+        storage.close()
+    assert main(["journal", "verify", str(written.data_dir)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told_of"),
+    [
+        (("journal",), "ACTION"),
+        (("journal", "verify"), "DATA_DIR"),
+        (("journal", "repair", "."), "repair"),
+        (("journal", "verify", "{missing}"), "missing"),
+        (("journal", "dump", "{missing}"), "missing"),
+        (("journal", "verify", "{file}"), "identity.json"),
+        (("journal", "verify", "{parent}"), "no node's data directory"),
+        (("journal", "dump", "{data}", "--from", "9", "--to", "8"), "--from 9 --to 8"),
+        (("journal", "dump", "{data}", "--from", "x"), "x"),
+        (("snapshot", "inspect"), "PATH"),
+        (("snapshot", "inspect", "{missing}"), "missing"),
+        (("snapshot", "inspect", "{parent}"), "holds no snapshot"),
+        (("snapshot", "inspect", "{data}", "--path", "/none"), "/none"),
+        (("snapshot", "inspect", "{data}", "--path", "n1"), "'n1'"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(
+    tool: Tool, written: Written, tmp_path: Path, arguments: tuple[str, ...], told_of: str
+) -> None:
+    names = {
+        "missing": tmp_path / "missing",
+        "file": written.data_dir / "identity.json",
+        "parent": tmp_path,
+        "data": written.data_dir,
+    }
+    told = tool(*(argument.format(**names) for argument in arguments))
+    assert told.code == 2
+    assert told_of in told.err
+    assert "remedy: " in told.err
+
+
+def test_a_data_directory_of_quorate_up_names_those_of_its_nodes(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "node-2").mkdir()
+    assert f"{tmp_path}/node-2/data" in tool("journal", "verify", tmp_path).err
+
+
+def test_the_command_itself(written: Written) -> None:
+    command = (sys.executable, "-m", "quorum", "journal", "verify", str(written.data_dir))
+    flip(written.segments()[0], 100)
+    done = subprocess.run(command, capture_output=True, env=clean_environment(), check=False, text=True)
+    assert done.returncode == 1
+    assert "damaged" in done.stdout
+    assert done.stderr.startswith("error: ")

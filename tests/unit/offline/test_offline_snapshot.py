@@ -1,0 +1,94 @@
+"""Snapshots whose checksums are right and whose content is not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from quorum.core.snapshot import SnapshotWalk
+from quorum.offline.snapshot import Inspection, inspect
+from quorum.raft.snapshot_format import SnapshotEncoder, SnapshotHeader, pack_chunk
+from tests.support.memory_disk import MemoryDisk
+from tests.unit.core.driver import Driver
+
+PATH = "/data/some.snapshot"
+CONFIGURATION = (
+    b'{"cluster_id":"%b","learners":{},"retired":[],"voters":{"1":{"address":"h:1","incarnation":""}}}'
+)
+CLUSTER_ID = "ab" * 16
+ZXID, NODE_COUNT = 5, 7
+
+Chunks = list[list[Any]]
+
+
+def chunks_of(driver: Driver) -> Chunks:
+    walk = SnapshotWalk(driver.machine)
+    chunks: Chunks = []
+    while (chunk := walk.next_chunk(1000)) is not None:
+        chunks.append(chunk)
+    return chunks
+
+
+def state() -> Driver:
+    driver = Driver()
+    driver.apply("configuration", CONFIGURATION % CLUSTER_ID.encode())
+    driver.machine.cluster_id = CLUSTER_ID
+    return driver
+
+
+def inspected(chunks: Chunks, **fields: Any) -> Inspection:
+    """Write a file with right checksums and look at it."""
+    _, _, log_index, term, stamp_ms, *_ = chunks[0]
+    header = SnapshotHeader(log_index, term, stamp_ms, CLUSTER_ID, CONFIGURATION % CLUSTER_ID.encode())
+    encoder = SnapshotEncoder()
+    parts = encoder.begin(header._replace(**fields))
+    for chunk in chunks:
+        parts += encoder.chunk(pack_chunk(chunk))
+    disk = MemoryDisk(random.Random(0))
+    disk.plant(PATH, b"".join([*parts, *encoder.end()]))
+    return inspect(disk, PATH)
+
+
+def test_what_the_walk_wrote_is_good() -> None:
+    found = inspected(chunks_of(state()))
+    assert found.problem is None
+    assert found.machine is not None
+    assert found.machine.tree.node_count == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "told_of"),
+    [
+        (lambda chunks: chunks[0].__setitem__(ZXID, 0), "contradicts itself"),
+        (lambda chunks: chunks[0].__setitem__(NODE_COUNT, 5), "is refused"),
+        (lambda chunks: chunks.pop(), "the end of the snapshot is missing"),
+        (lambda chunks: chunks.append(["end", 4]), "out of order"),
+    ],
+)
+def test_content_that_contradicts_itself_is_damage(change: Callable[[Chunks], object], told_of: str) -> None:
+    driver = state()
+    chunks = chunks_of(driver)
+    change(chunks)
+    found = inspected(chunks)
+    assert found.machine is None
+    assert found.header is not None
+    assert found.problem is not None
+    assert told_of in found.problem.message
+    assert PATH in found.problem.message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stamp_ms": 1},
+        {"cluster_id": "cd" * 16},
+        {"configuration_payload": CONFIGURATION % (b"cd" * 16)},
+    ],
+)
+def test_a_header_that_is_not_that_of_the_state_is_damage(fields: dict[str, Any]) -> None:
+    found = inspected(chunks_of(state()), **fields)
+    assert found.problem is not None
+    assert "not those of its header" in found.problem.message
