@@ -1,0 +1,595 @@
+"""The nemeses: what is done to a world, one script each.
+
+A script is a generator over the world: it does something, yields how many milliseconds to wait, undoes it and
+returns whether it bit, that is whether anybody could notice. A script that finds nothing to do returns False
+at once. Which nodes it takes is drawn; everything that others changed meanwhile it must bear. What a script
+has not undone when the world heals, the world undoes.
+
+The rules of the world's own safety are in operators.py: how many disks may be damaged at once, and who starts
+dead nodes again.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Generator
+from typing import Protocol
+
+from tests.simulation.network import Network
+from tests.simulation.operators import Change, Operators
+from tests.simulation.sim_node import DiskSpeed, SimNode
+from tests.simulation.timeline import Timeline
+
+Script = Generator[float, None, bool]
+
+ELECTION_TIMEOUT_MS = 600.0
+SESSION_TIMEOUT_MS = 1000.0
+SLOW_DISK = DiskSpeed(5.0, 40.0, 0.1, 400.0)
+#: what may be called on a disk: (operation, part of the path)
+DISK_CALLS = (
+    ("pwrite", "journal"),
+    ("fdatasync", "journal"),
+    ("create", "journal"),
+    ("rename", "journal"),
+    ("unlink", "journal"),
+    ("fsync_dir", "journal"),
+    ("pwrite", "snapshots"),
+    ("fdatasync", "snapshots"),
+    ("create", "snapshots"),
+    ("rename", "snapshots"),
+    ("unlink", "snapshots"),
+    ("fsync_dir", "snapshots"),
+    ("pread", "snapshots"),
+    ("pread", "journal"),
+    ("open", "snapshots"),
+    ("truncate", "journal"),
+)
+#: moments of a compaction, of a snapshot that is taken, and of one that is received
+COMPACTION = (("unlink", "journal"), ("fsync_dir", "journal"), ("unlink", "snapshots"))
+TAKING = (("create", ".taken"), ("pwrite", ".taken"), ("fdatasync", ".taken"), ("rename", ".taken"))
+INSTALLING = (
+    ("create", ".received"),
+    ("pwrite", ".received"),
+    ("fdatasync", ".received"),
+    ("rename", ".received"),
+    ("open", ".snapshot"),
+)
+
+
+class World(Protocol):
+    """What the scripts may touch."""
+
+    nodes: dict[int, SimNode]
+    network: Network
+    timeline: Timeline
+    operators: Operators
+
+    def leader(self) -> SimNode | None:
+        """Return the running leader of the highest term."""
+
+    def running(self) -> list[SimNode]:
+        """Return the nodes that run and are not stopped, ascending."""
+
+
+def _term(world: World) -> int:
+    leader = world.leader()
+    return 0 if leader is None or leader.member is None else leader.member.engine.term
+
+
+def _take_snapshot(node: SimNode | None) -> None:
+    """Let a node take a snapshot soon, as the admin port does on request."""
+    if node is not None and node.member is not None and node.runtime is not None:
+        node.runtime.enter(node.member.snapshotter.take)
+
+
+def _some(world: World, rng: random.Random) -> SimNode | None:
+    """Draw a running node; every second time the leader."""
+    running = world.running()
+    leader = world.leader()
+    if leader is not None and rng.random() < 0.5:
+        return leader
+    return rng.choice(running) if running else None
+
+
+def _two(world: World, rng: random.Random) -> list[int]:
+    """Draw two nodes; mostly the leader is one of them."""
+    ids = [node.node_id for node in world.running()]
+    leader = world.leader()
+    if leader is None or len(ids) < 2 or rng.random() < 0.3:
+        return rng.sample(sorted(world.nodes), 2)
+    two = [leader.node_id, rng.choice([each for each in ids if each != leader.node_id])]
+    rng.shuffle(two)
+    return two
+
+
+# --- network ----------------------------------------------------------------------------------------------
+
+
+def cut_one_way(world: World, rng: random.Random) -> Script:
+    """One direction between two nodes carries nothing; mostly from or to the leader."""
+    sender, receiver = _two(world, rng)
+    counters = world.network.counters
+    before = counters.held + counters.given_up
+    world.timeline.note(0, f"cut {sender} -> {receiver}")
+    world.network.cut(sender, receiver)
+    yield rng.uniform(100.0, 8000.0)
+    world.network.heal(sender, receiver)
+    world.timeline.note(0, f"healed {sender} -> {receiver}")
+    return counters.held + counters.given_up > before
+
+
+def cut_pair(world: World, rng: random.Random) -> Script:
+    """Two nodes cannot hear each other; mostly the leader and another one."""
+    one, other = _two(world, rng)
+    return (yield from _part(world, rng, [one], [other], 8000.0))
+
+
+def isolate(world: World, rng: random.Random) -> Script:
+    """A node hears no other one, and every second time no client either."""
+    node = _some(world, rng)
+    if node is None:
+        return False
+    others = [each for each in world.nodes if each != node.node_id]
+    return (yield from _part(world, rng, [node.node_id], others, 6000.0, clients=rng.random() < 0.5))
+
+
+def halve(world: World, rng: random.Random) -> Script:
+    """The nodes fall into two groups; clients reach both."""
+    ids = sorted(world.nodes)
+    rng.shuffle(ids)
+    half = rng.randrange(1, len(ids))
+    return (yield from _part(world, rng, ids[:half], ids[half:], 6000.0))
+
+
+def cut_clients(world: World, rng: random.Random) -> Script:
+    """No client reaches a node, or none hears it."""
+    node_id = rng.choice(sorted(world.nodes))
+    directions = rng.choice([[(0, node_id)], [(node_id, 0)], [(0, node_id), (node_id, 0)]])
+    talking = bool(world.nodes[node_id].links)
+    for direction in directions:
+        world.network.cut(*direction)
+    world.timeline.note(0, f"cut {directions}")
+    yield rng.uniform(100.0, 3 * SESSION_TIMEOUT_MS)
+    for direction in directions:
+        world.network.heal(*direction)
+    world.timeline.note(0, f"healed {directions}")
+    return talking
+
+
+def _part(
+    world: World,
+    rng: random.Random,
+    some: list[int],
+    others: list[int],
+    most_ms: float,
+    *,
+    clients: bool = False,
+) -> Script:
+    network = world.network
+    counters = network.counters
+    before = counters.held + counters.given_up
+    world.timeline.note(0, f"parted {some} from {others}{' and the clients' if clients else ''}")
+    network.part(some, [*others, 0] if clients else others)
+    yield rng.uniform(100.0, most_ms)
+    for one in some:
+        for other in [*others, 0]:
+            network.heal(one, other)
+            network.heal(other, one)
+    world.timeline.note(0, f"joined {some} and {others}")
+    return counters.held + counters.given_up > before
+
+
+def break_connections(world: World, rng: random.Random) -> Script:
+    """Connections between nodes break, a few in a row; what is on its way is lost."""
+    before = world.network.counters.broken
+    ids = sorted(world.nodes)
+    for _ in range(rng.randrange(1, 6)):
+        sender, receiver = rng.sample(ids, 2)
+        if world.network.break_connection(sender, receiver):
+            world.timeline.note(0, f"broke {sender} -> {receiver}")
+        yield rng.uniform(0.0, 300.0)
+    return world.network.counters.broken > before
+
+
+def break_clients(world: World, rng: random.Random) -> Script:
+    """Connections of clients with a node break."""
+    node = rng.choice([world.nodes[node_id] for node_id in sorted(world.nodes)])
+    links = list(node.links.items())
+    for server, link in links:
+        if rng.random() < 0.7:
+            link.break_()
+            node.links.pop(server, None)
+    world.timeline.note(0, f"broke connections of clients with node {node.node_id}")
+    yield 0.0
+    return bool(links)
+
+
+def rough_weather(world: World, rng: random.Random) -> Script:
+    """For a while chunks come late, twice, in another order, or break their connection."""
+    counters, weather = world.network.counters, world.network.weather
+    calm = (
+        weather.late_chance,
+        weather.late_ms,
+        weather.twice_chance,
+        weather.stale_chance,
+        weather.break_chance,
+    )
+    before = counters.late + counters.twice + counters.stale + counters.broken
+    weather.late_chance = rng.choice([0.02, 0.1, 0.5])
+    weather.late_ms = rng.choice([50.0, 200.0, 700.0])
+    weather.twice_chance = rng.choice([0.0, 0.05, 0.2])
+    weather.stale_chance = rng.choice([0.0, 0.5, 1.0])
+    weather.break_chance = rng.choice([0.0, 0.001, 0.01])
+    world.timeline.note(0, f"rough weather: {weather}")
+    yield rng.uniform(500.0, 6000.0)
+    (
+        weather.late_chance,
+        weather.late_ms,
+        weather.twice_chance,
+        weather.stale_chance,
+        weather.break_chance,
+    ) = calm
+    world.timeline.note(0, "calm weather")
+    return counters.late + counters.twice + counters.stale + counters.broken > before
+
+
+def slow_line(world: World, rng: random.Random) -> Script:
+    """One direction carries few bytes."""
+    sender, receiver = rng.sample(sorted(world.nodes), 2)
+    leader = world.leader()
+    if leader is not None and leader.node_id != receiver and rng.random() < 0.6:
+        sender = leader.node_id
+    before = world.network.counters.slowed_bytes
+    rate = rng.choice([2_000, 10_000, 50_000])
+    world.network.slow(sender, receiver, rate)
+    world.timeline.note(0, f"slow {sender} -> {receiver}: {rate} bytes/s")
+    yield rng.uniform(500.0, 6000.0)
+    world.network.unslow(sender, receiver)
+    world.timeline.note(0, f"quick {sender} -> {receiver}")
+    return world.network.counters.slowed_bytes > before
+
+
+# --- processes --------------------------------------------------------------------------------------------
+
+
+def kill_one(world: World, rng: random.Random) -> Script:
+    """A process is killed."""
+    node = _some(world, rng)
+    if node is None:
+        return False
+    node.kill()
+    yield 0.0
+    return True
+
+
+def kill_all(world: World, rng: random.Random) -> Script:
+    """All processes are killed within a moment, or lose their power together."""
+    power = rng.random() < 0.5
+    apart_ms = rng.choice([0.0, 1.0, 30.0])
+    ended = 0
+    for node_id in sorted(world.nodes, key=lambda _: rng.random()):
+        node = world.nodes[node_id]
+        if node.running:
+            ended += 1
+            if power:
+                node.power_cut()
+            else:
+                node.kill()
+            yield rng.random() * apart_ms
+    return ended > 1
+
+
+def cut_power(world: World, rng: random.Random) -> Script:
+    """A machine loses its power within one of its next calls of the disk."""
+    return (yield from _crash(world, rng, power=True))
+
+
+def crash(world: World, rng: random.Random) -> Script:
+    """A process ends within one of its next calls of the disk."""
+    return (yield from _crash(world, rng, power=False))
+
+
+def _crash(world: World, rng: random.Random, *, power: bool) -> Script:
+    node = _some(world, rng)
+    if node is None:
+        return False
+    before = node.crashes
+    node.crash_within(rng.randrange(rng.choice([4, 20, 60])), power=power)
+    yield 500.0
+    return node.crashes > before
+
+
+def crash_all(world: World, rng: random.Random) -> Script:
+    """All machines lose their power, each within one of its next calls of the disk."""
+    nodes = world.running()
+    before = sum(node.crashes for node in nodes)
+    for node in nodes:
+        node.crash_within(rng.randrange(12), power=True)
+    yield 1000.0
+    return sum(node.crashes for node in nodes) > before + 1
+
+
+def _crash_at(world: World, rng: random.Random, moments: tuple[tuple[str, str], ...]) -> Script:
+    """End a node at a moment of some kind, if that comes within a few seconds."""
+    node = _some(world, rng)
+    if node is None:
+        return False
+    before = node.crashes
+    operation, part = rng.choice(moments)
+    node.crash_at(operation, part, power=rng.random() < 0.5, skip=rng.choice([0, 0, 1, 2]))
+    for _ in range(20):
+        _take_snapshot(node)
+        yield 250.0
+        if node.crashes > before:
+            world.timeline.note(node.node_id, f"that was at {operation} of {part}")
+            return True
+    node.disk.forgive()
+    return False
+
+
+def crash_compacting(world: World, rng: random.Random) -> Script:
+    """A node ends while it removes what snapshots made needless."""
+    return (yield from _crash_at(world, rng, COMPACTION))
+
+
+def crash_taking(world: World, rng: random.Random) -> Script:
+    """A node ends while it takes a snapshot."""
+    return (yield from _crash_at(world, rng, TAKING))
+
+
+def pause(world: World, rng: random.Random) -> Script:
+    """A process is stopped and goes on later, believing what it believed."""
+    node = _some(world, rng)
+    if node is None or node.runtime is None:
+        return False
+    before, life = node.held, node.lives
+    node.pause()
+    yield rng.uniform(0.5, 3.0) * rng.choice([ELECTION_TIMEOUT_MS, SESSION_TIMEOUT_MS])
+    if node.lives == life:
+        node.resume()
+    return node.held > before
+
+
+def transfer(world: World, rng: random.Random) -> Script:
+    """Leadership is handed over, a few times in a row."""
+    handed = False
+    for _ in range(rng.randrange(1, 4)):
+        leader = world.leader()
+        if leader is None or leader.member is None:
+            return handed
+        others = [node_id for node_id in sorted(world.nodes) if node_id != leader.node_id]
+        term = _term(world)
+        leader.member.engine.transfer(rng.choice([None, *others]))
+        yield rng.uniform(50.0, 800.0)
+        handed = handed or _term(world) > term
+    return handed
+
+
+def jump_clock(world: World, rng: random.Random) -> Script:
+    """The wall clock of a machine jumps, and perhaps back again."""
+    node = world.nodes[rng.choice(sorted(world.nodes))]
+    by_ms = int(rng.choice([-1.0, 1.0]) * rng.choice([500.0, 60_000.0, 1e9]))
+    node.wall_offset_ms += by_ms
+    world.timeline.note(node.node_id, f"wall clock jumped by {by_ms} ms")
+    yield rng.uniform(100.0, 5000.0)
+    if rng.random() < 0.5:
+        node.wall_offset_ms -= by_ms
+    return node.running
+
+
+# --- disks ------------------------------------------------------------------------------------------------
+
+
+def slow_disk(world: World, rng: random.Random) -> Script:
+    """Each fsync of a machine takes long."""
+    node = _some(world, rng)
+    if node is None:
+        return False
+    before, quick = node.syncs, node.speed
+    node.speed = SLOW_DISK
+    world.timeline.note(node.node_id, "slow disk")
+    yield rng.uniform(500.0, 6000.0)
+    node.speed = quick
+    world.timeline.note(node.node_id, "quick disk")
+    return node.syncs > before
+
+
+def io_error(world: World, rng: random.Random) -> Script:
+    """A call of the disk fails with EIO."""
+    node = _some(world, rng)
+    if node is None:
+        return False
+    operation, part = rng.choice(DISK_CALLS)
+    disk = node.disk
+    disk.fail(operation, errno.EIO, path_part=part, skip=rng.randrange(3))
+    before, life = disk.plans, node.lives
+    for _ in range(24):
+        yield 250.0
+        if disk.plans < before and node.lives == life:
+            world.timeline.note(node.node_id, f"{operation} of {part} failed with EIO")
+            return True
+    disk.forgive()
+    return False
+
+
+def fill_disk(world: World, rng: random.Random) -> Script:
+    """A disk has no room for a while."""
+    node = _some(world, rng)
+    if node is None:
+        return False
+    disk = node.disk
+    before = disk.refused_for_room
+    disk.capacity_bytes = disk.used_bytes + rng.choice([0, 100, 2000, 10_000])
+    world.timeline.note(node.node_id, "full disk")
+    for _ in range(40):
+        # Space was written ahead: it takes a while until somebody wants more.
+        yield 250.0
+        if disk.refused_for_room > before:
+            break
+    yield rng.uniform(200.0, 3000.0)
+    disk.capacity_bytes = None
+    world.timeline.note(node.node_id, "room on the disk")
+    return disk.refused_for_room > before
+
+
+def flip_bit(world: World, rng: random.Random) -> Script:
+    """A bit of a segment or a snapshot is another one when the node starts again."""
+    node = _some(world, rng)
+    if node is None or not world.operators.may_damage():
+        return False
+    node.kill()
+    folder = rng.choice(["/data/journal", "/data/snapshots"])
+    names = node.disk.listdir(folder)
+    names = [name for name in names if not name.endswith(".partial")]
+    if not names:
+        return False
+    path = f"{folder}/{rng.choice(names)}"
+    written_bits = 8 * len(node.disk.content(path).rstrip(b"\0"))
+    if not written_bits:
+        return False
+    world.operators.damage(node, path, rng.randrange(written_bits))
+    yield rng.uniform(3000.0, 8000.0)
+    return True
+
+
+# --- snapshots --------------------------------------------------------------------------------------------
+
+
+def fall_behind(world: World, rng: random.Random) -> Script:
+    """A follower is away until it needs a snapshot, which comes over a slow line, and perhaps it crashes."""
+    leader = world.leader()
+    followers = [node for node in world.running() if node is not leader]
+    if leader is None or not followers:
+        return False
+    node = rng.choice(followers)
+    others = [each for each in world.nodes if each != node.node_id]
+    chunks = world.network.counters.snapshot_chunks
+    world.timeline.note(0, f"node {node.node_id} is left behind")
+    world.network.part([node.node_id], others)
+    for _ in range(rng.randrange(3, 6)):
+        yield rng.uniform(1000.0, 2000.0)
+        # Two are kept, and the log behind the older one.
+        _take_snapshot(world.leader())
+    rate = rng.choice([3_000, 20_000, 1_000_000])
+    for other in others:
+        world.network.slow(other, node.node_id, rate)
+        world.network.heal(other, node.node_id)
+        world.network.heal(node.node_id, other)
+    world.timeline.note(0, f"node {node.node_id} is back, at {rate} bytes/s")
+    if rng.random() < 0.6 and node.running:
+        operation, part = rng.choice(INSTALLING)
+        node.crash_at(operation, part, power=rng.random() < 0.5, skip=rng.choice([0, 0, 1, 2]))
+    yield rng.uniform(1000.0, 8000.0)
+    node.disk.forgive()
+    for other in others:
+        world.network.unslow(other, node.node_id)
+    yield 1000.0
+    return world.network.counters.snapshot_chunks > chunks
+
+
+def ask_snapshot(world: World, rng: random.Random) -> Script:
+    """A node takes a snapshot at once."""
+    node = _some(world, rng)
+    if node is None or node.member is None:
+        return False
+    snapshotter = node.member.snapshotter
+    before = snapshotter.taken_count
+    _take_snapshot(node)
+    yield 500.0
+    return snapshotter.taken_count > before
+
+
+# --- members ----------------------------------------------------------------------------------------------
+
+
+def lose_disk(world: World, rng: random.Random) -> Script:
+    """A disk is lost with everything on it: its node is replaced and joins with an empty one."""
+    members = [node for node in world.nodes.values() if node.node_id not in world.operators.removed]
+    change = world.operators.replace(rng.choice(members))
+    return (yield from _await_change(change))
+
+
+def grow(world: World, rng: random.Random) -> Script:
+    """A node joins."""
+    yield rng.uniform(0.0, 500.0)
+    return (yield from _await_change(world.operators.add()))
+
+
+def shrink(world: World, rng: random.Random) -> Script:
+    """A node leaves, the leader perhaps."""
+    yield rng.uniform(0.0, 500.0)
+    return (yield from _await_change(world.operators.remove()))
+
+
+def _await_change(change: Change | None) -> Script:
+    if change is None:
+        return False
+    for _ in range(100):
+        yield 200.0
+        if change.ended:
+            return True
+    return change.made
+
+
+FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
+    script.__name__: script
+    for script in (
+        cut_one_way,
+        cut_pair,
+        isolate,
+        halve,
+        cut_clients,
+        break_connections,
+        break_clients,
+        rough_weather,
+        slow_line,
+        kill_one,
+        kill_all,
+        cut_power,
+        crash,
+        crash_all,
+        crash_compacting,
+        crash_taking,
+        pause,
+        transfer,
+        jump_clock,
+        slow_disk,
+        io_error,
+        fill_disk,
+        flip_bit,
+        fall_behind,
+        ask_snapshot,
+        lose_disk,
+        grow,
+        shrink,
+    )
+}
+
+_NETWORK = ("cut_one_way", "cut_pair", "isolate", "halve", "break_connections", "rough_weather", "slow_line")
+_CLIENTS = ("cut_clients", "break_clients")
+_CRASHES = ("kill_one", "kill_all", "cut_power", "crash", "crash_all", "crash_compacting", "crash_taking")
+_DISKS = ("slow_disk", "io_error", "fill_disk", "flip_bit")
+_MEMBERS = ("lose_disk", "grow", "shrink")
+_SNAPSHOTS = ("fall_behind", "ask_snapshot")
+
+
+def _mix(*names: str, **weights: float) -> dict[str, float]:
+    return {**dict.fromkeys(names, 1.0), **weights}
+
+
+#: {profile: {fault: weight}}
+PROFILES: dict[str, dict[str, float]] = {
+    "mix": _mix(*FAULTS, kill_all=0.5, crash_all=0.7, fall_behind=1.5, ask_snapshot=0.5, jump_clock=0.5),
+    "calm": {},
+    "partitions": _mix(*_NETWORK, *_CLIENTS, "pause", "transfer"),
+    "crashes": _mix(*_CRASHES, "ask_snapshot"),
+    "pauses": _mix("pause", "transfer", "jump_clock", "kill_one", "isolate"),
+    "disks": _mix(*_DISKS, "cut_power", "crash_all", "ask_snapshot"),
+    "members": _mix(
+        *_MEMBERS, "kill_one", "cut_power", "isolate", "transfer", "pause", "cut_one_way", grow=3.0
+    ),
+    "snapshots": _mix(
+        *_SNAPSHOTS, "crash_compacting", "crash_taking", "kill_one", "transfer", fall_behind=3.0
+    ),
+}

@@ -1,0 +1,274 @@
+"""The people beside the machines: they start dead nodes, repair disks, and change who is a member.
+
+Decides when a node is started again and how, and carries out one change of the members at a time as the
+manuals say: a lost disk is replaced first and the node joins with an empty one, a new node is added before it
+starts, a node that was removed is stopped. Every request goes to a drawn node, as it does through the admin
+port, and is repeated until it has succeeded. An operator knows only what nodes answer.
+
+The world's own safety rule is kept here: at most a minority of the disks is damaged or lost at any time. A
+start that is refused, or a member that stops itself, is allowed only where something was done to its disk.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from quorum.errors import QuorateError
+from quorum.raft.core.configuration import Configuration
+from quorum.raft.identity import Start
+from quorum.raft.requests import Action, Request
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.settings import peer_address
+from tests.simulation.sim_node import SimNode
+from tests.simulation.timeline import Timeline
+from tests.support.memory_disk import MemoryDisk
+
+#: between two looks at a change that is under way
+LOOK_EVERY_MS = 150.0
+#: a removed node may go on for so long before somebody stops it
+LINGER_MS_MAX = 3000.0
+#: longer than a node's own deadline for an answer
+ANSWER_WITHIN_MS = 6000.0
+VOTERS_MIN = 3
+VOTERS_MAX = 5
+
+
+class Site(Protocol):
+    """What an operator works on."""
+
+    scheduler: Scheduler
+    timeline: Timeline
+    nodes: dict[int, SimNode]
+
+    def running(self) -> list[SimNode]:
+        """Return the nodes that run and are not stopped, ascending."""
+
+    def new_node(self, node_id: int) -> SimNode:
+        """Set up one more machine."""
+
+    def break_off(self, invariant: str, story: str, error: BaseException | None = None) -> None:
+        """End the run: a promise was broken."""
+
+
+class Change:
+    """A change of the members that is under way."""
+
+    def __init__(self, action: Action, node: SimNode) -> None:
+        self.action = action
+        self.node = node
+        #: a request waits for its answer
+        self.asked = False
+        self.question = 0
+        #: a request has succeeded
+        self.made = False
+        self.ended = False
+
+
+class Operators:
+    """Everybody who looks after the nodes of a world."""
+
+    def __init__(self, site: Site) -> None:
+        self.changes_made = 0
+        self.change: Change | None = None
+        #: no time is left for waits
+        self.hurries = False
+        #: nothing is started any more
+        self.gone = False
+        #: ids of nodes that were removed: they are not started again
+        self.removed: set[int] = set()
+        self._site = site
+        self._rng: random.Random = site.scheduler.rng("operators")
+        #: {node id: its disk right before it was damaged}: it has not started since
+        self._healthy: dict[int, MemoryDisk] = {}
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def look_after(self, node: SimNode) -> None:
+        """Be told what happens to a node from now on."""
+        node.on_end.append(self._ended)
+        node.on_story.append(self._judge)
+
+    def start(self, node: SimNode) -> None:
+        """Start a node as it has to be started, if it is to run and does not."""
+        if node.running or self.gone or node.node_id in self.removed:
+            return
+        if node.formatted:
+            mode = Start.PLAIN
+        elif not node.joins:
+            # A founder that crashed before it was formatted is bootstrapped again, as `quorate up` does.
+            mode = Start.BOOTSTRAP
+        elif self.change is not None and self.change.node is node and not self.change.made:
+            return
+        else:
+            mode = Start.JOIN
+        if node.start(mode):
+            # It has read everything that it needs, and goes on from there.
+            self._healthy.pop(node.node_id, None)
+
+    def _ended(self, node: SimNode) -> None:
+        """A life ended: somebody starts the node again after a while."""
+        rng = self._rng
+        delay_ms = rng.uniform(20.0, 500.0) if rng.random() < 0.65 else rng.uniform(500.0, 3000.0)
+        if rng.random() < 0.05:
+            delay_ms = rng.uniform(3000.0, 10_000.0)
+        self._site.scheduler.at(100.0 if self.hurries else delay_ms, self.start, node)
+
+    def _judge(self, node: SimNode, what: str, error: BaseException) -> None:
+        """Something ended a life, or should have: only a disk to which something was done excuses that."""
+        healthy = self._healthy.get(node.node_id)
+        if what == "escaped" or not (node.disk_troubled or healthy):
+            self._site.break_off(what, f"node {node.node_id}: {error!r}", error)
+        elif what == "refused" and healthy is not None and not node.disk_troubled:
+            # As from a copy made right before: nothing was promised since.
+            node.disk.restore(self._healthy.pop(node.node_id))
+            self._site.timeline.note(node.node_id, "its disk was repaired")
+
+    # --- disks ------------------------------------------------------------------------------------
+
+    def may_damage(self) -> bool:
+        """Tell whether one more disk may be damaged or lost: of a minority at most."""
+        configuration = self.configuration()
+        voters = 0 if configuration is None else len(configuration.voters)
+        return len(self._healthy) + (self.change is not None) < (voters - 1) // 2
+
+    def damage(self, node: SimNode, path: str, bit: int) -> None:
+        """Flip a bit of a file; the node is down."""
+        self._healthy[node.node_id] = node.disk.copy(node.disk.rng)
+        node.disk.flip_bit(path, bit)
+        self._site.timeline.note(node.node_id, f"bit {bit} of {path} flipped")
+
+    # --- members ----------------------------------------------------------------------------------
+
+    def configuration(self) -> Configuration | None:
+        """Return the newest configuration that a running node has applied."""
+        newest: tuple[int, Configuration] | None = None
+        for node in self._site.running():
+            assert node.member is not None
+            replica = node.member.replica
+            index = replica.machine.applied_index
+            if newest is None or index > newest[0]:
+                configuration = replica.configuration()
+                if configuration is not None:
+                    newest = index, configuration
+        return None if newest is None else newest[1]
+
+    def replace(self, node: SimNode) -> Change | None:
+        """The disk of a node is lost: put in an empty one and let the node join with it."""
+        if not self.may_damage():
+            return None
+        if node.running:
+            node.power_cut()
+        node.wipe()
+        return self._begin(Action.REPLACE, node)
+
+    def add(self) -> Change | None:
+        """Let a new node join, or one that was removed, with an empty disk."""
+        configuration = self.configuration()
+        if self.change is not None or configuration is None or len(configuration.voters) >= VOTERS_MAX:
+            return None
+        taken = {*configuration.voters, *configuration.learners}
+        node_id = next(each for each in range(1, 2 * VOTERS_MAX) if each not in taken)
+        node = self._site.nodes.get(node_id)
+        if node is None:
+            node = self._site.new_node(node_id)
+        elif node.running:
+            return None
+        else:
+            node.wipe()
+        node.joins = True
+        self.removed.discard(node_id)
+        return self._begin(Action.ADD, node)
+
+    def remove(self) -> Change | None:
+        """Let a member go, the leader perhaps."""
+        configuration = self.configuration()
+        if self.change is not None or configuration is None or len(configuration.voters) <= VOTERS_MIN:
+            return None
+        node_id = self._rng.choice(sorted(configuration.voters))
+        return self._begin(Action.REMOVE, self._site.nodes[node_id])
+
+    def _begin(self, action: Action, node: SimNode) -> Change:
+        self.change = change = Change(action, node)
+        self._site.timeline.note(node.node_id, f"members: {action.name.lower()} begins")
+        self._site.scheduler.at(0.0, self._look, change)
+        return change
+
+    def _look(self, change: Change) -> None:
+        """See how far a change has come, and do what is next."""
+        if self.gone:
+            return
+        if not change.made:
+            if not change.asked:
+                self._ask(change)
+        elif self._is_done(change):
+            self.change = None
+            change.ended = True
+            self.changes_made += 1
+            self._site.timeline.note(change.node.node_id, f"members: {change.action.name.lower()} is done")
+            return
+        self._site.scheduler.at(LOOK_EVERY_MS, self._look, change)
+
+    def _ask(self, change: Change) -> None:
+        running = self._site.running()
+        if not running:
+            return
+        asked = self._rng.choice(running)
+        assert asked.member is not None
+        assert asked.runtime is not None
+        node_id = change.node.node_id
+        address = peer_address(node_id) if change.action is Action.ADD else ""
+        change.question += 1
+        question = change.question
+
+        def told(result: int | QuorateError) -> None:
+            if change.question == question:
+                change.asked = False
+            done = not isinstance(result, QuorateError)
+            if done or (change.action is Action.REMOVE and self._is_gone(node_id)):
+                self._make(change)
+
+        change.asked = True
+        # The node that was asked may be gone, and then nobody answers.
+        self._site.scheduler.at(ANSWER_WITHIN_MS, self._give_up_question, change, question)
+        asked.runtime.enter(asked.member.replica.ask, Request(change.action, node_id, address), told)
+
+    def _give_up_question(self, change: Change, question: int) -> None:
+        if change.question == question:
+            change.asked = False
+
+    def _is_gone(self, node_id: int) -> bool:
+        configuration = self.configuration()
+        return configuration is not None and configuration.member(node_id) is None
+
+    def _make(self, change: Change) -> None:
+        """A request has succeeded: the change is committed."""
+        if change.made:
+            return
+        change.made = True
+        node = change.node
+        self._site.timeline.note(node.node_id, f"members: {change.action.name.lower()} is committed")
+        if change.action is Action.REMOVE:
+            self.removed.add(node.node_id)
+            linger_ms = 0.0 if self.hurries else self._rng.uniform(0.0, LINGER_MS_MAX)
+            self._site.scheduler.at(linger_ms, self._stop, node)
+        else:
+            self._site.scheduler.at(self._rng.uniform(0.0, 1000.0), self.start, node)
+
+    def _stop(self, node: SimNode) -> None:
+        if node.running and node.node_id in self.removed:
+            node.kill()
+
+    def _is_done(self, change: Change) -> bool:
+        node = change.node
+        configuration = self.configuration()
+        if configuration is None:
+            return False
+        if change.action is Action.REMOVE:
+            return not node.running
+        voter = configuration.voters.get(node.node_id)
+        return (
+            voter is not None
+            and node.member is not None
+            and voter.incarnation == node.member.storage.identity.incarnation
+        )

@@ -1,0 +1,752 @@
+"""Every checker accepts a good history and finds a planted violation, and says which promise was broken.
+
+Histories are written by hand, as clients would have recorded them. `Story` keeps the boring parts.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation.checkers.verdict import judge
+from tests.simulation.history import (
+    Final,
+    FinalNode,
+    History,
+    Operation,
+    Outcome,
+    Process,
+    Recorder,
+    SessionEvent,
+    SessionStep,
+    Stat,
+    WatchEvent,
+)
+
+NO_NODE, BAD_VERSION, NODE_EXISTS, SESSION_EXPIRED = -101, -103, -110, -112
+CREATED, DELETED, CHANGED, CHILDREN = 1, 2, 3, 4
+TIMEOUT_MS = 4000
+
+
+def stat(
+    czxid: int,
+    mzxid: int | None = None,
+    version: int = 0,
+    *,
+    owner: int = 0,
+    cversion: int = 0,
+    children: int = 0,
+    pzxid: int | None = None,
+) -> Stat:
+    mzxid = czxid if mzxid is None else mzxid
+    pzxid = czxid if pzxid is None else pzxid
+    return Stat(czxid, mzxid, 0, 0, version, cversion, 0, owner, 1, children, pzxid)
+
+
+class Client:
+    """One process with one session; each call is a request 10 ms after the last thing in the story."""
+
+    def __init__(self, story: Story, process: int) -> None:
+        self.recorder = Recorder(process)
+        self.story = story
+        self.session_id = process
+        self.connection = 0
+
+    def step(self, step: SessionStep, *, asked_ms: float | None = None, right: bool = True) -> None:
+        now_ms = self.story.pass_time()
+        if step in (SessionStep.OPENED, SessionStep.RESUMED) and right:
+            self.connection += 1
+        asked = now_ms - 5.0 if asked_ms is None else asked_ms
+        self.recorder.session(
+            SessionEvent(now_ms, step, self.session_id, self.connection, 1, TIMEOUT_MS, asked, right)
+        )
+
+    def ask(self, kind: str, path: str = "", argument: Any = None) -> Operation:
+        """Invoke only: unknown until it is answered."""
+        now_ms = self.story.pass_time()
+        return self.recorder.invoke(now_ms, self.session_id, self.connection, 1, kind, path, argument)
+
+    def answer(self, operation: Operation, zxid: int, result: Any = None, err: int = 0) -> None:
+        outcome = Outcome.ERROR if err else Outcome.OK
+        self.recorder.complete(operation, self.story.pass_time(), outcome, err, zxid, result)
+
+    def do(
+        self, kind: str, path: str, argument: Any, zxid: int, result: Any = None, err: int = 0
+    ) -> Operation:
+        operation = self.ask(kind, path, argument)
+        self.answer(operation, zxid, result, err)
+        return operation
+
+    def create(self, path: str, value: str, zxid: int, *, flags: int = 0, err: int = 0) -> None:
+        owner = self.session_id if flags & 1 else 0
+        result = None if err else (path, stat(zxid, owner=owner))
+        self.do("create", path, (value, flags), zxid, result, err)
+
+    def put(
+        self, path: str, value: str, zxid: int, shown: Stat | None, *, expected: int = -1, err: int = 0
+    ) -> None:
+        self.do("set", path, (value, expected), zxid, shown, err)
+
+    def get(self, path: str, zxid: int, value: str, shown: Stat, *, watch: bool = False) -> None:
+        self.do("get", path, watch, zxid, (value, shown))
+
+    def gone(self, path: str, zxid: int, *, kind: str = "get", watch: bool = False) -> None:
+        self.do(kind, path, watch, zxid, None, NO_NODE)
+
+    def event(self, event_type: int, path: str, zxid: int) -> None:
+        now_ms = self.story.pass_time()
+        self.recorder.watch(WatchEvent(now_ms, self.session_id, self.connection, event_type, path, zxid))
+
+
+class Story:
+    """A run; sessions cost the zxids 1, 2, …"""
+
+    def __init__(self, clients: int = 2) -> None:
+        self.now_ms = 0.0
+        self.clients = [Client(self, process) for process in range(1, clients + 1)]
+        for client in self.clients:
+            client.step(SessionStep.OPENED)
+        self.finals: list[Final] = []
+
+    def pass_time(self, ms: float = 10.0) -> float:
+        self.now_ms += ms
+        return self.now_ms
+
+    def end(self, zxid: int, nodes: dict[str, tuple[str, Stat]], *sessions: int) -> None:
+        shown = {path: FinalNode(*node) for path, node in nodes.items()}
+        final = Final(1, zxid, shown, dict.fromkeys(sessions, TIMEOUT_MS))
+        self.finals = [final, final._replace(node_id=2)]
+
+    def history(self) -> History:
+        return History(client.recorder.history for client in self.clients)
+
+    def verdict(self) -> list[str]:
+        return sorted({violation.invariant for violation in judge(self.history(), self.finals)})
+
+
+def good_story() -> Story:
+    """Everything happens that may happen."""
+    story = Story()
+    one, two = story.clients
+    one.create("/a", "a0", 3)
+    one.get("/a", 3, "a0", stat(3), watch=True)
+    two.put("/a", "a1", 4, stat(3, 4, 1))
+    one.event(CHANGED, "/a", 4)
+    one.get("/a", 4, "a1", stat(3, 4, 1))
+    two.put("/a", "a?", 5, None, expected=7, err=BAD_VERSION)
+    unknown = two.ask("set", "/a", ("a2", 1))
+    two.step(SessionStep.LOST)
+    two.step(SessionStep.RESUMED)
+    one.get("/a", 6, "a2", stat(3, 6, 2))
+    assert unknown.outcome is Outcome.UNKNOWN
+    two.create("/a/e", "e0", 7, flags=1)
+    names = (("e",), stat(3, 6, 2, cversion=1, children=1, pzxid=7))
+    one.do("children", "/a", True, 7, names)
+    parts = (("check", "/a", 2), ("set", "/a", ("a3", -1)), ("create", "/b", ("b0", 0)))
+    two.do("multi", "", parts, 8, ((None, None), (None, stat(3, 8, 3)), ("/b", None)))
+    failing = (("check", "/a", 2), ("set", "/a", ("a4", -1)))
+    two.do("multi", "", failing, 9, (BAD_VERSION, -2), BAD_VERSION)
+    two.do("close", "", None, 10)
+    one.event(CHILDREN, "/a", 10)
+    one.do("sync", "/a", None, 10)
+    final = stat(3, 8, 3, cversion=2, pzxid=10)
+    one.get("/a", 10, "a3", final)
+    story.end(10, {"/a": ("a3", final), "/b": ("b0", stat(8))}, 1)
+    return story
+
+
+def test_a_good_history_is_accepted() -> None:
+    story = good_story()
+    assert judge(story.history(), story.finals) == []
+
+
+def test_a_history_survives_its_lines(tmp_path: Path) -> None:
+    story = good_story()
+    files = []
+    for process in story.history().processes:
+        sink = io.StringIO()
+        rewrite(process, Recorder(process.process, sink))
+        files.append(tmp_path / f"{process.process}.jsonl")
+        files[-1].write_text(sink.getvalue() + '["c",3,', encoding="utf-8")
+    again = History.read(files)
+    assert [repr(each) for each in again.operations] == [repr(each) for each in story.history().operations]
+    assert judge(again, story.finals) == []
+    files[0].write_text('["x"]\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"1\.jsonl:1: "):
+        History.read(files)
+
+
+def rewrite(process: Process, recorder: Recorder) -> None:
+    """Write a history again, as if it happened now."""
+    operations = iter(process.operations)
+    written: list[Operation] = []
+    for record in process.received:
+        until = record.number if isinstance(record, Operation) else -1
+        while len(written) <= until:
+            written.append(invoke_again(next(operations), recorder))
+        if isinstance(record, WatchEvent):
+            recorder.watch(record)
+        elif isinstance(record, SessionEvent):
+            recorder.session(record)
+        else:
+            recorder.complete(
+                written[record.number],
+                record.completed_ms,
+                record.outcome,
+                record.err,
+                record.zxid,
+                record.result,
+            )
+    for operation in operations:
+        invoke_again(operation, recorder)
+
+
+def invoke_again(operation: Operation, recorder: Recorder) -> Operation:
+    return recorder.invoke(
+        operation.invoked_ms,
+        operation.session_id,
+        operation.connection,
+        operation.node_id,
+        operation.kind,
+        operation.path,
+        operation.argument,
+    )
+
+
+# --- planted violations: (name, promise, how) ---------------------------------------------------------------
+
+Plant = Callable[[Story, Client, Client], None]
+PLANTS: list[tuple[str, Plant]] = []
+
+
+def plant(invariant: str) -> Callable[[Plant], Plant]:
+    def register(planted: Plant) -> Plant:
+        PLANTS.append((invariant, planted))
+        return planted
+
+    return register
+
+
+@plant("I5")
+def an_acknowledged_create_is_gone(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    story.end(3, {}, 1, 2)
+
+
+@plant("I5")
+def an_acknowledged_create_is_gone_for_a_reader(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.gone("/a", 3)
+
+
+@plant("I8")
+def an_acknowledged_set_is_undone(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.put("/a", "a1", 4, stat(3, 4, 1))
+    story.end(4, {"/a": ("a0", stat(3))}, 1, 2)
+
+
+@plant("I5")
+def a_write_took_effect_with_another_zxid_than_it_was_told(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.put("/a", "a1", 4, stat(3, 4, 1))
+    two.do("delete", "/none", -1, 5, None, NO_NODE)
+    two.get("/a", 5, "a1", stat(3, 5, 1))
+
+
+@plant("I6")
+def a_failed_write_appears(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.put("/a", "a1", 4, None, expected=5, err=BAD_VERSION)
+    two.get("/a", 4, "a1", stat(3, 4, 1))
+
+
+@plant("I6")
+def a_value_appears_that_nobody_wrote(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "what", stat(3))
+
+
+@plant("I6")
+def an_unknown_write_takes_effect_twice(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.ask("set", "/a", ("a1", -1))
+    one.get("/a", 4, "a1", stat(3, 4, 1))
+    one.put("/a", "a2", 5, stat(3, 5, 2))
+    one.get("/a", 6, "a1", stat(3, 6, 3))
+
+
+@plant("I6")
+def an_unknown_write_counts_twice_without_being_seen(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.ask("set", "/a", ("a1", -1))
+    one.put("/a", "a2", 6, stat(3, 6, 3))
+
+
+@plant("I6")
+def an_unknown_compare_and_set_takes_effect_on_another_version(
+    story: Story, one: Client, two: Client
+) -> None:
+    one.create("/a", "a0", 3)
+    two.ask("set", "/a", ("a1", 4))
+    one.put("/a", "a2", 5, stat(3, 5, 2))
+
+
+@plant("I6")
+def more_transactions_than_were_asked_for(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 9)
+
+
+@plant("I5")
+def a_node_is_deleted_by_nobody(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.ask("create", "/a", ("a1", 0))
+    two.ask("set", "/b", ("b", -1))
+    one.gone("/a", 4, kind="exists")
+
+
+@plant("I8")
+def a_zxid_is_given_twice(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.create("/b", "b0", 3)
+
+
+@plant("I8")
+def a_later_write_is_an_earlier_transaction(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 4)
+    two.create("/b", "b0", 3)
+
+
+@plant("I8")
+def a_sync_does_not_see_what_was_acknowledged(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.do("sync", "/a", None, 2)
+
+
+@plant("I8")
+def a_session_does_not_read_its_own_write(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.gone("/a", 2)
+
+
+@plant("I8")
+def a_session_goes_back_in_time_on_another_connection(story: Story, one: Client, two: Client) -> None:
+    two.create("/a", "a0", 3)
+    one.get("/a", 3, "a0", stat(3))
+    one.step(SessionStep.LOST)
+    one.step(SessionStep.RESUMED)
+    one.gone("/a", 2, kind="exists")
+
+
+@plant("I8")
+def two_reads_of_one_moment_differ(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.put("/a", "a1", 4, stat(3, 4, 1))
+    two.get("/a", 4, "a1", stat(3, 4, 1))
+    one.get("/a", 4, "a0", stat(3))
+
+
+@plant("I8")
+def a_compare_and_set_succeeds_on_another_version(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.put("/a", "a1", 4, stat(3, 4, 1), expected=5)
+
+
+@plant("I6")
+def a_compare_and_set_fails_on_its_version(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.put("/a", "a1", 4, None, expected=0, err=BAD_VERSION)
+
+
+@plant("I6")
+def a_create_fails_where_nothing_is(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3, err=NODE_EXISTS)
+
+
+@plant("I8")
+def a_value_is_seen_before_it_was_written(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 4, "a1", stat(3, 4, 1))
+    one.put("/a", "a1", 4, stat(3, 4, 1))
+
+
+@plant("I9")
+def a_set_raises_the_version_by_two(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.put("/a", "a1", 4, stat(3, 4, 2))
+
+
+@plant("I9")
+def a_stat_is_from_the_future(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.get("/a", 3, "a0", stat(3, pzxid=9))
+
+
+@plant("I5")
+def half_of_a_multi_is_missing(story: Story, one: Client, two: Client) -> None:
+    parts = (("create", "/a", ("a0", 0)), ("create", "/b", ("b0", 0)))
+    one.do("multi", "", parts, 3, (("/a", None), ("/b", None)))
+    two.get("/a", 3, "a0", stat(3))
+    two.gone("/b", 3)
+
+
+@plant("I5")
+def half_of_an_unknown_multi_is_missing(story: Story, one: Client, two: Client) -> None:
+    one.ask("multi", "", (("create", "/a", ("a0", 0)), ("create", "/b", ("b0", 0))))
+    two.get("/a", 3, "a0", stat(3))
+    two.gone("/b", 3)
+
+
+@plant("I6")
+def an_unknown_multi_has_two_zxids(story: Story, one: Client, two: Client) -> None:
+    one.ask("multi", "", (("create", "/a", ("a0", 0)), ("create", "/b", ("b0", 0))))
+    two.get("/a", 3, "a0", stat(3))
+    two.get("/b", 4, "b0", stat(4))
+
+
+@plant("I6")
+def a_list_shows_a_child_that_nobody_created(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.do("children", "/a", False, 3, (("x",), stat(3, cversion=1, children=1)))
+
+
+@plant("I5")
+def a_list_lacks_a_child(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.create("/a/x", "x0", 4)
+    two.do("children", "/a", False, 4, ((), stat(3)))
+
+
+@plant("I9")
+def num_children_does_not_count(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.create("/a/x", "x0", 4)
+    two.do("children", "/a", False, 4, (("x",), stat(3, cversion=2, children=2, pzxid=4)))
+
+
+@plant("I9")
+def cversion_misses_a_child(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3))
+    one.create("/a/x", "x0", 4)
+    one.do("delete", "/a/x", -1, 5)
+    two.get("/a", 5, "a0", stat(3))
+
+
+@plant("I9")
+def cversion_counts_too_much(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3))
+    one.create("/a/x", "x0", 4)
+    two.get("/a", 4, "a0", stat(3, cversion=3, children=1, pzxid=4))
+
+
+@plant("I9")
+def pzxid_is_not_that_of_the_last_child(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3))
+    one.create("/a/x", "x0", 4)
+    two.get("/a", 4, "a0", stat(3, cversion=1, children=1, pzxid=3))
+
+
+@plant("I9")
+def a_node_has_no_parent_in_the_end(story: Story, one: Client, two: Client) -> None:
+    one.create("/a/x", "x0", 3)
+    story.end(3, {"/a/x": ("x0", stat(3))}, 1, 2)
+
+
+@plant("I4")
+def members_differ_in_the_end(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    story.end(3, {"/a": ("a0", stat(3))}, 1, 2)
+    story.finals[1] = story.finals[1]._replace(sessions={1: TIMEOUT_MS})
+
+
+@plant("I10")
+def an_ephemeral_outlives_its_close(story: Story, one: Client, two: Client) -> None:
+    one.create("/e", "e0", 3, flags=1)
+    one.do("close", "", None, 4)
+    two.get("/e", 4, "e0", stat(3, owner=1))
+
+
+@plant("I10")
+def an_ephemeral_outlives_its_session_in_the_end(story: Story, one: Client, two: Client) -> None:
+    one.create("/e", "e0", 3, flags=1)
+    story.end(3, {"/e": ("e0", stat(3, owner=1))}, 2)
+
+
+@plant("I10")
+def an_ephemeral_vanishes_while_its_session_lives(story: Story, one: Client, two: Client) -> None:
+    one.create("/e", "e0", 3, flags=1)
+    two.gone("/e", 4, kind="exists")
+    one.create("/a", "a0", 5)
+
+
+@plant("I10")
+def ephemerals_of_one_session_vanish_one_after_the_other(story: Story, one: Client, two: Client) -> None:
+    one.create("/e", "e0", 3, flags=1)
+    one.create("/f", "f0", 4, flags=1)
+    two.create("/a", "a0", 5)
+    two.gone("/e", 6)
+    two.create("/b", "b0", 7)
+    two.get("/f", 7, "f0", stat(4, owner=1))
+    two.gone("/f", 8)
+
+
+@plant("I11")
+def a_session_is_expired_while_it_talks(story: Story, one: Client, two: Client) -> None:
+    for _ in range(8):
+        story.pass_time(1000.0)
+        one.do("ping", "", None, 2)
+    one.step(SessionStep.REFUSED)
+
+
+@plant("I11")
+def an_expired_session_lives_again(story: Story, one: Client, two: Client) -> None:
+    story.pass_time(2 * TIMEOUT_MS)
+    one.step(SessionStep.REFUSED)
+    one.step(SessionStep.RESUMED)
+
+
+@plant("I11")
+def an_expired_session_writes(story: Story, one: Client, two: Client) -> None:
+    story.pass_time(2 * TIMEOUT_MS)
+    one.step(SessionStep.REFUSED)
+    one.create("/a", "a0", 4)
+
+
+@plant("I12")
+def a_wrong_password_is_taken(story: Story, one: Client, two: Client) -> None:
+    one.step(SessionStep.RESUMED, right=False)
+
+
+@plant("I12")
+def a_closed_session_is_resumed(story: Story, one: Client, two: Client) -> None:
+    one.do("close", "", None, 3)
+    one.step(SessionStep.RESUMED)
+
+
+@plant("I13")
+def a_write_takes_effect_behind_the_close(story: Story, one: Client, two: Client) -> None:
+    close = one.ask("close")
+    write = one.ask("create", "/a", ("a0", 0))
+    one.answer(close, 3)
+    one.answer(write, 4, ("/a", stat(4)))
+
+
+@plant("I13")
+def an_unknown_write_takes_effect_behind_the_close(story: Story, one: Client, two: Client) -> None:
+    one.ask("create", "/a", ("a0", 0))
+    one.do("close", "", None, 3)
+    two.get("/a", 4, "a0", stat(4))
+
+
+@plant("I13")
+def a_late_write_of_the_old_connection_takes_effect(story: Story, one: Client, two: Client) -> None:
+    two.create("/a", "a0", 3)
+    one.ask("set", "/a", ("a1", -1))
+    one.step(SessionStep.LOST)
+    one.step(SessionStep.RESUMED)
+    one.create("/b", "b0", 4)
+    two.get("/a", 5, "a1", stat(3, 5, 1))
+
+
+@plant("I13")
+def a_closed_session_is_there_in_the_end(story: Story, one: Client, two: Client) -> None:
+    one.do("close", "", None, 3)
+    story.end(3, {}, 1, 2)
+
+
+@plant("I14")
+def an_event_without_a_watch(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.event(CREATED, "/a", 3)
+
+
+@plant("I14")
+def a_one_shot_watch_fires_twice(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3), watch=True)
+    one.put("/a", "a1", 4, stat(3, 4, 1))
+    two.event(CHANGED, "/a", 4)
+    one.put("/a", "a2", 5, stat(3, 5, 2))
+    two.event(CHANGED, "/a", 5)
+
+
+@plant("I14")
+def an_event_of_a_change_before_the_registration(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3), watch=True)
+    two.event(CREATED, "/a", 3)
+
+
+@plant("I14")
+def an_event_is_lost(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3), watch=True)
+    one.put("/a", "a1", 4, stat(3, 4, 1))
+    two.do("ping", "", None, 4)
+
+
+@plant("I14")
+def an_event_of_a_child_is_lost(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.do("children", "/a", True, 3, ((), stat(3)))
+    one.create("/a/x", "x0", 4)
+    two.do("sync", "/a", None, 4)
+
+
+@plant("I14")
+def an_exists_watch_does_not_tell_of_the_creation(story: Story, one: Client, two: Client) -> None:
+    two.gone("/a", 2, kind="exists", watch=True)
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3))
+
+
+@plant("I14")
+def the_second_change_is_told_instead_of_the_first(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3), watch=True)
+    one.put("/a", "a1", 4, stat(3, 4, 1))
+    one.put("/a", "a2", 5, stat(3, 5, 2))
+    two.event(CHANGED, "/a", 5)
+
+
+@plant("I14")
+def an_event_comes_after_the_data_that_it_announces(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3), watch=True)
+    one.put("/a", "a1", 4, stat(3, 4, 1))
+    two.get("/a", 4, "a1", stat(3, 4, 1))
+    two.event(CHANGED, "/a", 4)
+
+
+@plant("I14")
+def an_event_tells_what_its_transaction_did_not_do(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3), watch=True)
+    one.create("/b", "b0", 4)
+    two.event(CHANGED, "/a", 4)
+
+
+@plant("I14")
+def events_are_out_of_order(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.create("/b", "b0", 4)
+    two.get("/a", 4, "a0", stat(3), watch=True)
+    two.get("/b", 4, "b0", stat(4), watch=True)
+    one.put("/a", "a1", 5, stat(3, 5, 1))
+    one.put("/b", "b1", 6, stat(4, 6, 1))
+    two.event(CHANGED, "/b", 6)
+    two.event(CHANGED, "/a", 5)
+
+
+def come_back(client: Client, relative: int, zxid: int, *events: tuple[int, str]) -> None:
+    """Reconnect with a data watch on /a, an exists watch on /x and a child watch on /d."""
+    client.step(SessionStep.LOST)
+    client.step(SessionStep.RESUMED)
+    operation = client.ask("set_watches", "", (relative, ("/a",), ("/x",), ("/d",)))
+    for event_type, path in events:
+        client.event(event_type, path, -1)
+    client.answer(operation, zxid)
+
+
+def watching(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.create("/d", "d0", 4)
+    two.get("/a", 4, "a0", stat(3), watch=True)
+    two.gone("/x", 4, kind="exists", watch=True)
+    two.do("children", "/d", True, 4, ((), stat(4)))
+
+
+def test_watches_that_are_left_again_tell_what_was_missed_and_go_on() -> None:
+    story = Story()
+    one, two = story.clients
+    watching(story, one, two)
+    one.put("/a", "a1", 5, stat(3, 5, 1))
+    come_back(two, 4, 5, (CHANGED, "/a"))
+    one.create("/x", "x0", 6)
+    two.event(CREATED, "/x", 6)
+    one.create("/d/c", "c0", 7)
+    two.event(CHILDREN, "/d", 7)
+    two.do("ping", "", None, 7)
+    assert judge(story.history()) == []
+
+
+@plant("I15")
+def a_change_while_away_is_not_told(story: Story, one: Client, two: Client) -> None:
+    watching(story, one, two)
+    one.put("/a", "a1", 5, stat(3, 5, 1))
+    come_back(two, 4, 5)
+
+
+@plant("I15")
+def a_child_while_away_is_not_told(story: Story, one: Client, two: Client) -> None:
+    watching(story, one, two)
+    one.create("/d/c", "c0", 5)
+    come_back(two, 4, 5)
+
+
+@plant("I15")
+def a_change_is_told_that_never_was(story: Story, one: Client, two: Client) -> None:
+    watching(story, one, two)
+    come_back(two, 4, 4, (CHANGED, "/a"))
+
+
+@plant("I5")
+def a_node_that_exists_while_away_is_not_told(story: Story, one: Client, two: Client) -> None:
+    watching(story, one, two)
+    one.create("/x", "x0", 5)
+    come_back(two, 4, 5)
+
+
+@plant("I14")
+def a_watch_that_was_left_again_does_not_fire(story: Story, one: Client, two: Client) -> None:
+    watching(story, one, two)
+    come_back(two, 4, 4)
+    one.put("/a", "a1", 5, stat(3, 5, 1))
+    two.do("ping", "", None, 5)
+
+
+@pytest.mark.parametrize(("invariant", "planted"), PLANTS, ids=[each.__name__ for _, each in PLANTS])
+def test_a_planted_violation_is_found(invariant: str, planted: Plant) -> None:
+    story = Story()
+    planted(story, *story.clients)
+    assert invariant in story.verdict()
+
+
+def test_creation_and_deletion_while_away_are_no_change_for_an_exists_watch() -> None:
+    story = Story()
+    one, two = story.clients
+    watching(story, one, two)
+    one.create("/x", "x0", 5)
+    one.do("delete", "/x", -1, 6)
+    come_back(two, 4, 6)
+    assert judge(story.history()) == []
+
+
+def test_a_silent_session_may_expire_and_takes_its_ephemerals_with_it() -> None:
+    story = Story()
+    one, two = story.clients
+    one.create("/e", "e0", 3, flags=1)
+    one.create("/f", "f0", 4, flags=1)
+    story.pass_time(2 * TIMEOUT_MS)
+    two.gone("/e", 5)
+    two.gone("/f", 5)
+    one.step(SessionStep.REFUSED)
+    story.end(5, {}, 2)
+    assert judge(story.history(), story.finals) == []
+
+
+def test_an_unknown_write_may_take_effect_unseen_and_once() -> None:
+    story = Story()
+    one, two = story.clients
+    one.create("/a", "a0", 3)
+    two.ask("set", "/a", ("a1", 0))
+    one.do("set", "/a", ("a?", 0), 5, None, BAD_VERSION)
+    one.put("/a", "a2", 6, stat(3, 6, 2))
+    assert judge(story.history()) == []

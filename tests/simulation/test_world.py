@@ -1,0 +1,452 @@
+"""The world itself: order of events, lanes, pauses, connections, lives, and that a seed repeats itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorum.raft.core.messages import Append, AppendReply, Heartbeat
+from quorum.raft.hello import PeerIdentity
+from quorum.raft.identity import Start
+from quorum.raft.peers import PeerNode
+from tests.simulation.faults import FAULTS, PROFILES
+from tests.simulation.network import Network, SimTransport, Weather
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.settings import build_config, draw_sizes
+from tests.simulation.sim_node import DiskSpeed, SimNode
+from tests.simulation.sim_runtime import SimRuntime
+from tests.simulation.timeline import Timeline
+from tests.simulation.world import World, run_repeatably, run_seed
+from tests.support.memory_disk import Cut, Stopped
+
+INSTANT = Weather(delay_ms=(1.0, 1.0), late_chance=0.0, split_chance=0.0)
+
+
+class FakeMachine:
+    """A machine whose fsyncs all take the same time."""
+
+    node_id = 1
+    wall_offset_ms = 0
+
+    def __init__(self) -> None:
+        self.sync = 5.0
+        self.crashes = 0
+        self.escapes: list[BaseException] = []
+
+    def sync_ms(self) -> float:
+        return self.sync
+
+    def crashed(self) -> None:
+        self.crashes += 1
+
+    def escaped(self, error: BaseException) -> None:
+        self.escapes.append(error)
+
+
+def new_runtime(scheduler: Scheduler) -> tuple[SimRuntime, FakeMachine]:
+    machine = FakeMachine()
+    return SimRuntime(scheduler, machine, scheduler.rng("life")), machine
+
+
+# -- the scheduler --
+
+
+def test_events_come_by_time_and_then_in_the_order_of_asking() -> None:
+    scheduler = Scheduler(1)
+    seen: list[tuple[float, str]] = []
+    for delay_ms, name in ((5.0, "c"), (1.0, "a"), (5.0, "d"), (1.0, "b"), (9.0, "late")):
+        scheduler.at(delay_ms, lambda each: seen.append((scheduler.now_ms, each)), name)
+    scheduler.at(2.0, seen.append, (0.0, "cancelled")).cancel()
+    scheduler.run(8.0)
+    assert seen == [(1.0, "a"), (1.0, "b"), (5.0, "c"), (5.0, "d")]
+    assert (scheduler.now_ms, scheduler.events) == (8.0, 4)
+
+
+def test_a_stream_of_randomness_does_not_depend_on_others() -> None:
+    one, other = Scheduler(7), Scheduler(7)
+    other.rng("more").random()
+    assert one.rng("network").random() == other.rng("network").random()
+    assert one.rng("network") is one.rng("network")
+    assert Scheduler(8).rng("network").random() != Scheduler(7).rng("network").random()
+
+
+def test_every_event_is_followed_by_the_checks_with_the_node_that_ran() -> None:
+    scheduler = Scheduler(1)
+    runtime, _ = new_runtime(scheduler)
+    actors: list[int] = []
+    scheduler.after_event.append(actors.append)
+    scheduler.at(1.0, lambda: None)
+    scheduler.at(2.0, runtime.enter, lambda: None)
+    scheduler.run(3.0)
+    assert actors == [0, 1]
+
+
+# -- the runtime of one life --
+
+
+def test_a_turn_takes_what_was_asked_before_it_and_the_next_one_the_rest() -> None:
+    scheduler = Scheduler(1)
+    runtime, _ = new_runtime(scheduler)
+    seen: list[str] = []
+
+    def first() -> None:
+        seen.append("first")
+        runtime.call_soon(seen.append, "third")
+
+    runtime.call_soon(first)
+    runtime.call_soon(seen.append, "second")
+    scheduler.run(10.0)
+    assert seen == ["first", "second", "third"]
+    assert scheduler.events == 2
+
+
+def test_a_lane_works_in_order_and_takes_the_time_of_its_fsyncs() -> None:
+    scheduler = Scheduler(1)
+    runtime, machine = new_runtime(scheduler)
+    seen: list[Any] = []
+
+    def work() -> float:
+        begun_ms = runtime.monotonic_ms()
+        runtime.spend_sync()
+        return runtime.monotonic_ms() - begun_ms
+
+    def done(name: str) -> Callable[[float | None, BaseException | None], object]:
+        return lambda spent_ms, error: seen.append((name, round(spent_ms or 0), error))
+
+    for name in ("a", "b"):
+        runtime.run_in_thread("journal", work, done(name))
+    runtime.run_in_thread("snapshot", lambda: 1 // 0, lambda _, error: seen.append(type(error)))
+    scheduler.run(machine.sync + 1)
+    assert seen in ([("a", 5, None), ZeroDivisionError], [ZeroDivisionError, ("a", 5, None)])
+    scheduler.run(2 * machine.sync + 1)
+    assert seen[-1] == ("b", 5, None)
+
+
+def test_what_syncs_in_the_loop_keeps_the_loop_busy() -> None:
+    scheduler = Scheduler(1)
+    runtime, _ = new_runtime(scheduler)
+    seen: list[float] = []
+    scheduler.at(1.0, runtime.enter, runtime.spend_sync)
+    scheduler.at(2.0, runtime.enter, lambda: seen.append(scheduler.now_ms))
+    scheduler.run(100.0)
+    assert seen == [6.0]
+
+
+def test_a_pause_keeps_everything_for_later_and_the_clock_goes_on() -> None:
+    scheduler = Scheduler(1)
+    runtime, _ = new_runtime(scheduler)
+    seen: list[str] = []
+    before_ms = runtime.monotonic_ms()
+    runtime.call_later(10.0, seen.append, "timer")
+    scheduler.at(5.0, runtime.enter, seen.append, "message")
+    runtime.pause()
+    scheduler.run(500.0)
+    assert (seen, runtime.held) == ([], 2)
+    runtime.resume()
+    scheduler.run(501.0)
+    assert seen == ["message", "timer"]
+    assert runtime.monotonic_ms() - before_ms > 500.0
+
+
+def test_nothing_of_a_life_runs_after_its_end() -> None:
+    scheduler = Scheduler(1)
+    runtime, _ = new_runtime(scheduler)
+    seen: list[object] = []
+    runtime.call_soon(seen.append, "turn")
+    runtime.call_later(1.0, seen.append, "timer")
+    runtime.run_in_thread("journal", lambda: seen.append("work"), lambda *_: seen.append("done"))
+    runtime.end()
+    scheduler.run(100.0)
+    assert seen == []
+
+
+def test_a_crash_in_a_disk_call_and_an_escaping_exception_reach_the_machine() -> None:
+    scheduler = Scheduler(1)
+    runtime, machine = new_runtime(scheduler)
+
+    def crash() -> None:
+        raise Stopped
+
+    runtime.call_soon(lambda: 1 // 0)
+    runtime.run_in_thread("journal", crash, lambda *_: None)
+    scheduler.run(100.0)
+    assert [type(error) for error in machine.escapes] == [ZeroDivisionError]
+    assert machine.crashes == 1
+
+
+# -- the network --
+
+
+class Peer:
+    """One end of the network that writes down what it hears."""
+
+    def __init__(self, network: Network, node_id: int, ids: tuple[int, ...] = (1, 2)) -> None:
+        machine = FakeMachine()
+        machine.node_id = node_id
+        self.runtime = SimRuntime(network.scheduler, machine, network.scheduler.rng(f"life-{node_id}"))
+        identity = PeerIdentity("c", "", node_id, f"{node_id:032x}")
+        self.transport = SimTransport(network, self.runtime, node_id, lambda: identity, ids)
+        self.node_id = node_id
+        self.heard: list[Any] = []
+        self.transport.setOnMessageReceivedCallback(lambda _node, message: self.heard.append(message))
+        self.transport.setOnNodeConnectedCallback(lambda node: self.heard.append(("up", node.node_id)))
+        self.transport.setOnNodeDisconnectedCallback(lambda node: self.heard.append(("down", node.node_id)))
+        self.transport.start()
+
+    def send(self, *messages: Any) -> None:
+        """Send within one turn."""
+        other = PeerNode(3 - self.node_id)
+        self.runtime.enter(lambda: [self.transport.send(other, message) for message in messages])
+
+    def take(self) -> list[Any]:
+        """Return what was heard since the last time."""
+        heard, self.heard = self.heard, []
+        return heard
+
+
+def heartbeat(number: int) -> Heartbeat:
+    return Heartbeat(1, 1, 2, number, 0.0)
+
+
+def new_pair(weather: Weather = INSTANT) -> tuple[Network, Peer, Peer]:
+    network = Network(Scheduler(3), weather)
+    one, other = Peer(network, 1), Peer(network, 2)
+    network.scheduler.run(1000.0)
+    assert one.take() == [("up", 2)]
+    assert other.take() == [("up", 1)]
+    return network, one, other
+
+
+def test_one_connection_keeps_the_order_and_small_messages_overtake_bulk() -> None:
+    network, one, other = new_pair(Weather(delay_ms=(0.1, 30.0), late_chance=0.3))
+    bulk = Append(1, 1, 2, 0, 0, 0, False, ())
+    one.send(bulk, heartbeat(0))
+    for number in range(1, 50):
+        one.send(heartbeat(number))
+    network.scheduler.run(3000.0)
+    assert other.take() == [heartbeat(0), bulk, *map(heartbeat, range(1, 50))]
+
+
+def test_a_cut_holds_what_is_sent_until_it_is_healed() -> None:
+    network, one, other = new_pair()
+    network.cut(1, 2)
+    one.send(heartbeat(1))
+    other.send(AppendReply(1, 2, 1, False, 0, 0, 0, 0))
+    network.scheduler.run(4000.0)
+    assert other.take() == []
+    assert len(one.take()) == 1
+    network.heal(1, 2)
+    one.send(heartbeat(2))
+    network.scheduler.run(5000.0)
+    assert other.take() == [heartbeat(1), heartbeat(2)]
+
+
+def test_a_long_cut_ends_the_connection_and_healing_brings_another() -> None:
+    network, one, other = new_pair()
+    network.cut_pair(1, 2)
+    one.send(heartbeat(1))
+    network.scheduler.run(20_000.0)
+    assert one.take() == [("down", 2)]
+    assert other.take() == [("down", 1)]
+    network.heal_all()
+    network.scheduler.run(25_000.0)
+    assert one.take() == [("up", 2)]
+    assert other.take() == [("up", 1)]
+
+
+def test_a_break_is_heard_by_both_ends_and_both_come_back() -> None:
+    network, one, other = new_pair()
+    assert network.break_connection(1, 2)
+    network.scheduler.run(20_000.0)
+    for peer, name in ((one, 2), (other, 1)):
+        heard = peer.take()
+        assert heard[0] == ("down", name)
+        assert heard[-1] == ("up", name)
+
+
+def test_a_dead_process_is_noticed_and_what_it_sent_before_may_arrive() -> None:
+    network, one, other = new_pair()
+    other.transport.vanish(silently=False)
+    other.runtime.end()
+    network.scheduler.run(20_000.0)
+    assert one.take() == [("down", 2)]
+
+
+def test_chunks_come_twice_and_late_ones_of_old_connections_come_at_all() -> None:
+    network, one, other = new_pair(Weather(delay_ms=(1.0, 50.0), twice_chance=0.5, stale_chance=1.0))
+    for number in range(200):
+        one.send(heartbeat(number))
+        if number % 10 == 9:
+            network.break_connection(1, 2)
+            network.scheduler.run(network.scheduler.now_ms + 400.0)
+    network.scheduler.run(30_000.0)
+    numbers = [message.commit_index for message in other.take() if isinstance(message, Heartbeat)]
+    assert len(numbers) > len(set(numbers))
+    assert numbers != sorted(numbers)
+    assert network.counters.stale > 0
+
+
+def test_a_slow_line_takes_its_time_and_lets_small_messages_overtake() -> None:
+    network, one, other = new_pair()
+    network.slow(1, 2, 1000.0)
+    bulk = Append(1, 1, 2, 0, 0, 0, False, ())
+    one.send(bulk, bulk, bulk)
+    one.send(heartbeat(1))
+    network.scheduler.run(network.scheduler.now_ms + 150.0)
+    assert other.take() == [bulk, heartbeat(1)]
+    network.scheduler.run(network.scheduler.now_ms + 150.0)
+    assert other.take() == [bulk, bulk]
+
+
+# -- a machine --
+
+
+def new_node(seed: int = 1) -> SimNode:
+    scheduler = Scheduler(seed)
+    network = Network(scheduler, INSTANT)
+    rng = scheduler.rng("config")
+    config = build_config(1, [1], rng)
+    return SimNode(
+        scheduler,
+        network,
+        Timeline(scheduler),
+        config,
+        sizes=draw_sizes(rng),
+        speed=DiskSpeed(0.1, 0.2, 0.0, 0.0),
+    )
+
+
+def applied_index(node: SimNode) -> int:
+    assert node.member is not None
+    return node.member.engine.applied_index
+
+
+def test_a_lone_node_founds_its_cluster_and_keeps_it_over_a_power_cut() -> None:
+    node = new_node()
+    assert node.start(Start.BOOTSTRAP)
+    node.scheduler.run(1000.0)
+    before = applied_index(node)
+    assert before >= 2
+    node.power_cut(Cut.NOTHING)
+    assert not node.running
+    assert node.formatted
+    assert node.start()
+    node.scheduler.run(2000.0)
+    assert applied_index(node) > before
+
+
+def test_a_crash_within_a_disk_call_ends_the_life_wherever_that_is() -> None:
+    lives_seen = set()
+    for calls in range(0, 45, 3):
+        node = new_node()
+        node.crash_within(calls, power=True)
+        node.start(Start.BOOTSTRAP)
+        node.scheduler.run(1000.0)
+        assert node.crashes == 1
+        assert not node.running
+        lives_seen.add(node.formatted)
+        assert node.start(Start.PLAIN if node.formatted else Start.BOOTSTRAP)
+        node.scheduler.run(2000.0)
+        assert applied_index(node) >= 2
+        assert not node.failures
+        assert not node.refusals
+        assert not node.escapes
+    assert lives_seen == {False, True}
+
+
+def test_a_refusal_and_a_failure_are_kept_with_their_story() -> None:
+    node = new_node()
+    stories: list[str] = []
+    node.on_story.append(lambda _, what, error: stories.append(f"{what}: {error}"))
+    assert not node.start()
+    assert node.start(Start.BOOTSTRAP)
+    node.scheduler.run(500.0)
+    node.disk.fail("fdatasync", 5, path_part="journal")
+    assert node.member is not None
+    node.member.writer.submit([], lambda: None)
+    node.member.engine.make_incarnation_durable(9, lambda: None)
+    node.scheduler.run(1000.0)
+    assert not node.running
+    assert [story.partition(":")[0] for story in stories] == ["refused", "stopped itself"]
+    assert "EIO" in stories[1]
+    assert node.disk_troubled
+
+
+# -- whole worlds --
+
+
+def test_a_seed_repeats_itself_and_another_one_is_another() -> None:
+    one, again, other = run_seed(11), run_seed(11, verbose=True), run_seed(12)
+    assert one.story == ""
+    assert (one.trace, one.events, one.operations, one.bit) == (
+        again.trace,
+        again.events,
+        again.operations,
+        again.bit,
+    )
+    assert one.trace != other.trace
+
+
+def test_a_seed_is_the_same_in_every_process() -> None:
+    script = (
+        "import json; from tests.simulation.world import run_seed; o = run_seed(13); "
+        "print(json.dumps([o.trace, o.events, o.story]))"
+    )
+    traces = set()
+    for hash_seed in ("0", "1"):
+        ran = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        trace, events, story = json.loads(ran.stdout.splitlines()[-1])
+        assert story == ""
+        traces.add((trace, events))
+    assert len(traces) == 1
+
+
+def test_a_failing_seed_tells_its_story_its_command_and_its_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: World) -> None:
+        self.scheduler.at(3_000.0, self.break_off, "I0", "planted")
+
+    begin = World.__init__
+
+    def init(self: World, *arguments: Any) -> None:
+        begin(self, *arguments)
+        broken(self)
+
+    monkeypatch.setattr(World, "__init__", init)
+    outcome = run_repeatably(14, "crashes", 5)
+    assert outcome.story == "I0: planted"
+    assert outcome.sim_ms == 3_000.0
+    assert outcome.command == "python -m tests.simulation --seed 14 --profile crashes --nodes 5 --timeline"
+    assert any("[raft] became leader" in line for line in outcome.timeline)
+
+
+def test_a_member_that_stops_itself_without_a_fault_of_its_disk_fails_the_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = World.__init__
+
+    def init(self: World, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self.scheduler.at(3_000.0, lambda: self.nodes[1].member.engine.fail(RuntimeError("planted")))  # type: ignore[union-attr]
+
+    monkeypatch.setattr(World, "__init__", init)
+    outcome = run_seed(15, "calm")
+    assert outcome.story.startswith("stopped itself: node 1: RuntimeError('planted')")
+
+
+def test_every_fault_is_part_of_the_ordinary_mix() -> None:
+    assert set(PROFILES["mix"]) == set(FAULTS)
+    assert all(set(weights) <= set(FAULTS) for weights in PROFILES.values())
