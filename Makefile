@@ -7,10 +7,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# how many seeds `make simulate` runs
+SEEDS ?= 1000
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
 
-.PHONY: help up test lint format java bench clean
+.PHONY: help up test lint format java strace bench simulate clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -18,7 +20,7 @@ help: ## show this list
 up: $(VENV)/.installed ## start three nodes on 2181-2183, until Ctrl-C (options: make up ARGS="--nodes 1")
 	@exec $(BIN)/quorate up $(ARGS)
 
-test: lint java ## everything that must pass on every change
+test: lint java strace ## everything that must pass on every change
 	@for suite in $(SUITES); do echo "== $$suite"; $(BIN)/python -m pytest $$suite $(ARGS); done
 
 lint: $(VENV)/.installed-dev ## style, format and types
@@ -33,8 +35,14 @@ format: $(VENV)/.installed-dev ## mend what ruff can mend
 bench: $(VENV)/.installed-dev java ## benchmarks; prints tables and writes bench-results/
 	$(BIN)/python -m tests.bench $(ARGS)
 
+simulate: $(VENV)/.installed-dev ## seeds of the simulated world, on all cores (options: SEEDS=1000 ARGS="--profile disks")
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
 java: ## see that Java 17 or newer is there: a real ZooKeeper is the oracle of the tests
 	@bash deploy/ensure-java.sh
+
+strace: ## see that strace is there: a test watches what is durable when something is told
+	@bash deploy/ensure-strace.sh
 
 clean: ## remove the environment and the caches, never data/
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -1,0 +1,105 @@
+"""What goes when a snapshot is done: the files of older ones in the snapshot's lane, then the log behind."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from quorum.core.machine import StateMachine
+from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.messages import Compacted, Stimulus
+from quorum.raft.journal import Journal, JournalOptions
+from quorum.raft.journal_writer import JOURNAL_LANE, JournalWriter
+from quorum.raft.snapshot_writer import SNAPSHOT_LANE
+from quorum.raft.snapshots import SnapshotStore, SnapshotTransferError
+from quorum.snapshotting import Snapshotter
+from tests.support.manual_runtime import ManualRuntime
+from tests.support.memory_disk import MemoryDisk
+from tests.unit.core.driver import CONFIGURATION, SESSION_KEY, Driver
+
+SNAPSHOTS, JOURNAL = "/data/snapshots", "/data/journal"
+
+
+class Bench:
+    """A snapshotter over a small state whose log fills a segment with every entry."""
+
+    def __init__(self) -> None:
+        self.driver = Driver(StateMachine(1 << 20))
+        self.driver.apply("found", "c1", SESSION_KEY, CONFIGURATION)
+        self.driver.register()
+        self.client = self.driver.connect()
+        self.machine = self.driver.machine
+        self.runtime = ManualRuntime()
+        self.disk = MemoryDisk(random.Random(0))
+        self.store = SnapshotStore(self.disk, SNAPSHOTS, self.fail)
+        Journal.create(self.disk, JOURNAL)
+        self.journal, _ = Journal.open(self.disk, JOURNAL, JournalOptions(1024, 4096), self.fail)
+        self.steps: list[Stimulus] = []
+        self.failures: list[object] = []
+        writer = JournalWriter(self.journal, self.runtime, self.fail, self.fail)
+        self.snapshotter = Snapshotter(
+            self, self.store, self.journal, writer, self.runtime, self.steps.append, self.fail
+        )
+
+    def fail(self, story: object) -> None:
+        self.failures.append(story)
+
+    def snapshot(self) -> None:
+        """Write some log and take a snapshot of the state; stops where its file is finished."""
+        self.client.make(f"/n{self.machine.applied_index}", b"")
+        while self.journal.last_index < self.machine.applied_index:
+            self.journal.append([Entry(self.journal.last_index + 1, 1, EntryKind.BATCH, 0, bytes(1000))])
+        self.snapshotter.take()
+        taken = self.snapshotter.taken_count
+        while self.snapshotter.taken_count == taken:
+            self.runtime.turn()
+            if self.snapshotter.taken_count == taken:
+                self.runtime.work(SNAPSHOT_LANE)
+
+    def settled_snapshots(self, count: int) -> None:
+        for _ in range(count):
+            self.snapshot()
+            self.runtime.settle()
+
+
+def test_older_files_go_in_the_lane_and_the_log_behind_them_afterwards() -> None:
+    bench = Bench()
+    bench.settled_snapshots(2)
+    segments = bench.disk.listdir(JOURNAL)
+    bench.steps.clear()
+    bench.snapshot()
+    assert len(bench.store.files()) == 2
+    assert len(bench.disk.listdir(SNAPSHOTS)) == 3, "nothing is removed in the loop"
+    for _ in range(5):
+        bench.runtime.turn()
+        assert not bench.runtime.work(JOURNAL_LANE), "the log waits for the files"
+    assert not bench.steps
+    assert bench.runtime.work(SNAPSHOT_LANE)
+    assert len(bench.disk.listdir(SNAPSHOTS)) == 2
+    bench.runtime.settle()
+    oldest = bench.store.files()[0].log_index
+    assert bench.steps == [Compacted(bench.journal.first_index)]
+    assert 1 < bench.journal.first_index <= oldest + 1
+    assert not set(segments) <= set(bench.disk.listdir(JOURNAL))
+    assert not bench.failures
+
+
+def test_a_disk_that_does_not_remove_them_stops_the_node() -> None:
+    bench = Bench()
+    bench.settled_snapshots(2)
+    bench.snapshot()
+    bench.disk.fail("unlink", errno.EIO)
+    bench.runtime.settle()
+    assert [error.errno for error in bench.failures if isinstance(error, OSError)] == [errno.EIO]
+    assert len(bench.disk.listdir(SNAPSHOTS)) == 3
+
+
+def test_a_snapshot_that_was_let_go_of_cannot_be_sent_any_more() -> None:
+    bench = Bench()
+    bench.settled_snapshots(2)
+    oldest = bench.store.files()[0].log_index
+    bench.snapshot()
+    with pytest.raises(SnapshotTransferError, match=str(oldest)):
+        bench.store.pin(oldest)
