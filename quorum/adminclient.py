@@ -12,19 +12,42 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from quorum.errors import UnreachableError, UsageError, shown
+from quorum.errors import Fault, QuorateError, UnreachableError, UsageError, shown
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 _REMEDY = "start the node, or name another one with --admin http://host:port"
 
 
+class RefusedByNodeError(QuorateError):
+    """A node's answer to a request that it did not carry out, with the node's own remedy.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    fault = Fault.OPERATOR
+
+    def __init__(self, status: int, message: str, remedy: str, *, definite: bool, retriable: bool) -> None:
+        super().__init__(message, remedy)
+        self.status = status
+        self.definite = definite
+        self.retriable = retriable
+
+
 def get(url: str, path: str, timeout_s: float) -> tuple[int, bytes]:
-    """Send one GET.
+    """Send one GET; see `send`."""
+    return send(url, "GET", path, timeout_s)
+
+
+def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None = None) -> tuple[int, bytes]:
+    """Send one request.
 
     Args:
         url: the admin port as http://host:port.
+        method: of HTTP.
         path: what to ask for, as /v1/status.
         timeout_s: for the connection, and again for each read.
+        body: JSON, if there is one.
 
     Returns:
         Status code and body.
@@ -36,7 +59,8 @@ def get(url: str, path: str, timeout_s: float) -> tuple[int, bytes]:
     host, port = _host_and_port(url)
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.request("GET", path)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection.request(method, path, body, headers)
         response = connection.getresponse()
         body = response.read(ANSWER_BYTES_MAX + 1)
     except TimeoutError as error:
@@ -51,6 +75,42 @@ def get(url: str, path: str, timeout_s: float) -> tuple[int, bytes]:
     if len(body) > ANSWER_BYTES_MAX:
         raise UnreachableError(f"{url}{path} answered with more than {ANSWER_BYTES_MAX} bytes", _REMEDY)
     return response.status, body
+
+
+def ask(
+    url: str, method: str, path: str, timeout_s: float, fields: dict[str, object] | None = None
+) -> dict[str, Any]:
+    """Send a request that changes something and return the node's answer.
+
+    Args:
+        url: as in `send`.
+        method: of HTTP.
+        path: what to ask for.
+        timeout_s: longer than the node takes to find out that it does not know the outcome.
+        fields: the body, a JSON object.
+
+    Raises:
+        UsageError: url is not http://host:port.
+        UnreachableError: no answer, or not one of a node. Indefinite.
+        RefusedByNodeError: it was not done; definite or not, as it says.
+    """
+    body = None if fields is None else json.dumps(fields).encode()
+    code, content = send(url, method, path, timeout_s, body)
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    if code == 200 and isinstance(answer, dict):
+        return answer
+    if not isinstance(answer, dict) or "error" not in answer:
+        raise UnreachableError(f"{url} does not answer as the admin port of a node (HTTP {code})", _REMEDY)
+    raise RefusedByNodeError(
+        code,
+        str(answer["error"]),
+        str(answer.get("remedy", "")),
+        definite=bool(answer.get("definite", code < 500)),
+        retriable=bool(answer.get("retriable", False)),
+    )
 
 
 def get_readiness(url: str, timeout_s: float) -> tuple[bool, str]:

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import NoReturn, Protocol, cast
 
 from quorum import __version__
-from quorum.commands import down, serve, shell, status, up
+from quorum.commands import down, journal, members, serve, shell, snapshot, status, up
 from quorum.errors import ConfigError, QuorateError, UsageError
 from quorum.terminal import styled
 
@@ -38,7 +38,16 @@ class Command(Protocol):
         """Do it; returns the exit code, raises QuorateError for an expected failure."""
 
 
-_BUILT_IN: dict[str, Command] = {"up": up, "down": down, "serve": serve, "status": status, "shell": shell}
+_BUILT_IN: dict[str, Command] = {
+    "up": up,
+    "down": down,
+    "serve": serve,
+    "status": status,
+    "members": members,
+    "shell": shell,
+    "journal": journal,
+    "snapshot": snapshot,
+}
 
 _EXAMPLES = """\
 examples:

@@ -218,6 +218,43 @@ class NotLeaderError(QuorateError):
         self.leader_id = leader_id
 
 
+class ChangeRefusedError(QuorateError):
+    """A change of members or leadership that the leader refuses as things are; nothing changed."""
+
+    fault = Fault.OPERATOR
+
+
+class UnknownMemberError(ChangeRefusedError):
+    """A change that names a node which is no member; nothing changed."""
+
+
+class StaleConfigurationError(ChangeRefusedError):
+    """A change that was asked for on top of another configuration than the present one; nothing changed."""
+
+    code = -103
+
+
+class ChangeBusyError(ChangeRefusedError):
+    """A change that cannot be made now; nothing changed, and the same request may succeed in a moment."""
+
+    code = -14
+    retriable = True
+
+
+class NoLeaderError(QuorateError):
+    """A request that could be handed to no leader; nothing changed."""
+
+    fault = Fault.NETWORK
+    retriable = True
+
+
+class OutcomeUnknownError(QuorateError):
+    """A request that may or may not have had, or may still have, its effect."""
+
+    fault = Fault.NETWORK
+    definite = False
+
+
 class UnreachableError(QuorateError):
     """A server that could not be asked at all, or did not answer in time: nothing is known about the
     outcome."""

@@ -221,16 +221,28 @@ class Lock:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(file)
-            holder = self.holder()
-            who = f"process {holder['pid']}" if holder else "another process"
-            raise DataDirError(
-                f"{self._path.parent} is in use by `quorate up` ({who})",
-                f"stop that one (quorate down --data-dir {self._path.parent}), or name another --data-dir",
-            ) from None
+            raise self._in_use() from None
         self._file = file
         os.ftruncate(file, 0)
         mine = {"pid": os.getpid(), "started": process_start(os.getpid()), **facts}
         os.pwrite(file, (json.dumps(mine, sort_keys=True) + "\n").encode(), 0)
+
+    def refuse_if_held(self) -> None:
+        """See that nobody holds the lock, without taking it.
+
+        Raises:
+            DataDirError: another supervisor runs on this directory.
+        """
+        if self.held():
+            raise self._in_use()
+
+    def _in_use(self) -> DataDirError:
+        holder = self.holder()
+        who = f"process {holder['pid']}" if holder else "another process"
+        return DataDirError(
+            f"{self._path.parent} is in use by `quorate up` ({who})",
+            f"stop that one (quorate down --data-dir {self._path.parent}), or name another --data-dir",
+        )
 
     def release(self) -> None:
         """Give the lock back; does nothing if it is not held."""

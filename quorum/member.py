@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from quorum.config import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.errors import DataDirError
 from quorum.raft.contracts import MemberTransport
-from quorum.raft.core.entry import Entry
+from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
 from quorum.raft.core.messages import SnapshotMark
 from quorum.raft.core.options import Options
 from quorum.raft.core.raft import Raft
@@ -35,17 +36,35 @@ from quorum.raft.runtime import Disk, Runtime
 from quorum.replica import Replica
 from quorum.server.frontend import Frontend
 from quorum.server.options import ServerOptions
-from quorum.snapshotting import Snapshotter
-from quorum.storage import load_machine, open_storage
+from quorum.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter
+from quorum.storage import Storage, load_machine, open_storage
 
 log = logging.getLogger("quorate.member")
 
-#: committed entries that are applied between two looks at the clock
 COMMITTED_BYTES_MAX = 512 * 1024
+APPEND_BYTES_MAX = 1024 * 1024
+SNAPSHOT_CHUNK_BYTES_MAX = 256 * 1024
 #: bytes of a client connection that are read at once, and so may become one run
 CHUNK_BYTES_MAX = 512 * 1024
+#: origin incarnations of joined disks begin between this and its double; connection ids leave them 32 bits
+JOINED_INCARNATION_MIN = 1 << 30
 #: how often a full disk is tried again
 RETRY_INTERVAL_MS = 500.0
+
+
+class Sizes(NamedTuple):
+    """Bounds that no operator needs to know; a simulation has little of everything, and lowers them."""
+
+    #: committed entries that are applied between two looks at the clock
+    committed_bytes_max: int = COMMITTED_BYTES_MAX
+    #: entries of one message between members
+    append_bytes_max: int = APPEND_BYTES_MAX
+    #: a snapshot's piece in one such message
+    snapshot_chunk_bytes_max: int = SNAPSHOT_CHUNK_BYTES_MAX
+    #: applied log below which no snapshot is taken
+    snapshot_log_bytes_min: int = LOG_BYTES_MIN
+    #: znodes that a snapshot looks at between two looks at the clock
+    snapshot_records_per_step: int = RECORDS_PER_STEP
 
 
 class QuorumMember:
@@ -66,6 +85,7 @@ class QuorumMember:
         *,
         start: Start,
         on_failure: Callable[[BaseException], None],
+        sizes: Sizes | None = None,
     ) -> None:
         """Open, recover and lock the data directory, and make this life's origin incarnation durable.
 
@@ -75,20 +95,22 @@ class QuorumMember:
             disk: where the data directory is.
             start: whether an empty directory is formatted, and as what.
             on_failure: told once, with the story, when the member stopped itself.
+            sizes: bounds that the configuration does not know.
 
         Raises:
             DataDirError: the directory is empty, another node's, in use, damaged, or cannot be written to.
         """
         self.config = config
-        self._runtime = runtime
+        self.runtime = runtime
         self._disk = disk
         self._on_failure = on_failure
+        self._sizes = sizes or Sizes()
         self._attached = False
         self._ended = False
         self._first_error: BaseException | None = None
         self.storage = storage = open_storage(config, disk, start, runtime.random)
         self.writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
-        self._incarnation = storage.recovered.origin_incarnation + 1
+        self._incarnation = _next_incarnation(storage, runtime)
         self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)
         self.writer.flush_now()
         if not self.writer.idle:
@@ -111,8 +133,16 @@ class QuorumMember:
         """Return what this member proves in a hello, as it is known now."""
         identity = self.storage.identity
         return PeerIdentity(
-            identity.cluster_name, identity.cluster_id, identity.node_id, identity.incarnation
+            identity.cluster_name,
+            identity.cluster_id,
+            identity.node_id,
+            identity.incarnation,
+            str(self.config.members[identity.node_id]),
         )
+
+    def hears_nobody(self) -> bool:
+        """Tell whether no leader is heard: a member that this log does not know may lead by now."""
+        return self._attached and not self.engine.isReady()
 
     def attach(self, transport: MemberTransport) -> None:
         """Build everything on the open data directory; once. Nothing runs before `start`.
@@ -120,7 +150,7 @@ class QuorumMember:
         Args:
             transport: ready to send; its callbacks become the engine's.
         """
-        config, runtime, storage, writer = self.config, self._runtime, self.storage, self.writer
+        config, runtime, storage, writer = self.config, self.runtime, self.storage, self.writer
         self._transport = transport
         self.core = self._build_core()
         self.engine = engine = Engine(
@@ -148,7 +178,15 @@ class QuorumMember:
         )
         frontend.attach(replica)
         self.snapshotter = Snapshotter(
-            replica, storage.snapshots, storage.journal, writer, runtime, engine.step, engine.fail
+            replica,
+            storage.snapshots,
+            storage.journal,
+            writer,
+            runtime,
+            engine.step,
+            engine.fail,
+            log_bytes_min=self._sizes.snapshot_log_bytes_min,
+            records_per_step=self._sizes.snapshot_records_per_step,
         )
         replica.attach(self)
         self.courier = SnapshotCourier(
@@ -163,9 +201,8 @@ class QuorumMember:
         )
         engine.attach(replica, self.courier)
         self._attached = True
-        if storage.machine.cluster_id:
-            # A crash may have come between the state that names the cluster and the identity.
-            self._learn_cluster_id()
+        # A crash may have come between the state that names the cluster and the identity.
+        self._learn_cluster_id()
 
     def start(self) -> None:
         """Begin to tick."""
@@ -176,6 +213,7 @@ class QuorumMember:
         self._ended = True
         if self._attached:
             self.engine.stop()
+            self.replica.administration.stop()
             self.snapshotter.abandon()
         self.writer.stop()
 
@@ -184,7 +222,7 @@ class QuorumMember:
         self.storage.close()
 
     def _build_core(self) -> Raft:
-        config, runtime, storage = self.config, self._runtime, self.storage
+        config, runtime, storage = self.config, self.runtime, self.storage
         identity = storage.identity
         raft = config.raft
         founders = {node_id: str(address) for node_id, address in config.members.items()}
@@ -194,7 +232,10 @@ class QuorumMember:
             heartbeat_interval_ms=raft.heartbeat_interval_ms,
             entry_bytes_max=self.entry_bytes_max,
             log_cache_bytes_max=raft.log_cache_bytes_max,
-            committed_bytes_max=COMMITTED_BYTES_MAX,
+            committed_bytes_max=self._sizes.committed_bytes_max,
+            # What one message carries must fit into a peer's frame, whatever the limits are set to.
+            append_bytes_max=min(self._sizes.append_bytes_max, self.entry_bytes_max),
+            snapshot_chunk_bytes_max=self._sizes.snapshot_chunk_bytes_max,
         )
         return Raft(
             options=options,
@@ -222,6 +263,7 @@ class QuorumMember:
             watches_per_connection_max=limits.watches_per_connection_max,
             contact_loss_ms_max=2.0 * self.config.raft.election_timeout_ms[1],
             four_letter_words=self.config.security.four_letter_words,
+            super_digest=self.config.security.super_digest,
         )
 
     # --- what the parts tell ----------------------------------------------------------------------
@@ -229,7 +271,7 @@ class QuorumMember:
     def entry_applied(self, entry: Entry) -> None:
         """Count an applied entry for the snapshots; the first one names the cluster."""
         self.snapshotter.entry_applied(entry)
-        if entry.index == 1:
+        if entry.kind in CONFIGURATION_KINDS:
             self._learn_cluster_id()
 
     def _install(self, machine: StateMachine, mark: SnapshotMark) -> None:
@@ -238,11 +280,24 @@ class QuorumMember:
         self.replica.install(machine)
         newest = self.storage.snapshots.newest
         # Compaction comes after the core knows of the install.
-        self._runtime.call_soon(self.snapshotter.installed, 0 if newest is None else newest.size_bytes)
+        self.runtime.call_soon(self.snapshotter.installed, 0 if newest is None else newest.size_bytes)
         self._learn_cluster_id()
 
     def _learn_cluster_id(self) -> None:
-        if self.storage.learn_cluster_id(self.replica.machine.cluster_id):
+        """Take over the cluster id once the state names this very disk as a founder or member.
+
+        A node that joins reads the log of a cluster that may have had another id before a forced start; until
+        it has come to its own record it does not say whose it is.
+        """
+        configuration = self.replica.configuration()
+        identity = self.storage.identity
+        if configuration is None or identity.cluster_id:
+            # Log and identity were compared at the start; only a forced start changes either.
+            return
+        member = configuration.member(identity.node_id)
+        if not identity.founder and (member is None or member.incarnation != identity.incarnation):
+            return
+        if self.storage.learn_cluster_id(configuration.cluster_id):
             self._transport.recheck_identities()
 
     def _on_disk_full(self, error: JournalFullError) -> None:
@@ -252,13 +307,13 @@ class QuorumMember:
             return
         if not self.engine.soft_state.halted:
             self.engine.halt(str(error))
-        self._runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)
+        self.runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)
 
     def _retry_journal(self) -> None:
         if self._ended:
             return
         self.writer.retry()
-        self._runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
+        self.runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
 
     def _resume_if_room(self) -> None:
         if self._ended or self.writer.full:
@@ -267,11 +322,12 @@ class QuorumMember:
             log.info("the disk takes writes again")
             self.engine.resume()
         else:
-            self._runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
+            self.runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
 
     def _on_engine_failed(self, error: BaseException) -> None:
         """Stop answering at once, and say why."""
         self._transport.destroy()
+        self.replica.administration.stop()
         self.frontend.close()
         self._on_failure(error)
 
@@ -280,3 +336,15 @@ class QuorumMember:
             self.engine.fail(error)
         else:
             self._first_error = error
+
+
+def _next_incarnation(storage: Storage, runtime: Runtime) -> int:
+    """Return the origin incarnation of this life: one that this node id never had, on no disk.
+
+    What an earlier disk of this id used is in the log but not here; repeating a number would take the old
+    disk's batches for this one's. So a disk that joins begins at random; the leader says if that is too low.
+    """
+    known = storage.recovered.origin_incarnation
+    if known or storage.identity.founder:
+        return known + 1
+    return JOINED_INCARNATION_MIN + runtime.random.randrange(JOINED_INCARNATION_MIN)

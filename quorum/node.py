@@ -25,14 +25,17 @@ from quorum.member import QuorumMember
 from quorum.node_view import NodeView
 from quorum.raft.codec import RAFT_MESSAGE_TYPES, Codec
 from quorum.raft.forwarding import FORWARDING_MESSAGE_TYPES
-from quorum.raft.identity import Start
+from quorum.raft.identity import Start as Start  # noqa: PLC0414 - whoever makes a node names its start
 from quorum.raft.os_runtime import AsyncioRuntime, OsDisk
 from quorum.raft.peers import TransportOptions
+from quorum.raft.requests import REQUEST_MESSAGE_TYPES
 from quorum.raft.transport import PeerTransport
 from quorum.server.listener import ClientListener
 
 log = logging.getLogger("quorate.node")
 
+#: everything that members say to each other
+MESSAGE_TYPES = {**RAFT_MESSAGE_TYPES, **FORWARDING_MESSAGE_TYPES, **REQUEST_MESSAGE_TYPES}
 #: how long a stopping leader waits for another one to take over
 HANDOVER_WAIT_S = 1.0
 #: a clean stop takes a snapshot if at least so much log was applied since the last one
@@ -56,20 +59,26 @@ class QuorumNode:
     """A member of the quorum, on the running event loop."""
 
     def __init__(
-        self, config: NodeConfig, *, bootstrap: bool = False, sockets: NodeSockets | None = None
+        self,
+        config: NodeConfig,
+        *,
+        bootstrap: bool = False,
+        start: Start = Start.PLAIN,
+        sockets: NodeSockets | None = None,
     ) -> None:
         """Keep what it will be; nothing is opened before `start`.
 
         Args:
             config: the whole configuration, checked.
-            bootstrap: format an empty data directory as a founder of a new cluster; changes nothing on a
-                formatted one.
+            bootstrap: the same as Start.BOOTSTRAP: format an empty data directory as a founder of a new
+                cluster; changes nothing on a formatted one.
+            start: what may happen to the data directory.
             sockets: bound sockets to take in place of `config.listen`.
         """
         self.config = config
         #: why the node stopped itself; None while it did not
         self.failure: BaseException | None = None
-        self._start_mode = Start.BOOTSTRAP if bootstrap else Start.PLAIN
+        self._start_mode = Start.BOOTSTRAP if bootstrap else start
         self._sockets = sockets
         self._ended = asyncio.Event()
         self._stopping = asyncio.Lock()
@@ -169,14 +178,8 @@ class QuorumNode:
 
     async def _start(self) -> None:
         config = self.config
-        for field, given in (
-            ("limits.read_only_mode", config.limits.read_only_mode),
-            ("security.super_digest", bool(config.security.super_digest)),
-        ):
-            if given:
-                log.warning(
-                    "%s is set and has no effect yet: this version does not serve what it is for", field
-                )
+        if config.limits.read_only_mode:
+            log.warning("limits.read_only_mode is set and has no effect yet: it is not served")
         client, peer, admin = self._bind()
         secret = read_peer_secret(config.security.peer_secret_file)
         self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())
@@ -188,10 +191,11 @@ class QuorumNode:
             runtime,
             member.identity,
             secret,
-            codec=Codec({**RAFT_MESSAGE_TYPES, **FORWARDING_MESSAGE_TYPES}, frame_bytes_max=frame_bytes_max),
+            codec=Codec(MESSAGE_TYPES, frame_bytes_max=frame_bytes_max),
             listen=peer,
             members={node_id: str(address) for node_id, address in config.members.items()},
             options=TransportOptions(peer_queue_bytes_max=max(PEER_QUEUE_BYTES_MIN, 2 * frame_bytes_max)),
+            admits_strangers=member.hears_nobody,
         )
         # SyncObj wants a transport that listens. No hello can be done before this coroutine lets the loop run
         # again, so the engine hears of every link.

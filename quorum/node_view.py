@@ -1,18 +1,24 @@
-"""What a node tells its operators: status, readiness and metrics, read from its parts when somebody asks.
+"""What a node tells its operators: status, readiness and metrics, read from its parts when somebody asks; and
+how their requests reach it.
 
-Decides names and shapes only; the HTTP around it is quorum.admin's. Keeps no state and changes nothing.
+Decides names and shapes only; the HTTP around it is quorum.admin's. Keeps no state; a request is judged by
+the leader and waited for by quorum.raft.administration.
 
 Source: architecture, "HTTP on the admin port"; Prometheus naming conventions.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from quorum.errors import QuorateError
 from quorum.member import QuorumMember
 from quorum.raft.core.messages import Role
+from quorum.raft.core.status import Status
+from quorum.raft.requests import Action, Request
 from quorum.raft.transport import PeerTransport
 
 #: committed entries that a node which had caught up may be behind and still be ready
@@ -36,6 +42,8 @@ class NodeView:
         self._frontend = member.frontend
         self._writer = member.writer
         self._transport = transport
+        self._storage = member.storage
+        self._runtime = member.runtime
         self._courier = member.courier
         self._snapshotter = member.snapshotter
 
@@ -57,7 +65,7 @@ class NodeView:
             "node_id": status.node_id,
             "cluster": self._config.node.cluster,
             "cluster_id": machine.cluster_id or None,
-            "role": status.role.value,
+            "role": self._own_role(status),
             "term": status.term,
             "leader_id": status.leader_id or None,
             "commit_index": status.commit_index,
@@ -68,41 +76,92 @@ class NodeView:
             "members": self._members(),
         }
 
+    def _own_role(self, status: Status) -> str:
+        configuration = self._replica.configuration()
+        if status.role is Role.FOLLOWER and configuration is not None:
+            if status.node_id in configuration.learners:
+                return "learner"
+            if status.node_id not in configuration.voters:
+                return "removed" if self._storage.identity.cluster_id else "joining"
+        return "candidate" if status.role is Role.PRE_CANDIDATE else status.role.value
+
     def _members(self) -> list[dict[str, object]]:
+        """List the members of the configuration that this node has applied, as this node sees them."""
         status = self._core.status()
+        leads = status.role is Role.LEADER
         matches = {peer.node_id: peer.match_index for peer in status.peers}
-        configuration = self.engine.configuration
+        refused = dict(status.refused)
+        configuration = self._replica.configuration()
         members: dict[int, tuple[str, bool]] = {
             node_id: (str(address), True) for node_id, address in self._config.members.items()
         }
         if configuration is not None:
-            members = {node_id: (member.address, True) for node_id, member in configuration.voters.items()}
-            members |= {
-                node_id: (member.address, False) for node_id, member in configuration.learners.items()
+            both = {**configuration.voters, **configuration.learners}
+            voters = configuration.voters
+            members = {node_id: (member.address, node_id in voters) for node_id, member in both.items()}
+        return [
+            {
+                "node_id": node_id,
+                "address": address,
+                "role": self._role_of(node_id, status, voter=voter),
+                "voter": voter,
+                # incarnation of a process that speaks for this member and does not count
+                "refused": refused.get(node_id),
+                "match_index": (status.durable_index if node_id == status.node_id else matches.get(node_id))
+                if leads
+                else None,
             }
-        rows: list[dict[str, object]] = []
-        for node_id, (address, votes) in sorted(members.items()):
-            own = node_id == status.node_id
-            leads = node_id == status.leader_id
-            role = status.role.value if own else "leader" if leads else "follower" if votes else "learner"
-            match = (
-                (status.durable_index if own else matches.get(node_id))
-                if status.role is Role.LEADER
-                else None
+            for node_id, (address, voter) in sorted(members.items())
+        ]
+
+    def _role_of(self, node_id: int, status: Status, *, voter: bool) -> str:
+        """Tell what a member is as this node sees it: a dead or refused one is unreachable, whatever it was.
+
+        Whether a connected member answers is known to the leader only.
+        """
+        if node_id == status.node_id:
+            return self._own_role(status)
+        silent_since_ms = self._runtime.monotonic_ms() - self._config.raft.election_timeout_ms[1]
+        silent = any(peer.node_id == node_id and peer.contact_ms < silent_since_ms for peer in status.peers)
+        if silent or not self.engine.is_connected(node_id):
+            return "unreachable"
+        if node_id == status.leader_id:
+            return "leader"
+        return "follower" if voter else "learner"
+
+    def _membership_problem(self, status: Status) -> str:
+        """Say why this node is no full member; empty if it is one."""
+        node_id, configuration = status.node_id, self._replica.configuration()
+        identity = self._storage.identity
+        if configuration is None:
+            joining = f"node {node_id} waits to be added (`quorate members add` or `replace` on a member)"
+            return "" if identity.founder else joining
+        member = configuration.member(node_id)
+        if member is None:
+            applied_index = self._replica.machine.applied_index
+            return f"node {node_id} is no member as of entry {applied_index}: removed, or not added yet"
+        if member.incarnation not in ("", identity.incarnation):
+            return (
+                f"the log knows node {node_id} by another disk (incarnation {member.incarnation}): run "
+                f"`quorate members replace {node_id}` if that one is lost"
             )
-            rows.append({"node_id": node_id, "address": address, "role": role, "match_index": match})
-        return rows
+        if node_id in configuration.learners:
+            return f"node {node_id} is a learner, which votes once it has caught up"
+        return ""
 
     def readiness(self) -> tuple[bool, str]:
         """Return whether clients are served now, and the reason in one sentence."""
         soft_state = self.engine.soft_state
         if soft_state.halted:
             return False, f"nothing is acknowledged: {soft_state.halted}"
+        status = self._core.status()
+        problem = self._membership_problem(status)
+        if problem:
+            return False, problem
         if self.engine.leader_id is None:
             return False, f"no leader is known in term {soft_state.term}"
         if not self.engine.isReady():
             return False, f"the leader was not heard for {self.engine.contact_age_ms():.0f} ms"
-        status = self._core.status()
         applied_index = self._replica.machine.applied_index
         lag = status.commit_index - applied_index
         self._caught_up = not status.installing and (lag <= 0 or (self._caught_up and lag <= READY_LAG_MAX))
@@ -116,6 +175,47 @@ class NodeView:
         if not self._replica.registered:
             return False, "this node's origin incarnation is not registered yet"
         return True, f"node {self.engine.leader_id} leads term {soft_state.term}"
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
+        """Let a voter lead; returns once this node follows it, or is it."""
+        await self._ask(Request(Action.TRANSFER, node_id))
+        return {"leader_id": self.engine.leader_id, "term": self.engine.term}
+
+    async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
+        """Let a node join as a learner; returns once that is applied here."""
+        return self._changed(await self._ask(Request(Action.ADD, node_id, address)))
+
+    async def replace_member(self, node_id: int) -> Mapping[str, object]:
+        """Retire the disk of a member; returns once that is applied here."""
+        return self._changed(await self._ask(Request(Action.REPLACE, node_id)))
+
+    async def remove_member(self, node_id: int) -> Mapping[str, object]:
+        """Let a member go; returns once that is applied here."""
+        return self._changed(await self._ask(Request(Action.REMOVE, node_id)))
+
+    def _changed(self, log_index: int) -> Mapping[str, object]:
+        return {"log_index": log_index, "members": self._members()}
+
+    async def _ask(self, request: Request) -> int:
+        """Hand a request on and wait for its outcome; always comes to an end by the forward deadline.
+
+        Raises:
+            QuorateError: definite or not, as it says.
+        """
+        outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def told(result: int | QuorateError) -> None:
+            if outcome.done():
+                return
+            if isinstance(result, QuorateError):
+                outcome.set_exception(result)
+            else:
+                outcome.set_result(result)
+
+        self._replica.ask(request, told)
+        return await outcome
 
     def metrics(self) -> Iterable[Metric]:
         """Yield the node's metric families with their values of now."""

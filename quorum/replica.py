@@ -2,8 +2,8 @@
 
 It packs the runs of one turn of the event loop into a batch, applies committed entries in order, hands each
 outcome to whoever waits for it, lets the leader propose the expiry of silent sessions, and reports touched
-sessions to the leader. The only hard state is the machine; it changes only in `apply` and `install`. Sockets,
-frames and files belong to others.
+sessions and the digests of the state to the leader. The only hard state is the machine; it changes only in
+`apply` and `install`. Sockets, frames and files belong to others.
 
 Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run at a time; between two runs
 the front end answers the reads that wait behind the first, so a read sees every write before it on its
@@ -20,16 +20,20 @@ from typing import Any, Protocol
 
 import msgpack
 
-from quorum.core.machine import StateMachine
+from quorum.core.machine import StateMachine, config_version
 from quorum.core.watches import WatchTable
-from quorum.errors import NotLeaderError
+from quorum.digests.exchange import DigestExchange
+from quorum.errors import NotLeaderError, QuorateError
+from quorum.raft.administration import Administration, Told
 from quorum.raft.contracts import ShellMessage
+from quorum.raft.core.configuration import Configuration, parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Role, SoftState
 from quorum.raft.engine import Engine
 from quorum.raft.forwarder import Forwarder
-from quorum.raft.forwarding import Batch, SessionTouches
+from quorum.raft.forwarding import Batch, DigestQuestion, DigestReport, DigestVerdict, SessionTouches
 from quorum.raft.founding import parse_founding
+from quorum.raft.requests import Action, ChangeReply, ChangeRequest, Request
 from quorum.raft.runtime import Runtime
 from quorum.server.connection import Connection
 from quorum.server.frontend import Frontend
@@ -96,6 +100,16 @@ class Replica:
             incarnation=incarnation,
             deadline_ms=forward_deadline_ms,
         )
+        #: what operators ask of the cluster through this node
+        self.administration = Administration(
+            engine,
+            self.configuration,
+            lambda: config_version(self.machine),
+            first_request_id=incarnation << 32,
+            deadline_ms=forward_deadline_ms,
+        )
+        self.digests = DigestExchange(engine, machine)
+        self._note_digests = self.digests.history.note
         self._batch_bytes_max = batch_bytes_max
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
@@ -216,6 +230,8 @@ class Replica:
             self._forwarder.registered(node_id, incarnation)
         else:
             self._apply_configuration(entry)
+        machine = self.machine
+        self._note_digests(index, machine.state_digest, machine.apply_digest)
         if self._observer is not None:
             self._observer.entry_applied(entry)
 
@@ -244,6 +260,29 @@ class Replica:
         else:
             result = self.machine.apply_configuration(entry.index, entry.term, entry.stamp_ms, entry.payload)
             self._frontend.observe_results([result])
+        self.administration.configuration_applied()
+
+    def configuration(self) -> Configuration | None:
+        """The applied configuration; None before the founding."""
+        payload = self.machine.configuration
+        return parse_configuration(payload) if payload else None
+
+    def ask(self, request: Request, told: Told) -> None:
+        """Take an operator's request; `told` gets its outcome, once, by the forward deadline."""
+        submit = self._engine.guarded("a request of an operator", self.administration.submit)
+        submit(request, told, self._runtime.monotonic_ms())
+
+    def change_member(
+        self,
+        node_id: int,
+        address: str | None,
+        config_version: int | None,
+        told: Callable[[QuorateError | None], None],
+    ) -> None:
+        """Let a node join, or go if no address is given, for a client of this node."""
+        action = Action.REMOVE if address is None else Action.ADD
+        request = Request(action, node_id, address or "", config_version)
+        self.ask(request, lambda result: told(result if isinstance(result, QuorateError) else None))
 
     def turn_ended(self) -> None:
         """Everything that was committed in this turn is applied: let the answers go."""
@@ -252,15 +291,20 @@ class Replica:
     def install(self, machine: StateMachine) -> None:
         """Replace the state by that of a snapshot; clients of this node come back and arm their watches."""
         self.machine = machine
+        self.digests.installed(machine)
         self.watches = WatchTable()
         self._frontend.installed()
         incarnation, number = machine.origins.get(self._engine.node_id, (0, 0))
         self._forwarder.installed(number, incarnation)
+        self.administration.state_installed()
 
     # --- leadership, peers, time ------------------------------------------------------------------
 
     def leadership_changed(self, soft_state: SoftState) -> None:
         """React to a new role, term or leader."""
+        self.digests.leadership_changed()
+        self.administration.leadership_changed()
+        self.sessions.report_again()
         if soft_state.role is not Role.LEADER or soft_state.term != self._ready_term:
             self._ready_term = 0
             self._engine.accepts_proposals = False
@@ -298,6 +342,8 @@ class Replica:
         """A link is new: to the leader, what was on the old one may be lost."""
         if node_id == self._engine.leader_id:
             self._forwarder.leader_reconnected()
+            self.digests.leader_reconnected()
+            self.sessions.report_again()
 
     def receive(self, message: ShellMessage) -> None:
         """Take a message of the current term."""
@@ -306,12 +352,18 @@ class Replica:
                 now_ms = self._runtime.monotonic_ms()
                 for session_id in message.session_ids:
                     self.sessions.touched(session_id, now_ms)
+        elif isinstance(message, DigestReport | DigestQuestion | DigestVerdict):
+            self.digests.receive(message, self._runtime.monotonic_ms())
+        elif isinstance(message, ChangeRequest | ChangeReply):
+            self.administration.receive(message)
         else:
             self._forwarder.receive(message)
 
     def tick(self, now_ms: float, stall_ms: float) -> None:
         """Expire on the leader, report on a follower, give up what is overdue."""
         self._forwarder.tick(now_ms)
+        self.digests.tick(now_ms)
+        self.administration.tick(now_ms)
         if self.sessions.leading:
             if stall_ms:
                 self.sessions.add_stall(stall_ms)
@@ -338,9 +390,10 @@ class Replica:
         if leader is None or leader == self._engine.node_id:
             return
         self._reported_ms = now_ms
-        touched = self.sessions.drain_touched(TOUCHES_PER_REPORT_MAX)
+        touched = self.sessions.take_report(TOUCHES_PER_REPORT_MAX, now_ms, self._engine.heard_by_leader_ms)
         if touched:
             self._engine.send(SessionTouches(self._engine.term, self._engine.node_id, leader, tuple(touched)))
+        self.digests.report(leader)
 
     def _outcome_unknown(self, batches: list[Batch[Connection]]) -> None:
         lost = {token for batch in batches for token in batch.tokens}

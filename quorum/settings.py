@@ -47,11 +47,13 @@ class Kind(NamedTuple):
         read: value from TOML (or text of the environment, read as TOML) → checked value; raises ValueError
             with the problem.
         text: true if the environment's text is taken as it is, never read as TOML.
+        listed: true if a text of the environment that is no TOML list is one with commas between its items.
     """
 
     wanted: str
     read: Callable[[Any, Path], Any]
     text: bool = False
+    listed: bool = False
 
 
 class Origin(NamedTuple):
@@ -127,17 +129,16 @@ def words(known: Iterable[str]) -> Kind:
     names = tuple(known)
 
     def read(value: Any, _folder: Path) -> tuple[str, ...]:
-        listed = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
-        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise ValueError("is not a list of words")
-        if listed == ["*"]:
+        if value == ["*"]:
             return names
-        for word in listed:
+        for word in value:
             if word not in names:
                 raise ValueError(f"has an unknown word {word!r}{nearest(word, names)}")
-        return tuple(dict.fromkeys(listed))
+        return tuple(dict.fromkeys(value))
 
-    return Kind(f'a list of words out of {", ".join(names)}, or ["*"] for all', read)
+    return Kind(f'a list of words out of {", ".join(names)}, or ["*"] for all', read, listed=True)
 
 
 BOOLEAN = Kind("true or false", _read_boolean)
@@ -274,9 +275,12 @@ def _from_text(value: str, kind: Kind) -> object:
     if kind.text:
         return value
     try:
-        return tomllib.loads(f"value = {value}")["value"]
+        found: object = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        return value
+        found = value
+    if kind.listed and isinstance(found, str):
+        return [each.strip() for each in found.split(",")]
+    return found
 
 
 def refuse_unknown(raw: Raw, sections: Mapping[str, type | None], problems: list[ConfigProblem]) -> None:

@@ -1,9 +1,10 @@
 """Takes snapshots of the state while it goes on changing, and lets go of the log that they make needless.
 
 Decides when a snapshot is due (the log since the last one exceeds max(64 MiB, half its size)), how much of
-the loop's time its walk takes (slices of half a millisecond, doubled after each failure), and what is
-compacted afterwards. What is in a snapshot and how the walk stays consistent is quorum.core's business;
-bytes and files are quorum.raft's. Soft state only: a snapshot that was not finished never was.
+the loop's time its walk takes (slices of half a millisecond, doubled after each failure, with rests between
+them while entries are applied), and what is compacted afterwards. What is in a snapshot and how the walk
+stays consistent is quorum.core's business; bytes and files are quorum.raft's. Soft state only: a snapshot
+that was not finished never was.
 
 Source: raft, "Snapshots".
 """
@@ -13,27 +14,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from quorum.core.machine import StateMachine
-from quorum.core.snapshot_walk import SnapshotOverflowError, SnapshotWalk
+from quorum.core.snapshot_walk import SnapshotIncompleteError, SnapshotOverflowError, SnapshotWalk
 from quorum.raft.core.entry import Entry, size_bytes
 from quorum.raft.core.messages import Compacted, Stimulus
 from quorum.raft.journal import Journal
 from quorum.raft.journal_writer import JournalWriter
 from quorum.raft.runtime import Runtime
 from quorum.raft.snapshot_format import SnapshotHeader
-from quorum.raft.snapshot_writer import SnapshotWriter
+from quorum.raft.snapshot_writer import SNAPSHOT_LANE, SnapshotWriter
 from quorum.raft.snapshots import SnapshotFile, SnapshotStore
 
 log = logging.getLogger("quorate.snapshots")
 
-#: applied log bytes since the last snapshot below which none is taken
+#: what `log_bytes_min` is unless a test wants snapshots more often
 LOG_BYTES_MIN = 64 * 1024 * 1024
 #: loop time that the walk takes per turn
 SLICE_MS = 0.5
 SLICE_MS_MAX = 8.0
-#: znodes that are looked at between two looks at the clock
+#: how long after a full overlay the next snapshot begins
+GIVE_UP_PAUSE_MS = 1000.0
+#: how long the walk rests while entries are applied, in times of a slice: clients come first, and the
+#: snapshots of all nodes, which come due together, share few cores
+RESTS_PER_SLICE = 8.0
+#: what `records_per_step` is unless a test wants more turns in a small tree
 RECORDS_PER_STEP = 256
 
 
@@ -55,6 +62,9 @@ class Snapshotter:
         runtime: Runtime,
         step: Callable[[Stimulus], None],
         fail: Callable[[BaseException], None],
+        *,
+        log_bytes_min: int = LOG_BYTES_MIN,
+        records_per_step: int = RECORDS_PER_STEP,
     ) -> None:
         """Begin with nothing under way.
 
@@ -66,6 +76,8 @@ class Snapshotter:
             runtime: clock, loop, lanes.
             step: tells the core what was compacted.
             fail: stops the node.
+            log_bytes_min: applied log bytes since the last snapshot below which none is taken.
+            records_per_step: znodes that are looked at between two looks at the clock.
         """
         self._holder = holder
         self._store = store
@@ -74,6 +86,8 @@ class Snapshotter:
         self._runtime = runtime
         self._step = step
         self._fail = fail
+        self._log_bytes_min = log_bytes_min
+        self._records_per_step = records_per_step
         self._log_bytes = 0
         newest = store.newest
         self._last_size_bytes = newest.size_bytes if newest is not None else 0
@@ -81,6 +95,8 @@ class Snapshotter:
         self._walk: SnapshotWalk | None = None
         self._file: SnapshotWriter | None = None
         self._slice_ms = SLICE_MS
+        #: whether an entry was applied since the last slice
+        self._disturbed = False
         self._walk_log_bytes = 0
         self._begun_ms = 0.0
         self._idle = asyncio.Event()
@@ -100,8 +116,9 @@ class Snapshotter:
 
     def entry_applied(self, entry: Entry) -> None:
         """Count an entry, and ask for a snapshot if one is due."""
+        self._disturbed = True
         self._log_bytes += size_bytes(entry)
-        if self._log_bytes > max(LOG_BYTES_MIN, self._last_size_bytes // 2):
+        if self._log_bytes > max(self._log_bytes_min, self._last_size_bytes // 2):
             self.take()
 
     def take(self) -> None:
@@ -118,13 +135,16 @@ class Snapshotter:
     def abandon(self) -> None:
         """Give up what is under way: the state was replaced, or the node stops."""
         self._asked = False
+        self._drop()
+        self._idle.set()
+
+    def _drop(self) -> None:
         if self._walk is not None:
             self._walk.close()
             self._walk = None
         if self._file is not None:
             self._file.abandon()
             self._file = None
-        self._idle.set()
 
     def installed(self, size_bytes_: int) -> None:
         """A received snapshot replaced the state: count from there, and compact."""
@@ -151,7 +171,17 @@ class Snapshotter:
         self._go_on()
 
     def _go_on(self) -> None:
-        self._runtime.call_soon(self._guard, self._walk_slice)
+        if self._walk is not None:
+            self._runtime.call_soon(self._guard, partial(self._walk_slice, self._walk))
+
+    def _rest(self, walk: SnapshotWalk) -> None:
+        """Go on after a rest; at once if nobody waits, or if the overlay may be full before the end."""
+        if self._disturbed and walk.ahead:
+            self._disturbed = False
+            rest_ms = RESTS_PER_SLICE * self._slice_ms
+            self._runtime.call_later(rest_ms, self._guard, partial(self._walk_slice, walk))
+        else:
+            self._go_on()
 
     def _guard(self, work: Callable[[], None]) -> None:
         try:
@@ -159,15 +189,16 @@ class Snapshotter:
         except Exception as error:  # noqa: BLE001 - stops the node with the story
             self._fail(error)
 
-    def _walk_slice(self) -> None:
+    def _walk_slice(self, walk: SnapshotWalk) -> None:
         """Walk for a slice of time; the next one follows in a later turn, or when the disk has room."""
-        walk, file = self._walk, self._file
-        if walk is None or file is None:
+        file = self._file
+        if walk is not self._walk or file is None:
+            # It was given up meanwhile; another one may be under way.
             return
         until_ms = self._runtime.monotonic_ms() + self._slice_ms
         try:
             while self._runtime.monotonic_ms() < until_ms:
-                chunk = walk.next_chunk(RECORDS_PER_STEP)
+                chunk = walk.next_chunk(self._records_per_step)
                 if chunk is None:
                     self._walk = None
                     file.finish()
@@ -177,27 +208,30 @@ class Snapshotter:
         except SnapshotOverflowError as error:
             self._give_up(str(error))
             return
-        self._go_on()
+        except SnapshotIncompleteError as error:
+            self.abandon()
+            self._failed(error)
+            return
+        self._rest(walk)
 
     def _give_up(self, reason: str) -> None:
         self.failed_count += 1
         self._slice_ms = min(2 * self._slice_ms, SLICE_MS_MAX)
         log.warning("gave up a snapshot, the next one walks %g ms a turn: %s", self._slice_ms, reason)
-        self.abandon()
-        self.take()
+        self._drop()
+        # Not at once: the writes that filled the overlay may be still under way.
+        self._asked = True
+        self._runtime.call_later(GIVE_UP_PAUSE_MS, self._guard, self._begin)
 
     def _done(self, snapshot: SnapshotFile | None, error: BaseException | None) -> None:
         """The file is durable and verified, or could not be written."""
         self._file = None
         self._idle.set()
         if snapshot is None:
-            self.failed_count += 1
             if self._walk is not None:
                 self._walk.close()
                 self._walk = None
-            # Not at once again: what stopped it (a full disk) would stop the next one, too.
-            self._log_bytes = 0
-            log.error("a snapshot could not be written: %s", error)
+            self._failed(error)
             return
         self.taken_count += 1
         self._slice_ms = SLICE_MS
@@ -211,13 +245,28 @@ class Snapshotter:
         )
         self._compact()
 
+    def _failed(self, error: BaseException | None) -> None:
+        self.failed_count += 1
+        # Not at once again: what stopped it (a full disk) would stop the next one, too.
+        self._log_bytes = 0
+        log.error("a snapshot could not be written: %s", error)
+
     def _compact(self) -> None:
-        """Keep two snapshots and the log behind the older one."""
-        try:
-            oldest_index = self._store.purge()
-        except OSError as error:
-            self._fail(error)
+        """Keep two snapshots and the log behind the older one; the log goes when the older files are gone."""
+        oldest_index, paths = self._store.detach()
+        if not paths:
+            self._compact_log(oldest_index)
             return
+
+        def removed(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                self._fail(error)
+            else:
+                self._guard(partial(self._compact_log, oldest_index))
+
+        self._runtime.run_in_thread(SNAPSHOT_LANE, partial(self._store.remove, paths, oldest_index), removed)
+
+    def _compact_log(self, oldest_index: int) -> None:
         if oldest_index >= self._journal.first_index:
             self._writer.compact(oldest_index + 1, self._compacted)
             self._step(Compacted(self._journal.first_index))

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from quorum.config import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLoader
+from quorum.errors import DataDirError
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.errors import ConfigurationError
 from quorum.raft.core.messages import SnapshotMark
+from quorum.raft.forcing import force_new_cluster, latest_configuration, settle_cluster_id
 from quorum.raft.identity import (
     Identity,
     Start,
@@ -81,36 +83,56 @@ class Storage:
 
 
 def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Random) -> Storage:
-    """Open, recover and lock a data directory, formatting it where `start` allows that.
+    """Open, recover and lock a data directory, formatting or forcing it where `start` asks for that.
 
     Raises:
         DataDirError: it is empty, another node's, in use, damaged, or does not reach what was acknowledged.
     """
     data_dir = str(config.node.data_dir)
     identity, lock = open_data_dir(disk, data_dir, config.node.cluster, config.node.id, start=start, rng=rng)
+    storage: Storage | None = None
     try:
-        snapshots = SnapshotStore(disk, snapshot_directory(data_dir), log.warning)
-        overlay_bytes_max = config.raft.snapshot_overlay_bytes_max
-        machine = StateMachine(overlay_bytes_max)
-        mark = None
-        loaded = snapshots.load_newest(lambda reader: load_machine(reader, overlay_bytes_max), REFUSALS)
-        if loaded is not None:
-            file, (machine, mark) = loaded
-            log.info("loaded %s: index %d, %d znodes", file.path, file.log_index, machine.tree.node_count)
-        journal, recovered = Journal.open(
-            disk,
-            journal_directory(data_dir),
-            JournalOptions(config.raft.segment_bytes_max, config.raft.log_cache_bytes_max),
-            log.warning,
-            snapshot=None if mark is None else (mark.snapshot_index, mark.snapshot_term),
-        )
-        try:
-            recovered.check_reaches(journal_directory(data_dir), machine.applied_index)
-        except BaseException:
-            journal.close()
-            raise
-    except BaseException:
+        storage = _load(config, disk, identity, lock)
+        if start is Start.FORCE_NEW_CLUSTER and force_new_cluster(
+            disk, data_dir, identity, storage.journal, storage.recovered, storage.mark, rng
+        ):
+            storage.journal.close()
+            storage = _load(config, disk, identity, lock)
+        latest = latest_configuration(storage.recovered, storage.mark)
+        storage.identity = settle_cluster_id(disk, data_dir, identity, latest)
+    except BaseException as error:
+        if storage is not None:
+            storage.journal.close()
         lock.release()
+        if isinstance(error, OSError):
+            problem = f"data directory {data_dir} cannot be used: {error.strerror}"
+            raise DataDirError(problem, "free or repair the disk") from error
+        raise
+    return storage
+
+
+def _load(config: NodeConfig, disk: Disk, identity: Identity, lock: DirectoryLock) -> Storage:
+    """Restore what a locked directory holds."""
+    data_dir = str(config.node.data_dir)
+    snapshots = SnapshotStore(disk, snapshot_directory(data_dir), log.warning)
+    overlay_bytes_max = config.raft.snapshot_overlay_bytes_max
+    machine = StateMachine(overlay_bytes_max)
+    mark = None
+    loaded = snapshots.load_newest(lambda reader: load_machine(reader, overlay_bytes_max), REFUSALS)
+    if loaded is not None:
+        file, (machine, mark) = loaded
+        log.info("loaded %s: index %d, %d znodes", file.path, file.log_index, machine.tree.node_count)
+    journal, recovered = Journal.open(
+        disk,
+        journal_directory(data_dir),
+        JournalOptions(config.raft.segment_bytes_max, config.raft.log_cache_bytes_max),
+        log.warning,
+        snapshot=None if mark is None else (mark.snapshot_index, mark.snapshot_term),
+    )
+    try:
+        recovered.check_reaches(journal_directory(data_dir), machine.applied_index)
+    except BaseException:
+        journal.close()
         raise
     return Storage(disk, data_dir, identity, lock, journal, recovered, snapshots, machine, mark)
 

@@ -27,10 +27,16 @@ HELP = "run one quorum node in the foreground"
 DESCRIPTION = """\
 Run one quorum node until SIGTERM or Ctrl-C. Settings come from the configuration file, then from the
 environment (QUORATE_<SECTION>_<KEY>), then from --set. The first start of a new cluster needs --bootstrap on
-every founding node; later starts do without it, and with it change nothing."""
+every founding node, the first start of a node that was added or replaced needs --join and the present members
+in [members]; later starts do without, and with it change nothing.
+
+--force-new-cluster is for a majority that is lost for good: this node goes on from its own data as the only
+member of a new cluster. What the others acknowledged and this node never received is lost. It is ignored on a
+directory that was forced before."""
 EXAMPLES = """\
 examples:
   quorate serve --config node.toml --bootstrap      the first start of a founding node
+  quorate serve --config node.toml --join           the first start of an added or replaced node
   quorate serve --config node.toml
   quorate serve --config node.toml --set limits.tick_ms=1000
 """
@@ -44,10 +50,21 @@ GC_YOUNG_OBJECTS_MAX = 50_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     parser.add_argument("--config", metavar="FILE", required=True, type=Path, help="the node's node.toml")
-    parser.add_argument(
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
         "--bootstrap",
         action="store_true",
         help="format an empty data directory as a founder of a new cluster",
+    )
+    start.add_argument(
+        "--join",
+        action="store_true",
+        help="format an empty data directory as that of an added or replaced node",
+    )
+    start.add_argument(
+        "--force-new-cluster",
+        action="store_true",
+        help="majority lost for good: go on from this node's data as the only member of a new cluster",
     )
     parser.add_argument(
         "--set",
@@ -79,15 +96,22 @@ def run(arguments: argparse.Namespace) -> int:
     _set_up_logging()
     log.info("node %d starts with %s", config.node.id, config.masked())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, bootstrap=arguments.bootstrap, parent_fd=arguments.parent_fd))
+        runner.run(_serve(config, arguments))
     return 0
 
 
-async def _serve(config: NodeConfig, *, bootstrap: bool, parent_fd: int | None) -> None:
-    from quorum.node import QuorumNode
+async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
+    from quorum.node import QuorumNode, Start
 
-    node = QuorumNode(config, bootstrap=bootstrap)
-    with _stop_requests(parent_fd) as stop_request:
+    start = Start.PLAIN
+    if arguments.bootstrap:
+        start = Start.BOOTSTRAP
+    elif arguments.join:
+        start = Start.JOIN
+    elif arguments.force_new_cluster:
+        start = Start.FORCE_NEW_CLUSTER
+    node = QuorumNode(config, start=start)
+    with _stop_requests(arguments.parent_fd) as stop_request:
         await node.start()
         # what was loaded stays: a full collection over a large tree would be a pause
         gc.freeze()

@@ -70,19 +70,29 @@ def describe(answer: dict[str, Any]) -> list[str]:
         "digest": answer.get("state_digest"),
     }
     lines = [f"{styled(name.ljust(9), 'bold', sys.stdout)}{value}" for name, value in facts.items()]
+    return [*lines, "", *members_table(answer)]
+
+
+def members_table(answer: dict[str, Any]) -> list[str]:
+    """Lay out the members of an answer, with a header.
+
+    Args:
+        answer: the object of /v1/status, or of a change of members.
+    """
     members = sorted(answer.get("members", []), key=lambda member: int(member["node_id"]))
     rows = [
         [
             member["node_id"],
             member.get("address"),
             member.get("role"),
+            "yes" if member.get("voter", True) else "no",
             member.get("match_index"),
             _lag(member, answer),
         ]
         for member in members
     ]
-    header, *body = table(["NODE", "ADDRESS", "ROLE", "MATCH", "LAG"], rows)
-    return [*lines, "", styled(header, "bold", sys.stdout), *body]
+    header, *body = table(["NODE", "ADDRESS", "ROLE", "VOTES", "MATCH", "LAG"], rows)
+    return [styled(header, "bold", sys.stdout), *body]
 
 
 def _lag(member: dict[str, Any], answer: dict[str, Any]) -> int | None:

@@ -147,6 +147,8 @@ def _make_data_dir(data_dir: Path) -> None:
 def _detach(arguments: argparse.Namespace) -> int:
     data_dir: Path = arguments.data_dir.absolute()
     _make_data_dir(data_dir)
+    # The log belongs to the one that runs: a refusal must not stand in it.
+    Lock(data_dir).refuse_if_held()
     log_file = data_dir / "up.log"
     read_end, write_end = os.pipe()
     options = [f"--{key}-port={port}" for key in DEFAULT_PORTS if (port := getattr(arguments, f"{key}_port"))]

@@ -42,7 +42,7 @@ from quorum.core.codes import (
     UNIMPLEMENTED,
 )
 from quorum.core.invariants import verify
-from quorum.core.members import describe_members, same_members
+from quorum.core.members import cluster_id_of, describe_members, described_version, same_members
 from quorum.core.records import HEADER, HEADER_BYTES, STAT_BYTES
 from quorum.core.results import Event, Result, RunOutcome, Value
 from quorum.core.sessions import Session
@@ -51,9 +51,9 @@ from quorum.core.tree import Directory, Tree, descend, record_of
 
 DIGEST_BYTES: Final = 16
 CONFIG_PATH: Final = "/zookeeper/config"
+#: by how much the zxid rises when a cluster goes on from one survivor, as with an epoch of ZooKeeper's
+FORCED_ZXID_JUMP: Final = 1 << 32
 _READ_BY_ANYONE: Final = ((1, "world", "anyone"),)
-#: the node's own changes of `/zookeeper/config` pass its ACL
-_OWN_IDENTITY: Final = [["super", ""]]
 _INDEX: Final = Struct(">q")
 
 # marks of what an entry's apply digest is made of; each is followed by a fixed number of numbers
@@ -190,7 +190,7 @@ class StateMachine:
             self._plant("/zookeeper", b"", 0)
             self._plant("/zookeeper/quota", b"", 0)
             number = self.tree.acls.acquire(_READ_BY_ANYONE)
-            self._plant(CONFIG_PATH, describe_members(configuration_payload, 0), number)
+            self._plant(CONFIG_PATH, describe_members(configuration_payload, 0), number, -1)
         self._close()
 
     def apply_configuration(
@@ -198,11 +198,19 @@ class StateMachine:
     ) -> Result:
         """Apply a new configuration; a zxid and an event only if `/zookeeper/config` changes with it.
 
+        Another cluster id comes from a forced start, and lets the zxid jump.
+
         Raises:
             ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
         transaction = self.transaction
+        cluster_id = cluster_id_of(configuration_payload)
+        if cluster_id and self.cluster_id and cluster_id != self.cluster_id:
+            # A forced start: what other nodes acknowledged before, and clients saw, must lie below.
+            self.cluster_id = cluster_id
+            transaction.zxid += FORCED_ZXID_JUMP
+            transaction.outcomes.append(transaction.zxid)
         self.configuration = configuration_payload
         self._notes += (b"configuration", configuration_payload)
         node = self.tree.get(CONFIG_PATH)
@@ -211,8 +219,7 @@ class StateMachine:
         if node is not None and not same_members(record_of(node)[HEADER_BYTES:], description):
             transaction.zxid += 1
             events = transaction.events = []
-            transaction.identities = _OWN_IDENTITY
-            transaction.set_data([OP_SET_DATA, CONFIG_PATH, description, -1])
+            transaction.describe_members(CONFIG_PATH, description)
             transaction.outcomes.append(transaction.zxid)
         self._close()
         return Result(OK, transaction.zxid, None, events)
@@ -433,10 +440,10 @@ class StateMachine:
         self.transaction.zxid += 1
         return self._answer(err)
 
-    def _plant(self, path: str, data: bytes, acl_number: int) -> None:
+    def _plant(self, path: str, data: bytes, acl_number: int, version: int = 0) -> None:
         """Create one of the nodes that exist from the start: zxid and times 0, not counted by its parent.
 
-        Source: ZooKeeper 3.9 DataTree (the root's cversion is -1).
+        Source: ZooKeeper 3.9 DataTree (the root's cversion is -1, and so are both versions of the config).
         """
         tree = self.tree
         parent_path, _, name = path.rpartition("/")
@@ -447,9 +454,15 @@ class StateMachine:
             descend(tree.top, above).children[parent_name] = directory
             parent = directory
         assert parent is not None
-        record = HEADER.pack(0, 0, 0, 0, 0, 0, 0, 0, len(data), 0, 0, acl_number) + data
+        record = HEADER.pack(0, 0, 0, 0, version, 0, version, 0, len(data), 0, 0, acl_number) + data
         tree.adopt(parent, name, path, record)
         tree.changes += (path.encode(), tree.acls.marks[acl_number], record[:STAT_BYTES], data)
+
+
+def config_version(machine: StateMachine) -> int:
+    """Return the zxid since which the members are as `/zookeeper/config` says."""
+    node = machine.tree.get(CONFIG_PATH)
+    return 0 if node is None else described_version(record_of(node)[HEADER_BYTES:])
 
 
 def _opcode(command: object) -> int | None:

@@ -15,15 +15,21 @@ from typing import Final
 _NODE_ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
-def _lines(members: object, role: str) -> list[tuple[int, str]]:
-    lines: list[tuple[int, str]] = []
+def _addresses(members: object) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
     if isinstance(members, dict):
         for node_id, member in members.items():
             address = member.get("address") if isinstance(member, dict) else None
             if isinstance(address, str) and ":" in address and _NODE_ID.fullmatch(node_id):
-                port = address.rpartition(":")[2]
-                lines.append((int(node_id), f"server.{node_id}={address}:{port}:{role}\n"))
-    return lines
+                found.append((int(node_id), address))
+    return found
+
+
+def _lines(members: object, role: str) -> list[tuple[int, str]]:
+    return [
+        (node_id, f"server.{node_id}={address}:{address.rpartition(':')[2]}:{role}\n")
+        for node_id, address in _addresses(members)
+    ]
 
 
 def describe_members(configuration: bytes, zxid: int) -> bytes:
@@ -45,6 +51,38 @@ def describe_members(configuration: bytes, zxid: int) -> bytes:
     if isinstance(parsed, dict):
         lines = _lines(parsed.get("voters"), "participant") + _lines(parsed.get("learners"), "observer")
     return ("".join(line for _, line in sorted(lines)) + f"version={zxid:x}").encode()
+
+
+def members_of(configuration: bytes) -> dict[int, tuple[str, bool]]:
+    """Return {node id: (address, whether it votes)}; what is malformed is left out."""
+    try:
+        parsed: object = json.loads(configuration)
+    except (ValueError, RecursionError):
+        return {}
+    members: dict[int, tuple[str, bool]] = {}
+    if isinstance(parsed, dict):
+        for role, votes in (("learners", False), ("voters", True)):
+            members |= {node_id: (address, votes) for node_id, address in _addresses(parsed.get(role))}
+    return members
+
+
+def cluster_id_of(configuration: bytes) -> str:
+    """Return the cluster id of a configuration; "" where it names none."""
+    try:
+        parsed: object = json.loads(configuration)
+    except (ValueError, RecursionError):
+        return ""
+    found = parsed.get("cluster_id") if isinstance(parsed, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def described_version(description: bytes) -> int:
+    """Read the zxid that a description says it is valid from; 0 where it says none."""
+    digits = description.rpartition(b"version=")[2]
+    try:
+        return int(digits, 16)
+    except ValueError:
+        return 0
 
 
 def same_members(description: bytes, other: bytes) -> bool:

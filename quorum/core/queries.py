@@ -10,7 +10,7 @@ Source: ZooKeeper 3.9 FinalRequestProcessor.
 from __future__ import annotations
 
 from quorum.core.acl import permits
-from quorum.core.codes import BAD_ARGUMENTS, NO_AUTH, NO_NODE, PERM_READ
+from quorum.core.codes import BAD_ARGUMENTS, NO_AUTH, NO_NODE, PERM_READ, PERM_WRITE
 from quorum.core.machine import StateMachine
 from quorum.core.records import ACL_MASK, acl_field_of, data_of
 from quorum.core.tree import Directory, Node, record_of, stat_of
@@ -25,6 +25,15 @@ def _readable(machine: StateMachine, path: str, identities: object) -> Node | in
     if number and not permits(tree.acls[number], PERM_READ, identities):
         return NO_AUTH
     return node
+
+
+def may_write(machine: StateMachine, path: str, identities: object) -> bool:
+    """Tell whether the ACL of a node lets a caller write; False where there is no node."""
+    node = machine.tree.get(path)
+    if node is None:
+        return False
+    number = acl_field_of(record_of(node)) & ACL_MASK
+    return not number or permits(machine.tree.acls[number], PERM_WRITE, identities)
 
 
 def get_data(machine: StateMachine, path: str, identities: object = None) -> tuple[bytes | None, bytes] | int:

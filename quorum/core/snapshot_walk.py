@@ -16,7 +16,10 @@ Source: raft ("Snapshots"), architecture (invariant I7: a snapshot equals the re
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator, Iterator
+from itertools import accumulate, chain, islice
+from operator import add
 from typing import Final, TypeAlias
 
 from quorum.core.machine import StateMachine
@@ -34,21 +37,82 @@ class SnapshotOverflowError(Exception):
     """Too much changed during the walk; nothing of it is usable. Begin another, in larger steps."""
 
 
+class SnapshotIncompleteError(Exception):
+    """The walk lost nodes, which is a defect of it; nothing of it is usable."""
+
+
+class _Listing:
+    """The names of a directory's children, copied in pieces while none of them comes or goes.
+
+    A dict that changes its size must not be iterated further, so `settle` copies the rest right before.
+    """
+
+    def __init__(self, path: str, children: dict[str, Node]) -> None:
+        #: the directory that is listed
+        self.path: Final = path
+        self._names: Iterator[str] = iter(children)
+        #: names that were taken and not used, they come next
+        self._back: list[str] = []
+        #: how many were not taken yet
+        self.left = len(children)
+        self._settled = False
+
+    def settle(self) -> None:
+        """Copy the names that were not taken yet: a child is about to come or go."""
+        if not self._settled:
+            self._settled = True
+            self._names = iter(list(self._names))
+
+    def take(self, count: int) -> list[str]:
+        """Return the next names, as many as there are up to `count`.
+
+        Raises:
+            SnapshotIncompleteError: names are missing.
+        """
+        names = self._back[:count]
+        del self._back[:count]
+        names += islice(self._names, count - len(names))
+        if len(names) != min(count, self.left):
+            raise SnapshotIncompleteError(f"{self.left} names of {self.path!r} were left, {len(names)} came")
+        self.left -= len(names)
+        return names
+
+    def put_back(self, names: list[str]) -> None:
+        """Return names that were taken and not used."""
+        self._back = names + self._back
+        self.left += len(names)
+
+
 class _Overlay:
-    """Nodes by path as they were when the walk began; None: absent then, or written already."""
+    """Nodes as they were when the walk began; None: absent then, or written already."""
 
     def __init__(self, tree: Tree, bytes_max: int) -> None:
-        self.old: dict[str, FrozenNode | None] = {}
+        #: {path of the parent, empty for the root: {last segment: node}}; the root itself is "" under ""
+        self.old: dict[str, dict[str, FrozenNode | None]] = {}
         self.overflown = False
+        #: the directory that is being walked, if it has children
+        self.listing: _Listing | None = None
         self._tree = tree
         self._bytes = 0
         self._bytes_max = bytes_max
 
+    @property
+    def fill(self) -> float:
+        """How full it is, from 0 to 1."""
+        return min(1.0, self._bytes / self._bytes_max) if self._bytes_max else 1.0
+
     def note(self, path: str, old: FrozenNode | None) -> None:
         """Keep a node that is about to change, unless it is known; drop all when the bound is passed."""
-        if path in self.old:
+        # Whenever a child comes or goes, its parent is noted first, each time.
+        if self.listing is not None and self.listing.path == path:
+            self.listing.settle()
+        prefix, _, name = path.rpartition("/")
+        known = self.old.get(prefix)
+        if known is None:
+            known = self.old[prefix] = {}
+        elif name in known:
             return
-        self.old[path] = old
+        known[name] = old
         record = old[0] if isinstance(old, tuple) else old
         self._bytes += len(path) + _ENTRY_BYTES + (len(record) if record is not None else 0)
         if self._bytes > self._bytes_max:
@@ -65,8 +129,9 @@ class _Overlay:
 class SnapshotWalk:
     """One walk over a machine's state, begun between two entries.
 
-    A step takes time for the nodes that it looks at; only the names of a directory are listed all at once
-    (tens of milliseconds for a million children).
+    A step takes time for the nodes that it looks at. Only when a child is created or deleted in the very
+    directory that is being walked, the names that are left there are copied all at once (20 ms for a
+    million).
 
     Args:
         machine: the state; goes on being used while the walk lasts.
@@ -85,6 +150,7 @@ class SnapshotWalk:
         self._tree = machine.tree
         self._overlay = _Overlay(machine.tree, machine.snapshot_overlay_bytes_max)
         self._node_count = machine.tree.node_count
+        self._looked_at = 0
         machine.tree.overlay = self._overlay
         #: nodes and bytes that the chunk under way still takes
         self._room = 0
@@ -95,6 +161,14 @@ class SnapshotWalk:
     def overflown(self) -> bool:
         """Whether the overlay passed its bound: the walk has failed."""
         return self._overlay.overflown
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a larger part of the tree was looked at than of the overlay is full.
+
+        While that is so, the walk is likely to end before the overlay is full, however slowly it goes on.
+        """
+        return self._looked_at > self._overlay.fill * self._node_count
 
     def next_chunk(self, records_max: int, bytes_max: int = CHUNK_BYTES_MAX) -> Chunk | None:
         """Go one step further.
@@ -108,6 +182,7 @@ class SnapshotWalk:
 
         Raises:
             SnapshotOverflowError: the overlay passed its bound.
+            SnapshotIncompleteError: a defect; the snapshot must not be used.
         """
         if self.overflown:
             raise SnapshotOverflowError(
@@ -138,15 +213,18 @@ class SnapshotWalk:
         chunk = ["changed"]
         old = self._overlay.old
         while old:
-            path, node = old.popitem()
-            self._room -= 1
-            if node is not None:
-                record, creates = node if isinstance(node, tuple) else (node, None)
-                self._bytes_room -= len(path) + len(record)
-                chunk.append([path, record, creates])
-            if self._room <= 0 or self._bytes_room <= 0:
-                yield chunk
-                chunk = ["changed"]
+            prefix, nodes = old.popitem()
+            while nodes:
+                name, node = nodes.popitem()
+                self._room -= 1
+                if node is not None:
+                    record, creates = node if isinstance(node, tuple) else (node, None)
+                    path = f"{prefix}/{name}"
+                    self._bytes_room -= len(path) + len(record)
+                    chunk.append([path, record, creates])
+                if self._room <= 0 or self._bytes_room <= 0:
+                    yield chunk
+                    chunk = ["changed"]
         if len(chunk) > 1:
             yield chunk
         yield ["end", self._node_count]
@@ -175,43 +253,96 @@ class SnapshotWalk:
         """
         old = self._overlay.old
         path = prefix or "/"
-        own = old[path] if path in old else freeze(directory)
-        # what was absent or a leaf when the walk began is never visited: see _before
+        above, _, own_name = prefix.rpartition("/")
+        known = old.get(above, {})
+        own = known[own_name] if own_name in known else freeze(directory)
+        # what was absent or a leaf when the walk began is never visited: see _take_changed
         assert isinstance(own, tuple)
-        if path in old:
-            old[path] = None
+        if own_name in known:
+            known[own_name] = None
         leaves: list[object] = []
         group: Chunk = [path, *own, leaves]
         self._room -= 1
         self._bytes_room -= len(path) + len(own[0])
+        self._looked_at += 1
         below: list[str] = []
-        for name in list(directory.children):
+        listing = self._overlay.listing = _Listing(path, directory.children)
+        while listing.left:
             if self._room <= 0 or self._bytes_room <= 0:
                 yield group
                 leaves = []
                 group = [path, None, 0, leaves]
-            self._room -= 1
-            node = directory.children.get(name)
-            if old:
-                child_path = f"{prefix}/{name}"
-                if node is not None and child_path in old:
-                    node = self._before(child_path, node)
-            if isinstance(node, bytes):
-                leaves += (name, node)
-                self._bytes_room -= len(name) + len(node)
-            elif node is not None:
-                below.append(name)
+            names = listing.take(self._room)
+            if prefix in old:
+                names = self._take_changed(old[prefix], directory, names, leaves, below)
+            self._take_unchanged(directory, names, leaves, below, listing)
+        self._overlay.listing = None
         yield group
         return below
 
-    def _before(self, path: str, node: Node) -> Node | None:
-        """Return what to make of a changed child: an old record, a directory to visit, or nothing now."""
-        old = self._overlay.old
-        frozen = old[path]
-        if isinstance(frozen, bytes):
-            old[path] = None
-            return frozen
-        return node if frozen is not None and isinstance(node, Directory) else None
+    def _take_changed(
+        self,
+        old: dict[str, FrozenNode | None],
+        directory: Directory,
+        names: list[str],
+        leaves: list[object],
+        below: list[str],
+    ) -> list[str]:
+        """Take those children that changed since the walk began; returns the names of the others.
+
+        Args:
+            old: children that changed, as they were.
+            directory: their parent.
+            names: children of it when they were listed.
+            leaves: gets name and old record of leaves.
+            below: gets the names of directories.
+        """
+        changed = [name for name in names if name in old]
+        if not changed:
+            return names
+        for name in changed:
+            frozen, node = old[name], directory.children.get(name)
+            # A child that is gone, or that has another form now, is written from the overlay at the end.
+            if isinstance(frozen, bytes) and node is not None:
+                old[name] = None
+                leaves += (name, frozen)
+                self._bytes_room -= len(name) + len(frozen)
+                self._looked_at += 1
+            elif frozen is not None and isinstance(node, Directory):
+                below.append(name)
+        self._room -= len(changed)
+        return [name for name in names if name not in old]
+
+    def _take_unchanged(
+        self,
+        directory: Directory,
+        names: list[str],
+        leaves: list[object],
+        below: list[str],
+        listing: _Listing,
+    ) -> None:
+        """Take children that are as they were, up to the one that fills the chunk; put the others back."""
+        children = directory.children
+        nodes = [children[name] for name in names]
+        if Directory in map(type, nodes):
+            pairs = list(zip(names, nodes, strict=True))
+            below += [name for name, node in pairs if isinstance(node, Directory)]
+            pairs = [pair for pair in pairs if isinstance(pair[1], bytes)]
+            self._room -= len(nodes) - len(pairs)
+            names, nodes = [name for name, _ in pairs], [node for _, node in pairs]
+        # only leaves from here on
+        records: list[bytes] = nodes  # type: ignore[assignment]  # told apart by their type as a whole
+        used = sum(map(len, names)) + sum(map(len, records))
+        if used > self._bytes_room:
+            sums = list(accumulate(map(add, map(len, names), map(len, records))))
+            fit = bisect_left(sums, self._bytes_room) + 1 if self._bytes_room > 0 else 0
+            listing.put_back(names[fit:])
+            names, records = names[:fit], records[:fit]
+            used = sums[fit - 1] if fit else 0
+        leaves += chain.from_iterable(zip(names, records, strict=True))
+        self._room -= len(names)
+        self._bytes_room -= used
+        self._looked_at += len(names)
 
 
 def _header(machine: StateMachine) -> Chunk:

@@ -131,6 +131,30 @@ class Transaction:
             OP_CHECK: (OP_CHECK, self.check),
         }
 
+    def describe_members(self, path: str, data: bytes) -> None:
+        """Replace the data of the node that describes the members; its version stays -1.
+
+        Source: the SetDataTxn of a reconfig in PrepRequestProcessor of ZooKeeper 3.9.
+        """
+        tree = self.tree
+        *above, name = path.split("/")
+        parent = descend(tree.top, above)
+        node = parent.children[name]
+        old = record_of(node)
+        if tree.overlay is not None:
+            tree.overlay.note(path, freeze(node))
+        czxid, ctime, _, middle, tail, field = KEPT.unpack_from(old)
+        number = field & ACL_MASK
+        header = CHANGED.pack(czxid, self.zxid, ctime, self.stamp_ms, -1, middle, len(data), tail, number)
+        if isinstance(node, bytes):
+            parent.children[name] = header + data
+        else:
+            node.record = header + data
+        tree.data_bytes += len(data) - len(old) + HEADER_BYTES
+        stat = header[:STAT_BYTES] if isinstance(node, bytes) else node.stat()
+        tree.changes += (path.encode(), tree.acls.marks[number], stat, data)
+        self.events.append((EVENT_DATA_CHANGED, path))
+
     def set_data(self, command: Command) -> bytes | int:
         """Apply [5, path, data or None, version]; returns the new Stat."""
         if len(command) != 4:

@@ -12,12 +12,31 @@ from typing import Protocol
 
 from quorum.raft.core.entry import Entry
 from quorum.raft.core.messages import Message, Ready, SoftState
-from quorum.raft.forwarding import Forward, ForwardExpected, RegisterOrigin, SessionTouches
+from quorum.raft.forwarding import (
+    DigestQuestion,
+    DigestReport,
+    DigestVerdict,
+    Forward,
+    ForwardExpected,
+    RegisterOrigin,
+    SessionTouches,
+)
 from quorum.raft.journal_format import Record
 from quorum.raft.peers import PeerNode
+from quorum.raft.requests import ChangeReply, ChangeRequest
 
 #: messages between nodes that are not the core's
-ShellMessage = Forward | ForwardExpected | RegisterOrigin | SessionTouches
+ShellMessage = (
+    Forward
+    | ForwardExpected
+    | RegisterOrigin
+    | SessionTouches
+    | DigestReport
+    | DigestQuestion
+    | DigestVerdict
+    | ChangeRequest
+    | ChangeReply
+)
 
 
 class Application(Protocol):

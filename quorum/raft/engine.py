@@ -52,7 +52,8 @@ from quorum.raft.core.messages import (
 )
 from quorum.raft.core.raft import Raft
 from quorum.raft.journal_format import OriginIncarnation, Record
-from quorum.raft.peers import PeerNode
+from quorum.raft.peers import PeerNode, speaks_for_member
+from quorum.raft.requests import ChangeRequest
 from quorum.raft.runtime import Runtime, TimerHandle
 from quorum.raft.syncobj_host import SyncObjHost, refuse_foreign_library
 
@@ -121,6 +122,9 @@ class Engine(SyncObjHost):
         #: True on a leader that applied the first entry of its own term and hands leadership to nobody
         self.accepts_proposals = False
         self._connected: dict[int, PeerNode] = {}
+        self._named = frozenset(self._peers)
+        #: ids of the links that the log asks for
+        self._linked: set[int] = set()
         #: {node id: monotonic ms of its last message in the current term}
         self._contacts: dict[int, float] = {}
         #: {index: [(term, callback)]} of proposals that asked for their fate
@@ -293,14 +297,16 @@ class Engine(SyncObjHost):
         self.step(PeerDown(node.node_id))
 
     def _on_message(self, node: PeerNode, message: Message | ShellMessage) -> None:
+        counts = not self.leads or speaks_for_member(self.configuration, node)
         if isinstance(message, ShellMessage):
-            if message.term == self.term and self._application is not None:
-                self._contacts[message.sender] = self._runtime.monotonic_ms()
+            # What an operator asks does not depend on whether the asked node's disk counts.
+            heard = (counts or isinstance(message, ChangeRequest)) and message.term == self.term
+            if heard and self._application is not None:
                 self._guard("receive", self._application.receive, message)
-            return
-        self.step(Receive(message, node.incarnation))
-        if message.term == self.term:
-            self._contacts[message.sender] = self._runtime.monotonic_ms()
+        else:
+            self.step(Receive(message, node.incarnation))
+        if counts and message.term == self.term:
+            self._note_contact(message)
 
     def guarded(self, what: str, call: Callable[[*Arguments], None]) -> Callable[[*Arguments], None]:
         """Return a callback for the event loop in which an exception stops the node with its story."""
@@ -418,12 +424,13 @@ class Engine(SyncObjHost):
 
     def _take_soft_state(self, soft_state: SoftState) -> None:
         previous, self.soft_state = self.soft_state, soft_state
-        if (previous.term, previous.leader_id) != (soft_state.term, soft_state.leader_id):
+        if previous.term != soft_state.term:
             self._contacts.clear()
-            now_ms = self._runtime.monotonic_ms()
+        if previous.leader_id != soft_state.leader_id or not self._contacts:
+            # A new leader grants every session its full timeout; one that is found again grants nothing.
             followed = (soft_state.leader_id,) if soft_state.leader_id else ()
-            heard = self._peers if soft_state.role is Role.LEADER else followed
-            self._contacts.update(dict.fromkeys(heard, now_ms))
+            for node_id in self._peers if soft_state.role is Role.LEADER else followed:
+                self._contacts.setdefault(node_id, self._runtime.monotonic_ms())
         log.info(
             "became %s in term %d (leader: %s, last index %d, applied %d)%s",
             soft_state.role.value,
@@ -435,18 +442,27 @@ class Engine(SyncObjHost):
         )
         # While no leader is known ticks are closer.
         self._arm_timer(self._runtime.monotonic_ms())
+        if soft_state.leader_id:
+            self._drop_links()
         if self._application is not None:
             self._application.leadership_changed(soft_state)
 
     def _take_configuration(self, configuration: Configuration) -> None:
-        wanted = configuration.peer_ids(self.node_id)
-        for node_id in wanted:
-            member = configuration.member(node_id)
-            self._peer_transport.addNode(PeerNode(node_id, "" if member is None else member.address))
-        for node_id in sorted(set(self._peers) - set(wanted)):
-            self._peer_transport.dropNode(PeerNode(node_id))
-        self._peers = wanted
+        self._peers = configuration.peer_ids(self.node_id)
         self.configuration = configuration
+        for node_id, address in self._core.linked_members().items():
+            if address:
+                self._peer_transport.addNode(PeerNode(node_id, address))
+        self._drop_links()
+
+    def _drop_links(self) -> None:
+        """Close links that neither the log nor [members] asks for; an old log does not know who leads now."""
+        links = set(self._core.linked_members())
+        kept = links | (self._named - self._linked)
+        for node_id in sorted((self._linked | self._connected.keys()) - kept):
+            self._connected.pop(node_id, None)
+            self._peer_transport.dropNode(PeerNode(node_id))
+        self._linked = links
 
     # --- what the shell above asks ----------------------------------------------------------------
 
@@ -468,16 +484,6 @@ class Engine(SyncObjHost):
     def peer_ids(self) -> list[int]:
         """The other members, ascending."""
         return list(self._peers)
-
-    def contact_age_ms(self) -> float:
-        """Milliseconds since a current leader was heard; on the leader, since it last heard a majority."""
-        now_ms = self._runtime.monotonic_ms()
-        if not self.leads:
-            heard_ms = self._contacts.get(self.soft_state.leader_id)
-            return float("inf") if heard_ms is None else now_ms - heard_ms
-        heard = sorted((self._contacts.get(peer, float("-inf")) for peer in self.peer_ids()), reverse=True)
-        needed = (len(heard) + 1) // 2
-        return 0.0 if needed == 0 else now_ms - heard[needed - 1]
 
 
 def _story(error: BaseException, where: str) -> BaseException:

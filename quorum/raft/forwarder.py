@@ -184,7 +184,7 @@ class Forwarder(Generic[Token]):
     def tick(self, now_ms: float) -> None:
         """Give up what is overdue; send again what makes no progress."""
         if self._outbox.overdue(now_ms):
-            self._abandon()
+            self._abandon(self._outbox.incarnation + 1)
         elif now_ms - self._progress_ms >= self._resend_after_ms and (
             len(self._outbox) or not self._outbox.registered
         ):
@@ -204,16 +204,12 @@ class Forwarder(Generic[Token]):
             case ForwardExpected():
                 self._receive_expected(message)
 
-    def _abandon(self) -> None:
-        raised = self._outbox.incarnation + 1
+    def _abandon(self, raised: int) -> None:
         given_up = self._outbox.abandon(raised)
         self._resend_after_ms = RESEND_AFTER_MS
         self.batches_abandoned += len(given_up)
         log.warning(
-            "gave up %d batches after %d ms without an outcome; origin incarnation raised to %d",
-            len(given_up),
-            self._deadline_ms,
-            raised,
+            "gave up %d batches without an outcome; origin incarnation raised to %d", len(given_up), raised
         )
         self._on_unknown(given_up)
         self._host.make_incarnation_durable(raised, lambda: self._incarnation_durable(raised))
@@ -278,7 +274,11 @@ class Forwarder(Generic[Token]):
     def _receive_register(self, origin: int, incarnation: int) -> None:
         if not self._host.accepts_proposals:
             return
-        known = max(self._applied_origins().get(origin, (0, 0))[0], self._registering.get(origin, 0))
+        applied = self._applied_origins().get(origin, (0, 0))[0]
+        known = max(applied, self._registering.get(origin, 0))
+        if incarnation < applied:
+            # An earlier disk of this node used higher ones.
+            self._tell_expected(origin)
         if incarnation <= known:
             return
         try:
@@ -290,10 +290,17 @@ class Forwarder(Generic[Token]):
 
     def _tell_expected(self, origin: int) -> None:
         incarnation, number = self._inbox.expected(origin, self._applied_origins())
-        self._host.send(ForwardExpected(self._host.term, self._host.node_id, origin, incarnation, number))
+        message = ForwardExpected(self._host.term, self._host.node_id, origin, incarnation, number)
+        if origin == self._host.node_id:
+            self._receive_expected(message)
+        else:
+            self._host.send(message)
 
     def _receive_expected(self, message: ForwardExpected) -> None:
         if message.sender != self._host.leader_id:
+            return
+        if message.incarnation > self._outbox.incarnation:
+            self._abandon(message.incarnation + 1)
             return
         if message.incarnation == self._outbox.incarnation and self._outbox.registered:
             self._outbox.rewind(message.number)

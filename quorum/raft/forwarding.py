@@ -7,6 +7,9 @@ the next of its origin, counting what is in the leader's unapplied tail. The sta
 copy of the rule (it applies only the exact successor), so a mistake here can delay a batch but never apply
 it twice or out of order.
 
+The module also holds the shell's other messages between nodes (touched sessions, digests), which know no
+rules here.
+
 All of this is soft state but the origin incarnation, which the shell makes durable before the first batch
 of it leaves. Neither half knows the network, the clock (times come in as arguments) or what a batch
 contains.
@@ -67,12 +70,51 @@ class SessionTouches(NamedTuple):
     session_ids: tuple[int, ...]
 
 
+class DigestReport(NamedTuple):
+    """The digests of the sender's state as of an entry that it applied: the newest, or one that was asked."""
+
+    term: int
+    sender: int
+    receiver: int
+    log_index: int
+    state_digest: bytes
+    apply_digest: bytes
+
+
+class DigestQuestion(NamedTuple):
+    """The leader asks for the receiver's digests at a log index; answered once the receiver applied it."""
+
+    term: int
+    sender: int
+    receiver: int
+    log_index: int
+
+
+class DigestVerdict(NamedTuple):
+    """The receiver must stop unless its digests are these: those of the leader, which `supporters` have, too.
+
+    `voters` is how many voters the cluster has.
+    """
+
+    term: int
+    sender: int
+    receiver: int
+    log_index: int
+    state_digest: bytes
+    apply_digest: bytes
+    supporters: tuple[int, ...]
+    voters: int
+
+
 #: Tags of these messages on the wire; never reuse one. The core's own end below 32.
 FORWARDING_MESSAGE_TYPES: Final[Mapping[int, type[Any]]] = {
     32: Forward,
     33: ForwardExpected,
     34: RegisterOrigin,
     35: SessionTouches,
+    36: DigestReport,
+    37: DigestQuestion,
+    38: DigestVerdict,
 }
 
 

@@ -27,6 +27,11 @@ class Founding(NamedTuple):
     session_key: bytes
 
 
+def new_cluster_id(rng: random.Random) -> str:
+    """Draw a cluster id: 32 hex digits."""
+    return f"{rng.getrandbits(CLUSTER_ID_BITS):032x}"
+
+
 def founding_payload(configuration: Configuration, rng: random.Random) -> bytes:
     """Return the payload of entry 1: the configuration with a new cluster id, and a new session key.
 
@@ -34,7 +39,7 @@ def founding_payload(configuration: Configuration, rng: random.Random) -> bytes:
         configuration: the founders, with the incarnations of the first leader and those who elected it.
         rng: the node's source of randomness (the operating system's outside of simulations).
     """
-    plain = configuration._replace(cluster_id=f"{rng.getrandbits(CLUSTER_ID_BITS):032x}").to_plain()
+    plain = configuration._replace(cluster_id=new_cluster_id(rng)).to_plain()
     plain["session_key"] = f"{rng.getrandbits(SESSION_KEY_BITS):064x}"
     return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
 

@@ -69,6 +69,7 @@ class PeerIdentity(NamedTuple):
     cluster_id: str  #: 32 hex digits; empty while it is not known
     node_id: int
     incarnation: str  #: 32 hex digits
+    address: str = ""  #: host:port where others dial it; empty if it does not say
 
 
 class Refusal(NamedTuple):
@@ -348,7 +349,8 @@ def conflict(mine: PeerIdentity, other: PeerIdentity) -> Refusal | None:
         )
     if mine.cluster_id and other.cluster_id and other.cluster_id != mine.cluster_id:
         remedy = (
-            "the two were founded or restored separately: correct the address in [members] or node.data_dir"
+            "the two were founded, forced or restored separately: correct the address in [members] or "
+            "node.data_dir, or give one of them an empty data directory and --join"
         )
         return Refusal(RefusalReason.CLUSTER_ID, "cluster id", mine.cluster_id, other.cluster_id, remedy)
     if other.node_id == mine.node_id:
@@ -392,11 +394,11 @@ def _is_node_id(value: object) -> bool:
 def _read_identity(values: Any) -> PeerIdentity | None:
     if type(values) is not list or len(values) != len(PeerIdentity._fields):
         return None
-    cluster, cluster_id, node_id, incarnation = values
-    for text in (cluster, cluster_id, incarnation):
+    cluster, cluster_id, node_id, incarnation, address = values
+    for text in (cluster, cluster_id, incarnation, address):
         if type(text) is not str or len(text.encode(errors="replace")) > IDENTITY_TEXT_BYTES_MAX:
             return None
-    return PeerIdentity(cluster, cluster_id, node_id, incarnation) if _is_node_id(node_id) else None
+    return PeerIdentity(cluster, cluster_id, node_id, incarnation, address) if _is_node_id(node_id) else None
 
 
 def _read_refusal(values: Any) -> Refusal | None:

@@ -58,6 +58,12 @@ class Start(Enum):
     PLAIN = "serve"
     BOOTSTRAP = "serve --bootstrap"
     JOIN = "serve --join"
+    FORCE_NEW_CLUSTER = "serve --force-new-cluster"
+
+    @property
+    def formats(self) -> bool:
+        """Whether an empty directory is formatted."""
+        return self in (Start.BOOTSTRAP, Start.JOIN)
 
 
 class Identity(NamedTuple):
@@ -98,8 +104,8 @@ def open_data_dir(
         data_dir: its path.
         cluster_name: of the configuration.
         node_id: of the configuration.
-        start: PLAIN formats nothing; the others format an empty or missing directory and change no formatted
-            one.
+        start: BOOTSTRAP and JOIN format an empty or missing directory and change no formatted one; the
+            others format nothing.
         rng: draws the incarnation; must never repeat itself (the operating system's source).
 
     Returns:
@@ -107,16 +113,16 @@ def open_data_dir(
 
     Raises:
         DataDirInUseError: another process has it.
-        NotFormattedError: a plain start on an empty or missing directory.
+        NotFormattedError: a start that does not format, on an empty or missing directory.
         WrongIdentityError: it belongs to another cluster or node.
         DataDirError: it is damaged, holds something else, or the disk refuses.
     """
     try:
-        if start is not Start.PLAIN:
+        if start.formats:
             disk.make_dirs(data_dir)
         lock = disk.lock(data_dir)
     except OSError as error:
-        if start is Start.PLAIN and isinstance(error, FileNotFoundError):
+        if not start.formats and isinstance(error, FileNotFoundError):
             raise _not_formatted(data_dir, "does not exist") from None
         raise _unusable(data_dir, error) from error
     wanted = Identity(cluster_name, node_id, new_incarnation(rng), start is Start.BOOTSTRAP)
@@ -144,7 +150,7 @@ def _load_or_format(disk: Disk, data_dir: str, wanted: Identity, start: Start) -
             f"data directory {data_dir} has no {IDENTITY_NAME}, but holds {', '.join(others[:5])}",
             f"put {IDENTITY_NAME} back if these are its data, or name an empty one in node.data_dir",
         )
-    if start is Start.PLAIN:
+    if not start.formats:
         raise _not_formatted(data_dir, "is empty")
     return _format(disk, data_dir, wanted)
 
@@ -237,17 +243,26 @@ def write_identity(disk: Disk, data_dir: str, identity: Identity) -> None:
     Raises:
         OSError: the disk refuses.
     """
-    partial = f"{data_dir}/{_PARTIAL_NAME}"
-    if _PARTIAL_NAME in disk.listdir(data_dir):
+    write_aside(disk, data_dir, IDENTITY_NAME, _encode(identity))
+
+
+def write_aside(disk: Disk, data_dir: str, name: str, content: bytes) -> None:
+    """Replace a small file in one step; durable on return.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    partial = f"{data_dir}/{name}.partial"
+    if f"{name}.partial" in disk.listdir(data_dir):
         disk.unlink(partial)
-    content: list[Buffer] = [_encode(identity)]
+    buffers: list[Buffer] = [content]
     file = disk.create(partial)
     try:
-        file.pwrite(content, 0)
+        file.pwrite(buffers, 0)
         file.fdatasync()
     finally:
         file.close()
-    disk.rename(partial, f"{data_dir}/{IDENTITY_NAME}")
+    disk.rename(partial, f"{data_dir}/{name}")
     disk.fsync_dir(data_dir)
 
 
@@ -268,7 +283,7 @@ def _checksum(fields: dict[str, object]) -> str:
 
 
 def _decode(path: str, content: bytes) -> Identity:
-    remedy = "put the file back from a copy; the other voters go on without this node meanwhile"
+    remedy = "put the file back from a copy, or replace this node with `quorate members replace`"
     try:
         fields = json.loads(content)
     except ValueError as error:
@@ -310,8 +325,9 @@ def _check(path: str, identity: Identity, wanted: Identity) -> None:
 def _not_formatted(data_dir: str, what: str) -> NotFormattedError:
     return NotFormattedError(
         f"data directory {data_dir} {what}",
-        "use `--bootstrap` on the very first start of a founder of a new cluster; if this node has run "
-        "before, its data are missing: put them back, and do not bootstrap it a second time",
+        "use `--bootstrap` on the very first start of a founder of a new cluster, `--join` on the first "
+        "start of a node that was added (`quorate members add`); if this node has run before, its data are "
+        "missing: put them back, or run `quorate members replace` and start it with `--join`",
     )
 
 

@@ -49,8 +49,8 @@ Visitor = Callable[[Record | SegmentHeader, str, int], None]
 
 #: What to do about a journal that cannot be used.
 REPLACE_REMEDY = (
-    "keep the file for a look and put this node's data directory back as it was last; the other voters go on "
-    "without it meanwhile"
+    "keep the file for a look; if the other voters are healthy, run `quorate members replace` for this node "
+    "and start it with `quorate serve --join` on an empty data directory"
 )
 
 
@@ -142,8 +142,8 @@ def list_segments(disk: Disk, directory: str) -> list[int]:
     if not sequences:
         raise JournalMissingError(
             f"the journal folder {directory} holds no segment",
-            "put back the folder that belongs to this data directory; the other voters go on without this "
-            "node meanwhile",
+            "put back the folder that belongs to this data directory; if it is lost, run `quorate members "
+            "replace` for this node and start it with `quorate serve --join` on an empty data directory",
         )
     return sequences
 

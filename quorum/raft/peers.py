@@ -1,15 +1,20 @@
 """What the peer transport and the modules around it say about members.
 
-Decides the shape of nodes, options, counters and link states, and how an address is written. Knows no
-sockets and no protocol, and keeps no state.
+Decides the shape of nodes, options, counters and link states, how an address is written, and how often a log
+line is repeated. Knows no sockets and no protocol.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from pysyncobj.node import Node
+
+from quorum.raft.core.configuration import Configuration
+
+#: (peer, reason) pairs whose last log line is remembered.
+LOG_KEYS_MAX: Final = 1024
 
 
 class PeerNode(Node):  # type: ignore[misc]  # pysyncobj is untyped
@@ -57,6 +62,24 @@ class TransportCounters:
     protocol_errors: int = 0
 
 
+@dataclass(slots=True)
+class QuietLog:
+    """Lets one line per key and interval through."""
+
+    interval_ms: float
+    #: {key: monotonic ms of its last line}
+    last_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def admits(self, key: tuple[str, str], now_ms: float) -> bool:
+        """Tell whether a line may be written now, and remember that it was."""
+        last_ms = self.last_ms.pop(key, None)
+        quiet = last_ms is not None and now_ms - last_ms < self.interval_ms
+        self.last_ms[key] = last_ms if quiet and last_ms is not None else now_ms
+        if len(self.last_ms) > LOG_KEYS_MAX:
+            del self.last_ms[next(iter(self.last_ms))]
+        return not quiet
+
+
 class PeerLinks(NamedTuple):
     """The connections with one member, for status and metrics."""
 
@@ -64,6 +87,20 @@ class PeerLinks(NamedTuple):
     outbound: bool
     inbound: bool
     queued_bytes: int
+
+
+def speaks_for_member(configuration: Configuration | None, node: PeerNode) -> bool:
+    """Tell whether a process may speak for its node id: a retired or an unrecorded disk may not.
+
+    Args:
+        configuration: the latest; None before the founding, when everybody may.
+        node: as its connection proved it.
+    """
+    if configuration is None:
+        return True
+    member = configuration.member(node.node_id)
+    known = member is not None and member.incarnation in ("", node.incarnation)
+    return known and node.incarnation not in configuration.retired
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -228,6 +228,6 @@ class SnapshotReader:
 _FOOTER_START = bytes([0x94, _FOOTER])
 #: What to do about a snapshot that cannot be used.
 REMEDY = (
-    "the node uses the snapshot before it if that and the journal reach far enough; otherwise put this "
-    "node's data directory back as it was last: the other voters go on without it meanwhile"
+    "the node uses the snapshot before it if that and the journal reach far enough; otherwise run `quorate "
+    "members replace` for this node and start it with `quorate serve --join` on an empty data directory"
 )

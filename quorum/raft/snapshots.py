@@ -14,7 +14,7 @@ Source: raft.md, Snapshots; defects D14 and D16 of pysyncobj.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from quorum.errors import DataDirError, QuorateError
@@ -37,7 +37,7 @@ Loaded = TypeVar("Loaded")
 KEPT = 2
 #: Dirty bytes after which a file that is being written is synced, so that no fsync of the journal waits
 #: behind it.
-SYNC_BYTES = 8 * 1024 * 1024
+SYNC_BYTES = 1024 * 1024
 _SUFFIX = ".snapshot"
 _PARTIAL = ".partial"
 _DAMAGED = ".damaged"
@@ -229,15 +229,12 @@ class SnapshotStore:
             raise SnapshotTransferError(f"the snapshot of entry {log_index} is not pinned")
         return pin.file.pread(size, offset)
 
-    def purge(self) -> int:
-        """Remove all but the two newest snapshots and pinned ones, and what was set aside before them.
+    def detach(self) -> tuple[int, list[str]]:
+        """Forget all but the two newest snapshots and pinned ones; for the loop, which also pins.
 
         Returns:
-            The log index of the oldest snapshot that is left, up to which the journal may compact; 0 for
-            none.
-
-        Raises:
-            OSError: the disk refuses.
+            The log index of the oldest snapshot that is left, up to which the journal may compact once
+            `remove` returned, 0 for none; and the paths of those that are forgotten, for `remove`.
         """
         with self._lock:
             kept = [
@@ -247,17 +244,28 @@ class SnapshotStore:
             ]
             gone = [file for file in self._files if file not in kept]
             self._files = kept[::-1]
-        oldest = kept[-1].log_index if kept else 0
-        paths = [file.path for file in gone]
-        for name in self._disk.listdir(self._directory) if gone else ():
+        return kept[-1].log_index if kept else 0, [file.path for file in gone]
+
+    def remove(self, paths: Sequence[str], oldest_index: int) -> None:
+        """Remove the files of detached snapshots, and what was set aside before the oldest that is left.
+
+        Durable on return. For the snapshot lane: a file system takes long over a large file.
+
+        Args:
+            paths: what `detach` returned.
+            oldest_index: likewise.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        set_aside = []
+        for name in self._disk.listdir(self._directory):
             numbers = _numbers(name.removesuffix(_DAMAGED))
-            if name.endswith(_DAMAGED) and numbers is not None and numbers[0] < oldest:
-                paths.append(f"{self._directory}/{name}")
-        for path in paths:
+            if name.endswith(_DAMAGED) and numbers is not None and numbers[0] < oldest_index:
+                set_aside.append(f"{self._directory}/{name}")
+        for path in (*paths, *set_aside):
             self._disk.unlink(path)
-        if paths:
-            self._disk.fsync_dir(self._directory)
-        return oldest
+        self._disk.fsync_dir(self._directory)
 
     def begin_receive(self, log_index: int, term: int, total_bytes: int) -> SnapshotReceiver:
         """Begin to write a snapshot that a peer sends; an unfinished one of the same place is discarded.

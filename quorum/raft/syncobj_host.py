@@ -18,9 +18,13 @@ from pysyncobj import FAIL_REASON, SyncObj
 from pysyncobj.node import Node
 
 from quorum.errors import NotLeaderError, QuorateError
+from quorum.raft.contracts import ShellMessage
+from quorum.raft.core.configuration import Configuration, quorum_size
 from quorum.raft.core.entry import EntryKind
-from quorum.raft.core.errors import TransferError
-from quorum.raft.core.messages import SoftState, Transfer
+from quorum.raft.core.errors import MembershipError, TransferError
+from quorum.raft.core.errors import NotLeaderError as CoreNotLeaderError
+from quorum.raft.core.membership import AddMember, MembershipChange, RemoveMember
+from quorum.raft.core.messages import Heartbeat, Message, SoftState, Transfer
 from quorum.raft.core.raft import Raft
 from quorum.raft.peers import PeerNode
 from quorum.raft.runtime import Runtime
@@ -34,13 +38,18 @@ PYSYNCOBJ_VERSION = "0.3.17"
 class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
     """SyncObj's public face over our core; the subclass sets the attributes before SyncObj's constructor."""
 
+    node_id: int
     soft_state: SoftState
+    #: the latest in the log, committed or not; None before the founding
+    configuration: Configuration | None
     applied_index: int
     _core: Raft
     _runtime: Runtime
     _election_timeout_max_ms: int
     #: ids of the other members, ascending
     _peers: tuple[int, ...]
+    #: {node id: monotonic ms of its last message in the current term}
+    _contacts: dict[int, float]
     #: {node id: node} of the links that are up
     _connected: dict[int, PeerNode]
     #: {index: [(term, callback)]} of proposals that asked for their fate
@@ -48,10 +57,6 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
 
     def propose(self, kind: EntryKind, payload: bytes) -> int:
         """Append an entry to this leader's log and return its index."""
-        raise NotImplementedError
-
-    def contact_age_ms(self) -> float:
-        """Milliseconds since a current leader was heard; on the leader, since it last heard a majority."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -85,7 +90,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
                 callback(None, FAIL_REASON.NOT_LEADER)
             return
         if callback is not None:
-            self._waiting.setdefault(index, []).append((self.soft_state.term, callback))
+            self._wait_for(index, self.soft_state.term, callback)
 
     def getStatus(self) -> dict[str, object]:  # noqa: N802
         """Return SyncObj's status words, filled from the core."""
@@ -103,6 +108,35 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
             "log_len": status.last_index,
         }
 
+    def _note_contact(self, message: Message | ShellMessage) -> None:
+        """Note until when this node and the sender are known to have heard each other.
+
+        A leader hears whoever answers it. A follower may hear a leader that does not hear it, and that lets
+        sessions expire whose clients talk here: only what the leader echoes is contact.
+        """
+        if self._isLeader():
+            self._contacts[message.sender] = self._runtime.monotonic_ms()
+        elif isinstance(message, Heartbeat):
+            heard_ms = min(message.heard_ms, self._runtime.monotonic_ms())
+            if heard_ms > self._contacts.get(message.sender, float("inf")):
+                self._contacts[message.sender] = heard_ms
+
+    @property
+    def heard_by_leader_ms(self) -> float:
+        """Until when, by this node's clock, the current leader is known to have heard it; -inf: no leader."""
+        return self._contacts.get(self.soft_state.leader_id, float("-inf"))
+
+    def contact_age_ms(self) -> float:
+        """Milliseconds since a current leader was heard; on the leader, since it last heard a majority."""
+        now_ms = self._runtime.monotonic_ms()
+        if not self._isLeader():
+            heard_ms = self._contacts.get(self.soft_state.leader_id)
+            return float("inf") if heard_ms is None else now_ms - heard_ms
+        voters = self._voter_ids()
+        others = [self._contacts.get(peer, float("-inf")) for peer in voters if peer != self.node_id]
+        needed = quorum_size(len(voters)) - len(voters) + len(others)
+        return 0.0 if needed == 0 else now_ms - sorted(others, reverse=True)[needed - 1]
+
     def isReady(self) -> bool:  # noqa: N802
         """Tell whether a leader is known and was heard within the longest election timeout."""
         return self.contact_age_ms() <= self._election_timeout_max_ms
@@ -113,8 +147,14 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
 
     @property
     def hasQuorum(self) -> bool:  # noqa: N802
-        """Whether a majority, this node included, is connected."""
-        return len(self._connected) + 1 > (len(self._peers) + 1) // 2
+        """Whether a majority of the voters is connected, or is this node itself."""
+        voters = self._voter_ids()
+        return sum(voter in self._connected or voter == self.node_id for voter in voters) > len(voters) // 2
+
+    def _voter_ids(self) -> tuple[int, ...]:
+        """The voters of the latest configuration; before there is one, everybody that is known."""
+        configuration = self.configuration
+        return (self.node_id, *self._peers) if configuration is None else tuple(configuration.voters)
 
     @property
     def otherNodes(self) -> set[Node]:  # noqa: N802
@@ -140,7 +180,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         return PeerNode(self.soft_state.leader_id) if self.soft_state.leader_id else None
 
     def _isLeader(self) -> bool:  # noqa: N802
-        return bool(self.soft_state.leader_id == self._core.status().node_id)
+        return self.soft_state.leader_id == self.node_id
 
     def _getTerm(self) -> int:  # noqa: N802
         return int(self.soft_state.term)
@@ -162,24 +202,93 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
     def transfer(self, node_id: int | None) -> bool:
         """Begin to hand leadership to a voter (None: the furthest in contact); tell whether it was begun."""
         try:
-            self._core.step(Transfer(node_id), self._runtime.monotonic_ms())
+            self.begin_transfer(node_id)
         except TransferError as error:
             log.warning("leadership stays here: %s", error)
             return False
-        self._schedule_pump()
         return True
 
-    def addNodeToCluster(self, node: object, callback: object = None) -> None:  # noqa: ARG002, N802
-        """Refuse: SyncObj would pickle the change."""
-        raise QuorateError(
-            f"cannot add {node} through pysyncobj", "membership is changed through the log's own entries"
-        )
+    def begin_transfer(self, node_id: int | None) -> None:
+        """Begin to hand leadership to a voter (None: the furthest in contact).
 
-    def removeNodeFromCluster(self, node: object, callback: object = None) -> None:  # noqa: ARG002, N802
-        """Refuse: SyncObj would pickle the change."""
-        raise QuorateError(
-            f"cannot remove {node} through pysyncobj", "membership is changed through the log's own entries"
-        )
+        Raises:
+            TransferError: it cannot go there; nothing changed.
+        """
+        self._core.step(Transfer(node_id), self._runtime.monotonic_ms())
+        self._schedule_pump()
+
+    def change_members(self, change: MembershipChange) -> int:
+        """Append a change of members to this leader's log; returns its index.
+
+        Raises:
+            NotLeaderError, MembershipError, MembershipBusyError: the core's; definite, nothing changed.
+        """
+        index = self._core.change_members(change)
+        self._schedule_pump()
+        return index
+
+    @property
+    def configuration_index(self) -> int:
+        """Log index of the latest configuration, committed or not."""
+        return self._core.status().configuration_index
+
+    def is_connected(self, node_id: int) -> bool:
+        """Tell whether the link to a member is up."""
+        return node_id in self._connected
+
+    def term_at(self, index: int) -> int | None:
+        """Return the term of a log entry; None if it was compacted."""
+        return self._core.term_at(index)
+
+    def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
+        """Call back once, when an entry was applied at `index`: whether it was that of `term`.
+
+        Never, if a snapshot covers the index first.
+        """
+        self._wait_for(index, term, lambda _, reason: callback(reason == FAIL_REASON.SUCCESS))
+
+    def _wait_for(self, index: int, term: int, callback: Callable[[int | None, int], None]) -> None:
+        self._waiting.setdefault(index, []).append((term, callback))
+
+    def addNodeToCluster(  # noqa: N802
+        self, node: object, callback: Callable[[int | None, int], None] | None = None
+    ) -> None:
+        """Let a PeerNode with an address join; the callback is told as that of `_applyCommand`.
+
+        Raises:
+            QuorateError: it is no such node; a bare address has no node id.
+        """
+        if not isinstance(node, PeerNode) or not node.address:
+            raise QuorateError(f"cannot add {node!r} through pysyncobj", "give PeerNode(node_id, address)")
+        self._change(AddMember(node.node_id, node.address), callback)
+
+    def removeNodeFromCluster(  # noqa: N802
+        self, node: object, callback: Callable[[int | None, int], None] | None = None
+    ) -> None:
+        """Let a member go; the callback is told as that of `_applyCommand`.
+
+        Raises:
+            QuorateError: it is no PeerNode; a bare address has no node id.
+        """
+        if not isinstance(node, PeerNode):
+            raise QuorateError(f"cannot remove {node!r} through pysyncobj", "give PeerNode(node_id)")
+        self._change(RemoveMember(node.node_id), callback)
+
+    def _change(self, change: MembershipChange, callback: Callable[[int | None, int], None] | None) -> None:
+        try:
+            index = self.change_members(change)
+        except (CoreNotLeaderError, MembershipError) as error:
+            log.warning("the members stay as they are: %s", error)
+            if callback is not None:
+                refused = isinstance(error, MembershipError)
+                callback(None, FAIL_REASON.REQUEST_DENIED if refused else FAIL_REASON.NOT_LEADER)
+            return
+        if callback is None:
+            return
+        if index <= self.applied_index:
+            callback(index, FAIL_REASON.SUCCESS)
+        else:
+            self._wait_for(index, self._core.term_at(index) or self.soft_state.term, callback)
 
     def setCodeVersion(self, newVersion: int, callback: object = None) -> None:  # noqa: ARG002, N802, N803
         """Refuse: SyncObj would pickle the version, and @replicated methods do not exist here."""

@@ -4,8 +4,7 @@ Every node dials every other member and sends only on the connection that it dia
 comes on those that the others dialled (links.py). Decides who is dialled when, which connections count,
 and what is dropped: a message that exceeds a peer's queue goes together with the connection, because Raft
 sends again on the next one. If either direction of a member ends, both are ended and the member is
-reported as disconnected at once, so that nobody waits for a dead leader. Does not know what messages
-mean. Soft state only.
+reported as disconnected at once, so that nobody waits for a dead leader. Knows no messages. Soft state only.
 
 Source: pysyncobj.transport.Transport; Raft §5 needs neither order nor delivery.
 """
@@ -28,13 +27,21 @@ from quorum.listening import Listen, bind
 from quorum.raft.codec import LENGTH_BYTES, Codec, PeerMessage
 from quorum.raft.hello import NONCE_BYTES, Acceptor, Dialler, HelloRefusedError, PeerIdentity, conflict
 from quorum.raft.links import InboundLink, LinkContext, OutboundLink
-from quorum.raft.peers import PeerLinks, PeerNode, TransportCounters, TransportOptions, split_address
+from quorum.raft.peers import (
+    PeerLinks,
+    PeerNode,
+    QuietLog,
+    TransportCounters,
+    TransportOptions,
+    split_address,
+)
 from quorum.raft.runtime import Runtime, TimerHandle
 
 log = logging.getLogger("quorate.transport")
 
-#: (peer, reason) pairs whose last log line is remembered.
-_LOG_KEYS_MAX: Final = 1024
+_ANYBODY: Final = range(1, 2**31)
+#: Strangers are admitted up to so many peers.
+_PEERS_MAX: Final = 256
 #: A connection that lived this long was good: the next one is dialled without waiting long.
 _STABLE_MS: Final = 1000
 #: How long stop() waits for queued messages to leave.
@@ -58,24 +65,6 @@ class _Peer:
     inbound_node: PeerNode = field(default_factory=lambda: PeerNode(0))
 
 
-@dataclass(slots=True)
-class _QuietLog:
-    """Lets one line per key and interval through."""
-
-    interval_ms: float
-    #: {key: monotonic ms of its last line}
-    last_ms: dict[tuple[str, str], float] = field(default_factory=dict)
-
-    def admits(self, key: tuple[str, str], now_ms: float) -> bool:
-        """Tell whether a line may be written now, and remember that it was."""
-        last_ms = self.last_ms.pop(key, None)
-        quiet = last_ms is not None and now_ms - last_ms < self.interval_ms
-        self.last_ms[key] = last_ms if quiet and last_ms is not None else now_ms
-        if len(self.last_ms) > _LOG_KEYS_MAX:
-            del self.last_ms[next(iter(self.last_ms))]
-        return not quiet
-
-
 class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     """The connections of one node with the other members.
 
@@ -93,6 +82,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         listen: Listen,
         members: Mapping[int, str],
         options: TransportOptions | None = None,
+        admits_strangers: Callable[[], bool] = lambda: False,
     ) -> None:
         """Nothing is bound or dialled before `start`.
 
@@ -105,6 +95,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             members: {node id: host:port to dial}; these addresses win over those of `addNode`. This node's
                 own entry is ignored.
             options: bounds and times.
+            admits_strangers: whether nodes of the cluster that are no peers may become peers now.
 
         Raises:
             ValueError: the secret is empty, an address is not host:port, or a queue cannot hold the codec's
@@ -119,6 +110,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._codec = codec
         self._listen = listen
         self._options = options or TransportOptions()
+        self._admits_strangers = admits_strangers
         if self._options.peer_queue_bytes_max < codec.frame_bytes_max + LENGTH_BYTES:
             limit = f"peer_queue_bytes_max = {self._options.peer_queue_bytes_max}"
             raise ValueError(f"{limit} does not hold a frame of {codec.frame_bytes_max} bytes")
@@ -135,7 +127,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         )
         #: {accepted connections whose hello is not done: None}, oldest first
         self._handshakes: dict[InboundLink, None] = {}
-        self._quiet = _QuietLog(self._options.log_interval_ms)
+        self._quiet = QuietLog(self._options.log_interval_ms)
         self._on_chunk: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
@@ -385,7 +377,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     def _accept(self) -> InboundLink:
         nonce = self._runtime.random.randbytes(NONCE_BYTES)
-        link = InboundLink(self._context, Acceptor(self._identity(), self._peers, self._secret, nonce))
+        admitted = _ANYBODY if self._admits_strangers() else self._peers
+        link = InboundLink(self._context, Acceptor(self._identity(), admitted, self._secret, nonce))
         if len(self._handshakes) >= self._options.pending_handshakes_max:
             limit = f"pending_handshakes_max = {self._options.pending_handshakes_max}"
             next(iter(self._handshakes)).close(f"newer connections exceed {limit}")
@@ -400,6 +393,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         peer = self._peers.get(link.identity.node_id)
         if isinstance(link, InboundLink):
             self._handshakes.pop(link, None)
+            peer = peer or self._add_stranger(link.identity)
             if peer is not None:
                 self._open_inbound(peer, link)
                 return
@@ -407,6 +401,13 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             self._open_outbound(peer, link)
             return
         link.close("it is no peer any more")
+
+    def _add_stranger(self, identity: PeerIdentity) -> _Peer | None:
+        try:
+            admitted = not self._stopped and len(self._peers) < _PEERS_MAX and self._admits_strangers()
+            return self._add_peer(identity.node_id, identity.address) if admitted else None
+        except ValueError:
+            return None
 
     def _open_inbound(self, peer: _Peer, link: InboundLink) -> None:
         if peer.inbound is not None:

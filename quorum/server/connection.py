@@ -1,8 +1,7 @@
 """One client connection: requests in, replies and events out, in ZooKeeper's order.
 
 Decides how received bytes become runs of commands, reads and refusals, and in which order their replies
-leave. What a command results in, which watches fire and who else is connected is known by its host. Soft
-state only.
+leave. What a command results in, which watches fire and who else is connected is its host's. Soft state only.
 
 Order contract. Replies leave in the order of the requests. A run (consecutive writes of one chunk) waits for
 its outcome; everything behind it waits with it, and is answered before the next run's outcome. Whatever
@@ -16,13 +15,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from typing import Any, Final
 
 from quorum.core.codes import OK, OP_CLOSE_SESSION, OP_SYNC, SESSION_EXPIRED, SESSION_MOVED, UNIMPLEMENTED
+from quorum.core.machine import CONFIG_PATH
 from quorum.core.results import Result, RunOutcome
+from quorum.server.auth import authenticate
 from quorum.server.handshake import Drop, Refuse, judge_handshake, password_of
 from quorum.server.host import Host
-from quorum.server.reads import ANSWERS, answer_set_watches
+from quorum.server.reads import ANSWERS, answer_get_data, answer_set_watches
+from quorum.server.reconfig import begin_change
 from quorum.server.stream import OPEN, ClientStream, Phase
 from quorum.wire.errors import WireError
 from quorum.wire.jute import INT
@@ -46,8 +49,10 @@ from quorum.wire.requests import (
     Command,
     ConnectRequest,
     SetWatches,
+    decode_auth,
     decode_connect,
     decode_read,
+    decode_reconfig,
     decode_set_watches,
 )
 
@@ -69,6 +74,8 @@ _RUN_DECODERS: Final = {op: decoder for op, decoder in COMMAND_DECODERS.items() 
 _decode_sync: Final = COMMAND_DECODERS[OP_SYNC]
 _PING: Final = int(OpCode.PING)
 _SET_WATCHES: Final = int(OpCode.SET_WATCHES)
+_RECONFIG: Final = int(OpCode.RECONFIG)
+_AUTH: Final = int(OpCode.AUTH)
 
 
 class Run:
@@ -106,6 +113,8 @@ class Connection(ClientStream):
         self._handshake: ConnectRequest | None = None
         #: when the chunk that is being read came
         self._chunk_ms = 0.0
+        #: while a change of members is under way nothing behind it is read
+        self._reconfiguring = False
 
     def take(self, data: bytes) -> None:
         """Read what came."""
@@ -278,6 +287,11 @@ class Connection(ClientStream):
             return
         elif op == _SET_WATCHES:
             body = decode_set_watches(data, start, after)
+        elif op == _RECONFIG:
+            body = decode_reconfig(data, start, after)
+            self._reconfiguring = self._stalled = True
+        elif op == _AUTH:
+            body = self._authenticate(*decode_auth(data, start, after))
         elif op != _PING:
             log.info("refused operation %d of %s: it is not served", op, self.address)
             self.phase = Phase.LEAVING
@@ -291,7 +305,7 @@ class Connection(ClientStream):
 
     def _must_yield(self) -> bool:
         """Tell whether reading must stop here: it was the last request, or others have waited long enough."""
-        if self.phase is not OPEN:
+        if self.phase is not OPEN or self._reconfiguring:
             return True
         if self._out_bytes < TURN_BYTES_MAX:
             return False
@@ -322,9 +336,43 @@ class Connection(ClientStream):
             self._queue(_pack_head(REPLY_HEADER_BYTES, XID_PING, replica.machine.zxid, OK))
         elif op == _SET_WATCHES:
             self._rearm(xid, body)
+        elif op == _RECONFIG:
+            begin_change(self._host.replica, self.identities, body, partial(self._reconfigured, xid))
+        elif op == _AUTH:
+            self._queue(encode_header(xid, 0, body))
+            if body != OK:
+                self.finish()
         else:
             self._queue(encode_header(xid, _NO_ZXID, UNIMPLEMENTED))
             self.finish()
+
+    def _authenticate(self, scheme: str, credentials: bytes) -> int:
+        """Note what a client proves; it counts for what comes behind it. Returns the code of the answer."""
+        super_digest = self._host.options.super_digest
+        self.identities, err = authenticate(self.identities, scheme, credentials, super_digest)
+        if err != OK:
+            self.phase = Phase.LEAVING
+        return err
+
+    def _reconfigured(self, xid: int, err: int | None) -> None:
+        """Answer a change of members; one whose outcome is not known (None) ends the connection."""
+        if self.phase is not OPEN:
+            return
+        replica = self._host.replica
+        if err is None:
+            self.finish()
+        elif err == OK:
+            self._queue(answer_get_data(replica, self, xid, CONFIG_PATH, watch=False))
+        else:
+            self._queue(encode_header(xid, replica.machine.zxid, err))
+        self._reconfiguring = False
+        replica.sessions.touch(self.session_id)
+        self._host.proceed_soon(self)
+
+    def proceed(self) -> None:
+        """Read on, if that is allowed again."""
+        if not self._reconfiguring:
+            super().proceed()
 
     def _rearm(self, xid: int, request: SetWatches) -> None:
         if not self.may_watch(len(request.data) + len(request.exist) + len(request.child)):
@@ -424,9 +472,13 @@ class Connection(ClientStream):
         """Answer what waited for the run that was delivered, and read on below half of the limit."""
         host = self._host
         pending = self._pending
-        while pending and self.phase is not Phase.FINISHED:
+        while pending:
             head = pending[0]
             if isinstance(head, Run):
+                break
+            if self.phase is Phase.FINISHED:
+                # No reply may overtake the one that is not given any more.
+                self.forget()
                 break
             pending.popleft()
             self.outstanding -= 1

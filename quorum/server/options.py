@@ -28,7 +28,7 @@ class ServerOptions:
         before it is closed. contact_loss_ms_max: silence of the majority after which no client is served,
         whatever its session timeout;
             twice the longest election timeout.
-        four_letter_words: the words that are answered.
+        four_letter_words: the words that are answered. super_digest: who the super user is, "" for nobody.
     """
 
     frame_bytes_max: int = 4 * _MIB
@@ -41,3 +41,4 @@ class ServerOptions:
     outbound_bytes_max: int = 64 * _MIB
     contact_loss_ms_max: float = 1200.0
     four_letter_words: tuple[str, ...] = DEFAULT_WORDS
+    super_digest: str = ""

@@ -7,10 +7,12 @@ to a state machine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from quorum.core.machine import StateMachine
 from quorum.core.watches import WatchTable
+from quorum.errors import QuorateError
 from quorum.server.sessions import SessionTracker
 
 
@@ -35,6 +37,23 @@ class ReplicaView(Protocol):
         """Take a run: consecutive writes of one connection with no read between them.
 
         The outcome comes to `Frontend.run_applied`, never before this call returned, or to `Frontend.lost`.
+        """
+
+    def change_member(
+        self,
+        node_id: int,
+        address: str | None,
+        config_version: int | None,
+        told: Callable[[QuorateError | None], None],
+    ) -> None:
+        """Let a node join (at its peer address), or go (None), and say when that is applied here.
+
+        Args:
+            node_id: the node.
+            address: host:port of a node that joins.
+            config_version: the version of /zookeeper/config that it is meant for; None: any.
+            told: called once, perhaps before this returns, with None or the error: definite or not, as it
+                says.
         """
 
     def next_nonce(self) -> int:

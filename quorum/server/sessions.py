@@ -12,6 +12,7 @@ the contract.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
@@ -19,6 +20,8 @@ from typing import Final
 
 #: A session that was named as due is named again after this long at the latest, if its expiry took no effect.
 REPEAT_AFTER_MS: Final = 1000.0
+#: Reports that are remembered until the leader is known to have heard them; more are merged into the next.
+_REPORTS_MAX: Final = 64
 
 
 class SessionTracker:
@@ -27,6 +30,8 @@ class SessionTracker:
     def __init__(self) -> None:
         #: {session id: None} heard since the last report, in the order of the first touch
         self._touched: dict[int, None] = {}
+        #: (when, who) of reports that the leader is not known to have heard, oldest first
+        self._reported: deque[tuple[float, list[int]]] = deque()
         #: {session id: timeout in ms}; only while leading
         self._timeouts: dict[int, int] = {}
         #: {session id: deadline less `_shift_ms`}; the same keys as `_timeouts`
@@ -46,17 +51,32 @@ class SessionTracker:
         """Note that a client of this node was heard."""
         self._touched[session_id] = None
 
-    def drain_touched(self, sessions_max: int) -> list[int]:
-        """Return whom this node heard since the last time, each once; the others come next time."""
+    def take_report(self, sessions_max: int, now_ms: float, heard_ms: float) -> list[int]:
+        """Return whom this node heard since the last report, each once; the others come next time.
+
+        Args:
+            sessions_max: how many at most.
+            now_ms: the clock.
+            heard_ms: what was reported before this time reached the leader.
+        """
+        reported = self._reported
+        while reported and reported[0][0] < heard_ms:
+            reported.popleft()
+        if len(reported) >= _REPORTS_MAX:
+            self.report_again()
         touched = self._touched
-        if len(touched) <= sessions_max:
-            report = list(touched)
-            touched.clear()
-            return report
-        report = list(islice(touched, sessions_max))
+        report = list(touched) if len(touched) <= sessions_max else list(islice(touched, sessions_max))
         for session_id in report:
             del touched[session_id]
+        if report:
+            reported.append((now_ms, report))
         return report
+
+    def report_again(self) -> None:
+        """Put what may not have reached the leader into the next reports: it is another one, or its link."""
+        for _, report in self._reported:
+            self._touched.update(dict.fromkeys(report))
+        self._reported.clear()
 
     def become_leader(self, timeouts_ms: Iterable[tuple[int, int]], now_ms: float) -> None:
         """Start to keep deadlines; every session gets its full timeout.
@@ -68,6 +88,7 @@ class SessionTracker:
         self._leading = True
         self._shift_ms = 0.0
         self._touched.clear()
+        self._reported.clear()
         self._timeouts = dict(timeouts_ms)
         self._deadlines = {session_id: now_ms + timeout for session_id, timeout in self._timeouts.items()}
         self._heap = [(deadline, session_id) for session_id, deadline in self._deadlines.items()]

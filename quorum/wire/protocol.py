@@ -59,6 +59,8 @@ class Treatment(Enum):
     READ = "read"
     #: Concerns the connection or the session alone.
     SESSION = "session"
+    #: Becomes a change of the cluster's members and waits for its outcome.
+    MEMBERSHIP = "membership"
     #: Is answered with UNIMPLEMENTED (-6), and the connection ends: not yet served, or never alone.
     REFUSED = "refused"
 
@@ -79,14 +81,14 @@ OPERATIONS: Final[dict[int, Treatment]] = {
     OpCode.CHECK: Treatment.REFUSED,  # only inside a multi, as in ZooKeeper 3.9
     OpCode.MULTI: Treatment.WRITE,
     OpCode.CREATE2: Treatment.WRITE,
-    OpCode.RECONFIG: Treatment.REFUSED,
+    OpCode.RECONFIG: Treatment.MEMBERSHIP,
     OpCode.CHECK_WATCHES: Treatment.REFUSED,
     OpCode.REMOVE_WATCHES: Treatment.REFUSED,
     OpCode.CREATE_CONTAINER: Treatment.REFUSED,
     OpCode.DELETE_CONTAINER: Treatment.REFUSED,
     OpCode.CREATE_TTL: Treatment.REFUSED,
     OpCode.MULTI_READ: Treatment.REFUSED,
-    OpCode.AUTH: Treatment.REFUSED,
+    OpCode.AUTH: Treatment.SESSION,
     OpCode.SET_WATCHES: Treatment.SESSION,
     OpCode.SASL: Treatment.REFUSED,
     OpCode.GET_EPHEMERALS: Treatment.REFUSED,

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from quorum.core.codes import PERM_ALL
 from quorum.wire.errors import WireError
 from quorum.wire.jute import INT, Acl, Buffer, Reader, acl_bytes, buffer_bytes, string_bytes, strings_bytes
-from quorum.wire.protocol import XID_PING, XID_SET_WATCHES, OpCode
+from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, OpCode
 
 #: ``[op, argument, …]``; the arguments' types depend on the operation.
 Command = list[Any]
@@ -72,6 +72,19 @@ class ReadRequest(NamedTuple):
     watch: bool
 
 
+class Reconfig(NamedTuple):
+    """A change of the members; either the first two or the third say which."""
+
+    #: "server.<id>=<address>", separated by commas; None: null
+    joining: str | None
+    #: ids, separated by commas
+    leaving: str | None
+    #: all members, as `joining`
+    new_members: str | None
+    #: the version of the configuration that it is meant for; -1: any
+    config_version: int
+
+
 class SetWatches(NamedTuple):
     """What a client had armed before it reconnected."""
 
@@ -79,6 +92,44 @@ class SetWatches(NamedTuple):
     data: list[str]
     exist: list[str]
     child: list[str]
+
+
+def decode_reconfig(buffer: Buffer, start: int, end: int) -> Reconfig:
+    """Decode the body of a reconfig.
+
+    Raises:
+        WireError: it cannot be decoded.
+    """
+    reader = Reader(buffer, start, end, "reconfig")
+    texts: list[str | None] = []
+    for field in ("joiningServers", "leavingServers", "newMembers"):
+        raw = reader.buffer(field)
+        texts.append(None if raw is None else raw.decode("utf-8", "replace"))
+    return Reconfig(texts[0], texts[1], texts[2], reader.int64("curConfigId"))
+
+
+def encode_reconfig(xid: int, request: Reconfig) -> bytes:
+    """Encode a reconfig as a whole frame, with its length."""
+    texts = [buffer_bytes(None if text is None else text.encode()) for text in request[:3]]
+    body = b"".join((*texts, request.config_version.to_bytes(8, "big", signed=True)))
+    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, xid, OpCode.RECONFIG) + body
+
+
+def decode_auth(buffer: Buffer, start: int, end: int) -> tuple[str, bytes]:
+    """Decode the body of an auth packet: scheme and credentials.
+
+    Raises:
+        WireError: it cannot be decoded.
+    """
+    reader = Reader(buffer, start, end, "auth")
+    reader.int32("type")
+    return reader.string("scheme"), reader.buffer("auth") or b""
+
+
+def encode_auth(scheme: str, credentials: bytes) -> bytes:
+    """Encode an auth packet as a whole frame, with its length."""
+    body = INT.pack(0) + string_bytes(scheme) + buffer_bytes(credentials)
+    return REQUEST_HEAD.pack(len(body) + REQUEST_HEADER_BYTES, XID_AUTH, OpCode.AUTH) + body
 
 
 def decode_connect(buffer: Buffer, start: int, end: int) -> ConnectRequest:

@@ -45,9 +45,14 @@ class QuorateServers:
 
     name = "Quorate"
 
-    def __init__(self, folder: Path) -> None:
-        """Found a cluster in an empty folder and wait until it is ready."""
-        self._nodes = QuorateNodes(folder=folder, cluster="bench", settings={})
+    def __init__(self, folder: Path, arguments: Sequence[str] = ("-m", "quorum", "serve")) -> None:
+        """Found a cluster in an empty folder and wait until it is ready.
+
+        Args:
+            folder: where the nodes keep their files.
+            arguments: what follows the Python interpreter, before `--config`.
+        """
+        self._nodes = QuorateNodes(folder=folder, cluster="bench", settings={}, arguments=arguments)
         try:
             self._nodes.start()
         except BaseException as error:

@@ -24,7 +24,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from quorum.admin import server
 from quorum.admin.app import ENDPOINTS, build_app
 from quorum.admin.server import AdminServer
-from quorum.errors import AddressInUseError, ConfigError, QuorateError
+from quorum.errors import (
+    AddressInUseError,
+    ChangeBusyError,
+    ChangeRefusedError,
+    ConfigError,
+    NoLeaderError,
+    OutcomeUnknownError,
+    QuorateError,
+    UnknownMemberError,
+)
 
 DEADLINE_S = 10.0
 STATUS = {
@@ -50,6 +59,9 @@ class Node:
         self.ready = (True, "leading in term 4")
         self.zxid = 17
         self.broken = False
+        #: what was asked for, and what is answered
+        self.asked: list[tuple[object, ...]] = []
+        self.refusal: QuorateError | None = None
 
     def status(self) -> Mapping[str, object]:
         if self.broken:
@@ -58,6 +70,24 @@ class Node:
 
     def readiness(self) -> tuple[bool, str]:
         return self.ready
+
+    async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
+        return self._answer("leader", node_id)
+
+    async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
+        return self._answer("add", node_id, address)
+
+    async def replace_member(self, node_id: int) -> Mapping[str, object]:
+        return self._answer("replace", node_id)
+
+    async def remove_member(self, node_id: int) -> Mapping[str, object]:
+        return self._answer("remove", node_id)
+
+    def _answer(self, *asked: object) -> Mapping[str, object]:
+        self.asked.append(asked)
+        if self.refusal is not None:
+            raise self.refusal
+        return {"log_index": 7}
 
     def metrics(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("quorate_zxid", "Last zxid.", value=self.zxid)
@@ -185,6 +215,70 @@ async def test_wrong_methods_name_the_right_one(method: str, path: str) -> None:
         assert response.status == 405
         assert response.headers["Allow"] == "GET, HEAD"
         assert (await response.json())["error"] == f"{path} does not take {method}"
+
+
+CHANGES = [
+    ("POST", "/v1/leader", {"node_id": 2}, ("leader", 2)),
+    ("POST", "/v1/members", {"node_id": 4, "address": "h:2281"}, ("add", 4, "h:2281")),
+    ("POST", "/v1/members", {"address": "[::1]:2281", "node_id": 255}, ("add", 255, "[::1]:2281")),
+    ("POST", "/v1/members", {"node_id": 4, "replace": True}, ("replace", 4)),
+    ("DELETE", "/v1/members?node_id=4", None, ("remove", 4)),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "asked"), CHANGES)
+async def test_a_change_is_handed_on_and_its_answer_is_the_nodes(
+    method: str, path: str, body: dict[str, object] | None, asked: tuple[object, ...]
+) -> None:
+    node = Node()
+    async with serve(node) as client, client.request(method, path, json=body) as response:
+        assert response.status == 200
+        assert await response.json() == {"log_index": 7}
+    assert node.asked == [asked]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "asked"), CHANGES)
+@pytest.mark.parametrize(
+    ("refusal", "status"),
+    [
+        (UnknownMemberError("node 4 is no member", "name one"), 404),
+        (ChangeRefusedError("node 4 is the only voter", "add another"), 409),
+        (ChangeBusyError("another change is under way", "try again"), 503),
+        (NoLeaderError("no leader is known", "try again"), 503),
+        (OutcomeUnknownError("outcome unknown", "look first"), 504),
+    ],
+)
+async def test_an_error_of_the_node_has_its_status_and_says_whether_it_is_definite(
+    method: str,
+    path: str,
+    body: dict[str, object] | None,
+    asked: tuple[object, ...],
+    refusal: QuorateError,
+    status: int,
+) -> None:
+    node = Node()
+    node.refusal = refusal
+    async with serve(node) as client, client.request(method, path, json=body) as response:
+        assert response.status == status
+        assert await response.json() == {
+            "error": refusal.message,
+            "remedy": refusal.remedy,
+            "definite": status != 504,
+            "retriable": status == 503,
+        }
+    assert node.asked == [asked]
+
+
+async def test_a_change_that_is_not_well_formed_reaches_nobody() -> None:
+    node = Node()
+    async with serve(node) as client:
+        for body in (b"", b"[]", b'{"node_id": 4}', b'{"node_id": "4", "address": "h:1"}'):
+            async with client.post("/v1/members", data=body) as response:
+                assert response.status == 400
+                answer = await response.json()
+                assert answer["error"]
+                assert answer["remedy"].startswith("send ")
+    assert node.asked == []
 
 
 async def test_head_is_answered_without_a_body() -> None:

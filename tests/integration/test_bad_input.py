@@ -459,7 +459,7 @@ def test_a_secret_that_everybody_can_read(lone: Lone) -> None:
 
 
 def test_an_empty_directory_without_bootstrap(lone: Lone) -> None:
-    assert_refused(*lone.run(), str(lone.node.data_dir), "--bootstrap", "put them back")
+    assert_refused(*lone.run(), str(lone.node.data_dir), "--bootstrap", "--join")
     assert not lone.node.data_dir.exists() or not list(lone.node.data_dir.iterdir())
 
 

@@ -19,6 +19,7 @@ from quorum.node import QuorumNode
 from quorum.raft import syncobj_host
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.engine import Engine
+from quorum.raft.peers import PeerNode
 
 HOST = "127.0.0.1"
 DEADLINE_S = 20.0
@@ -108,7 +109,12 @@ async def test_a_proposal_through_syncobjs_own_entry_tells_its_fate_once(tmp_pat
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("addNodeToCluster", ("h:1",)), ("removeNodeFromCluster", ("h:1",)), ("setCodeVersion", (1,))],
+    [
+        ("addNodeToCluster", ("h:1",)),
+        ("addNodeToCluster", (PeerNode(2),)),
+        ("removeNodeFromCluster", ("h:1",)),
+        ("setCodeVersion", (1,)),
+    ],
 )
 async def test_what_syncobj_would_pickle_is_refused(
     tmp_path: Path, name: str, arguments: tuple[object, ...]
@@ -119,6 +125,37 @@ async def test_what_syncobj_would_pickle_is_refused(
         await ready(node)
         with pytest.raises(QuorateError, match=r"pysyncobj|code version"):
             getattr(node.view.engine, name)(*arguments)
+    finally:
+        await node.stop()
+
+
+async def test_members_change_through_syncobjs_own_methods(tmp_path: Path) -> None:
+    """SyncObj pickles such a change; here it is an entry of the core's."""
+    node = QuorumNode(one_node(tmp_path), bootstrap=True)
+    await node.start()
+    try:
+        await ready(node)
+        engine = node.view.engine
+        fates: asyncio.Queue[tuple[int | None, int]] = asyncio.Queue()
+
+        def callback(index: int | None, reason: int) -> None:
+            fates.put_nowait((index, reason))
+
+        async with asyncio.timeout(DEADLINE_S):
+            engine.addNodeToCluster(PeerNode(2, "127.0.0.1:1"), callback)
+            assert fates.empty(), "it counts from its append and is told once it is applied"
+            assert await fates.get() == (engine.raftLastApplied, FAIL_REASON.SUCCESS)
+            assert engine.otherNodes == {PeerNode(2)}
+            assert engine.hasQuorum, "a learner is not counted"
+            assert engine.isReady()
+            added = engine.raftLastApplied
+            engine.addNodeToCluster(PeerNode(2, "127.0.0.1:1"), callback)
+            assert await fates.get() == (added, FAIL_REASON.SUCCESS)
+            engine.removeNodeFromCluster(PeerNode(1), callback)
+            assert await fates.get() == (None, FAIL_REASON.REQUEST_DENIED), "the only voter"
+            engine.removeNodeFromCluster(PeerNode(2), callback)
+            assert (await fates.get())[1] == FAIL_REASON.SUCCESS
+            assert engine.otherNodes == set()
     finally:
         await node.stop()
 

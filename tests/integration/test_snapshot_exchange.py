@@ -1,4 +1,5 @@
-"""Snapshots of live nodes: a restart from one, and a node that is too far behind is brought up by one."""
+"""Snapshots of live nodes: a restart from one, also when the newest is broken, and a node that is too far
+behind is brought up by one, also when the first one that it is sent is broken."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
+
+import pytest
 
 from quorum.client import Client, CreateMode
 from quorum.config import NodeConfig, node_config
@@ -75,6 +79,32 @@ async def write_much(hosts: str, rounds: int, first: int) -> None:
                 await client.delete(f"/n{number}")
 
 
+def snapshot_files(config: NodeConfig, suffix: str = "snapshot") -> list[Path]:
+    """A node's snapshots (or those that were set aside: "damaged"), oldest first."""
+    return sorted(Path(config.node.data_dir).glob(f"snapshots/*.{suffix}"))
+
+
+def flip_a_bit(path: Path) -> None:
+    """Damage a file in its middle, keeping its size."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+async def leave_behind(founding: list[NodeConfig], nodes: list[QuorumNode]) -> int:
+    """Stop a follower and let the others write until the log that it lacks is gone; returns its place."""
+    behind = next(place for place, node in enumerate(nodes) if node.view.status()["role"] == "follower")
+    await nodes[behind].stop()
+    others = [place for place in range(3) if place != behind]
+    hosts = ",".join(str(founding[place].listen.client) for place in others)
+    for part in range(3):
+        await write_much(hosts, 60, 1000 + 60 * part)
+        await asyncio.gather(*(nodes[place].take_snapshot() for place in others))
+    has = applied(nodes[behind])[0]
+    assert min(nodes[place].view.first_index for place in others) > has + 1, "the log that it lacks is gone"
+    return behind
+
+
 async def test_a_node_that_is_too_far_behind_is_brought_up_by_a_snapshot(tmp_path: Path) -> None:
     founding = configs(tmp_path)
     nodes = [await start(config, bootstrap=True) for config in founding]
@@ -125,6 +155,76 @@ async def test_all_nodes_restart_from_their_snapshots_with_sessions_and_ephemera
             assert (await client.get("/n101"))[1].data_length == 4000
         finally:
             await client.close()
+    finally:
+        await asyncio.gather(*(node.stop() for node in nodes))
+    assert [node.failure for node in nodes] == [None, None, None]
+
+
+async def test_a_broken_newest_snapshot_falls_back_to_the_one_before_and_the_log(tmp_path: Path) -> None:
+    founding = configs(tmp_path)
+    nodes = [await start(config, bootstrap=True) for config in founding]
+    hosts = ",".join(str(config.listen.client) for config in founding)
+    try:
+        await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
+        for part in range(3):
+            await write_much(hosts, 40, 40 * part)
+            await asyncio.gather(*(node.take_snapshot() for node in nodes))
+        await write_much(hosts, 10, 1000)
+        assert [len(snapshot_files(config)) for config in founding] == [2, 2, 2], "two are kept"
+        await until(lambda: len({applied(node) for node in nodes}) == 1, "all nodes have one state")
+        before = applied(nodes[0])
+        await asyncio.gather(*(node.stop() for node in nodes))
+        for config in founding:
+            flip_a_bit(snapshot_files(config)[-1])
+        # No node can learn from another one what it lacks: all have lost the same snapshot.
+        nodes = [await start(config) for config in founding]
+        await until(lambda: all(node.view.readiness()[0] for node in nodes), "three are ready again")
+        async with Client(hosts) as client:
+            assert (await client.get("/n1001"))[1].data_length == 4000
+            assert sorted(await client.get_children("/")) == sorted(
+                ["zookeeper", *(f"n{number}" for number in [*range(120), *range(1000, 1010)] if number % 3)]
+            )
+        await until(lambda: len({applied(node) for node in nodes}) == 1, "and have one state")
+        assert applied(nodes[0])[0] > before[0]
+        assert [node.view.snapshots_installed for node in nodes] == [0, 0, 0]
+        assert [len(snapshot_files(config, "damaged")) for config in founding] == [1, 1, 1]
+    finally:
+        await asyncio.gather(*(node.stop() for node in nodes))
+    assert [node.failure for node in nodes] == [None, None, None]
+
+
+async def test_a_broken_snapshot_is_refused_and_the_node_stays_as_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    founding = configs(tmp_path)
+    nodes = [await start(config, bootstrap=True) for config in founding]
+    try:
+        await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
+        behind = await leave_behind(founding, nodes)
+        others = [place for place in range(3) if place != behind]
+        first_kept = min(nodes[place].view.first_index for place in others)
+        for place in others:  # whoever of them leads
+            flip_a_bit(snapshot_files(founding[place])[-1])
+        nodes[behind] = await start(founding[behind])
+
+        def refusals() -> int:
+            return sum(record.message.startswith("refused the snapshot") for record in caplog.records)
+
+        await until(
+            lambda: refusals() >= 2, "the broken snapshot is refused, and again when it is sent again"
+        )
+        assert applied(nodes[behind])[0] < first_kept, "nothing of it became state"
+        assert nodes[behind].view.snapshots_installed == 0
+        assert not nodes[behind].view.readiness()[0]
+        for place in others:
+            rows = cast("list[dict[str, int | None]]", nodes[place].view.status()["members"])
+            matches = {row["node_id"]: row["match_index"] for row in rows}
+            assert (matches[behind + 1] or 0) < first_kept, "nothing of it was acknowledged"
+        # The next snapshot is a good one.
+        await write_much(",".join(str(founding[place].listen.client) for place in others), 1, 2000)
+        await asyncio.gather(*(nodes[place].take_snapshot() for place in others))
+        await until(lambda: len({applied(node) for node in nodes}) == 1, "all nodes have one state")
+        assert nodes[behind].view.snapshots_installed == 1
     finally:
         await asyncio.gather(*(node.stop() for node in nodes))
     assert [node.failure for node in nodes] == [None, None, None]

@@ -484,6 +484,25 @@ async def test_wrong_addresses_are_named(network: Network) -> None:
 
 
 @on_both_loops
+async def test_a_stranger_of_the_cluster_becomes_a_peer_while_strangers_are_admitted(
+    network: Network,
+) -> None:
+    """A node that comes back with an old log must be reachable for members that joined meanwhile."""
+    network.reserve(1, 9)
+    admitted = [True]
+    one = await network.start(1, members={}, admits_strangers=lambda: admitted[0])
+    nine = await network.start(9, address=network.addresses[9])
+    await network.until(lambda: 9 in one.transport.links() and one.up(9) and nine.up(1))
+    admitted[0] = False
+    one.transport.dropNode(PeerNode(9))
+    await network.until(lambda: network.log.having("node id: 9 there, not a member here"))
+    admitted[0] = True
+    await network.until(lambda: 9 in one.transport.links() and one.up(9))
+    assert nine.heartbeat(1)
+    await network.until(lambda: one.received)
+
+
+@on_both_loops
 async def test_who_is_no_member_is_refused(network: Network) -> None:
     network.reserve(1, 9)
     one = await network.start(1, members={})

@@ -218,6 +218,12 @@ def test_detach_and_down(tmp_path: Path) -> None:
         code, output = run("up", "--detach", "--data-dir", str(data_dir), *options)
         assert code == 0, output + tail(data_dir / "up.log")
         assert f"127.0.0.1:{client_port}" in output
+        # A second one is refused by name, and leaves no trace in the log of the one that runs.
+        before = (data_dir / "up.log").read_bytes()
+        code, output = run("up", "--detach", "--data-dir", str(data_dir), *options)
+        assert code == 1
+        assert "is in use by `quorate up`" in output
+        assert (data_dir / "up.log").read_bytes() == before
         # It returned because everything is ready: the first attempt of a client succeeds.
         assert writes(f"127.0.0.1:{client_port + 2}", "/kept", b"value")
         admin = f"http://127.0.0.1:{options[5]}"

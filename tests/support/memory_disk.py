@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -34,6 +34,9 @@ class Cut(Enum):
     PREFIX_OF_BYTES = auto()
     PREFIX_OF_SECTORS = auto()
     SOME_SECTORS = auto()
+
+
+_CUTS = tuple(Cut)
 
 
 class Stopped(BaseException):
@@ -114,6 +117,7 @@ class MemoryFile:
         if short is not None:
             fits = self._disk.rng.randrange(len(data) + 1)
         if short is not None or room:
+            self._disk.refused_for_room += short is None
             self._apply(_Write(offset, data[:fits]))
             raise short or OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._apply(_Write(offset, data))
@@ -126,7 +130,7 @@ class MemoryFile:
             self._disk.bring_to_platter(node)
             raise failure
         self._disk.bring_to_platter(node)
-        self._disk.fsyncs += 1
+        self._disk.synced()
 
     def truncate(self, size: int) -> None:
         self._check("truncate", writing=True)
@@ -157,11 +161,11 @@ def _perform(content: bytearray, write: _Write) -> None:
 
 
 class _Planned(NamedTuple):
-    """A failure that is to come."""
+    """A failure that is to come; without a number the process ends there."""
 
     operation: str
     part: str
-    number: int
+    number: int | None
     skip: int
     times: int
 
@@ -185,6 +189,9 @@ class MemoryDisk:
         capacity_bytes: of all files together; None for no bound.
         fsyncs: successful fsyncs of files and folders.
         life: rises with each crash; handles of an older life are dead.
+        on_sync: called after each successful fsync, for a clock that moves.
+        refused_for_room: calls that found the disk full.
+        failed: planned failures that came.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -192,6 +199,9 @@ class MemoryDisk:
         self.capacity_bytes: int | None = None
         self.fsyncs = 0
         self.life = 0
+        self.on_sync: Callable[[], object] = _nothing
+        self.refused_for_room = 0
+        self.failed = 0
         self.locked: set[str] = set()
         self._folders: set[str] = {"/"}
         self._names: dict[str, _Node] = {}
@@ -208,7 +218,8 @@ class MemoryDisk:
         self._need_folder(_folder(path))
         if path in self._names or path in self._folders:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        if self.capacity_bytes is not None and self._used() >= self.capacity_bytes:
+        if self.capacity_bytes is not None and self.used_bytes >= self.capacity_bytes:
+            self.refused_for_room += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         node = _Node()
         self._change(_NameChange("", path, node))
@@ -248,7 +259,7 @@ class MemoryDisk:
         self._need_folder(path)
         for change in self._changes.pop(path, ()):
             _rename(self._platter_names, change)
-        self.fsyncs += 1
+        self.synced()
 
     def lock(self, path: str) -> _MemoryLock:
         self._need_folder(path)
@@ -279,6 +290,20 @@ class MemoryDisk:
         """Have the process end within the call behind the next `calls`; `kill` or `power_cut` follows."""
         self._calls_left = calls
 
+    def stop_at(self, operation: str, *, path_part: str = "", skip: int = 0) -> None:
+        """Have the process end within such a call, before it does anything; `kill` or `power_cut` follows."""
+        self._planned.append(_Planned(operation, path_part, None, skip, 1))
+
+    def forgive(self) -> None:
+        """Forget the failures and ends that are still to come."""
+        self._planned.clear()
+        self._calls_left = None
+
+    @property
+    def plans(self) -> int:
+        """How many failures are still to come."""
+        return len(self._planned)
+
     def kill(self) -> None:
         """End the process that uses the disk, which itself goes on: nothing is lost."""
         self.life += 1
@@ -297,7 +322,11 @@ class MemoryDisk:
                 _rename(self._platter_names, change)
         self._changes.clear()
         for node in list({id(node): node for _, node in self._nodes()}.values()):
-            self._cut_node(node, cut or self.rng.choice(list(Cut)))
+            if node.unsynced:
+                self._cut_node(node, cut or self.rng.choice(_CUTS))
+            elif node.seen != node.platter:
+                # A failed fsync forgot what the process still sees.
+                node.seen = bytearray(node.platter)
         self._names = dict(self._platter_names)
         self.kill()
 
@@ -309,6 +338,10 @@ class MemoryDisk:
                 content[bit // 8] ^= 1 << bit % 8
 
     # --- for tests
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is a file of this name."""
+        return path in self._names
 
     def content(self, path: str) -> bytes:
         """Return what a process sees in a file."""
@@ -323,9 +356,19 @@ class MemoryDisk:
         node = self._names[path]
         node.seen, node.platter, node.unsynced = bytearray(content), bytearray(content), []
 
+    @property
+    def used_bytes(self) -> int:
+        """What all files that have a name take."""
+        return sum(len(node.seen) for node in {id(node): node for node in self._names.values()}.values())
+
     def unsynced_bytes(self, path: str) -> int:
         """Return how many written bytes of a file a power cut may lose."""
         return sum(len(write.data or b"") for write in self._node(path).unsynced)
+
+    def restore(self, copy: MemoryDisk) -> None:
+        """Take over what another disk holds, which is not used any more; no process uses this one."""
+        self._folders, self._names = copy._folders, copy._names
+        self._platter_names, self._changes = copy._platter_names, copy._changes
 
     def copy(self, rng: random.Random) -> MemoryDisk:
         """Return a disk in the same state, for trying one crash of many; no process uses it."""
@@ -359,12 +402,17 @@ class MemoryDisk:
 
     # --- for MemoryFile
 
+    def synced(self) -> None:
+        """Count an fsync that succeeded."""
+        self.fsyncs += 1
+        self.on_sync()
+
     def room_for(self, node: _Node, end: int) -> int:
         """Return how many of the bytes before `end` do not fit."""
         if self.capacity_bytes is None:
             return 0
         growth = max(0, end - len(node.seen))
-        return min(growth, max(0, self._used() + growth - self.capacity_bytes))
+        return min(growth, max(0, self.used_bytes + growth - self.capacity_bytes))
 
     def planned_failure(self, operation: str, path: str) -> OSError | None:
         """Return the failure of this call, if one is planned."""
@@ -378,10 +426,13 @@ class MemoryDisk:
             if planned.skip:
                 self._planned[position] = planned._replace(skip=planned.skip - 1)
                 continue
+            if planned.number is None:
+                raise Stopped
             if planned.times > 1:
                 self._planned[position] = planned._replace(times=planned.times - 1)
             else:
                 del self._planned[position]
+            self.failed += 1
             return OSError(planned.number, os.strerror(planned.number))
         return None
 
@@ -458,8 +509,9 @@ class MemoryDisk:
         if failure is not None:
             raise failure
 
-    def _used(self) -> int:
-        return sum(len(node.seen) for node in {id(node): node for node in self._names.values()}.values())
+
+def _nothing() -> None:
+    """Stand in for a clock."""
 
 
 def _rename(names: dict[str, _Node], change: _NameChange) -> None:

@@ -35,6 +35,8 @@ READY_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
 POLL_INTERVAL_S = 0.02
 HTTP_TIMEOUT_S = 5.0
+#: longer than a node's own deadline for the outcome of a change
+CHANGE_TIMEOUT_S = 15.0
 OUTPUT_TAIL_BYTES = 6000
 
 #: Settings that tests use unless they ask for others: session timeouts of 1 s to 20 s instead of 4 s to 40 s.
@@ -212,15 +214,32 @@ class QuorateNodes:
         self.secret = secret or secrets.token_hex(32)
         self.nodes: dict[int, Node] = {}
         for node_id in range(1, nodes + 1):
-            (client, client_port), (peer, peer_port), (admin, admin_port) = (hold_port() for _ in range(3))
-            node_folder = self.folder / f"node-{node_id}"
-            node_folder.mkdir(parents=True, exist_ok=True)
-            self.nodes[node_id] = Node(
-                node_id, node_folder, client_port, peer_port, admin_port, holders=[client, peer, admin]
-            )
+            self._choose_ports(node_id)
         for node in self.nodes.values():
-            self.write_secret(node, self.secret)
-            node.config_path.write_text(toml(self.config(node)))
+            self._write_files(node)
+
+    def _choose_ports(self, node_id: int) -> Node:
+        (client, client_port), (peer, peer_port), (admin, admin_port) = (hold_port() for _ in range(3))
+        folder = self.folder / f"node-{node_id}"
+        folder.mkdir(parents=True, exist_ok=True)
+        holders = [client, peer, admin]
+        node = Node(node_id, folder, client_port, peer_port, admin_port, holders=holders)
+        self.nodes[node_id] = node
+        return node
+
+    def _write_files(self, node: Node) -> None:
+        self.write_secret(node, self.secret)
+        node.config_path.write_text(toml(self.config(node)))
+
+    def new_node(self, node_id: int) -> Node:
+        """Choose ports for one more node, whose [members] names all nodes; start it with --join."""
+        node = self._choose_ports(node_id)
+        self._write_files(node)
+        return node
+
+    def peer_address(self, node_id: int) -> str:
+        """host:port of a node's peer listener."""
+        return f"127.0.0.1:{self.nodes[node_id].peer_port}"
 
     def config(self, node: Node) -> dict[str, dict[str, object]]:
         """Sections of one node's node.toml."""
@@ -381,13 +400,34 @@ class QuorateNodes:
 
     def get(self, node_id: int, path: str) -> tuple[int, bytes]:
         """HTTP GET on a node's admin port: (status code, body)."""
+        return self.request(node_id, "GET", path)
+
+    def request(
+        self,
+        node_id: int,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        timeout_s: float = HTTP_TIMEOUT_S,
+    ) -> tuple[int, bytes]:
+        """One HTTP request on a node's admin port: (status code, body of the answer)."""
         connection = http.client.HTTPConnection(
-            "127.0.0.1", self.nodes[node_id].admin_port, timeout=HTTP_TIMEOUT_S
+            "127.0.0.1", self.nodes[node_id].admin_port, timeout=timeout_s
         )
         with contextlib.closing(connection):
-            connection.request("GET", path)
+            connection.request(method, path, body)
             response = connection.getresponse()
             return response.status, response.read()
+
+    def change(
+        self, node_id: int, method: str, path: str, fields: Mapping[str, object] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Ask a node for a change of members or leadership: (status code, its JSON answer)."""
+        body = None if fields is None else json.dumps(fields).encode()
+        code, content = self.request(node_id, method, path, body, CHANGE_TIMEOUT_S)
+        answer = json.loads(content)
+        assert isinstance(answer, dict)
+        return code, answer
 
     def status(self, node_id: int) -> dict[str, Any]:
         """The answer of GET /v1/status.

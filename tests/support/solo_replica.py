@@ -13,6 +13,7 @@ from typing import Any
 
 from quorum.core.machine import StateMachine
 from quorum.core.watches import WatchTable
+from quorum.errors import QuorateError
 from quorum.server.connection import Connection
 from quorum.server.frontend import Frontend
 from quorum.server.sessions import SessionTracker
@@ -40,6 +41,8 @@ class SoloReplica:
         #: what contact_age_ms() says
         self.silence_ms = 0.0
         self.runs_submitted: list[list[Any]] = []
+        #: (node id, address or None, configuration version or None, who is to be told) of changes of members
+        self.changes: list[tuple[int, str | None, int | None, Callable[[QuorateError | None], None]]] = []
         self._call_soon = call_soon
         self._open: deque[Batch] = deque()
         self._scheduled = False
@@ -65,6 +68,23 @@ class SoloReplica:
     def next_nonce(self) -> int:
         self._nonce += 1
         return self._nonce
+
+    def change_member(
+        self,
+        node_id: int,
+        address: str | None,
+        config_version: int | None,
+        told: Callable[[QuorateError | None], None],
+    ) -> None:
+        self.changes.append((node_id, address, config_version, told))
+
+    def apply_configuration(self, payload: bytes) -> None:
+        """Apply a configuration, as a leader's entry brings it."""
+        assert self.frontend is not None
+        machine = self.machine
+        result = machine.apply_configuration(machine.applied_index + 1, 1, STAMP_MS, payload)
+        self.frontend.observe_results([result])
+        self.frontend.end_of_turn()
 
     def saturated(self) -> bool:
         return self.full

@@ -30,9 +30,15 @@ STATUS: dict[str, Any] = {
     "state_digest": "ab12",
     "sessions": 4,
     "members": [
-        {"node_id": 10, "address": "127.0.0.1:2290", "role": "voter", "match_index": 100},
-        {"node_id": 2, "address": "127.0.0.1:2282", "role": "voter", "match_index": None},
-        {"node_id": 1, "address": "127.0.0.1:2281", "role": "voter", "match_index": 121},
+        {"node_id": 10, "address": "127.0.0.1:2290", "role": "learner", "voter": False, "match_index": 100},
+        {
+            "node_id": 2,
+            "address": "127.0.0.1:2282",
+            "role": "unreachable",
+            "voter": True,
+            "match_index": None,
+        },
+        {"node_id": 1, "address": "127.0.0.1:2281", "role": "leader", "voter": True, "match_index": 121},
     ],
 }
 
@@ -62,6 +68,15 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
         (["up", "--client-port", "2281"], "2281"),
         (["serve"], "--config"),
         (["serve", "--config", "node.toml", "--set", "tick"], "'tick'"),
+        (["serve", "--config", "node.toml", "--join", "--bootstrap"], "--bootstrap"),
+        (["members"], "ACTION"),
+        (["members", "grow"], "'grow'"),
+        (["members", "add", "4"], "ADDR"),
+        (["members", "add", "four", "h:1"], "'four'"),
+        (["members", "remove"], "ID"),
+        (["members", "replace", "4", "h:1"], "h:1"),
+        (["members", "list", "--admin", "localhost"], "'localhost'"),
+        (["members", "remove", "4", "--admin", "localhost"], "'localhost'"),
         (["status", "--admin", "localhost"], "'localhost'"),
         (["status", "--admin", "http://localhost"], "'http://localhost'"),
         (["status", "--admin", "http://h:port"], "'http://h:port'"),
@@ -89,7 +104,9 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     assert all(name in told for name in ("up", "down", "serve", "status", "shell", "examples:"))
 
 
-@pytest.mark.parametrize("command", ["up", "down", "serve", "status", "shell"])
+@pytest.mark.parametrize(
+    "command", ["up", "down", "serve", "status", "members", "shell", "journal", "snapshot"]
+)
 def test_every_command_has_help_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
@@ -148,10 +165,10 @@ def test_a_status_is_laid_out_for_people() -> None:
     lines = describe(STATUS)
     assert any(line.startswith("leader") and "node 1" in line for line in lines)
     assert lines[-4:] == [
-        "NODE  ADDRESS         ROLE   MATCH  LAG",
-        "1     127.0.0.1:2281  voter  121    0",
-        "2     127.0.0.1:2282  voter  -      -",
-        "10    127.0.0.1:2290  voter  100    20",
+        "NODE  ADDRESS         ROLE         VOTES  MATCH  LAG",
+        "1     127.0.0.1:2281  leader       yes    121    0",
+        "2     127.0.0.1:2282  unreachable  yes    -      -",
+        "10    127.0.0.1:2290  learner      no     100    20",
     ]
 
 

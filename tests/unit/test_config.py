@@ -119,6 +119,14 @@ def test_all_four_letter_words_are_named_by_a_star(load: Load) -> None:
     assert {"ruok", "dump", "wchp", "srst"} <= set(words)
 
 
+@pytest.mark.parametrize("given", ["ruok, srvr", "ruok,srvr", '["ruok", "srvr"]', '"ruok,srvr"'])
+def test_words_of_the_environment_and_of_a_flag_may_stand_with_commas_between(load: Load, given: str) -> None:
+    expected = ("ruok", "srvr")
+    assert load(FILE, {"QUORATE_SECURITY_FOUR_LETTER_WORDS": given}).security.four_letter_words == expected
+    assert load(FILE, {}, {"security.four_letter_words": given}).security.four_letter_words == expected
+    assert "dump" in load(FILE, {"QUORATE_SECURITY_FOUR_LETTER_WORDS": "*"}).security.four_letter_words
+
+
 def test_session_timeouts_follow_the_tick_unless_they_are_given(load: Load) -> None:
     limits = load(with_lines("limits", "tick_ms = 500")).limits
     assert (limits.session_timeout_min_ms, limits.session_timeout_max_ms) == (1000, 10_000)
@@ -172,6 +180,13 @@ def test_a_configuration_is_frozen(load: Load) -> None:
         (with_lines("limits", "read_only_mode = 1"), "limits.read_only_mode", ["true or false"]),
         (with_lines("limits", "tick_ms = 2000.0"), "limits.tick_ms", ["whole number"]),
         (with_lines("security", 'four_letter_words = ["rouk"]'), "security.four_letter_words", ["'ruok'"]),
+        (
+            with_lines("security", 'four_letter_words = "ruok"'),
+            "security.four_letter_words",
+            ["is not a list"],
+        ),
+        (with_lines("security", 'four_letter_words = "*"'), "security.four_letter_words", ["is not a list"]),
+        (with_lines("security", "four_letter_words = [1]"), "security.four_letter_words", ["is not a list"]),
         (with_lines("security", 'super_digest = "x"'), "security.super_digest", ["superDigest"]),
     ],
 )

@@ -51,11 +51,42 @@ class Configuration(NamedTuple):
         """Return all members' ids but ``node_id``, ascending."""
         return tuple(sorted(member for member in (*self.voters, *self.learners) if member != node_id))
 
+    def names(self, incarnation: str) -> bool:
+        """Return whether this incarnation is a member's, or was one's and never counts again."""
+        members = (*self.voters.values(), *self.learners.values())
+        return incarnation in self.retired or any(member.incarnation == incarnation for member in members)
+
     def with_incarnation(self, node_id: int, incarnation: str) -> "Configuration":
-        """Return a copy in which the voter's incarnation is recorded."""
-        voters = dict(self.voters)
-        voters[node_id] = Member(voters[node_id].address, incarnation)
-        return self._replace(voters=voters)
+        """Return a copy in which the member's incarnation is recorded."""
+        if node_id in self.learners:
+            member = self.learners[node_id]._replace(incarnation=incarnation)
+            return self._replace(learners={**self.learners, node_id: member})
+        member = self.voters[node_id]._replace(incarnation=incarnation)
+        return self._replace(voters={**self.voters, node_id: member})
+
+    def with_learner(self, node_id: int, address: str) -> "Configuration":
+        """Return a copy with one more learner, whose incarnation is not recorded yet."""
+        return self._replace(learners=_ascending({**self.learners, node_id: Member(address, "")}))
+
+    def with_voter(self, node_id: int) -> "Configuration":
+        """Return a copy in which this learner is a voter."""
+        learners = dict(self.learners)
+        member = learners.pop(node_id)
+        return self._replace(voters=_ascending({**self.voters, node_id: member}), learners=learners)
+
+    def without(self, node_id: int) -> "Configuration":
+        """Return a copy without this member."""
+        return self._replace(
+            voters={key: member for key, member in self.voters.items() if key != node_id},
+            learners={key: member for key, member in self.learners.items() if key != node_id},
+        )
+
+    def replaced(self, node_id: int) -> "Configuration":
+        """Return a copy in which this member is a learner again and its incarnation never counts any
+        more."""
+        member = self.voters.get(node_id) or self.learners[node_id]
+        retired = (*self.retired, member.incarnation) if member.incarnation else self.retired
+        return self.without(node_id).with_learner(node_id, member.address)._replace(retired=retired)
 
     def to_payload(self) -> bytes:
         """Return the canonical JSON: sorted keys, compact, utf-8."""
@@ -69,6 +100,10 @@ class Configuration(NamedTuple):
             "learners": _plain_members(self.learners),
             "retired": list(self.retired),
         }
+
+
+def _ascending(members: Mapping[int, Member]) -> dict[int, Member]:
+    return dict(sorted(members.items()))
 
 
 def quorum_size(voters: int) -> int:
@@ -173,7 +208,7 @@ def _parse_members(plain: object, name: str) -> dict[int, Member]:
         incarnation = member["incarnation"]
         recorded = "" if incarnation == "" else _hex(incarnation, 32, f"{where}.incarnation")
         members[int(key)] = Member(address, recorded)
-    return dict(sorted(members.items()))
+    return _ascending(members)
 
 
 def _object(plain: object, where: str) -> dict[str, object]:

@@ -44,10 +44,11 @@ def forget_leader(node: Node) -> None:
 
 
 def may_campaign(node: Node) -> bool:
-    """Return whether this node could win and may try: a voter whose own vote counts."""
+    """Return whether this node could win and may try: a voter whose own vote counts, or one whose removal is
+    not known to be committed, which asks the others without a vote of its own."""
     if node.halted or node.installing:
         return False
-    return node.vote_counts(node.identity.node_id, node.identity.incarnation)
+    return node.vote_counts(node.identity.node_id, node.identity.incarnation) or node.may_be_needed
 
 
 def pre_campaign(node: Node) -> None:
@@ -83,12 +84,16 @@ def _request_votes(node: Node, pre: bool, transfer: bool) -> None:
             node.send(Vote(term, own, peer, pre, transfer, node.log.last_index, node.log.last_term))
 
 
-def handle_vote(node: Node, vote: Vote) -> None:
+def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
     """Answer a request; a term that comes with it is taken only if no leader is heard.
+
+    Who asks need not be a voter by this node's log, which may be behind; a retired incarnation gets nothing.
 
     Source: dissertation §4.2.3: otherwise a removed or cut-off node could depose a working leader.
     """
-    deaf = bool(node.halted) or (_hears_leader(node) and not vote.transfer)
+    latest = node.history.latest
+    retired = latest is not None and incarnation in latest.retired
+    deaf = bool(node.halted) or retired or (_hears_leader(node) and not vote.transfer)
     if vote.pre:
         granted = not deaf and vote.term > node.term and _would_vote(node, vote)
     else:
@@ -96,6 +101,7 @@ def handle_vote(node: Node, vote: Vote) -> None:
             node.become_follower(vote.term, 0, f"node {vote.sender} campaigns in term {vote.term}")
         granted = (
             not node.halted
+            and not retired
             and vote.term == node.term
             and node.role in (Role.FOLLOWER, Role.PRE_CANDIDATE)
             and node.voted_for in (0, vote.sender)
@@ -125,14 +131,24 @@ def _would_vote(node: Node, vote: Vote) -> bool:
 
 
 def _has_a_vote(node: Node) -> bool:
-    """A founder votes before the founding; then a voter does, unless the log names another incarnation of
-    it."""
+    """A founder votes before the founding; then a member does, unless the log names another incarnation of
+    it.
+
+    Whether a vote counts is decided by who asked. A recorded learner votes too: it may have been promoted by
+    an entry that it does not have yet, and be needed (etcd-io/raft); and a removed voter does as long as that
+    is not known to be committed.
+    """
     own = node.identity
     latest = node.history.latest
     if latest is None:
         return node.log.last_index == 0 and own.node_id in own.founders
-    member = latest.voters.get(own.node_id)
-    return member is not None and member.incarnation in ("", own.incarnation)
+    voter = latest.voters.get(own.node_id)
+    if voter is not None:
+        return voter.incarnation in ("", own.incarnation)
+    learner = latest.learners.get(own.node_id)
+    if learner is not None:
+        return learner.incarnation == own.incarnation
+    return node.may_be_needed
 
 
 def handle_vote_reply(node: Node, reply: VoteReply, incarnation: str) -> None:

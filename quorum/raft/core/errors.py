@@ -48,5 +48,14 @@ class TransferError(RaftError):
     """Leadership cannot go to the node that was named. Nothing changed."""
 
 
+class MembershipError(RaftError):
+    """The membership cannot change like this; names the node, the reason and the remedy. Definite: nothing
+    changed."""
+
+
+class MembershipBusyError(MembershipError):
+    """Something has to end before the membership can change. Definite, retriable: nothing changed."""
+
+
 class ConfigurationError(RaftError):
     """A configuration payload or a set of options is not well-formed; names the field and the value."""

@@ -132,7 +132,10 @@ def handle_heartbeat(node: Node, heartbeat: Heartbeat) -> None:
         node.commit_to(min(heartbeat.commit_index, node.matched_index))
     if not node.halted:
         own = node.identity.node_id
-        node.send(HeartbeatReply(node.term, own, heartbeat.sender, heartbeat.sent_ms, durable_match(node)))
+        match_index = durable_match(node)
+        node.send(
+            HeartbeatReply(node.term, own, heartbeat.sender, heartbeat.sent_ms, match_index, node.now_ms)
+        )
 
 
 def refuse_stale(node: Node, message: Append | Heartbeat) -> None:

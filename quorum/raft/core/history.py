@@ -6,7 +6,8 @@ carries it is known to be committed. Does not know how votes and matches are cou
 
 A new configuration is appended only when the one before it is committed, so an entry with a later
 configuration proves all earlier ones, on every node that holds it. Entry 1 proves itself: nobody counts
-before it.
+before it. Only an entry that names a voter which did not count before has to be proven by a repetition: until
+then a restarted majority that needs this voter could not commit anything.
 
 Source: dissertation §4.1; the proof by a later entry is our own (no node stores its commit index).
 """
@@ -32,6 +33,7 @@ class ConfigurationHistory:
         self._items: list[tuple[int, Configuration]] = []
         if mark is not None:
             self._items.append((mark.snapshot_index, mark.configuration))
+        self._look()
         base = mark.snapshot_index if mark is not None else 0
         for entry in entries:
             if entry.index > base:
@@ -40,21 +42,32 @@ class ConfigurationHistory:
                 except ConfigurationError as error:
                     raise InvariantError(f"entry {entry.index} of the own journal: {error}") from error
 
-    @property
-    def latest(self) -> Configuration | None:
-        """Return the configuration that counts, committed or not; None before the founding."""
-        return self._items[-1][1] if self._items else None
-
-    @property
-    def latest_index(self) -> int:
-        """Return the index of the entry or snapshot with the latest configuration, 0 if there is none."""
-        return self._items[-1][0] if self._items else 0
+    def _look(self) -> None:
+        """Note what is asked with every commit."""
+        #: None before the founding: the configuration that counts, committed or not
+        self.latest = self._items[-1][1] if self._items else None
+        #: index of the entry or snapshot with the latest configuration, 0 if there is none
+        self.latest_index = self._items[-1][0] if self._items else 0
+        latest = self.latest
+        #: something is left for a leader to append: an incarnation, a promotion or a proof
+        self.is_unfinished = latest is not None and (
+            bool(latest.learners)
+            or any(not member.incarnation for member in latest.voters.values())
+            or self.needs_proof
+        )
 
     @property
     def needs_proof(self) -> bool:
-        """Return whether the latest configuration differs from the one before, so that only its commit proves
-        it."""
-        return len(self._items) > 1 and self._items[-1][1] != self._items[-2][1]
+        """Return whether the latest configuration names a voter that the one before does not, so that this
+        voter counts only once the entry is known to be committed."""
+        if len(self._items) < 2:
+            return False
+        before, latest = self._items[-2][1], self._items[-1][1]
+        for node_id, member in latest.voters.items():
+            known = before.member(node_id)
+            if member.incarnation and (known is None or known.incarnation != member.incarnation):
+                return True
+        return False
 
     def proven(self, commit_index: int) -> Configuration | None:
         """Return the latest configuration that is known to be committed, or entry 1's."""
@@ -78,21 +91,25 @@ class ConfigurationHistory:
         if index <= self.latest_index:
             raise InvariantError(f"a configuration at {index} cannot follow one at {self.latest_index}")
         self._items.append((index, configuration))
+        self._look()
 
     def truncate(self, index: int) -> None:
         """Revert to the configuration before ``index``."""
         while self._items and self._items[-1][0] >= index:
             self._items.pop()
+        self._look()
 
     def install(self, index: int, configuration: Configuration, keep_beyond: bool) -> None:
         """Begin again with a snapshot's configuration; later ones stay only if the log beyond it stays."""
         beyond = [item for item in self._items if item[0] > index] if keep_beyond else []
         self._items = [(index, configuration), *beyond]
+        self._look()
 
     def compact(self, first_index: int) -> None:
         """Forget configurations that no remaining index has."""
         while len(self._items) > 1 and self._items[1][0] < first_index:
             del self._items[0]
+        self._look()
 
 
 def read_configurations(entries: Iterable[Entry]) -> list[tuple[int, Configuration]]:

@@ -1,24 +1,20 @@
 """The leader's side: replication, commit, and staying leader.
 
-Decides what each peer is sent, when an index is committed, which incarnations are recorded, and when to step
-down. Does not know how elections are won (`elections.py`) nor how snapshots travel (`sending.py`). Everything
-here is soft state of one leadership but the entries that it appends.
+Decides what each peer is sent, when an index is committed, and when to step down. Does not know how elections
+are won (`elections.py`), how the membership changes (`membership.py`) nor how snapshots travel
+(`sending.py`). Everything here is soft state of one leadership but the entries that it appends.
 
-Source: Raft §5.3, §5.4.2 (only entries of the own term commit by counting); dissertation §6.2 (check-quorum),
-§4.1.
+Source: Raft §5.3, §5.4.2 (only entries of the own term commit by counting); dissertation §6.2 (check-quorum).
 """
 
 from collections.abc import Mapping
 
-from quorum.raft.core.configuration import (
-    Configuration,
-    founding_configuration,
-    majority_value,
-    parse_configuration,
-)
+from quorum.raft.core.configuration import founding_configuration, majority_value, parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind, size_bytes
 from quorum.raft.core.errors import ConfigurationError, InvariantError, MessageError
-from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply, Role, TimeoutNow
+from quorum.raft.core.handover import begin_departure, give_up_transfer, hand_over
+from quorum.raft.core.membership import append_configuration, maintain, sync_progress
+from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply, Role
 from quorum.raft.core.node import NEVER, Node
 from quorum.raft.core.progress import Flow, Progress
 from quorum.raft.core.roles import check_role_move
@@ -62,42 +58,25 @@ def _found(node: Node, electors: Mapping[int, str]) -> None:
     append_configuration(node, EntryKind.FOUND, founded, payload)
 
 
-def append_configuration(node: Node, kind: EntryKind, configuration: Configuration, payload: bytes) -> int:
-    """Append a configuration, which counts from here, and return its index."""
-    entry = node.append_own(kind, payload, 0)
-    node.history.append(entry.index, configuration)
-    sync_progress(node)
-    return entry.index
-
-
-def sync_progress(node: Node) -> None:
-    """Keep exactly one progress per peer of the latest configuration."""
-    latest = node.history.latest
-    peers = latest.peer_ids(node.identity.node_id) if latest is not None else ()
-    for gone in [node_id for node_id in node.progress if node_id not in peers]:
-        node.release(node.progress.pop(gone))
-    for node_id in peers:
-        if node_id not in node.progress:
-            member = latest.member(node_id) if latest is not None else None
-            incarnation = member.incarnation if member is not None else ""
-            node.progress[node_id] = Progress(incarnation, node.log.last_index, node.now_ms)
-    node.progress = dict(sorted(node.progress.items()))
-
-
 def tick_leader(node: Node) -> None:
     """Let time work on the leadership: quorum contact, heartbeats, hand-over, stalled peers."""
     check_quorum(node)
     if node.role is not Role.LEADER:
         return
     if node.transfer_target and node.now_ms >= node.transfer_until_ms:
-        node.end_transfer()
-        maybe_record(node)
+        give_up_transfer(node)
+        maintain(node)
+    begin_departure(node)
     if node.now_ms >= node.heartbeat_ms:
         node.heartbeat_ms = node.now_ms + node.options.heartbeat_interval_ms
         node.heartbeat_due = True
     for peer in node.progress.values():
         if peer.is_stalled(node.now_ms, node.options.election_timeout_max_ms):
             peer.become_probe()
+    for node_id, leaver in list(node.leaving.items()):
+        told_ms = leaver.told_ms
+        if told_ms is not None and node.now_ms - told_ms >= node.options.election_timeout_min_ms:
+            del node.leaving[node_id]
 
 
 def check_quorum(node: Node) -> None:
@@ -136,51 +115,24 @@ def quorum_contact_ms(node: Node, confirmed: bool) -> float:
 def identify(node: Node, sender: int, incarnation: str) -> Progress | None:
     """Return the progress of this very incarnation, or None if the sender is not a member or was refused.
 
-    A founder whose incarnation is not recorded yet is followed as it is heard; it counts only once it is
-    recorded.
+    A member whose incarnation is not recorded yet is followed as it is heard; it counts only once it is
+    recorded. What was retired, or is another member's, is never recorded.
     """
     peer = node.progress.get(sender)
     latest = node.history.latest
     member = latest.member(sender) if latest is not None else None
-    if peer is None or member is None:
+    if peer is None or member is None or latest is None:
         return None
-    if member.incarnation not in ("", incarnation):
+    if member.incarnation != incarnation and (member.incarnation or latest.names(incarnation)):
         node.refused[sender] = incarnation
         return None
     node.refused.pop(sender, None)
     if peer.incarnation != incarnation:
         node.release(peer)
         peer = node.progress[sender] = Progress(incarnation, node.log.last_index + 1, node.now_ms)
-        maybe_record(node)
-    peer.contact_ms = node.now_ms
+        maintain(node)
+    peer.hear(node.now_ms)
     return peer
-
-
-def maybe_record(node: Node) -> None:
-    """Record a heard founder's incarnation, one at a time; then prove the last record by repeating it.
-
-    Source: `history.py` for the proof. Nothing is appended before the no-op of the term is committed
-    (dissertation §4.1, as corrected), nor while leadership is being handed over.
-    """
-    latest = node.history.latest
-    settled = node.commit_index >= max(node.term_start_index, node.history.latest_index)
-    if node.role is not Role.LEADER or latest is None or not settled or node.transfer_target:
-        return
-    for node_id, member in latest.voters.items():
-        peer = node.progress.get(node_id)
-        incarnation = (
-            node.identity.incarnation
-            if node_id == node.identity.node_id
-            else peer.incarnation
-            if peer
-            else ""
-        )
-        if not member.incarnation and incarnation:
-            recorded = latest.with_incarnation(node_id, incarnation)
-            append_configuration(node, EntryKind.INCARNATION, recorded, recorded.to_payload())
-            return
-    if node.history.needs_proof:
-        append_configuration(node, EntryKind.INCARNATION, latest, latest.to_payload())
 
 
 # --- answers
@@ -241,9 +193,11 @@ def handle_heartbeat_reply(node: Node, peer: Progress, reply: HeartbeatReply) ->
         MessageError: it claims more than was ever sent; nothing changed.
     """
     peer.confirmed_ms = max(peer.confirmed_ms, min(reply.sent_ms, node.now_ms))
+    peer.clock_ms = reply.clock_ms
     take_match(node, peer, reply.sender, reply.match_index)
     if peer.flow is Flow.PROBE and peer.probe_sent and _probe_is_old(node, peer):
         peer.probe_sent = False
+    peer.answered_heartbeat(node.commit_index)
 
 
 def _probe_is_old(node: Node, peer: Progress) -> bool:
@@ -261,7 +215,8 @@ def advance_commit(node: Node) -> None:
     while index > node.commit_index and index >= node.term_start_index:
         node.commit_to(index)
         index = node.majority_match()
-    maybe_record(node)
+    begin_departure(node)
+    maintain(node)
 
 
 # --- sending
@@ -269,19 +224,43 @@ def advance_commit(node: Node) -> None:
 
 def replicate(node: Node) -> None:
     """Send every peer what it lacks and may be sent, the commit index at once, and the heartbeats that are
-    due."""
+    due.
+
+    A peer whose incarnation was not heard yet gets heartbeats only: the one that was retired may still be
+    there, and must not learn of a change that is not committed.
+    """
     heartbeats, node.heartbeat_due = node.heartbeat_due, False
     own = node.identity.node_id
     slices: Slices = {}
     for node_id, peer in node.progress.items():
         if heartbeats:
             commit = min(node.commit_index, peer.match_index)
-            node.send(Heartbeat(node.term, own, node_id, commit, node.now_ms))
+            node.send(Heartbeat(node.term, own, node_id, commit, node.now_ms, peer.clock_ms))
+        if not peer.incarnation:
+            continue
         if peer.flow is Flow.PROBE and not peer.probe_sent:
             _send_append(node, node_id, peer, slices)
         elif peer.flow is Flow.REPLICATE:
             _send_ahead(node, node_id, peer, slices)
-    _hand_over(node)
+    if node.leaving:
+        _tell_leavers(node, slices)
+    hand_over(node)
+
+
+def _tell_leavers(node: Node, slices: Slices) -> None:
+    """Send who left the entry by which it did, once it is committed; one append, without repeat: a removed
+    node that does not know it does no harm, it only campaigns in vain.
+
+    Nobody is told before: a node that holds the entry refuses its vote to those who do not, and as long as
+    it is not committed they may need that vote.
+    """
+    for node_id, leaver in node.leaving.items():
+        if leaver.told_ms is None and node.commit_index >= leaver.left_index:
+            leaver.told_ms = node.now_ms
+            silent_ms = node.now_ms - leaver.progress.contact_ms
+            is_near = node.log.term_at(leaver.progress.next_index - 1) is not None
+            if is_near and silent_ms <= node.options.election_timeout_max_ms:
+                _send_append(node, node_id, leaver.progress, slices)
 
 
 def _send_ahead(node: Node, node_id: int, peer: Progress, slices: Slices) -> None:
@@ -322,12 +301,3 @@ def _send_append(node: Node, node_id: int, peer: Progress, slices: Slices | None
     peer.commit_sent = node.commit_index
     peer.sent(prev_index + len(entries), sum(map(size_bytes, entries)), node.now_ms)
     return True
-
-
-def _hand_over(node: Node) -> None:
-    """Tell the transfer's target to campaign once it has the whole log; it has all that will ever be in
-    it."""
-    target = node.progress.get(node.transfer_target)
-    if target is not None and not node.transfer_told and target.match_index == node.log.last_index:
-        node.transfer_told = True
-        node.send(TimeoutNow(node.term, node.identity.node_id, node.transfer_target))

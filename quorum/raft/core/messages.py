@@ -50,6 +50,8 @@ class Heartbeat(NamedTuple):
     receiver: int
     commit_index: int  #: min(leader's commit index, receiver's known match)
     sent_ms: float  #: leader's monotonic clock; only echoed
+    #: HeartbeatReply.clock_ms of the receiver's last answer on this connection: so far the leader heard it
+    heard_ms: float = -1.0
 
 
 class HeartbeatReply(NamedTuple):
@@ -60,6 +62,7 @@ class HeartbeatReply(NamedTuple):
     receiver: int
     sent_ms: float  #: of the heartbeat that is answered
     match_index: int  #: as in AppendReply; 0 while nothing is proven in this term
+    clock_ms: float = -1.0  #: sender's monotonic clock; only echoed
 
 
 class Vote(NamedTuple):
@@ -351,7 +354,8 @@ class Ready(NamedTuple):
     #: next entries to apply, durable here too, bounded by Options.committed_bytes_max; call ready() again
     committed: tuple[Entry, ...]
     soft_state: SoftState | None  #: None: unchanged since the last Ready
-    configuration: Configuration | None  #: the latest in the log, also uncommitted; None: unchanged
+    #: the latest in the log, also uncommitted; None: neither it nor ``Raft.linked_members`` changed
+    configuration: Configuration | None
     snapshot_reads: tuple[SnapshotRead, ...]
     snapshot_releases: tuple[int, ...]  #: transfers that are over: unpin their snapshots
     snapshot_writes: tuple[SnapshotWrite, ...]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from quorum.raft.core.configuration import Configuration, majority_value
+from quorum.raft.core.configuration import Configuration, Member, majority_value
 from quorum.raft.core.entry import Entry, EntryKind, size_bytes
 from quorum.raft.core.errors import InvariantError
 from quorum.raft.core.history import ConfigurationHistory
@@ -26,7 +26,7 @@ from quorum.raft.core.messages import (
     SoftState,
 )
 from quorum.raft.core.options import Options
-from quorum.raft.core.progress import Progress
+from quorum.raft.core.progress import Leaver, Progress
 from quorum.raft.core.roles import check_role_move
 from quorum.raft.core.transfers import Incoming
 from quorum.raft.core.votes import Tally
@@ -110,6 +110,7 @@ class Node:
         self.answer_at: int | None = None  #: follower: owes an answer as soon as this index is durable
 
         self.progress: dict[int, Progress] = {}  #: leader: {peer id: progress}, ascending ids
+        self.leaving: dict[int, Leaver] = {}  #: leader: {id: who left, until it was told}
         self.term_start_index = 0  #: leader: its first entry; commits by counting begin here
         self.heartbeat_ms = now_ms  #: leader: next heartbeat
         self.heartbeat_due = False
@@ -204,6 +205,7 @@ class Node:
         for peer in self.progress.values():
             self.release(peer)
         self.progress = {}
+        self.leaving = {}
         self.backlog.clear()
         self.backlog_bytes = 0
         self.end_transfer()
@@ -242,15 +244,39 @@ class Node:
         return member is not None and member.incarnation == incarnation
 
     def match_counts(self, node_id: int, incarnation: str) -> bool:
-        """Return whether this voter's durable match counts: its incarnation is recorded by a committed
-        entry."""
-        proven = self.history.proven(self.commit_index)
-        member = proven.voters.get(node_id) if proven is not None else None
+        """Return whether this voter's durable match counts: it is one by the latest configuration, committed
+        or not, and its incarnation is recorded by a committed entry.
+
+        So the entry that names an incarnation is committed without it, and a promotion with the promoted.
+        """
+        latest = self.history.latest
+        member = latest.voters.get(node_id) if latest is not None else None
         return (
             member is not None
             and member.incarnation == incarnation
-            and self.vote_counts(node_id, incarnation)
+            and self._is_recorded(self.history.proven(self.commit_index), node_id, member)
         )
+
+    def _is_recorded(self, proven: Configuration | None, node_id: int, member: Member) -> bool:
+        if proven is None:
+            return False
+        recorded = proven.voters.get(node_id) or proven.learners.get(node_id)
+        return recorded is not None and recorded.incarnation == member.incarnation
+
+    @property
+    def may_be_needed(self) -> bool:
+        """Return whether this node was a voter, and is none by an entry that is not known to be committed.
+
+        It may be the only one that holds this entry, so that nobody else can win an election, and nobody who
+        lacks the entry either without its vote. Source: dissertation §4.2.2.
+        """
+        own = self.identity
+        latest = self.history.latest
+        proven = self.history.proven(self.commit_index)
+        if latest is None or proven is None or proven is latest or latest.member(own.node_id) is not None:
+            return False
+        member = proven.voters.get(own.node_id)
+        return member is not None and member.incarnation == own.incarnation
 
     # --- the log
 
@@ -279,13 +305,18 @@ class Node:
         latest = self.history.latest
         if latest is None:
             return 0
+        proven = self.history.proven(self.commit_index)
+        own = self.identity
         matches: list[float] = []
-        for node_id in latest.voters:
-            if node_id == self.identity.node_id:
-                if self.match_counts(node_id, self.identity.incarnation):
-                    matches.append(self.log.durable_index)
-            elif self.match_counts(node_id, self.progress[node_id].incarnation):
-                matches.append(self.progress[node_id].match_index)
+        for node_id, member in latest.voters.items():
+            if not self._is_recorded(proven, node_id, member):
+                continue
+            if node_id != own.node_id:
+                peer = self.progress[node_id]
+                if peer.incarnation == member.incarnation:
+                    matches.append(peer.match_index)
+            elif member.incarnation == own.incarnation:
+                matches.append(self.log.durable_index)
         return int(majority_value(matches, len(latest.voters)) or 0)
 
     # --- handing out
@@ -350,6 +381,11 @@ class Node:
         """Return what the shell routes by."""
         return SoftState(self.role, self.term, self.leader_id, self.transfer_target, self.halted)
 
+    def _peers_to_lead(self) -> tuple[int, ...]:
+        latest = self.history.latest
+        leads = self.role is Role.LEADER and latest is not None
+        return latest.peer_ids(self.identity.node_id) if leads and latest is not None else ()
+
     def check_invariants(self) -> None:
         """Check what must hold between any two stimuli.
 
@@ -364,6 +400,7 @@ class Node:
             (self.history.latest_index <= self.log.last_index, "configuration within the log"),
             ((self.role is Role.LEADER) == (self.leader_id == self.identity.node_id), "leader knows itself"),
             (all(peer.match_index < peer.next_index for peer in self.progress.values()), "match < next"),
+            (tuple(self.progress) == self._peers_to_lead(), "one progress per peer"),
         )
         for holds, name in checks:
             if not holds:

@@ -38,14 +38,23 @@ FLOW_MOVES: Final[Mapping[Flow, tuple[Flow, ...]]] = MappingProxyType(
 )
 
 
+#: Beyond every log: no heartbeat was answered yet.
+_UNREACHED: Final = 1 << 62
+
+
 class Progress:
     """One peer. ``match_index < next_index`` always holds."""
 
     __slots__ = (
+        "caught_up",
+        "clock_ms",
         "commit_sent",
         "confirmed_ms",
+        "connected",
         "contact_ms",
         "flow",
+        "goal_index",
+        "heard",
         "incarnation",
         "inflight",
         "inflight_bytes",
@@ -78,6 +87,11 @@ class Progress:
         self.inflight_bytes = 0
         self.commit_sent = 0  #: highest commit index that an append carried
         self.contact_ms = now_ms  #: last message of this incarnation
+        self.connected = True  #: as far as known: its connection has not closed since it was heard
+        self.clock_ms = -1.0  #: of its last heartbeat's answer on this connection, by its own clock
+        self.heard = False  #: there was a message in this leadership and since its connection last closed
+        self.goal_index = _UNREACHED  #: the leader's commit index at the last heartbeat's answer
+        self.caught_up = False  #: at the last answer it held what was the goal then
         self.confirmed_ms = float("-inf")  #: when the newest answered heartbeat was sent
         self.progressed_ms = now_ms  #: last rise of the match, or first append into an empty flight
         self.outgoing: Outgoing | None = None  #: SNAPSHOT only
@@ -139,8 +153,43 @@ class Progress:
             self.next_index = max(self.next_index, match_index + 1)
             self.progressed_ms = now_ms
 
+    def hear(self, now_ms: float) -> None:
+        """Note a message of it."""
+        self.contact_ms = now_ms
+        self.heard = True
+        self.connected = True
+
+    def disconnected(self) -> None:
+        """Note that its connection closed: it is not there until it is heard again."""
+        self.heard = False
+        self.connected = False
+        self.caught_up = False
+        self.goal_index = _UNREACHED
+
+    def answered_heartbeat(self, commit_index: int) -> None:
+        """Note whether it kept up since its last answer, and what it has to hold at the next one."""
+        self.caught_up = self.match_index >= self.goal_index
+        self.goal_index = commit_index
+
     def is_stalled(self, now_ms: float, timeout_ms: float) -> bool:
         """Return whether appends are under way and nothing was acknowledged for that long."""
         return (
             self.flow is Flow.REPLICATE and bool(self.inflight) and now_ms - self.progressed_ms > timeout_ms
         )
+
+
+class Leaver:
+    """A member that is none any more, as long as the leader has a last word for it."""
+
+    __slots__ = ("left_index", "progress", "told_ms")
+
+    def __init__(self, progress: Progress, left_index: int) -> None:
+        """Keep what is known of it.
+
+        Args:
+            progress: as it was; nothing is sent to it until the entry is committed.
+            left_index: the entry by which it left.
+        """
+        self.progress = progress
+        self.left_index = left_index
+        self.told_ms: float | None = None  #: when it was sent that entry

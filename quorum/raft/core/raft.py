@@ -10,7 +10,7 @@ Source: Raft, figure 2; etcd-io/raft for step and ready.
 
 from collections.abc import Callable, Mapping
 
-from quorum.raft.core import elections, following, leading, receiving, sending
+from quorum.raft.core import elections, following, handover, leading, membership, receiving, sending
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import CONFIGURATION_KINDS, EntryKind
 from quorum.raft.core.errors import (
@@ -19,9 +19,9 @@ from quorum.raft.core.errors import (
     MessageError,
     NotLeaderError,
     ProposalError,
-    TransferError,
 )
 from quorum.raft.core.log import EntryReader
+from quorum.raft.core.membership import MembershipChange
 from quorum.raft.core.messages import (
     Append,
     AppendReply,
@@ -58,7 +58,7 @@ from quorum.raft.core.messages import (
 from quorum.raft.core.node import Identity, Node, Randomness
 from quorum.raft.core.options import Options
 from quorum.raft.core.progress import Flow
-from quorum.raft.core.status import PeerStatus, Status
+from quorum.raft.core.status import Status, describe
 
 
 class Raft:
@@ -110,6 +110,7 @@ class Raft:
         )
         self._told_soft_state: SoftState | None = None
         self._told_configuration: Configuration | None = None
+        self._told_beyond: dict[int, str] = {}  #: linked besides its members
 
     # --- stimuli
 
@@ -143,7 +144,7 @@ class Raft:
             case Compacted(first_index):
                 self._compacted(first_index)
             case Transfer(target):
-                self._transfer(target)
+                handover.begin_transfer(self._node, target)
             case Halt(reason):
                 node.halted = reason or "the disk is full"
                 if node.role is not Role.FOLLOWER:
@@ -197,6 +198,7 @@ class Raft:
         node = self._node
         peer = node.progress.get(node_id)
         if peer is not None:
+            peer.clock_ms = -1.0
             # Whatever was sent before went into no connection, or into one that is gone.
             if peer.flow is not Flow.SNAPSHOT:
                 peer.become_probe()
@@ -208,10 +210,14 @@ class Raft:
     def _peer_down(self, node_id: int) -> None:
         node = self._node
         peer = node.progress.get(node_id)
-        if peer is not None and peer.flow is not Flow.SNAPSHOT:
-            peer.become_probe()
-            peer.probe_sent = True
-            peer.sent_ms = node.now_ms
+        if peer is not None:
+            peer.disconnected()
+            if peer.flow is not Flow.SNAPSHOT:
+                peer.become_probe()
+                peer.probe_sent = True
+                peer.sent_ms = node.now_ms
+        if node_id == node.transfer_target and not node.transfer_told:
+            handover.give_up_transfer(node)
         if node_id == node.leader_id:
             elections.forget_leader(node)
 
@@ -223,30 +229,6 @@ class Raft:
             )
         node.log.compact(first_index)
         node.history.compact(first_index)
-
-    def _transfer(self, target: int | None) -> None:
-        node = self._node
-        if node.role is not Role.LEADER:
-            raise TransferError(
-                f"node {node.identity.node_id} does not lead (leader: {node.leader_id or 'unknown'})"
-            )
-        recent_ms = node.now_ms - node.options.election_timeout_min_ms
-        fit = [
-            (peer.match_index, -node_id)
-            for node_id, peer in node.progress.items()
-            if node.match_counts(node_id, peer.incarnation) and peer.contact_ms >= recent_ms
-        ]
-        ids = [-negative for _, negative in fit]
-        chosen = -max(fit)[1] if target is None and fit else target
-        if chosen is None or chosen not in ids:
-            raise TransferError(
-                f"leadership cannot go to node {chosen}; voters in contact are {sorted(ids)}"
-                if chosen is not None
-                else "leadership cannot be handed over: no other voter is in contact"
-            )
-        node.transfer_target = chosen
-        node.transfer_told = False
-        node.transfer_until_ms = node.now_ms + node.options.election_timeout_max_ms
 
     # --- messages
 
@@ -263,7 +245,7 @@ class Raft:
             case AppendReply() | HeartbeatReply() | SnapshotChunkReply():
                 self._receive_answer(message, incarnation)
             case Vote():
-                elections.handle_vote(node, message)
+                elections.handle_vote(node, message, incarnation)
             case VoteReply():
                 elections.handle_vote_reply(node, message, incarnation)
             case TimeoutNow():
@@ -320,6 +302,9 @@ class Raft:
                 sending.handle_chunk_reply(node, peer, message)
         if peer.match_index > matched_before:
             leading.advance_commit(node)
+        if isinstance(message, HeartbeatReply):
+            # Now it is known who has caught up; what can commit without a change has done so.
+            membership.maintain(node)
 
     # --- proposals
 
@@ -360,6 +345,23 @@ class Raft:
             )
         return node.append_own(kind, payload, stamp_ms).index
 
+    def change_members(self, change: MembershipChange) -> int:
+        """Append a change of the membership; it counts from its append and is final once it commits.
+
+        Args:
+            change: what shall be different.
+
+        Returns:
+            The index of the entry that holds it: a new one, or for a member that is there already the latest
+            configuration's.
+
+        Raises:
+            NotLeaderError: not leading. Definite.
+            MembershipError: it cannot be made; names the remedy. Definite.
+            MembershipBusyError: not now. Definite, retriable.
+        """
+        return membership.change_members(self._node, change)
+
     # --- work
 
     def ready(self) -> Ready | None:
@@ -388,9 +390,11 @@ class Raft:
 
     def _changed_configuration(self) -> Configuration | None:
         configuration = self._node.history.latest
-        if configuration is self._told_configuration:
+        beyond = membership.linked_beyond(self._node)
+        if configuration is self._told_configuration and beyond == self._told_beyond:
             return None
         self._told_configuration = configuration
+        self._told_beyond = beyond
         return configuration
 
     @property
@@ -425,44 +429,14 @@ class Raft:
         """
         self._node.check_invariants()
 
+    def linked_members(self) -> dict[int, str]:
+        """Return {node id: address} of the peers to keep a connection with.
+
+        More than the members while one of them leaves. An empty address: keep the link if there is one. It
+        changes only with ``Ready.configuration``.
+        """
+        return membership.linked_members(self._node)
+
     def status(self) -> Status:
         """Return what this node is and knows."""
-        node = self._node
-        leads = node.role is Role.LEADER
-        return Status(
-            node_id=node.identity.node_id,
-            role=node.role,
-            term=node.term,
-            leader_id=node.leader_id,
-            first_index=node.log.first_index,
-            last_index=node.log.last_index,
-            durable_index=node.log.durable_index,
-            commit_index=node.commit_index,
-            handed_index=node.handed_index,
-            term_start_index=node.term_start_index if leads else 0,
-            configuration_index=node.history.latest_index,
-            leader_contact_ms=leading.quorum_contact_ms(node, confirmed=True) if leads else node.heard_ms,
-            transfer_target=node.transfer_target,
-            halted=node.halted,
-            installing=node.installing,
-            cache_bytes=node.log.cache_bytes,
-            peers=tuple(self._peer_status(node_id) for node_id in node.progress),
-            refused=tuple(sorted(node.refused.items())),
-        )
-
-    def _peer_status(self, node_id: int) -> PeerStatus:
-        node = self._node
-        peer = node.progress[node_id]
-        latest = node.history.latest
-        return PeerStatus(
-            node_id=node_id,
-            incarnation=peer.incarnation,
-            voter=latest is not None and node_id in latest.voters,
-            counts=node.match_counts(node_id, peer.incarnation),
-            flow=peer.flow,
-            match_index=peer.match_index,
-            next_index=peer.next_index,
-            inflight_bytes=peer.inflight_bytes,
-            contact_ms=peer.contact_ms,
-            snapshot_offset=peer.outgoing.offset if peer.outgoing is not None else None,
-        )
+        return describe(self._node)

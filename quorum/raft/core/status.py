@@ -1,12 +1,14 @@
 """What a node tells about itself.
 
-Decides the shape of the status only. A snapshot of soft and hard state at one instant; nothing in the core
+Decides what is shown, nothing else. A snapshot of soft and hard state at one instant; nothing in the core
 reads it.
 """
 
 from typing import NamedTuple
 
+from quorum.raft.core.leading import quorum_contact_ms
 from quorum.raft.core.messages import Role
+from quorum.raft.core.node import Node
 from quorum.raft.core.progress import Flow
 
 
@@ -39,6 +41,11 @@ class Status(NamedTuple):
     handed_index: int  #: last committed entry that was handed out for applying
     term_start_index: int  #: of a leader: index of its no-op; 0 otherwise
     configuration_index: int  #: of the latest configuration
+    configuration_committed: bool  #: the latest configuration is known to be committed
+    voters: tuple[int, ...]  #: of the latest configuration, ascending ids; empty before the founding
+    learners: tuple[int, ...]  #: likewise
+    #: the latest configuration has this node, and by this incarnation or none yet
+    member: bool
     #: until when a current leader is known to have led: when it was heard, or what a majority confirmed
     leader_contact_ms: float
     transfer_target: int
@@ -48,3 +55,51 @@ class Status(NamedTuple):
     peers: tuple[PeerStatus, ...]  #: of a leader, ascending ids
     #: (member id, incarnation) that spoke and does not count, ascending ids
     refused: tuple[tuple[int, str], ...]
+
+
+def describe(node: Node) -> Status:
+    """Return what this node is and knows."""
+    leads = node.role is Role.LEADER
+    latest = node.history.latest
+    member = latest.member(node.identity.node_id) if latest is not None else None
+    return Status(
+        node_id=node.identity.node_id,
+        role=node.role,
+        term=node.term,
+        leader_id=node.leader_id,
+        first_index=node.log.first_index,
+        last_index=node.log.last_index,
+        durable_index=node.log.durable_index,
+        commit_index=node.commit_index,
+        handed_index=node.handed_index,
+        term_start_index=node.term_start_index if leads else 0,
+        configuration_index=node.history.latest_index,
+        configuration_committed=node.history.latest_index <= node.commit_index,
+        voters=tuple(latest.voters) if latest is not None else (),
+        learners=tuple(latest.learners) if latest is not None else (),
+        member=member is not None and member.incarnation in ("", node.identity.incarnation),
+        leader_contact_ms=quorum_contact_ms(node, confirmed=True) if leads else node.heard_ms,
+        transfer_target=node.transfer_target,
+        halted=node.halted,
+        installing=node.installing,
+        cache_bytes=node.log.cache_bytes,
+        peers=tuple(_describe_peer(node, node_id) for node_id in node.progress),
+        refused=tuple(sorted(node.refused.items())),
+    )
+
+
+def _describe_peer(node: Node, node_id: int) -> PeerStatus:
+    peer = node.progress[node_id]
+    latest = node.history.latest
+    return PeerStatus(
+        node_id=node_id,
+        incarnation=peer.incarnation,
+        voter=latest is not None and node_id in latest.voters,
+        counts=node.match_counts(node_id, peer.incarnation),
+        flow=peer.flow,
+        match_index=peer.match_index,
+        next_index=peer.next_index,
+        inflight_bytes=peer.inflight_bytes,
+        contact_ms=peer.contact_ms,
+        snapshot_offset=peer.outgoing.offset if peer.outgoing is not None else None,
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quorum.core import queries
-from quorum.core.machine import StateMachine
+from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
 from quorum.core.members import describe_members
 from tests.unit.core.driver import CONFIGURATION, SESSION_KEY, Driver, data_at, dump_nodes, stat_at
 
@@ -62,9 +62,26 @@ def test_a_change_of_members_is_a_transaction_on_the_config_node() -> None:
     assert data_at(driver.machine, "/zookeeper/config") == (
         b"server.1=a:1:1:participant\nserver.3=b:2:2:participant\nserver.4=h:9:9:observer\nversion=1"
     )
-    assert stat_at(driver.machine, "/zookeeper/config").version == 1
+    stat = stat_at(driver.machine, "/zookeeper/config")
+    # As measured on ZooKeeper 3.9.5: both versions stay -1, and the node was never created.
+    assert (stat.version, stat.aversion, stat.cversion, stat.czxid) == (-1, -1, 0, 0)
+    assert (stat.mzxid, stat.pzxid, stat.ctime, stat.mtime) == (1, 0, 0, driver.machine.last_stamp_ms)
     driver.machine.check_invariants()
     assert driver.apply("configuration", changed(n1="a:1", n3="b:2")).events is None
+
+
+def test_a_forced_start_gives_another_cluster_id_and_lets_the_zxid_jump() -> None:
+    driver = Driver()
+    driver.apply("configuration", changed(n1="a:1"))
+    before = driver.zxid
+    forced = json.dumps({"cluster_id": "c2", "voters": {"1": {"address": "a:1"}}, "learners": {}}).encode()
+    result = driver.apply("configuration", forced)
+    assert driver.machine.cluster_id == "c2"
+    assert driver.machine.session_key == SESSION_KEY, "sessions outlive a forced start"
+    assert result.zxid == driver.zxid == before + FORCED_ZXID_JUMP + 1
+    assert data_at(driver.machine, "/zookeeper/config").endswith(b"version=%x" % driver.zxid)
+    again = driver.apply("configuration", forced)
+    assert (again.zxid, again.events) == (before + FORCED_ZXID_JUMP + 1, None), "the proof changes nothing"
 
 
 def test_a_configuration_before_the_first_entry_is_kept() -> None:

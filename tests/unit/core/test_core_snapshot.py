@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import random
 from typing import Any
 
 import pytest
@@ -121,6 +122,64 @@ def test_everything_may_be_deleted_under_a_walk() -> None:
         other.one(2, path, -1)
     chunks += chunks_of(walk, 3)
     assert dump(load(chunks)) == before
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_children_come_and_go_in_the_directory_that_is_being_walked(seed: int) -> None:
+    choose = random.Random(seed)
+    driver, client = started()
+    client.make("/big")
+    names = [f"/big/{number}" for number in range(500)]
+    for name in names:
+        client.make(name, choose.randbytes(choose.choice((1, 300))))
+    for name in choose.sample(names, 20):
+        client.make(f"{name}/below")
+        names.remove(name)
+    before = dump(driver.machine)
+    walk = SnapshotWalk(driver.machine)
+    chunks: list[Any] = []
+    while (chunk := walk.next_chunk(choose.randint(1, 40), choose.choice((500, 2**20)))) is not None:
+        chunks.append(through_msgpack(chunk))
+        # Equal numbers of both kinds: a dict of the same size as before may still have been rebuilt.
+        for _ in range(choose.randint(0, 12)):
+            client.remove(names.pop(choose.randrange(len(names))))
+            names.append(client.make("/big/new", flags=2))
+        client.put(choose.choice(names), b"changed")
+    assert dump(load(chunks)) == before
+    driver.machine.check_invariants()
+
+
+def test_a_quiet_directory_is_looked_at_in_steps() -> None:
+    driver, client = started()
+    client.make("/big")
+    for number in range(100):
+        client.make(f"/big/{number}")
+    walk = SnapshotWalk(driver.machine)
+    chunks: list[Any] = []
+    while (chunk := walk.next_chunk(10)) is not None:
+        chunks.append(through_msgpack(chunk))
+        client.put("/big/7", b"changed")
+    leaves = [len(group[3]) // 2 for chunk in chunks if chunk[0] == "nodes" for group in chunk[1:]]
+    assert max(leaves) <= 10
+
+
+def test_a_walk_knows_whether_it_is_ahead_of_the_overlay() -> None:
+    driver, client = started(overlay_bytes_max=20_000)
+    client.make("/big")
+    for number in range(100):
+        client.make(f"/big/{number}")
+    walk = SnapshotWalk(driver.machine)
+    assert not walk.ahead, "nothing was looked at, and nothing is kept"
+    walk.next_chunk(1)
+    while walk.next_chunk(20):
+        if driver.machine.tree.overlay is not None:
+            assert walk.ahead
+    walk = SnapshotWalk(driver.machine)
+    walk.next_chunk(1)
+    walk.next_chunk(20)
+    for number in range(50):
+        client.put(f"/big/{number}", b"changed")
+    assert not walk.ahead
 
 
 def test_a_chunk_is_bounded_by_its_bytes() -> None:

@@ -118,3 +118,32 @@ def test_a_gap_is_answered_once() -> None:
         bench.forwarder.receive(Forward(5, 2, 1, 4, number, b"late"))
     assert bench.host.sent == [ForwardExpected(5, 1, 2, 4, 10)]
     assert bench.host.proposed == []
+
+
+def test_a_disk_that_joins_is_told_of_the_incarnations_that_the_old_one_used() -> None:
+    leader, bench = Bench(origins={2: (7, 50)}), Bench(origins={})
+    leader.forwarder.leader_ready()
+    leader.host.sent.clear()
+    leader.host.proposed.clear()
+    bench.host.node_id = 2
+    bench.follow(1)
+    bench.forwarder._outbox.registered = False
+    bench.forwarder.submit(b"x", ("client",), 0.0)
+    leader.forwarder.receive(RegisterOrigin(5, 2, 1, 1))
+    assert leader.host.proposed == [], "a lower incarnation is never registered"
+    (told,) = leader.host.sent
+    assert told == ForwardExpected(5, 1, 2, 7, 51)
+    bench.forwarder.receive(told)
+    assert bench.forwarder.incarnation == 8
+    assert bench.host.durable == [8]
+    assert [batch.tokens for batch in bench.unknown] == [("client",)]
+    assert bench.host.sent == [RegisterOrigin(5, 2, 1, 8)]
+    leader.forwarder.receive(RegisterOrigin(5, 2, 1, 8))
+    assert len(leader.host.proposed) == 1
+
+
+def test_a_leader_on_a_new_disk_raises_its_own_incarnation() -> None:
+    bench = Bench(origins={1: (7, 50)})
+    bench.forwarder.leader_ready()
+    assert bench.forwarder.incarnation == 8
+    assert [kind for kind, _ in bench.host.proposed] == [EntryKind.REGISTER]

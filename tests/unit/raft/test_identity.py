@@ -72,7 +72,7 @@ def test_a_plain_start_on_an_empty_directory_says_what_fits(disk: MemoryDisk, ex
     for _ in range(2):
         with pytest.raises(NotFormattedError) as caught:
             started(disk)
-        for word in (DATA, "--bootstrap", "put them back"):
+        for word in (DATA, "--bootstrap", "--join", "members replace"):
             assert word in str(caught.value)
     with pytest.raises(NotFormattedError):
         load_identity(disk, DATA)

@@ -285,7 +285,7 @@ def test_a_snapshot_from_which_the_log_does_not_lead_on_is_refused(disk: MemoryD
     found.check_reaches(DIRECTORY, 40)
     with pytest.raises(DataDirError, match="41") as caught:
         found.check_reaches(DIRECTORY, 39)
-    assert "put this node's data directory back" in caught.value.remedy
+    assert "members replace" in caught.value.remedy
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EBADF, errno.ENOSPC])

@@ -108,7 +108,7 @@ def test_a_bad_record_under_a_valid_trailer_is_damage() -> None:
     error = written.refusal()
     assert (error.path, error.offset) == (FIRST, start)
     assert "valid trailer" in str(error)
-    assert "put this node's data directory back" in error.remedy
+    assert "members replace" in error.remedy
 
 
 @pytest.mark.parametrize("what", ["record", "trailer", "length"])

@@ -18,12 +18,14 @@ from quorum.raft.core.configuration import (
 )
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.errors import NotLeaderError
+from quorum.raft.core.membership import MembershipChange
 from quorum.raft.core.messages import (
     ChunkRead,
     ChunkReadFailed,
     ChunkWritten,
     Compacted,
     Halt,
+    HardState,
     Message,
     PeerDown,
     PeerUp,
@@ -100,6 +102,9 @@ class World:
         self.committed: dict[int, Applied] = {}
         self.committed_entries: dict[int, tuple[Entry, int]] = {}  #: with a term in which it is committed
         self.proposed = 0
+        self.joined: set[int] = set()  #: ids of nodes that are no founders
+        self.silenced: set[str] = set()  #: incarnations of which nothing arrives any more
+        self.lost_disks: dict[str, Disk] = {}  #: {incarnation: its disk, which nobody has any more}
         self.elections = 0
         self.delivered = 0
         self.installs = 0
@@ -148,7 +153,7 @@ class World:
             hard_state=disk.hard_state,
             log=disk.view(self.rng.randrange(0, 20), anchored=mark is None or self.rng.random() < 0.5),
             snapshot=mark,
-            founders=self.founders if founders is None else founders,
+            founders=founders if founders is not None else {} if node_id in self.joined else self.founders,
             found=found,
             reader=disk,
             rng=self.rng,
@@ -165,6 +170,14 @@ class World:
                 self._connect(node_id, other)
                 self._connect(other, node_id)
         return process
+
+    def join(self, node_id: int) -> None:
+        """Start a node that was formatted to join: no founder, an empty disk, an incarnation of its own."""
+        self.ids.append(node_id)
+        self.joined.add(node_id)
+        self.disks[node_id] = Disk()
+        self.incarnations[node_id] = f"{self.rng.getrandbits(128):032x}"
+        self.start(node_id)
 
     def _connect(self, node_id: int, other: int) -> None:
         process = self.processes.get(node_id)
@@ -187,8 +200,15 @@ class World:
 
     def wipe(self, node_id: int) -> None:
         """Replace the disk of a stopped node by an empty one, which is formatted anew."""
+        self.lost_disks[self.incarnations[node_id]] = self.disks[node_id]
         self.disks[node_id] = Disk()
         self.incarnations[node_id] = f"{self.rng.getrandbits(128):032x}"
+
+    def _disk_of(self, node_id: int, incarnation: str) -> Disk | None:
+        """The disk that a recorded voter's word came from, also if it was lost since."""
+        if incarnation in ("", self.incarnations[node_id]):
+            return self.disks[node_id]
+        return self.lost_disks.get(incarnation)
 
     def pause(self, node_id: int, duration_ms: float) -> None:
         process = self.processes[node_id]
@@ -247,6 +267,7 @@ class World:
 
     def drain(self, node_id: int, process: Process) -> None:
         process.raft.check_invariants()
+        counted = process.configuration
         for _ in range(1000):
             ready = process.raft.ready()
             if ready is None:
@@ -254,7 +275,7 @@ class World:
             self._handle(node_id, process, ready)
         else:
             raise BrokenPromiseError("ready() never ends")
-        self._check_roles(node_id, process)
+        self._check_roles(node_id, process, counted or process.configuration)
 
     def _handle(self, node_id: int, process: Process, ready: Ready) -> None:
         if ready.persist is not None:
@@ -318,7 +339,8 @@ class World:
 
     def _deliver(self, message: Message, incarnation: str) -> None:
         process = self.processes.get(message.receiver)
-        if process is not None and (message.sender, message.receiver) not in self.cut:
+        lost = (message.sender, message.receiver) in self.cut or incarnation in self.silenced
+        if process is not None and not lost:
             self.delivered += 1
             self.step(message.receiver, process, Receive(message, incarnation))
 
@@ -346,7 +368,7 @@ class World:
         disk = self.disks[node_id]
         index = len(process.applied)
         old = disk.snapshot.mark.snapshot_index if disk.snapshot is not None else 0
-        if index <= old or process.raft.status().installing:
+        if index <= old or process.raft.status().installing or self.is_paused(node_id):
             return
         entry = disk.entry(index)
         configuration = process.raft.configuration_at(index)
@@ -429,7 +451,9 @@ class World:
         if match > max(disk.last_index, snapshot_index):
             raise BrokenPromiseError(f"{message} acknowledges more than the disk holds ({disk.last_index})")
 
-    def _check_roles(self, node_id: int, process: Process) -> None:
+    def _check_roles(self, node_id: int, process: Process, counted: Configuration | None) -> None:
+        """Check a leader and its commits against ``counted``, the latest configuration when the stimulus
+        came."""
         status = process.raft.status()
         if status.commit_index < process.commit_index:
             raise BrokenPromiseError(f"commit index of node {node_id} fell to {status.commit_index}")
@@ -442,8 +466,9 @@ class World:
             if process.role is not Role.LEADER:
                 self.elections += 1
                 self._check_completeness(node_id, process)
+                self._check_votes(node_id, status.term, counted)
             if status.commit_index > process.commit_index:
-                self._check_majority(status.commit_index, process)
+                self._check_majority(status.commit_index, process, counted)
         process.role = status.role
         process.commit_index = status.commit_index
 
@@ -457,13 +482,30 @@ class World:
             if own != entry:
                 raise BrokenPromiseError(f"leader {node_id} has {own} where {entry} is committed")
 
-    def _check_majority(self, index: int, process: Process) -> None:
+    def _check_votes(self, node_id: int, term: int, counted: Configuration | None) -> None:
+        """A majority of the recorded voters has voted for the winner, durably."""
+        electors = []
+        for voter, member in counted.voters.items() if counted is not None else ():
+            disk = self._disk_of(voter, member.incarnation)
+            state = disk.hard_state if disk is not None else HardState(0, 0)
+            if state.term > term or (state.term, state.voted_for) == (term, node_id):
+                electors.append(voter)
+        if counted is not None and len(electors) < counted.quorum_size:
+            raise BrokenPromiseError(f"node {node_id} leads term {term} by the votes of {electors} only")
+
+    def _check_majority(self, index: int, process: Process, counted: Configuration | None) -> None:
+        """What a leader commits is durable on a majority of the voters, by their recorded incarnations."""
         term = process.raft.term_at(index)
+        assert counted is not None
         holders = [
-            node_id for node_id in self.ids if term is not None and self.disks[node_id].holds(index, term)
+            node_id
+            for node_id, member in counted.voters.items()
+            if term is not None
+            and member.incarnation
+            and (disk := self._disk_of(node_id, member.incarnation)) is not None
+            and disk.holds(index, term)
         ]
-        voters = len(process.configuration.voters) if process.configuration is not None else len(self.ids)
-        if len(holders) < voters // 2 + 1:
+        if len(holders) < counted.quorum_size:
             raise BrokenPromiseError(f"index {index} was committed but is durable on {holders} only")
 
     def check_logs(self) -> None:
@@ -510,13 +552,31 @@ class World:
         self.drain(node_id, process)
         return True
 
+    def change(self, node_id: int, change: MembershipChange) -> int:
+        """Ask this node for a change of the membership."""
+        index = self.processes[node_id].raft.change_members(change)
+        self.drain(node_id, self.processes[node_id])
+        return index
+
+    def voters(self) -> list[int]:
+        """The voters by the leader's latest configuration, once it is committed and has no learners."""
+        leader = self.leader()
+        status = self.processes[leader].raft.status() if leader is not None else None
+        done = status is not None and status.configuration_committed and not status.learners
+        return list(status.voters) if status is not None and done else []
+
     def stable(self) -> bool:
-        """One leader that everybody follows, everything committed and applied everywhere."""
+        """One leader that every member follows, everything committed and applied by every member."""
         leader = self.leader()
         if leader is None:
             return False
         top = self.processes[leader].raft.status()
-        for process in self.processes.values():
+        members = (*top.voters, *top.learners)
+        if leader not in members:
+            return False
+        for node_id, process in self.processes.items():
+            if node_id not in members:
+                continue
             status = process.raft.status()
             if (status.leader_id, status.term) != (leader, top.term):
                 return False
@@ -524,12 +584,15 @@ class World:
                 return False
         return True
 
-    def settle(self, within_ms: float = 20_000.0) -> None:
-        """End all faults and demand progress on every node."""
+    def end_faults(self) -> None:
         self.loss = self.repeat = self.slow = 0.0
         self.delay_ms = (0.1, 2.0)
         self.sync_ms = (0.1, 2.0)
         self.heal()
+
+    def settle(self, within_ms: float = 20_000.0) -> None:
+        """End all faults and demand progress on every node."""
+        self.end_faults()
         for node_id in self.ids:
             if node_id not in self.processes:
                 self.start(node_id)

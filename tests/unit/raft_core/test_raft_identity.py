@@ -343,15 +343,3 @@ def test_learners_are_replicated_to_and_do_not_count() -> None:
     assert (learner.voter, learner.counts, learner.match_index) == (False, False, 3)
     solo.hear(ack(2, 2, 3))
     assert solo.raft.status().commit_index == 3
-
-
-def test_a_learner_neither_votes_nor_campaigns() -> None:
-    solo = Solo(node_id=4, founders={})
-    members = {peer: Member(f"h:{peer}", incarnation_of(peer)) for peer in (1, 2, 3)}
-    configuration = Configuration(CLUSTER_ID, members, {4: Member("h:4", incarnation_of(4))}, ())
-    entry = Entry(1, 1, EntryKind.FOUND, 0, configuration.to_payload())
-    solo.hear(Append(1, 2, 4, 0, 0, 1, True, (entry,)))
-    solo.sync()
-    assert [message for message in solo.tick(3000) if isinstance(message, Vote)] == []
-    replies = solo.hear(Vote(5, 3, 4, False, True, 9, 4)) + solo.sync()
-    assert [reply.granted for reply in replies if isinstance(reply, VoteReply)] == [False]

@@ -20,6 +20,7 @@ from quorum.raft.core.messages import (
     Receive,
     Resume,
     Role,
+    Tick,
     Vote,
     VoteReply,
 )
@@ -206,9 +207,26 @@ def test_a_probe_is_always_answered_and_a_commit_is_not() -> None:
 def test_heartbeats_are_answered_with_the_durable_match() -> None:
     solo = Solo([1])
     solo.hear(append(1, 1, 1, entry(2, 1)))
-    assert solo.hear(Heartbeat(1, 2, 1, 0, 77.0)) == [HeartbeatReply(1, 1, 2, 77.0, 1)]
+    assert solo.hear(Heartbeat(1, 2, 1, 0, 77.0)) == [HeartbeatReply(1, 1, 2, 77.0, 1, solo.now_ms)]
     solo.sync()
-    assert solo.hear(Heartbeat(1, 2, 1, 0, 78.0)) == [HeartbeatReply(1, 1, 2, 78.0, 2)]
+    assert solo.hear(Heartbeat(1, 2, 1, 0, 78.0)) == [HeartbeatReply(1, 1, 2, 78.0, 2, solo.now_ms)]
+
+
+def test_a_leader_echoes_the_clock_of_the_last_answer_on_the_connection() -> None:
+    solo = Solo([1])
+    solo.lead()
+
+    def echoed() -> list[float]:
+        sent = solo.step(Tick(), after_ms=60)
+        return [each.heard_ms for each in sent if isinstance(each, Heartbeat) and each.receiver == 2]
+
+    assert echoed() == [-1.0]
+    solo.hear(HeartbeatReply(2, 2, 1, solo.now_ms, 0, 1234.5))
+    assert echoed() == [1234.5]
+    solo.hear(HeartbeatReply(2, 2, 1, solo.now_ms, 0, 1300.0))
+    assert echoed() == [1300.0]
+    solo.step(PeerUp(2))
+    assert echoed() == [-1.0]  # what was sent on the old connection may be lost
 
 
 # --- leaders: commit (D4, Raft §5.4.2)

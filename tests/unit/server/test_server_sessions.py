@@ -17,18 +17,18 @@ def test_a_report_names_each_session_once_in_the_order_of_the_first_touch() -> N
     tracker = SessionTracker()
     for session_id in (7, 5, 7, 9, 5):
         tracker.touch(session_id)
-    assert tracker.drain_touched(10) == [7, 5, 9]
-    assert tracker.drain_touched(10) == []
+    assert tracker.take_report(10, 0.0, 0.0) == [7, 5, 9]
+    assert tracker.take_report(10, 0.0, 0.0) == []
 
 
 def test_a_report_is_bounded_and_the_others_come_next() -> None:
     tracker = SessionTracker()
     for session_id in range(5):
         tracker.touch(session_id)
-    assert tracker.drain_touched(2) == [0, 1]
+    assert tracker.take_report(2, 0.0, 0.0) == [0, 1]
     tracker.touch(0)
-    assert tracker.drain_touched(3) == [2, 3, 4]
-    assert tracker.drain_touched(3) == [0]
+    assert tracker.take_report(3, 0.0, 0.0) == [2, 3, 4]
+    assert tracker.take_report(3, 0.0, 0.0) == [0]
 
 
 def test_a_session_is_due_at_its_deadline_and_not_before() -> None:
@@ -122,7 +122,7 @@ def test_a_closed_session_is_never_due_nor_reported() -> None:
     tracker.closed(1)
     tracker.closed(2)
     tracker.touched(1, 900.0)
-    assert tracker.drain_touched(10) == []
+    assert tracker.take_report(10, 0.0, 0.0) == []
     assert tracker.due(5000.0, 10) == []
 
 
@@ -135,4 +135,28 @@ def test_a_follower_keeps_no_deadlines(was_leader: bool) -> None:
     tracker.touched(1, 0.0)
     assert tracker.due(10_000.0, 10) == []
     tracker.touch(1)
-    assert tracker.drain_touched(10) == [1]
+    assert tracker.take_report(10, 0.0, 0.0) == [1]
+
+
+def test_reports_that_the_leader_may_not_have_heard_are_made_again() -> None:
+    tracker = SessionTracker()
+    tracker.touch(1)
+    assert tracker.take_report(10, 100.0, 0.0) == [1]
+    tracker.touch(2)
+    assert tracker.take_report(10, 150.0, 100.0) == [2]  # what left at 100 was not heard before 100
+    tracker.touch(3)
+    assert tracker.take_report(10, 200.0, 120.0) == [3]  # the first report was heard
+    tracker.report_again()
+    assert sorted(tracker.take_report(10, 250.0, 120.0)) == [2, 3]
+    assert tracker.take_report(10, 300.0, 260.0) == []
+    tracker.report_again()
+    assert tracker.take_report(10, 350.0, 260.0) == []
+
+
+def test_reports_that_nobody_hears_are_bounded_and_lose_no_session() -> None:
+    tracker = SessionTracker()
+    for number in range(1000):
+        tracker.touch(number)
+        tracker.take_report(10, float(number), -1.0)
+    tracker.report_again()
+    assert sorted(tracker.take_report(2000, 2000.0, -1.0)) == list(range(1000))

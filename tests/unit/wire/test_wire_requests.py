@@ -16,14 +16,19 @@ from quorum.wire.requests import (
     OPEN_ACL,
     PING_FRAME,
     ConnectRequest,
+    Reconfig,
     SetWatches,
+    decode_auth,
     decode_command,
     decode_connect,
     decode_read,
+    decode_reconfig,
     decode_set_watches,
+    encode_auth,
     encode_command,
     encode_connect,
     encode_read,
+    encode_reconfig,
     encode_set_watches,
 )
 
@@ -231,6 +236,29 @@ def test_a_handshake_survives_the_wire(
     for end in range(4, len(frame) - (read_only is not None)):
         with pytest.raises(WireError):
             decode_connect(frame, 4, end)
+
+
+@given(st.none() | texts, st.none() | texts, st.none() | texts, longs)
+def test_a_reconfig_survives_the_wire_and_null_is_not_empty(
+    joining: str | None, leaving: str | None, new_members: str | None, version: int
+) -> None:
+    request = Reconfig(joining, leaving, new_members, version)
+    frame = encode_reconfig(7, request)
+    assert struct.unpack_from(">iii", frame) == (len(frame) - 4, 7, 16)
+    assert decode_reconfig(frame, HEAD_BYTES, len(frame)) == request
+    for end in range(HEAD_BYTES, len(frame)):
+        with pytest.raises(WireError):
+            decode_reconfig(frame, HEAD_BYTES, end)
+
+
+@given(texts, st.binary(max_size=30))
+def test_an_auth_packet_survives_the_wire(scheme: str, credentials: bytes) -> None:
+    frame = encode_auth(scheme, credentials)
+    assert struct.unpack_from(">iii", frame) == (len(frame) - 4, -4, 100)
+    assert decode_auth(frame, HEAD_BYTES, len(frame)) == (scheme, credentials)
+    for end in range(HEAD_BYTES, len(frame)):
+        with pytest.raises(WireError):
+            decode_auth(frame, HEAD_BYTES, end)
 
 
 def test_the_handshake_of_a_usual_client_has_44_or_45_bytes() -> None:

@@ -1,0 +1,104 @@
+"""Endpoints that change who leads and who is a member.
+
+Decides what a well-formed request is, and refuses everything else with the field, the value and what to send;
+whether the change can be made is the leader's to say. Any node may be asked. No state.
+
+Source: architecture, "HTTP on the admin port".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from quorum.admin.view import VIEW, BadInputError, json_answer
+from quorum.errors import shown
+from quorum.settings import parse_address
+
+NODE_ID_MAX: Final = 255
+ADDRESS_CHARS_MAX: Final = 300
+_NUMBER: Final = re.compile("[1-9][0-9]{0,2}", re.ASCII)
+_LEADER_EXAMPLE: Final = 'send {"node_id": 2}'
+_MEMBERS_EXAMPLE: Final = (
+    'send {"node_id": 4, "address": "host:port"} to add a node, {"node_id": 4, "replace": true} if its '
+    "disk is lost"
+)
+_REMOVE_EXAMPLE: Final = "send DELETE /v1/members?node_id=4"
+
+
+async def post_leader(request: web.Request) -> web.Response:
+    """Hand leadership to a voter."""
+    fields = await _object(request, {"node_id"}, _LEADER_EXAMPLE)
+    return json_answer(await request.app[VIEW].transfer_leadership(_node_id(fields, _LEADER_EXAMPLE)))
+
+
+async def post_members(request: web.Request) -> web.Response:
+    """Add a node, or replace a member's disk."""
+    view = request.app[VIEW]
+    fields = await _object(request, {"node_id", "address", "replace"}, _MEMBERS_EXAMPLE)
+    node_id = _node_id(fields, _MEMBERS_EXAMPLE)
+    if "replace" not in fields:
+        return json_answer(await view.add_member(node_id, _address(fields)))
+    if fields["replace"] is not True:
+        raise BadInputError(f"replace = {shown(fields['replace'])} is not true", _MEMBERS_EXAMPLE)
+    if "address" in fields:
+        problem = "address and replace cannot both be given: a replaced node keeps its address"
+        raise BadInputError(problem, _MEMBERS_EXAMPLE)
+    return json_answer(await view.replace_member(node_id))
+
+
+async def delete_members(request: web.Request) -> web.Response:
+    """Remove a member."""
+    _refuse_unknown("query", set(request.query), {"node_id"}, _REMOVE_EXAMPLE)
+    given = request.query.getall("node_id", [])
+    if len(given) != 1:
+        raise BadInputError(f"node_id is given {len(given)} times in the query, not once", _REMOVE_EXAMPLE)
+    number = int(given[0]) if _NUMBER.fullmatch(given[0]) else given[0]
+    node_id = _node_id({"node_id": number}, _REMOVE_EXAMPLE)
+    return json_answer(await request.app[VIEW].remove_member(node_id))
+
+
+async def _object(request: web.Request, known: set[str], example: str) -> Mapping[str, object]:
+    """Read the body as a JSON object without unknown fields."""
+    body = await request.read()
+    try:
+        fields: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(f"the body is not JSON: {shown(str(error))}", example) from error
+    if not isinstance(fields, dict):
+        raise BadInputError(f"the body is {shown(fields)}, not a JSON object", example)
+    _refuse_unknown("body", set(fields), known, example)
+    return fields
+
+
+def _refuse_unknown(where: str, given: set[str], known: set[str], example: str) -> None:
+    unknown = sorted(given - known)
+    if unknown:
+        raise BadInputError(f"the {where} has the unknown field {shown(unknown[0])}", example)
+
+
+def _node_id(fields: Mapping[str, object], example: str) -> int:
+    if "node_id" not in fields:
+        raise BadInputError("the body lacks the field node_id", example)
+    node_id = fields["node_id"]
+    if type(node_id) is not int or not 1 <= node_id <= NODE_ID_MAX:
+        problem = f"node_id = {shown(node_id)} is no node id; ids are whole numbers from 1 to {NODE_ID_MAX}"
+        raise BadInputError(problem, example)
+    return node_id
+
+
+def _address(fields: Mapping[str, object]) -> str:
+    if "address" not in fields:
+        raise BadInputError("the body lacks the field address (or replace)", _MEMBERS_EXAMPLE)
+    address = fields["address"]
+    if not isinstance(address, str) or not address.isascii() or not 0 < len(address) <= ADDRESS_CHARS_MAX:
+        problem = f"address = {shown(address)} is no text of 1 to {ADDRESS_CHARS_MAX} ASCII characters"
+        raise BadInputError(problem, _MEMBERS_EXAMPLE)
+    try:
+        return str(parse_address(address))
+    except ValueError as error:
+        raise BadInputError(f"address = {shown(address)}: {error}", _MEMBERS_EXAMPLE) from error

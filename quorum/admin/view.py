@@ -1,0 +1,84 @@
+"""What the admin port asks of its node, and the two shapes of its answers.
+
+A seam, so that the endpoints know neither Raft nor the state machine. Decides that every answer is JSON and
+every error says what to do; keeps no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from aiohttp import web
+from prometheus_client.metrics_core import Metric
+
+from quorum.errors import QuorateError, UnknownMemberError
+
+
+class AdminView(Protocol):
+    """The node behind an admin port. Every call comes from the node's loop.
+
+    Who awaits a change is told once it is applied on this node. Each of them raises a QuorateError that says
+    whether it is definite (nothing changed and never will) and retriable.
+    """
+
+    def status(self) -> Mapping[str, object]:
+        """Return what GET /v1/status answers.
+
+        Returns:
+            node_id, cluster, cluster_id, role, term, leader_id, commit_index, applied_index, zxid,
+            state_digest, sessions, and members: a list of node_id, address, role, voter, refused,
+            match_index.
+        """
+
+    def readiness(self) -> tuple[bool, str]:
+        """Return whether clients can be served now, and the reason in one sentence."""
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the node's metric families with their values of now."""
+
+    async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
+        """Let a voter lead; returns leader_id and term."""
+
+    async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
+        """Let a node join as a learner; returns log_index and members, as the others do."""
+
+    async def replace_member(self, node_id: int) -> Mapping[str, object]:
+        """Retire the disk of a member."""
+
+    async def remove_member(self, node_id: int) -> Mapping[str, object]:
+        """Let a member go."""
+
+
+class BadInputError(Exception):
+    """A request that is not well-formed; it reached nobody."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+VIEW: Final = web.AppKey[AdminView]("view")
+
+
+def json_answer(fields: Mapping[str, object], *, status: int = 200) -> web.Response:
+    """Answer with an object."""
+    return web.json_response(dict(fields), status=status)
+
+
+def error_answer(status: int, problem: str, remedy: str, **more: object) -> web.Response:
+    """Answer with what is wrong and what to do about it."""
+    return json_answer({"error": problem, "remedy": remedy, **more}, status=status)
+
+
+def answer_to(error: QuorateError) -> web.Response:
+    """Answer with an error of the node: 404 no member, 409 refused, 503 try again, 504 outcome unknown."""
+    if isinstance(error, UnknownMemberError):
+        status = 404
+    elif not error.definite:
+        status = 504
+    else:
+        status = 503 if error.retriable else 409
+    more = {"definite": error.definite, "retriable": error.retriable}
+    return error_answer(status, error.message, error.remedy, **more)

@@ -1,0 +1,113 @@
+"""`quorate members`: shows and changes who belongs to the cluster, through the admin port of any node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from quorum.adminclient import ask, get_status
+from quorum.commands.status import DEFAULT_ADMIN_URL, TIMEOUT_S, members_table
+
+HELP = "show, add, replace or remove members"
+DESCRIPTION = """\
+Show and change who belongs to the cluster. Any node may be asked; it answers once it has applied the change.
+
+A new node is added first and then started with `quorate serve --join`: it is a learner until it has caught
+up, and votes from then on. A node whose disk is lost is replaced: its old disk never counts again, and it
+comes back with an empty data directory and `quorate serve --join`. A node is stopped after it was removed."""
+EXAMPLES = """\
+examples:
+  quorate members list
+  quorate members add 4 10.0.0.4:2281
+  quorate members replace 2
+  quorate members remove 1 --admin http://10.0.0.3:8181
+"""
+
+#: longer than the node's own deadline for the outcome, by default 5 s
+CHANGE_TIMEOUT_S = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--admin",
+        metavar="URL",
+        default=DEFAULT_ADMIN_URL,
+        help=f"an admin port (default: {DEFAULT_ADMIN_URL})",
+    )
+    shared.add_argument("--json", action="store_true", help="print the node's answer as JSON")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    rows: tuple[tuple[str, str, Callable[[argparse.Namespace], int]], ...] = (
+        ("list", "show the members", _list),
+        ("add", "let a node join", _add),
+        ("replace", "retire the lost disk of a member", _replace),
+        ("remove", "let a member go", _remove),
+    )
+    for name, text, act in rows:
+        action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
+        if name != "list":
+            action.add_argument("node_id", metavar="ID", type=int, help="the node's id")
+        if name == "add":
+            action.add_argument("address", metavar="ADDR", help="host:port of the node's peer listener")
+        action.set_defaults(act=act)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and print.
+
+    Raises:
+        UsageError, UnreachableError, RefusedByNodeError: as adminclient.ask.
+    """
+    act: Callable[[argparse.Namespace], int] = arguments.act
+    return act(arguments)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    answer = get_status(arguments.admin, TIMEOUT_S)
+    _print(arguments, {"leader_id": answer.get("leader_id"), "members": answer.get("members", [])}, answer)
+    return 0
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    body = {"node_id": arguments.node_id, "address": arguments.address}
+    story = (
+        f"node {arguments.node_id} at {arguments.address} is a learner now: start it with "
+        "`quorate serve --join` and the present members in [members]; it votes once it has caught up"
+    )
+    return _change(arguments, "POST", "/v1/members", body, story)
+
+
+def _replace(arguments: argparse.Namespace) -> int:
+    story = (
+        f"the old disk of node {arguments.node_id} never counts again: start the node with an empty data "
+        "directory and `quorate serve --join`"
+    )
+    return _change(arguments, "POST", "/v1/members", {"node_id": arguments.node_id, "replace": True}, story)
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    query = urlencode({"node_id": arguments.node_id})
+    story = f"node {arguments.node_id} is no member any more: stop it"
+    return _change(arguments, "DELETE", f"/v1/members?{query}", None, story)
+
+
+def _change(
+    arguments: argparse.Namespace, method: str, path: str, body: dict[str, object] | None, story: str
+) -> int:
+    answer = ask(arguments.admin, method, path, CHANGE_TIMEOUT_S, body)
+    if not arguments.json:
+        print(story)
+    _print(arguments, answer, answer)
+    return 0
+
+
+def _print(arguments: argparse.Namespace, answer: dict[str, Any], members_of: dict[str, Any]) -> None:
+    if arguments.json:
+        print(json.dumps(answer, sort_keys=True))
+        return
+    for line in members_table(members_of):
+        print(line)

@@ -1,0 +1,412 @@
+"""Requests of operators on any node: handed to the leader, and answered once their fate is known here.
+
+Both halves of it. As the leader it judges requests through the core, each at most once in its term. As the
+node that was asked it waits: for the leader's word, and then until the change is applied here or the
+leadership has moved. Each request is answered once: done, a definite refusal, or "outcome unknown" after the
+deadline. A leader change by itself answers nothing: what was accepted may still commit, and what was not
+answered is told by its effect. Soft state only.
+
+Source: architecture, "HTTP on the admin port"; definite and indefinite errors as in maelstrom.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from quorum.errors import (
+    ChangeBusyError,
+    ChangeRefusedError,
+    NoLeaderError,
+    OutcomeUnknownError,
+    QuorateError,
+)
+from quorum.raft.core import errors as core_errors
+from quorum.raft.core.configuration import Configuration
+from quorum.raft.core.membership import AddMember, MembershipChange, RemoveMember, ReplaceMember
+from quorum.raft.requests import Action, Answer, ChangeReply, ChangeRequest, Outcome, Request
+
+log = logging.getLogger("quorate.administration")
+
+#: requests of this node that wait for their outcome
+PENDING_MAX: Final = 64
+#: answers that a leader remembers, so that a repeated message is not judged again
+ANSWERS_MAX: Final = 1024
+#: what one text of a reply carries
+TEXT_CHARS_MAX: Final = 1000
+
+#: what is told to whoever asked: the log index of the change (0 of a hand-over), or why not
+Told = Callable[[int | QuorateError], None]
+
+
+class AdministrationHost(Protocol):
+    """What is asked of the node around it."""
+
+    node_id: int
+    applied_index: int
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader of the current term as far as this node knows; None while there is none."""
+
+    @property
+    def leads(self) -> bool:
+        """True while this node is the leader."""
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The latest configuration in the log, committed or not."""
+
+    @property
+    def configuration_index(self) -> int:
+        """Log index of the latest configuration."""
+
+    def is_connected(self, node_id: int) -> bool:
+        """Tell whether the link to a member is up."""
+
+    def change_members(self, change: MembershipChange) -> int:
+        """Append a change of members; see the core's `Raft.change_members`."""
+
+    def begin_transfer(self, node_id: int | None) -> None:
+        """Begin to hand leadership over.
+
+        Raises:
+            TransferError: it cannot go there; nothing changed.
+        """
+
+    def term_at(self, index: int) -> int | None:
+        """Return the term of a log entry; None if it was compacted."""
+
+    def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
+        """Call back once, when an entry was applied at `index`: whether it was that of `term`."""
+
+    def send(self, message: ChangeRequest | ChangeReply) -> None:
+        """Send to `message.receiver`, best effort."""
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A request of this node that is not answered."""
+
+    request: Request
+    told: Told
+    deadline_ms: float
+    #: term of the leader that it was handed to
+    term: int
+    #: whether the applied state showed its effect before it was handed on, so that it tells nothing later
+    effect_before: bool
+    #: incarnation of the node that it is about, as it was applied then
+    incarnation: str
+    #: the leader's word, once it has come
+    accepted: Answer | None = None
+
+
+class Administration:
+    """The requests that this node was asked, and those that it judges while it leads."""
+
+    def __init__(
+        self,
+        host: AdministrationHost,
+        applied_configuration: Callable[[], Configuration | None],
+        config_version: Callable[[], int],
+        *,
+        first_request_id: int,
+        deadline_ms: float,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            host: the engine.
+            applied_configuration: the state machine's latest configuration, None before the founding.
+            config_version: the applied version of /zookeeper/config.
+            first_request_id: above every id that this node used in earlier lives.
+            deadline_ms: how long a request waits before its outcome counts as unknown.
+        """
+        self._host = host
+        self._applied_configuration = applied_configuration
+        self._config_version = config_version
+        self._deadline_ms = deadline_ms
+        self._next_id = first_request_id
+        #: {request id: request}, oldest first
+        self._pending: dict[int, _Pending] = {}
+        #: {(asking node, request id): the answer that it got in `_answers_term`}, oldest first
+        self._answers: OrderedDict[tuple[int, int], Answer] = OrderedDict()
+        self._answers_term = 0
+        self._stopped = False
+
+    @property
+    def pending_count(self) -> int:
+        """Requests that are not answered."""
+        return len(self._pending)
+
+    # --- the node that was asked --------------------------------------------------------------------------
+
+    def submit(self, request: Request, told: Told, now_ms: float) -> None:
+        """Take a request; `told` is called once, perhaps before this returns.
+
+        Args:
+            request: checked for its form.
+            told: gets the log index of the change, or the error: definite, or OutcomeUnknownError.
+            now_ms: monotonic clock.
+        """
+        host = self._host
+        refusal = self._refusal_at_once()
+        if refusal is not None:
+            told(refusal)
+            return
+        before = self._applied_configuration()
+        member = None if before is None else before.member(request.node_id)
+        request_id = self._next_id
+        self._next_id += 1
+        pending = self._pending[request_id] = _Pending(
+            request,
+            told,
+            now_ms + self._deadline_ms,
+            host.term,
+            _shows(before, request, ""),
+            "" if member is None else member.incarnation,
+        )
+        if host.leads:
+            self._take_answer(request_id, pending, self._judge(request))
+            return
+        leader_id = host.leader_id
+        assert leader_id is not None
+        host.send(ChangeRequest(host.term, host.node_id, leader_id, request_id, *request))
+
+    def _refusal_at_once(self) -> QuorateError | None:
+        host = self._host
+        leader_id = host.leader_id
+        if self._stopped:
+            return NoLeaderError(f"node {host.node_id} stops", "ask another member")
+        if leader_id is None:
+            return NoLeaderError(
+                f"no leader is known in term {host.term}", "try again, or bring a majority back"
+            )
+        if leader_id != host.node_id and not host.is_connected(leader_id):
+            return NoLeaderError(
+                f"node {leader_id} leads and is not connected", "try again, or ask that node"
+            )
+        if len(self._pending) >= PENDING_MAX:
+            return ChangeBusyError(f"{PENDING_MAX} requests wait for their outcome", "try again later")
+        return None
+
+    def _take_answer(self, request_id: int, pending: _Pending, answer: Answer) -> None:
+        """Act on the leader's first word; a later one is a repetition."""
+        if pending.accepted is not None:
+            return
+        if answer.outcome is not Outcome.ACCEPTED:
+            self._tell(request_id, answer.error())
+            return
+        pending.accepted = answer
+        if pending.request.action is Action.TRANSFER:
+            self._look_for_leader(request_id, pending)
+        elif answer.log_index <= self._host.applied_index or (
+            not answer.entry_term and pending.effect_before
+        ):
+            # What a leader of this term has in its log and this node has applied is one and the same.
+            self._tell(request_id, answer.log_index)
+        elif answer.entry_term:
+            self._host.when_applied(
+                answer.log_index, answer.entry_term, lambda same: self._entry_applied(request_id, same=same)
+            )
+        # Otherwise it is committed, the leader has compacted it, and a snapshot will bring it.
+
+    def _entry_applied(self, request_id: int, *, same: bool) -> None:
+        pending = self._pending.get(request_id)
+        if pending is None or pending.accepted is None:
+            return
+        if same:
+            self._tell(request_id, pending.accepted.log_index)
+            return
+        problem = f"another leader's entry took the place of the change of node {pending.request.node_id}"
+        self._tell(request_id, ChangeBusyError(problem, "nothing changed: try again"))
+
+    def leadership_changed(self) -> None:
+        """Role, term, leader or hand-over changed."""
+        for request_id, pending in list(self._pending.items()):
+            if pending.request.action is Action.TRANSFER:
+                self._look_for_leader(request_id, pending)
+
+    def _look_for_leader(self, request_id: int, pending: _Pending) -> None:
+        """Answer a hand-over once somebody else leads; nobody who was told to lead in an older term can."""
+        leader_id, wanted = self._host.leader_id, pending.request.node_id
+        later = self._host.term > pending.term
+        if leader_id == wanted and (later or pending.accepted is not None):
+            self._tell(request_id, 0)
+        elif leader_id is not None and later:
+            problem = f"node {leader_id} leads term {self._host.term} instead of node {wanted}"
+            self._tell(request_id, ChangeRefusedError(problem, "ask again if that node is connected"))
+
+    def configuration_applied(self) -> None:
+        """The applied state has another configuration: what got no answer from its leader shows in it."""
+        for request_id, pending in list(self._pending.items()):
+            if pending.accepted is None and pending.term != self._host.term:
+                self._tell_effect(request_id, pending)
+
+    def state_installed(self) -> None:
+        """A snapshot replaced the state: the entries that are waited for will not be applied one by one."""
+        for request_id, pending in list(self._pending.items()):
+            accepted = pending.accepted
+            if pending.request.action is Action.TRANSFER:
+                continue
+            if accepted is None:
+                self._tell_effect(request_id, pending)
+            elif accepted.log_index <= self._host.applied_index and not self._tell_effect(
+                request_id, pending
+            ):
+                self._tell(request_id, self._unknown(pending, "a snapshot hides it"))
+
+    def _tell_effect(self, request_id: int, pending: _Pending) -> bool:
+        """Answer a request whose effect the applied state has begun to show; tell whether it was answered."""
+        seen = not pending.effect_before and _shows(
+            self._applied_configuration(), pending.request, pending.incarnation
+        )
+        if seen:
+            self._tell(request_id, self._host.applied_index)
+        return seen
+
+    def tick(self, now_ms: float) -> None:
+        """Give up what is overdue."""
+        overdue = [
+            (request_id, pending)
+            for request_id, pending in self._pending.items()
+            if pending.deadline_ms <= now_ms
+        ]
+        for request_id, pending in overdue:
+            self._tell(request_id, self._unknown(pending, f"not known within {self._deadline_ms:.0f} ms"))
+
+    def stop(self) -> None:
+        """This node stops: whatever waits is answered with what is known, which is nothing."""
+        self._stopped = True
+        for request_id, pending in list(self._pending.items()):
+            self._tell(request_id, self._unknown(pending, f"node {self._host.node_id} stops"))
+
+    def _unknown(self, pending: _Pending, reason: str) -> OutcomeUnknownError:
+        action, node_id = pending.request.action.name.lower(), pending.request.node_id
+        stage = "accepted by the leader" if pending.accepted is not None else "sent to the leader"
+        return OutcomeUnknownError(
+            f"outcome unknown: {action} of node {node_id} was {stage}, and its end is {reason}",
+            "look at the members and the leader (`quorate status`) before asking again",
+        )
+
+    def _tell(self, request_id: int, result: int | QuorateError) -> None:
+        pending = self._pending.pop(request_id)
+        action, node_id = pending.request.action.name.lower(), pending.request.node_id
+        if isinstance(result, QuorateError):
+            log.warning("%s of node %d: %s", action, node_id, result)
+        else:
+            log.info("%s of node %d is done", action, node_id)
+        pending.told(result)
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    def receive(self, message: ChangeRequest | ChangeReply) -> None:
+        """Handle a message of the host's current term; others are the host's to drop."""
+        host = self._host
+        if isinstance(message, ChangeReply):
+            pending = self._pending.get(message.request_id)
+            if pending is not None and message.sender == host.leader_id and message.term == pending.term:
+                answer = Answer(*message[4:])
+                self._take_answer(message.request_id, pending, answer)
+            return
+        if self._answers_term != host.term:
+            self._answers_term = host.term
+            self._answers.clear()
+        key = message.sender, message.request_id
+        known = self._answers.get(key)
+        if known is None:
+            known = self._judge(Request(*message[4:]))
+            self._answers[key] = known
+            if len(self._answers) > ANSWERS_MAX:
+                self._answers.popitem(last=False)
+        host.send(ChangeReply(host.term, host.node_id, message.sender, message.request_id, *known))
+
+    # --- the leader ---------------------------------------------------------------------------------------
+
+    def _judge(self, request: Request) -> Answer:
+        """Let the core decide; as the leader."""
+        host = self._host
+        configuration = host.configuration
+        if not host.leads or configuration is None:
+            problem = f"node {host.node_id} does not lead any more"
+            return Answer(Outcome.NOT_LEADING, problem=problem, remedy="try again")
+        if request.action is not Action.ADD and configuration.member(request.node_id) is None:
+            members = ", ".join(map(str, sorted((*configuration.voters, *configuration.learners))))
+            problem = f"node {request.node_id} is no member; members are {members}"
+            return Answer(Outcome.NOT_A_MEMBER, problem=problem, remedy="name one of them")
+        log.info("was asked to %s node %d %s", request.action.name.lower(), request.node_id, request.address)
+        stale = self._stale(request)
+        return stale if stale is not None else self._decide(request)
+
+    def _stale(self, request: Request) -> Answer | None:
+        """Refuse a request that was meant for another configuration than the present one."""
+        if request.config_version is None:
+            return None
+        host = self._host
+        if host.configuration_index > host.applied_index:
+            problem = "another change of members is under way"
+            return Answer(Outcome.BUSY, problem=problem, remedy="try again in a moment")
+        present = self._config_version()
+        if request.config_version == present:
+            return None
+        problem = f"the configuration has version {present:x}, not {request.config_version:x}"
+        return Answer(Outcome.OTHER_VERSION, problem=problem, remedy="read /zookeeper/config again")
+
+    def _decide(self, request: Request) -> Answer:
+        host, node_id = self._host, request.node_id
+        change: MembershipChange
+        try:
+            match request.action:
+                case Action.TRANSFER:
+                    if node_id != host.node_id:
+                        host.begin_transfer(node_id)
+                    return Answer(Outcome.ACCEPTED)
+                case Action.ADD:
+                    change = AddMember(node_id, request.address)
+                case Action.REPLACE:
+                    change = ReplaceMember(node_id)
+                case Action.REMOVE:
+                    change = RemoveMember(node_id)
+            index = host.change_members(change)
+        except core_errors.MembershipBusyError as error:
+            return _refused(Outcome.BUSY, error, "try again in a moment")
+        except (core_errors.MembershipError, core_errors.TransferError) as error:
+            return _refused(Outcome.REFUSED, error, "")
+        except core_errors.NotLeaderError as error:
+            return _refused(Outcome.NOT_LEADING, error, "try again")
+        return Answer(Outcome.ACCEPTED, index, host.term_at(index) or 0)
+
+
+def _refused(outcome: Outcome, error: core_errors.RaftError, remedy: str) -> Answer:
+    """Make an answer of the core's error, whose text ends in its remedy, if it has one."""
+    problem, _, own_remedy = str(error).partition("; ")
+    return Answer(outcome, problem=problem[:TEXT_CHARS_MAX], remedy=(own_remedy or remedy)[:TEXT_CHARS_MAX])
+
+
+def _shows(configuration: Configuration | None, request: Request, incarnation: str) -> bool:
+    """Tell whether a configuration is as a change of members would leave it.
+
+    Args:
+        configuration: what is applied.
+        request: the change; a hand-over shows in no configuration.
+        incarnation: of REPLACE: the one that was to be retired; "" if it is not known.
+    """
+    if configuration is None:
+        return False
+    member = configuration.member(request.node_id)
+    match request.action:
+        case Action.ADD:
+            return member is not None and member.address == request.address
+        case Action.REMOVE:
+            return member is None
+        case Action.REPLACE:
+            return member is not None and bool(incarnation) and incarnation in configuration.retired
+        case Action.TRANSFER:
+            return False

@@ -1,0 +1,92 @@
+"""Leadership that goes to another node, by request or because the leader is no member any more.
+
+Decides who gets it and when that node is told to campaign. Does not know how it campaigns (`elections.py`).
+Soft state of one leadership.
+
+Source: dissertation §3.10 (transfer), §4.2.2 (a leader that removes itself).
+"""
+
+from quorum.raft.core.errors import TransferError
+from quorum.raft.core.messages import Role, TimeoutNow
+from quorum.raft.core.node import Node
+
+
+def begin_transfer(node: Node, target: int | None) -> None:
+    """Stop proposing and hand leadership to ``target``, or to the voter that is furthest.
+
+    Raises:
+        TransferError: not leading, or that node is no voter in contact. Nothing changed.
+    """
+    if node.role is not Role.LEADER:
+        raise TransferError(
+            f"node {node.identity.node_id} does not lead (leader: {node.leader_id or 'unknown'})"
+        )
+    fit = _successors(node)
+    chosen = fit[0] if target is None and fit else target
+    if chosen is None or chosen not in fit:
+        raise TransferError(
+            f"leadership cannot go to node {chosen}; voters in contact are {sorted(fit)}"
+            if chosen is not None
+            else "leadership cannot be handed over: no other voter is in contact"
+        )
+    _begin(node, chosen)
+
+
+def _successors(node: Node) -> list[int]:
+    """Return the voters in contact, the one that is furthest first."""
+    recent_ms = node.now_ms - node.options.election_timeout_min_ms
+    fit = [
+        (-peer.match_index, node_id)
+        for node_id, peer in node.progress.items()
+        if node.match_counts(node_id, peer.incarnation) and peer.connected and peer.contact_ms >= recent_ms
+    ]
+    return [node_id for _, node_id in sorted(fit)]
+
+
+def _begin(node: Node, target: int) -> None:
+    node.transfer_target = target
+    node.transfer_told = False
+    node.transfer_until_ms = node.now_ms + node.options.election_timeout_max_ms
+
+
+def give_up_transfer(node: Node) -> None:
+    """Take proposals again: the target did not take over, or is gone before it was told to."""
+    node.end_transfer()
+    begin_departure(node)
+
+
+def begin_departure(node: Node) -> None:
+    """Hand over because the removal of this leader is committed; without a successor in contact it goes on
+    until check-quorum ends it."""
+    if _is_departing(node) and not node.transfer_target:
+        fit = _successors(node)
+        if fit:
+            _begin(node, fit[0])
+
+
+def _is_departing(node: Node) -> bool:
+    latest = node.history.latest
+    return (
+        latest is not None
+        and node.role is Role.LEADER
+        and node.identity.node_id not in latest.voters
+        and node.commit_index >= max(node.term_start_index, node.history.latest_index)
+    )
+
+
+def hand_over(node: Node) -> None:
+    """Tell the target to campaign once it has the whole log; it has all that will ever be in it.
+
+    A leader that is no member any more steps down with that: nobody would tell it who leads next. It waits
+    until all of its log is committed, so that it can answer for every proposal.
+    """
+    target = node.progress.get(node.transfer_target) if node.transfer_target else None
+    if target is None or node.transfer_told or target.match_index != node.log.last_index:
+        return
+    departing = _is_departing(node)
+    if departing and node.commit_index < node.log.last_index:
+        return
+    node.transfer_told = True
+    node.send(TimeoutNow(node.term, node.identity.node_id, node.transfer_target))
+    if departing:
+        node.become_follower(node.term, 0, "it was removed, and its successor was told to campaign")

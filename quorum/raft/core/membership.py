@@ -1,0 +1,308 @@
+"""Changes of who is in the cluster.
+
+Decides which changes may be made, what configuration each one leads to, and what the leader appends by
+itself: the incarnation of a member that was heard, the repetition that proves it, and the promotion of a
+learner that has caught up. Does not know how entries are replicated or counted (`leading.py`, `node.py`) nor
+who asks for a change. Configurations are hard state; what is known of the peers is soft.
+
+One change at a time, each of one voter at most, so that any majority before a change and any majority after
+it have a node in common. Nothing is appended before the leader's no-op is committed: without that rule two
+leaders could each change the same configuration, and their majorities be disjoint.
+
+Source: dissertation §4.1 to §4.2, with the correction of 2015 (raft-dev, "bug in single-server membership
+changes"); members known by incarnation are our own.
+"""
+
+from typing import Final, NamedTuple
+
+from quorum.raft.core.configuration import MEMBERS_MAX, Configuration, quorum_size
+from quorum.raft.core.entry import EntryKind
+from quorum.raft.core.errors import MembershipBusyError, MembershipError, NotLeaderError
+from quorum.raft.core.messages import Role
+from quorum.raft.core.node import Node
+from quorum.raft.core.progress import Leaver, Progress
+
+#: A session's id names its node in one byte.
+NODE_ID_MAX: Final = 255
+ADDRESS_CHARACTERS_MAX: Final = 300
+
+
+class AddMember(NamedTuple):
+    """Let a node join: it becomes a learner, which the leader makes a voter once it has caught up."""
+
+    node_id: int  #: 1 to NODE_ID_MAX
+    address: str  #: host:port of its peer listener
+
+
+class ReplaceMember(NamedTuple):
+    """A member's disk is lost: it becomes a learner without an incarnation; the old one is retired for
+    good."""
+
+    node_id: int
+
+
+class RemoveMember(NamedTuple):
+    """Let a voter or learner go, the leader included: it leaves once that is committed."""
+
+    node_id: int
+
+
+MembershipChange = AddMember | ReplaceMember | RemoveMember
+
+# --- what is asked for
+
+
+def change_members(node: Node, change: MembershipChange) -> int:
+    """Append what was asked for, and return the index of the entry that holds it.
+
+    Raises:
+        NotLeaderError: not leading. Definite.
+        MembershipError: it cannot be made; names the node, the reason and the remedy. Definite.
+        MembershipBusyError: not now. Definite, retriable.
+    """
+    latest = node.history.latest
+    if node.role is not Role.LEADER or latest is None:
+        raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)
+    if not 1 <= change.node_id <= NODE_ID_MAX:
+        raise MembershipError(f"node id {change.node_id} is out of range; use one from 1 to {NODE_ID_MAX}")
+    if isinstance(change, AddMember):
+        member = latest.member(change.node_id)
+        if member is not None and member.address == change.address:
+            return node.history.latest_index
+    _check_not_busy(node)
+    match change:
+        case AddMember(node_id, address):
+            _check_addition(latest, node_id, address)
+            wanted = latest.with_learner(node_id, address)
+        case ReplaceMember(node_id):
+            _check_replacement(node, latest, node_id)
+            wanted = latest.replaced(node_id)
+            if wanted == latest:
+                return node.history.latest_index
+            _check_majority(node, latest, wanted, f"replace node {node_id}")
+        case RemoveMember(node_id):
+            _check_member(latest, node_id, "removed")
+            wanted = latest.without(node_id)
+            _check_majority(node, latest, wanted, f"remove node {node_id}")
+    return append_configuration(node, EntryKind.MEMBERS, wanted, wanted.to_payload())
+
+
+def _check_not_busy(node: Node) -> None:
+    if node.transfer_target:
+        raise MembershipBusyError(
+            f"leadership is being handed over to node {node.transfer_target}; ask the new leader"
+        )
+    if node.commit_index < node.term_start_index:
+        raise MembershipBusyError(
+            f"the first entry of term {node.term} (index {node.term_start_index}) is not committed yet; try "
+            "again soon"
+        )
+    if node.commit_index < node.history.latest_index:
+        raise MembershipBusyError(
+            f"the change of index {node.history.latest_index} is not committed yet; try again once it is"
+        )
+
+
+def _check_addition(latest: Configuration, node_id: int, address: str) -> None:
+    member = latest.member(node_id)
+    if member is not None:
+        raise MembershipError(
+            f"node {node_id} is a member with the address {member.address}, not {address}; remove it first"
+        )
+    if not 0 < len(address) <= ADDRESS_CHARACTERS_MAX:
+        raise MembershipError(
+            f"node {node_id} cannot be added with the address {address[:40]!r} of {len(address)} characters; "
+            f"give host:port, at most {ADDRESS_CHARACTERS_MAX} characters"
+        )
+    for other_id in (*latest.voters, *latest.learners):
+        other = latest.member(other_id)
+        if other is not None and other.address == address:
+            raise MembershipError(
+                f"node {node_id} cannot be added with the address {address}: node {other_id} has it; remove "
+                f"or replace node {other_id} instead"
+            )
+    if len(latest.voters) + len(latest.learners) >= MEMBERS_MAX:
+        raise MembershipError(
+            f"node {node_id} cannot be added: there are {MEMBERS_MAX} members, the most there may be; remove "
+            "one first"
+        )
+
+
+def _check_member(latest: Configuration, node_id: int, done: str) -> None:
+    if latest.member(node_id) is None:
+        members = sorted((*latest.voters, *latest.learners))
+        raise MembershipError(f"node {node_id} cannot be {done}: it is no member; members are {members}")
+    if set(latest.voters) == {node_id}:
+        raise MembershipError(
+            f"node {node_id} cannot be {done}: it is the only voter; add another one first, and wait until "
+            "that one votes"
+        )
+
+
+def _check_replacement(node: Node, latest: Configuration, node_id: int) -> None:
+    if node_id == node.identity.node_id:
+        raise MembershipError(
+            f"node {node_id} cannot be replaced: it leads; hand leadership over first (POST /v1/leader)"
+        )
+    _check_member(latest, node_id, "replaced")
+
+
+def _check_majority(node: Node, latest: Configuration, wanted: Configuration, what: str) -> None:
+    """Refuse a change that would leave the voters in contact without a majority: nothing would commit any
+    more, not even the way back."""
+    if set(wanted.voters) == set(latest.voters):
+        return
+    needed = quorum_size(len(wanted.voters))
+    present = [node_id for node_id in wanted.voters if _is_present(node, node_id, heard=True)]
+    if len(present) >= needed:
+        return
+    if sum(_is_present(node, node_id, heard=False) for node_id in wanted.voters) >= needed:
+        raise MembershipBusyError(
+            f"cannot {what} yet: of the voters {sorted(wanted.voters)} that would be left, node "
+            f"{node.identity.node_id} has heard only {present} since it leads; try again soon"
+        )
+    raise MembershipError(
+        f"cannot {what}: of the voters {sorted(wanted.voters)} that would be left, only {present} are in "
+        f"contact and {needed} are needed; bring nodes back first, or start one with --force-new-cluster"
+    )
+
+
+def _is_present(node: Node, node_id: int, heard: bool) -> bool:
+    """Whether a voter was in contact within the longest election timeout: heard on the connection that is up,
+    or at least not known to be gone."""
+    own = node.identity
+    if node_id == own.node_id:
+        return node.vote_counts(node_id, own.incarnation)
+    peer = node.progress.get(node_id)
+    return (
+        peer is not None
+        and (peer.heard or (peer.connected and not heard))
+        and node.now_ms - peer.contact_ms <= node.options.election_timeout_max_ms
+        and node.vote_counts(node_id, peer.incarnation)
+    )
+
+
+# --- what the leader appends by itself
+
+
+def maintain(node: Node) -> None:
+    """Append the next entry that the configuration lacks, if it is time: one at a time, never before the
+    no-op of the term is committed, never while leadership is handed over.
+
+    Source: `history.py` for the proof, dissertation §4.2.1 for the promotion.
+    """
+    history = node.history
+    latest = history.latest
+    if not history.is_unfinished or node.role is not Role.LEADER or latest is None or node.transfer_target:
+        return
+    if node.commit_index < max(node.term_start_index, history.latest_index):
+        return
+    for node_id in (*latest.voters, *latest.learners):
+        member = latest.member(node_id)
+        incarnation = _heard_incarnation(node, node_id)
+        if member is not None and not member.incarnation and incarnation:
+            recorded = latest.with_incarnation(node_id, incarnation)
+            append_configuration(node, EntryKind.INCARNATION, recorded, recorded.to_payload())
+            return
+    if history.needs_proof:
+        append_configuration(node, EntryKind.INCARNATION, latest, latest.to_payload())
+        return
+    for node_id in latest.learners:
+        if _has_caught_up(node, node_id):
+            promoted = latest.with_voter(node_id)
+            append_configuration(node, EntryKind.MEMBERS, promoted, promoted.to_payload())
+            return
+
+
+def _heard_incarnation(node: Node, node_id: int) -> str:
+    if node_id == node.identity.node_id:
+        return node.identity.incarnation
+    peer = node.progress.get(node_id)
+    return peer.incarnation if peer is not None else ""
+
+
+def _has_caught_up(node: Node, node_id: int) -> bool:
+    """Whether a learner could vote without holding the others up: it is there, and holds what was committed
+    one heartbeat ago, its own record included.
+
+    A learner that is promoted holds its record durably, so it grants votes even before it learns of the
+    promotion (`elections.py`).
+    """
+    peer = node.progress.get(node_id)
+    return (
+        peer is not None
+        and bool(peer.incarnation)
+        and peer.caught_up
+        and peer.match_index >= node.history.latest_index
+        and node.now_ms - peer.contact_ms <= node.options.election_timeout_min_ms
+    )
+
+
+# --- appending
+
+
+def append_configuration(node: Node, kind: EntryKind, configuration: Configuration, payload: bytes) -> int:
+    """Append a configuration, which counts from here, and return its index."""
+    entry = node.append_own(kind, payload, 0)
+    node.history.append(entry.index, configuration)
+    sync_progress(node)
+    return entry.index
+
+
+def sync_progress(node: Node) -> None:
+    """Keep exactly one progress per peer of the latest configuration, and none of a retired incarnation."""
+    latest = node.history.latest
+    if latest is None:
+        return
+    peers = latest.peer_ids(node.identity.node_id)
+    for node_id in list(node.progress):
+        peer = node.progress[node_id]
+        if node_id not in peers or peer.incarnation in latest.retired:
+            del node.progress[node_id]
+            node.refused.pop(node_id, None)
+            node.release(peer)
+            node.leaving[node_id] = Leaver(peer, node.history.latest_index)
+    for node_id in peers:
+        if node_id not in node.progress:
+            member = latest.member(node_id)
+            incarnation = member.incarnation if member is not None else ""
+            node.progress[node_id] = Progress(incarnation, node.log.last_index, node.now_ms)
+    node.progress = dict(sorted(node.progress.items()))
+
+
+# --- who has to be reachable
+
+
+def linked_members(node: Node) -> dict[int, str]:
+    """Return {node id: address} of the peers that this node must be able to talk to, ascending ids.
+
+    These are the other members, those of the configuration before while the latest is not known to be
+    committed, the leader, and on the leader who left a moment ago. An address is empty where it is not known
+    any more: such a link is kept, not opened.
+    """
+    latest = node.history.latest
+    links = dict(node.identity.founders) if latest is None else _addresses(latest)
+    links.update(linked_beyond(node))
+    links.pop(node.identity.node_id, None)
+    return dict(sorted(links.items()))
+
+
+def linked_beyond(node: Node) -> dict[int, str]:
+    """Return those of `linked_members` that the latest configuration does not have."""
+    latest = node.history.latest
+    if latest is None:
+        return {}
+    beyond: dict[int, str] = {}
+    if node.history.latest_index > node.commit_index:
+        proven = node.history.proven(node.commit_index)
+        if proven is not None and proven is not latest:
+            beyond = {key: text for key, text in _addresses(proven).items() if latest.member(key) is None}
+    for node_id in (*node.leaving, node.leader_id):
+        if node_id and latest.member(node_id) is None:
+            beyond.setdefault(node_id, "")
+    return beyond
+
+
+def _addresses(configuration: Configuration) -> dict[int, str]:
+    members = {**configuration.voters, **configuration.learners}
+    return {node_id: member.address for node_id, member in members.items()}

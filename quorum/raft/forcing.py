@@ -1,0 +1,200 @@
+"""A lost majority: the one node that is left becomes the only voter of a new cluster.
+
+Decides what is written, and in which order, so that a crash at any point leaves a directory that is either
+not forced yet or is finished by the next start: a marker with the new cluster id, then one group of the
+journal, then the identity (identity.py). The group holds a term of this node's own and the new configuration
+twice, because only a later entry proves a configuration (quorum/raft/core/history.py). Everything in this
+node's log counts as committed from then on: it may hold what nobody acknowledged, and it may lack what the
+others did.
+
+The marker stays. It keeps a `--force-new-cluster` that was left in a start script from cutting off the
+members that joined since; whoever loses a majority a second time removes it.
+
+Source: raft, "Identity and membership"; etcd's --force-new-cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from typing import Final
+
+from quorum.errors import DataDamagedError, DataDirError
+from quorum.raft.core.configuration import Configuration, Member, parse_configuration
+from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.messages import HardState, SnapshotMark
+from quorum.raft.founding import new_cluster_id
+from quorum.raft.identity import Identity, WrongIdentityError, write_aside, write_identity
+from quorum.raft.journal import Journal, JournalFailedError, JournalFullError
+from quorum.raft.journal_start import Recovered
+from quorum.raft.runtime import Disk
+
+log = logging.getLogger("quorate.forcing")
+
+MARKER_NAME: Final = "forced-new-cluster"
+_MARKER_BYTES_MAX: Final = 64
+_MARKER: Final = re.compile(r"([0-9a-f]{32})\n", re.ASCII)
+
+
+def latest_configuration(recovered: Recovered, mark: SnapshotMark | None) -> Configuration | None:
+    """Return the configuration that counts at the end of the log; None before the founding."""
+    entries = recovered.configuration_entries
+    if entries and (mark is None or entries[-1].index > mark.snapshot_index):
+        return parse_configuration(entries[-1].payload)
+    return None if mark is None else mark.configuration
+
+
+def settle_cluster_id(
+    disk: Disk, data_dir: str, identity: Identity, latest: Configuration | None
+) -> Identity:
+    """Finish a forced start whose last step a crash prevented; durable on return.
+
+    Args:
+        disk: where the directory is.
+        data_dir: its path.
+        identity: as loaded.
+        latest: the configuration at the end of the log.
+
+    Raises:
+        WrongIdentityError: identity and log are of different clusters, and no forced start explains it.
+        OSError: the disk refuses.
+    """
+    if latest is None or identity.cluster_id == latest.cluster_id:
+        return identity
+    if _read_marker(disk, data_dir) != latest.cluster_id:
+        if not identity.cluster_id:
+            return identity
+        raise WrongIdentityError(
+            f"{data_dir} has the identity of the cluster with id {identity.cluster_id}, and the log of "
+            f"{latest.cluster_id}",
+            "put back the identity or the journal that belongs to the other",
+        )
+    settled = identity._replace(cluster_id=latest.cluster_id)
+    write_identity(disk, data_dir, settled)
+    return settled
+
+
+def force_new_cluster(
+    disk: Disk,
+    data_dir: str,
+    identity: Identity,
+    journal: Journal,
+    recovered: Recovered,
+    mark: SnapshotMark | None,
+    rng: random.Random,
+) -> bool:
+    """Write that this node is the only voter of a new cluster from here on; durable on return.
+
+    Args:
+        disk: where the directory is.
+        data_dir: its path.
+        identity: whose it is.
+        journal: open, and used by nobody else.
+        recovered: what it holds.
+        mark: the snapshot that was loaded, None if there is none.
+        rng: draws the cluster id (the operating system's source).
+
+    Returns:
+        Whether anything was written; then the journal must be opened again.
+
+    Raises:
+        DataDirError: there is nothing to continue, this disk is no member's, or the disk refuses.
+    """
+    latest = latest_configuration(recovered, mark)
+    if latest is None:
+        raise DataDirError(
+            f"{data_dir} holds no cluster that --force-new-cluster could continue",
+            "name the data directory of a node that has run; a new cluster begins with --bootstrap",
+        )
+    marked = _read_marker(disk, data_dir)
+    if marked == latest.cluster_id:
+        log.warning(
+            "--force-new-cluster is ignored: this directory was forced into the cluster %s before. Start "
+            "without it. If the majority of that cluster is lost for good as well, remove %s/%s first",
+            marked,
+            data_dir,
+            MARKER_NAME,
+        )
+        return False
+    own = latest.member(identity.node_id)
+    if own is None or own.incarnation not in ("", identity.incarnation):
+        raise DataDirError(
+            f"{data_dir} is of node {identity.node_id}, incarnation {identity.incarnation}, which by its own "
+            "log is no member: it was removed or replaced, and does not know what came after",
+            "force the data directory of a member",
+        )
+    if list(latest.voters) == [identity.node_id] and own.incarnation:
+        log.warning("--force-new-cluster changes nothing: node %d is the only voter", identity.node_id)
+        return False
+    cluster_id = marked or new_cluster_id(rng)
+    _warn(identity, latest, cluster_id)
+    try:
+        write_aside(disk, data_dir, MARKER_NAME, f"{cluster_id}\n".encode())
+        journal.append(_forced_records(identity, latest, own, recovered, mark, cluster_id))
+    except (OSError, JournalFullError, JournalFailedError) as error:
+        raise DataDirError(
+            f"{data_dir} cannot be written to: {error}", "free or repair the disk and start again as before"
+        ) from error
+    return True
+
+
+def _forced_records(
+    identity: Identity,
+    latest: Configuration,
+    own: Member,
+    recovered: Recovered,
+    mark: SnapshotMark | None,
+    cluster_id: str,
+) -> list[HardState | Entry]:
+    others = (*latest.voters.values(), *latest.learners.values())
+    lost = [member.incarnation for member in others if member.incarnation not in ("", identity.incarnation)]
+    forced = Configuration(
+        cluster_id,
+        {identity.node_id: Member(own.address, identity.incarnation)},
+        {},
+        (*latest.retired, *lost),
+    )
+    term = recovered.hard_state.term + 1
+    index = max(recovered.last_index, 0 if mark is None else mark.snapshot_index) + 1
+    stamp_ms = max(recovered.last_stamp_ms, 0 if mark is None else mark.stamp_ms)
+    return [
+        HardState(term, identity.node_id),
+        Entry(index, term, EntryKind.MEMBERS, stamp_ms, forced.to_payload()),
+        Entry(index + 1, term, EntryKind.MEMBERS, stamp_ms, forced.to_payload()),
+    ]
+
+
+def _warn(identity: Identity, latest: Configuration, cluster_id: str) -> None:
+    lost = sorted({*latest.voters, *latest.learners} - {identity.node_id})
+    own = identity.node_id
+    log.warning(
+        "FORCED NEW CLUSTER: node %d goes on alone, as the only voter of the new cluster %s", own, cluster_id
+    )
+    log.warning(
+        "writes that the cluster %s acknowledged and that never reached node %d are LOST",
+        latest.cluster_id,
+        own,
+    )
+    log.warning(
+        "never start the old data of the other nodes (%s) again; they come back with empty data directories: "
+        "`quorate members add ID ADDR`, then `quorate serve --join`",
+        ", ".join(map(str, lost)),
+    )
+
+
+def _read_marker(disk: Disk, data_dir: str) -> str:
+    """Return the cluster id that this directory was, or is being, forced into; "" if there is none."""
+    path = f"{data_dir}/{MARKER_NAME}"
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return ""
+    try:
+        content = file.pread(_MARKER_BYTES_MAX, 0)
+    finally:
+        file.close()
+    found = _MARKER.fullmatch(content.decode("ascii", "replace"))
+    if found is None:
+        raise DataDamagedError(path, 0, "it holds no cluster id", "remove it")
+    return found[1]

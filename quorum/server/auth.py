@@ -1,0 +1,56 @@
+"""Who a client proves to be with an auth packet.
+
+Decides which schemes are served (digest alone, with the super user) and what a proof is worth. The identities
+belong to the connection, not to the session. Keeps no state and no password.
+Source: DigestAuthenticationProvider of ZooKeeper 3.9.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Final
+
+from quorum.core.codes import OK
+from quorum.wire.protocol import ErrorCode
+
+AUTH_FAILED: Final = int(ErrorCode.AUTH_FAILED)
+#: what a connection may prove; every command of it carries all of them through the log
+IDENTITIES_MAX: Final = 32
+
+Identities = list[list[str]]
+
+
+def authenticate(
+    known: Identities | None, scheme: str, credentials: bytes, super_digest: str
+) -> tuple[Identities | None, int]:
+    """Return what a connection has proven with one more packet, and the code of the answer.
+
+    Args:
+        known: [[scheme, id], …] so far, or None; stays as it is.
+        scheme: as the client sent it.
+        credentials: of the scheme.
+        super_digest: as in `prove`.
+    """
+    proven = prove(scheme, credentials, super_digest)
+    before = known or []
+    if proven is None or len(before) > IDENTITIES_MAX - len(proven):
+        return known, AUTH_FAILED
+    return before + [identity for identity in proven if identity not in before], OK
+
+
+def prove(scheme: str, credentials: bytes, super_digest: str) -> Identities | None:
+    """Return the [[scheme, id], …] that credentials prove, None if the scheme is not served.
+
+    Args:
+        scheme: as the client sent it.
+        credentials: of the scheme; for digest "user:password".
+        super_digest: "user:base64 of SHA-1 of user:password" of the super user; "": there is none.
+    """
+    if scheme != "digest":
+        return None
+    text = credentials.decode("utf-8", "replace")
+    hashed = base64.b64encode(hashlib.sha1(text.encode(), usedforsecurity=False).digest()).decode()
+    digest = f"{text.partition(':')[0]}:{hashed}"
+    identities = [["digest", digest]]
+    return [["super", ""], *identities] if super_digest and digest == super_digest else identities

@@ -1,0 +1,252 @@
+"""A lost majority: what a forced start writes, that a crash within it is finished or undone, and who may."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from quorum.config import NodeConfig, node_config
+from quorum.core.machine import FORCED_ZXID_JUMP
+from quorum.errors import DataDirError
+from quorum.member import QuorumMember
+from quorum.raft.core.configuration import Configuration, Member
+from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.messages import HardState
+from quorum.raft.forcing import MARKER_NAME, latest_configuration
+from quorum.raft.founding import founding_payload
+from quorum.raft.identity import (
+    NotFormattedError,
+    Start,
+    WrongIdentityError,
+    journal_directory,
+    load_identity,
+    write_identity,
+)
+from quorum.raft.journal import Journal, JournalOptions
+from quorum.raft.peers import PeerNode
+from quorum.storage import Storage, open_storage
+from tests.support.manual_runtime import ManualRuntime
+from tests.support.memory_disk import Cut, MemoryDisk, Stopped
+
+DATA = "/srv/node-1"
+MARKER = f"{DATA}/{MARKER_NAME}"
+OTHERS = {2: "2" * 32, 3: "3" * 32}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> NodeConfig:
+    secret = tmp_path / "peer.secret"
+    secret.touch(mode=0o600)
+    secret.write_text("s" * 32)
+    return node_config(
+        {
+            "node": {"id": 1, "cluster": "local", "data_dir": DATA},
+            "members": {"1": "h:1", "2": "h:2", "3": "h:3"},
+            "security": {"peer_secret_file": str(secret)},
+        },
+        tmp_path,
+    )
+
+
+def opened(config: NodeConfig, disk: MemoryDisk, start: Start = Start.PLAIN) -> Storage:
+    storage = open_storage(config, disk, start, random.Random(disk.life))
+    storage.close()
+    return storage
+
+
+def latest(storage: Storage) -> Configuration:
+    found = latest_configuration(storage.recovered, storage.mark)
+    assert found is not None
+    return found
+
+
+def member_of_three(config: NodeConfig, *, own: Member | None = None, learner: bool = False) -> MemoryDisk:
+    """A disk of node 1 after some life in a cluster of three, whose last entry nobody else may have."""
+    disk = MemoryDisk(random.Random(0))
+    identity = opened(config, disk, Start.BOOTSTRAP).identity
+    voters = {1: own or Member("h:1", identity.incarnation)}
+    voters |= {node_id: Member(f"h:{node_id}", incarnation) for node_id, incarnation in OTHERS.items()}
+    learners = {1: voters.pop(1)} if learner else {}
+    payload = founding_payload(Configuration("", voters, learners, ("9" * 32,)), random.Random(1))
+    journal, _ = Journal.open(disk, journal_directory(DATA), JournalOptions(), logging.warning)
+    founding = Entry(1, 1, EntryKind.FOUND, 1000, payload)
+    journal.append([HardState(4, 2), founding, Entry(2, 4, EntryKind.NOOP, 2000, b"")])
+    journal.close()
+    storage = opened(config, disk)
+    write_identity(disk, DATA, identity._replace(cluster_id=latest(storage).cluster_id))
+    disk.synced()
+    return disk
+
+
+def test_the_survivor_becomes_the_only_voter_of_another_cluster(
+    config: NodeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = member_of_three(config)
+    before = opened(config, disk)
+    storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    forced = latest(storage)
+    assert forced.voters == {1: Member("h:1", before.identity.incarnation)}
+    assert not forced.learners
+    assert set(forced.retired) == {"9" * 32, *OTHERS.values()}, "the old disks never count again"
+    assert forced.cluster_id == storage.identity.cluster_id != before.identity.cluster_id
+    assert storage.recovered.hard_state == HardState(5, 1)
+    assert storage.recovered.last_index == before.recovered.last_index + 2
+    assert storage.recovered.tail[:2] == before.recovered.tail, "nothing of the log is lost"
+    assert load_identity(disk, DATA) == storage.identity
+    for words in ("FORCED NEW CLUSTER", "LOST", "never start the old data of the other nodes (2, 3)"):
+        assert words in caplog.text
+
+
+class Nowhere:
+    """A transport of a member without peers."""
+
+    def __init__(self) -> None:
+        self.added: list[int] = []
+
+    def addNode(self, node: PeerNode) -> None:  # noqa: N802 - the contract's name
+        self.added.append(node.node_id)
+
+    def __getattr__(self, name: str) -> object:
+        return lambda *_arguments: None
+
+
+@pytest.mark.parametrize("kind", ["voter", "unrecorded voter", "learner"])
+def test_it_leads_alone_and_goes_on_from_what_it_has(config: NodeConfig, kind: str) -> None:
+    own = Member("h:1", "") if kind == "unrecorded voter" else None
+    disk = member_of_three(config, own=own, learner=kind == "learner")
+    runtime = ManualRuntime()
+    failures: list[BaseException] = []
+    member = QuorumMember(config, runtime, disk, start=Start.FORCE_NEW_CLUSTER, on_failure=failures.append)
+    transport = Nowhere()
+    member.attach(transport)  # type: ignore[arg-type]  # the contract, but for what nobody calls
+    member.start()
+    for _ in range(200):
+        runtime.advance(10)
+        runtime.settle()
+    assert not failures
+    assert member.engine.leads
+    assert member.engine.accepts_proposals
+    machine = member.replica.machine
+    assert machine.applied_index >= 5
+    assert machine.cluster_id == member.storage.identity.cluster_id
+    assert machine.zxid == FORCED_ZXID_JUMP + 1
+    assert transport.added == [], "nobody else belongs to it"
+    member.stop()
+    member.close()
+
+
+@pytest.mark.parametrize("cut", list(Cut))
+def test_a_crash_anywhere_leaves_the_old_cluster_or_the_new_one(config: NodeConfig, cut: Cut) -> None:
+    before = opened(config, member_of_three(config))
+    for calls in range(80):
+        disk = member_of_three(config)
+        disk.stop_after(calls)
+        try:
+            opened(config, disk, Start.FORCE_NEW_CLUSTER)
+            finished = True
+        except Stopped:
+            finished = False
+        disk.power_cut(cut)
+        storage = opened(config, disk)
+        assert latest(storage).cluster_id == storage.identity.cluster_id, "log and identity are one"
+        if latest(storage) == latest(before):
+            assert not finished
+            assert storage.recovered.hard_state == before.recovered.hard_state
+        else:
+            assert list(latest(storage).voters) == [1]
+        assert storage.recovered.tail[:2] == before.recovered.tail
+        again = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+        assert list(latest(again).voters) == [1]
+        assert again.identity.cluster_id == latest(again).cluster_id
+        assert disk.content(MARKER).decode().strip() == again.identity.cluster_id
+        if finished:
+            assert again.recovered == storage.recovered, "what is forced is not forced again"
+            return
+    pytest.fail("forcing takes more calls than were tried")
+
+
+def test_repeating_it_changes_nothing_even_after_others_joined(
+    config: NodeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = member_of_three(config)
+    forced = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    joined = latest(forced).with_learner(2, "h:2").with_incarnation(2, "e" * 32).with_voter(2)
+    journal, _ = Journal.open(disk, journal_directory(DATA), JournalOptions(), logging.warning)
+    last = forced.recovered.last_index
+    journal.append([Entry(last + 1, 5, EntryKind.MEMBERS, 3000, joined.to_payload())])
+    journal.close()
+    storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert latest(storage) == joined
+    assert f"remove {MARKER} first" in caplog.text
+    disk.unlink(MARKER)
+    disk.kill()
+    again = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert list(latest(again).voters) == [1]
+    assert again.identity.cluster_id not in (joined.cluster_id, "")
+    assert "e" * 32 in latest(again).retired
+
+
+def test_the_only_voter_needs_no_force(config: NodeConfig, caplog: pytest.LogCaptureFixture) -> None:
+    disk = member_of_three(config)
+    opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    disk.unlink(MARKER)
+    before = opened(config, disk)
+    assert opened(config, disk, Start.FORCE_NEW_CLUSTER).recovered == before.recovered
+    assert "node 1 is the only voter" in caplog.text
+    assert not disk.exists(MARKER)
+
+
+def test_an_empty_directory_is_refused_and_stays_empty(config: NodeConfig) -> None:
+    disk = MemoryDisk(random.Random(0))
+    with pytest.raises(NotFormattedError, match=DATA):
+        opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert not disk.exists(DATA)
+    opened(config, disk, Start.BOOTSTRAP)
+    with pytest.raises(DataDirError, match="holds no cluster"):
+        opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert not disk.exists(MARKER)
+    assert disk.locked == set()
+
+
+def test_a_disk_that_was_removed_or_replaced_is_refused(config: NodeConfig) -> None:
+    disk = member_of_three(config, own=Member("h:1", "f" * 32))
+    with pytest.raises(DataDirError, match="is no member"):
+        opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert not disk.exists(MARKER)
+
+
+@pytest.mark.parametrize("operation", ["create", "pwrite", "fdatasync", "rename", "fsync_dir"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_refuses_is_named_and_the_next_attempt_finishes(
+    config: NodeConfig, operation: str, number: int
+) -> None:
+    for skip in range(4):
+        disk = member_of_three(config)
+        plain = opened(config, disk)
+        disk.fail(operation, number, skip=skip)
+        refusals: list[DataDirError] = []
+        try:
+            opened(config, disk, Start.FORCE_NEW_CLUSTER)
+        except DataDirError as error:
+            refusals.append(error)
+        assert all(DATA in str(refusal) and refusal.remedy for refusal in refusals)
+        assert disk.locked == set()
+        disk.forgive()
+        disk.power_cut(Cut.NOTHING)
+        storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+        assert list(latest(storage).voters) == [1]
+        assert storage.identity.cluster_id == latest(storage).cluster_id
+        assert storage.recovered.tail[:2] == plain.recovered.tail
+
+
+def test_identity_and_log_of_two_clusters_are_refused(config: NodeConfig) -> None:
+    disk = member_of_three(config)
+    identity = load_identity(disk, DATA)
+    write_identity(disk, DATA, identity._replace(cluster_id="ab" * 16))
+    with pytest.raises(WrongIdentityError, match="ab" * 16):
+        opened(config, disk)
+    assert disk.locked == set()

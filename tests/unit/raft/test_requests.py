@@ -1,0 +1,450 @@
+"""Requests of operators: what is answered when, by whom, and when the honest answer is that nobody knows.
+
+Three nodes whose links, logs and leadership the test moves by hand; what the core decides stands in for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from quorum.errors import (
+    ChangeBusyError,
+    ChangeRefusedError,
+    NoLeaderError,
+    OutcomeUnknownError,
+    ProtocolError,
+    QuorateError,
+    StaleConfigurationError,
+    UnknownMemberError,
+)
+from quorum.raft.administration import ANSWERS_MAX, PENDING_MAX, Administration
+from quorum.raft.codec import LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec
+from quorum.raft.core.configuration import Configuration, Member
+from quorum.raft.core.errors import MembershipBusyError, MembershipError, NotLeaderError, TransferError
+from quorum.raft.core.membership import AddMember, MembershipChange, RemoveMember, ReplaceMember
+from quorum.raft.forwarding import FORWARDING_MESSAGE_TYPES
+from quorum.raft.requests import (
+    REQUEST_MESSAGE_TYPES,
+    Action,
+    ChangeReply,
+    ChangeRequest,
+    Outcome,
+    Request,
+)
+
+FOUNDED = Configuration("c" * 32, {n: Member(f"h:{n}", str(n) * 32) for n in (1, 2, 3)}, {}, ())
+DEADLINE_MS = 5000.0
+ADD = Request(Action.ADD, 4, "h:4")
+
+
+class Host:
+    """One node; the test says what it knows."""
+
+    def __init__(self, world: World, node_id: int) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.term = 1
+        self.leader_id: int | None = 1
+        self.configuration: Configuration | None = FOUNDED
+        self.configuration_index = 1
+        self.applied: Configuration | None = FOUNDED
+        self.applied_index = 1
+        self.version = 16
+        self.connected = {1, 2, 3}
+        self.refusal: Exception | None = None
+        self.changes: list[MembershipChange | int | None] = []
+        self.waiting: list[tuple[int, int, Callable[[bool], None]]] = []
+        #: {index: term} of what was compacted away: not known any more
+        self.forgotten: set[int] = set()
+        self.administration = Administration(
+            self,
+            lambda: self.applied,
+            lambda: self.version,
+            first_request_id=node_id << 32,
+            deadline_ms=DEADLINE_MS,
+        )
+
+    @property
+    def leads(self) -> bool:
+        return self.leader_id == self.node_id
+
+    def is_connected(self, node_id: int) -> bool:
+        return node_id in self.connected
+
+    def change_members(self, change: MembershipChange) -> int:
+        if self.refusal is not None:
+            raise self.refusal
+        self.changes.append(change)
+        self.configuration_index = self.configuration_index + 1
+        return self.configuration_index
+
+    def begin_transfer(self, node_id: int | None) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.changes.append(node_id)
+
+    def term_at(self, index: int) -> int | None:
+        return None if index in self.forgotten else self.term
+
+    def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
+        self.waiting.append((index, term, callback))
+
+    def send(self, message: ChangeRequest | ChangeReply) -> None:
+        self.world.network.append(message)
+
+    def apply(self, index: int, term: int, configuration: Configuration) -> None:
+        """Apply an entry with a configuration, as the engine and the replica do it."""
+        self.applied_index = index
+        self.applied = configuration
+        self.administration.configuration_applied()
+        due = [each for each in self.waiting if each[0] == index]
+        self.waiting = [each for each in self.waiting if each[0] != index]
+        for _, wanted, callback in due:
+            callback(wanted == term)
+
+    def follow(self, leader_id: int | None, term: int) -> None:
+        self.leader_id, self.term = leader_id, term
+        self.administration.leadership_changed()
+
+
+class World:
+    def __init__(self) -> None:
+        self.network: deque[ChangeRequest | ChangeReply] = deque()
+        self.now_ms = 0.0
+        self.hosts = {node_id: Host(self, node_id) for node_id in (1, 2, 3)}
+        self.told: list[int | QuorateError] = []
+
+    def ask(self, asked: int, request: Request, *, deliver: bool = True) -> None:
+        self.hosts[asked].administration.submit(request, self.told.append, self.now_ms)
+        if deliver:
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Hand over what is on the way; a message of another term is dropped, as the engine does."""
+        while self.network:
+            message = self.network.popleft()
+            receiver = self.hosts[message.receiver]
+            if message.term == receiver.term:
+                receiver.administration.receive(message)
+
+    def lead(self, leader_id: int, term: int) -> None:
+        for host in self.hosts.values():
+            host.follow(leader_id, term)
+
+    def pass_time(self, by_ms: float) -> None:
+        self.now_ms += by_ms
+        for host in self.hosts.values():
+            host.administration.tick(self.now_ms)
+
+    def outcome(self) -> int | QuorateError:
+        assert len(self.told) == 1, self.told
+        return self.told[0]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+GROWN = FOUNDED.with_learner(4, "h:4")
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+def test_a_change_is_answered_when_the_asked_node_has_applied_it(world: World, asked: int) -> None:
+    world.ask(asked, ADD)
+    assert world.hosts[1].changes == [AddMember(4, "h:4")]
+    assert world.told == [], "it may still be lost"
+    other = world.hosts[3 - asked]
+    other.apply(2, 1, GROWN)
+    assert world.told == [], "the asked node does not show it yet"
+    world.hosts[asked].apply(2, 1, GROWN)
+    assert world.outcome() == 2
+    assert world.hosts[asked].administration.pending_count == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "change"),
+    [
+        (Request(Action.REPLACE, 3), ReplaceMember(3)),
+        (Request(Action.REMOVE, 3), RemoveMember(3)),
+        (Request(Action.REMOVE, 1), RemoveMember(1)),
+        (Request(Action.TRANSFER, 2), 2),
+    ],
+)
+def test_every_action_reaches_the_core(
+    world: World, request_: Request, change: MembershipChange | int
+) -> None:
+    world.ask(2, request_)
+    assert world.hosts[1].changes == [change]
+
+
+def test_an_entry_that_another_took_the_place_of_changed_nothing(world: World) -> None:
+    world.ask(2, ADD)
+    world.lead(3, 2)
+    assert world.told == [], "a leader change by itself tells nothing of an accepted change"
+    world.hosts[2].apply(2, 2, FOUNDED)
+    error = world.outcome()
+    assert isinstance(error, ChangeBusyError)
+    assert error.definite
+    assert error.retriable
+
+
+def test_an_accepted_change_survives_its_leader(world: World) -> None:
+    world.ask(2, ADD)
+    world.lead(3, 2)
+    world.hosts[2].apply(2, 1, GROWN)
+    assert world.outcome() == 2
+
+
+def test_what_never_ends_is_unknown_after_the_deadline(world: World) -> None:
+    world.ask(2, ADD)
+    world.pass_time(DEADLINE_MS - 1)
+    assert world.told == []
+    world.pass_time(1)
+    error = world.outcome()
+    assert isinstance(error, OutcomeUnknownError)
+    assert not error.definite
+    assert "accepted by the leader" in error.message
+    world.hosts[2].apply(2, 1, GROWN)
+    assert len(world.told) == 1, "a request is answered once"
+
+
+def test_a_request_that_nobody_answered_is_unknown_too(world: World) -> None:
+    world.ask(2, ADD, deliver=False)
+    world.network.clear()
+    world.pass_time(DEADLINE_MS)
+    assert "sent to the leader" in str(world.outcome())
+
+
+@pytest.mark.parametrize(
+    ("request_", "shown", "not_shown"),
+    [
+        (ADD, GROWN, FOUNDED.with_learner(4, "elsewhere:4")),
+        (Request(Action.REMOVE, 3), FOUNDED.without(3), FOUNDED),
+        (Request(Action.REPLACE, 3), FOUNDED.replaced(3), FOUNDED.without(3).with_learner(3, "h:3")),
+    ],
+)
+def test_a_lost_answer_is_made_up_for_by_the_effect_alone(
+    world: World, request_: Request, shown: Configuration, not_shown: Configuration
+) -> None:
+    world.ask(2, request_, deliver=False)
+    world.hosts[1].administration.receive(_request_of(world.network.popleft()))
+    world.network.clear()
+    world.lead(3, 2)
+    world.hosts[2].apply(2, 1, not_shown)
+    assert world.told == []
+    world.hosts[2].apply(3, 2, shown)
+    assert world.outcome() == 3
+
+
+def _request_of(message: ChangeRequest | ChangeReply) -> ChangeRequest:
+    assert isinstance(message, ChangeRequest)
+    return message
+
+
+def test_what_was_so_before_proves_nothing(world: World) -> None:
+    world.hosts[2].applied = FOUNDED.without(3)
+    world.ask(2, Request(Action.REMOVE, 3), deliver=False)
+    world.network.clear()
+    world.lead(3, 2)
+    world.hosts[2].apply(2, 2, FOUNDED.without(3))
+    assert world.told == []
+    world.pass_time(DEADLINE_MS)
+    assert isinstance(world.outcome(), OutcomeUnknownError)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind", "retriable"),
+    [
+        (MembershipError("node 3 is the only voter; add another one first"), ChangeRefusedError, False),
+        (MembershipBusyError("the change of index 7 is not committed yet; try again"), ChangeBusyError, True),
+        (NotLeaderError("node 1 is a follower", 0), NoLeaderError, True),
+    ],
+)
+@pytest.mark.parametrize("asked", [1, 2])
+def test_a_refusal_of_the_core_is_definite_and_comes_with_its_remedy(
+    world: World, refusal: Exception, kind: type[QuorateError], retriable: bool, asked: int
+) -> None:
+    world.hosts[1].refusal = refusal
+    world.ask(asked, Request(Action.REMOVE, 3))
+    error = world.outcome()
+    assert type(error) is kind
+    assert isinstance(error, QuorateError)
+    assert (error.definite, error.retriable) == (True, retriable)
+    assert error.message == str(refusal).partition("; ")[0]
+    assert error.remedy
+
+
+def test_only_members_can_be_asked_for(world: World) -> None:
+    for action in (Action.REMOVE, Action.REPLACE, Action.TRANSFER):
+        world.told.clear()
+        world.ask(2, Request(action, 9))
+        error = world.outcome()
+        assert isinstance(error, UnknownMemberError)
+        assert "members are 1, 2, 3" in error.message
+    assert world.hosts[1].changes == []
+
+
+def test_without_a_leader_nothing_is_begun(world: World) -> None:
+    host = world.hosts[2]
+    host.leader_id = None
+    world.ask(2, ADD)
+    host.leader_id = 1
+    host.connected = {3}
+    world.ask(2, ADD)
+    assert [type(error) for error in world.told] == [NoLeaderError, NoLeaderError]
+    assert not world.network
+
+
+def test_a_node_that_does_not_lead_any_more_takes_nothing(world: World) -> None:
+    world.ask(2, ADD, deliver=False)
+    world.hosts[1].leader_id = None
+    world.deliver()
+    assert isinstance(world.outcome(), NoLeaderError)
+    assert world.hosts[1].changes == []
+
+
+def test_a_repeated_message_is_judged_once(world: World) -> None:
+    world.ask(2, Request(Action.REMOVE, 3), deliver=False)
+    world.network.append(world.network[0])
+    world.hosts[2].administration.submit(ADD, world.told.append, 0.0)
+    world.deliver()
+    assert world.hosts[1].changes == [RemoveMember(3), AddMember(4, "h:4")]
+    assert world.told == [], "a repetition is not refused for what it did itself"
+
+
+def test_a_request_of_an_older_term_is_not_judged(world: World) -> None:
+    world.ask(2, ADD, deliver=False)
+    world.lead(1, 2)
+    world.deliver()
+    assert world.hosts[1].changes == []
+
+
+def test_memory_is_bounded(world: World) -> None:
+    for _ in range(PENDING_MAX):
+        world.ask(2, ADD)
+    assert world.told == []
+    world.ask(2, ADD)
+    assert isinstance(world.outcome(), ChangeBusyError)
+    leader = world.hosts[1].administration
+    for number in range(ANSWERS_MAX + 10):
+        leader.receive(ChangeRequest(1, 3, 1, number, Action.TRANSFER, 9, "", None))
+    assert len(leader._answers) == ANSWERS_MAX
+
+
+def test_a_hand_over_is_done_when_the_asked_node_follows_the_new_leader(world: World) -> None:
+    world.ask(3, Request(Action.TRANSFER, 2))
+    assert world.told == []
+    world.hosts[3].follow(None, 2)
+    assert world.told == []
+    world.hosts[3].follow(2, 2)
+    assert world.outcome() == 0
+
+
+def test_whoever_leads_already_needs_no_hand_over(world: World) -> None:
+    world.ask(3, Request(Action.TRANSFER, 1))
+    assert world.outcome() == 0
+    assert world.hosts[1].changes == []
+
+
+def test_a_hand_over_that_somebody_else_won_is_over(world: World) -> None:
+    world.ask(1, Request(Action.TRANSFER, 2))
+    world.hosts[1].follow(3, 2)
+    error = world.outcome()
+    assert type(error) is ChangeRefusedError
+    assert "node 3 leads term 2 instead of node 2" in error.message
+
+
+def test_a_hand_over_that_was_given_up_may_still_happen(world: World) -> None:
+    world.ask(1, Request(Action.TRANSFER, 2))
+    world.hosts[1].follow(1, 1)
+    assert world.told == []
+    world.pass_time(DEADLINE_MS)
+    assert isinstance(world.outcome(), OutcomeUnknownError)
+
+
+def test_a_hand_over_that_cannot_be_is_refused(world: World) -> None:
+    world.hosts[1].refusal = TransferError("leadership cannot go to node 2; voters in contact are [3]")
+    world.ask(3, Request(Action.TRANSFER, 2))
+    assert type(world.outcome()) is ChangeRefusedError
+
+
+def test_a_change_of_another_configuration_is_refused(world: World) -> None:
+    world.ask(2, ADD._replace(config_version=15))
+    error = world.outcome()
+    assert isinstance(error, StaleConfigurationError)
+    assert "version 10, not f" in error.message
+    world.told.clear()
+    world.hosts[1].configuration_index = 5
+    world.ask(2, ADD._replace(config_version=16))
+    assert isinstance(world.outcome(), ChangeBusyError), "a newer one is in the log and not applied"
+    world.hosts[1].applied_index = 5
+    world.ask(2, ADD._replace(config_version=16))
+    assert world.hosts[1].changes == [AddMember(4, "h:4")]
+
+
+def test_what_a_snapshot_covers_is_told_by_its_effect(world: World) -> None:
+    world.ask(2, ADD)
+    host = world.hosts[2]
+    host.applied, host.applied_index = GROWN, 9
+    host.administration.state_installed()
+    assert world.outcome() == 9
+    world.told.clear()
+    world.hosts[1].configuration_index = 20
+    world.ask(2, Request(Action.REMOVE, 3))
+    host.applied_index = 30
+    host.administration.state_installed()
+    assert isinstance(world.outcome(), OutcomeUnknownError)
+
+
+def test_a_change_that_the_leader_has_compacted_is_done_if_it_shows_here(world: World) -> None:
+    world.hosts[1].forgotten = {2}
+    world.hosts[2].applied = GROWN
+    world.ask(2, ADD)
+    assert world.outcome() == 2
+    world.told.clear()
+    world.hosts[1].forgotten = {3}
+    world.hosts[3].applied_index = 3
+    world.ask(3, ADD)
+    assert world.outcome() == 3
+
+
+def test_a_node_that_stops_knows_nothing_of_what_waits(world: World) -> None:
+    world.ask(2, ADD)
+    world.hosts[2].administration.stop()
+    assert isinstance(world.outcome(), OutcomeUnknownError)
+    world.told.clear()
+    world.ask(2, ADD)
+    assert isinstance(world.outcome(), NoLeaderError)
+
+
+MESSAGES: list[ChangeRequest | ChangeReply] = [
+    ChangeRequest(3, 1, 2, 1 << 40, Action.ADD, 4, "h:4", None),
+    ChangeRequest(3, 1, 2, 7, Action.REMOVE, 4, "", 1 << 50),
+    ChangeReply(3, 2, 1, 7, Outcome.REFUSED, 0, 0, "no", "do this"),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_messages_survive_the_codec(message: ChangeRequest | ChangeReply) -> None:
+    codec = Codec(REQUEST_MESSAGE_TYPES)
+    frame = b"".join(codec.encode(message))[LENGTH_BYTES:]
+    decoded = codec.decode(frame)
+    assert decoded == message
+    assert isinstance(decoded, tuple)
+    assert [type(field) for field in decoded] == [type(field) for field in message]
+
+
+def test_an_action_that_does_not_exist_is_refused_at_the_door() -> None:
+    codec = Codec(REQUEST_MESSAGE_TYPES)
+    bad = ChangeRequest(3, 1, 2, 7, 9, 4, "h:4", None)  # type: ignore[arg-type]  # a later release's
+    with pytest.raises(ProtocolError, match="action"):
+        codec.decode(b"".join(codec.encode(bad))[LENGTH_BYTES:])
+
+
+def test_no_tag_is_used_twice() -> None:
+    tables = (RAFT_MESSAGE_TYPES, FORWARDING_MESSAGE_TYPES, REQUEST_MESSAGE_TYPES)
+    assert len({tag for table in tables for tag in table}) == sum(map(len, tables))

@@ -1,0 +1,164 @@
+"""The pace of snapshots: small slices of the loop's time, rests while writes flow, no rest where it costs the
+snapshot."""
+
+from __future__ import annotations
+
+import random
+
+from quorum.core.machine import StateMachine
+from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.messages import Stimulus
+from quorum.raft.journal import Journal, JournalOptions
+from quorum.raft.journal_writer import JournalWriter
+from quorum.raft.snapshot_writer import SNAPSHOT_LANE
+from quorum.raft.snapshots import SnapshotStore
+from quorum.snapshotting import GIVE_UP_PAUSE_MS, RESTS_PER_SLICE, SLICE_MS, Snapshotter
+from tests.support.manual_runtime import ManualRuntime
+from tests.support.memory_disk import MemoryDisk
+from tests.unit.core.driver import CONFIGURATION, SESSION_KEY, Driver, dump, load
+
+NODES = 400
+RECORDS_PER_STEP = 10
+#: looks at the clock, and so steps of the walk, that fit a slice
+STEPS_PER_SLICE = 4
+REST_MS = RESTS_PER_SLICE * SLICE_MS
+ENTRY = Entry(1, 1, EntryKind.NOOP, 0, b"")
+
+
+class TickingRuntime(ManualRuntime):
+    """Every look at the clock costs time, so that a slice ends."""
+
+    def monotonic_ms(self) -> float:
+        self.now_ms += SLICE_MS / STEPS_PER_SLICE
+        return self.now_ms
+
+
+class Bench:
+    """A snapshotter over a state with a few hundred nodes; what it writes waits in the lane."""
+
+    def __init__(self, overlay_bytes_max: int = 2**20) -> None:
+        driver = Driver(StateMachine(overlay_bytes_max))
+        driver.apply("found", "c1", SESSION_KEY, CONFIGURATION)
+        driver.register()
+        self.client = driver.connect()
+        self.client.make("/p")
+        for number in range(NODES):
+            self.client.make(f"/p/n{number}", b"old")
+        self.machine = driver.machine
+        self.runtime = TickingRuntime()
+        disk = MemoryDisk(random.Random(0))
+        self.store = SnapshotStore(disk, "/data/snapshots", self._fail)
+        Journal.create(disk, "/data/journal")
+        journal, _ = Journal.open(disk, "/data/journal", JournalOptions(), self._fail)
+        writer = JournalWriter(journal, self.runtime, self._fail, self._fail)
+        steps: list[Stimulus] = []
+        self.snapshotter = Snapshotter(
+            self,
+            self.store,
+            journal,
+            writer,
+            self.runtime,
+            steps.append,
+            self._fail,
+            records_per_step=RECORDS_PER_STEP,
+        )
+
+    def _fail(self, story: object) -> None:
+        raise AssertionError(story)
+
+    def write(self, number: int) -> None:
+        """Apply a write to a node."""
+        self.client.put(f"/p/n{number}", b"new")
+        self.snapshotter.entry_applied(ENTRY)
+
+    def begin(self) -> None:
+        """Ask for a snapshot, and let everything happen but the first slice."""
+        self.snapshotter.take()
+        self.runtime.turn()
+
+    def chunks(self, turns: int) -> int:
+        """Let turns of the loop pass; returns how many chunks the walk handed out meanwhile."""
+        before = len(self.runtime.lanes[SNAPSHOT_LANE])
+        for _ in range(turns):
+            self.runtime.turn()
+        return len(self.runtime.lanes[SNAPSHOT_LANE]) - before
+
+    def finish(self) -> None:
+        """Let the snapshot end."""
+        for _ in range(NODES):
+            self.runtime.settle()
+            self.runtime.advance(REST_MS)
+        assert not self.snapshotter.active
+
+
+def test_a_quiet_node_walks_one_slice_in_every_turn() -> None:
+    bench = Bench()
+    bench.begin()
+    assert [bench.chunks(1) for _ in range(5)] == [STEPS_PER_SLICE - 1] * 5
+
+
+def test_while_writes_flow_a_rest_follows_every_slice() -> None:
+    bench = Bench()
+    bench.begin()
+    for number in range(4):
+        bench.write(number)
+        assert bench.chunks(1) == STEPS_PER_SLICE - 1
+        assert bench.chunks(20) == 0, "nothing is walked during the rest"
+        bench.runtime.advance(REST_MS)
+
+
+def test_it_walks_on_at_once_where_the_overlay_would_be_full_before_the_end() -> None:
+    bench = Bench(overlay_bytes_max=100_000)
+    bench.begin()
+    for number in range(NODES // 2):
+        bench.write(number)
+    walked = 0
+    while chunks := bench.chunks(1):
+        walked += chunks * RECORDS_PER_STEP
+        bench.write(0)
+    assert NODES // 2 < walked < NODES, "more was changed than walked, until enough was walked"
+
+
+def test_a_snapshot_that_is_given_up_leaves_no_second_walker_behind() -> None:
+    bench = Bench()
+    bench.begin()
+    bench.write(0)
+    bench.chunks(1)
+    bench.snapshotter.abandon()
+    bench.begin()
+    bench.write(0)
+    bench.runtime.advance(REST_MS)
+    assert bench.chunks(1) == STEPS_PER_SLICE - 1
+    assert bench.chunks(20) == 0
+
+
+def test_what_is_written_with_rests_is_the_state_of_the_beginning() -> None:
+    bench = Bench()
+    before = dump(bench.machine)
+    bench.begin()
+    for number in range(NODES):
+        bench.write(number)
+        if number % 3 == 0:
+            bench.client.remove(f"/p/n{number}")
+        bench.runtime.settle()
+        bench.runtime.advance(REST_MS)
+    bench.finish()
+    assert (bench.snapshotter.taken_count, bench.snapshotter.failed_count) == (1, 0)
+    found = bench.store.load_newest(lambda reader: load(list(reader.chunks())))
+    assert found is not None
+    assert dump(found[1]) == before
+    assert dump(bench.machine) != before
+
+
+def test_too_many_changes_give_it_up_and_it_begins_again_in_larger_slices() -> None:
+    bench = Bench(overlay_bytes_max=20_000)
+    bench.begin()
+    for number in range(NODES):
+        bench.write(number)
+    bench.chunks(1)
+    assert bench.snapshotter.failed_count == 1
+    assert bench.chunks(20) == 0, "not at once"
+    bench.runtime.advance(GIVE_UP_PAUSE_MS)
+    assert bench.chunks(1) == 2 * STEPS_PER_SLICE - 1
+    bench.finish()
+    assert bench.snapshotter.taken_count == 1
