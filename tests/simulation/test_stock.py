@@ -25,8 +25,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 KNOWN = [
     ("D1", 1, {Check.COMMITTED_SAME, Check.SUCCESS_TRUE, Check.SUCCESS_KEPT}),
     ("D2", 0, {Check.COMMITTED_STAYS}),
-    ("D3", 181, {Check.MATCH_TRUE}),
-    ("D5", 6, {Check.RESTART_KEEPS}),
+    ("D3", 19, {Check.MATCH_TRUE}),
+    ("D5", 10, {Check.RESTART_KEEPS, Check.SUCCESS_KEPT}),
     ("D6", 0, {Check.APPLIED_ONCE}),
     ("D14", 13, {Check.MATCH_TRUE, Check.COMMIT_PROVEN, Check.SUCCESS_TRUE}),
     ("D14", 25, {Check.MATCH_TRUE, Check.COMMIT_PROVEN, Check.SUCCESS_TRUE}),

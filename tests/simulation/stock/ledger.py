@@ -258,15 +258,13 @@ class Ledger:
         if index < log[0][1]:
             return
         term = machine.raftCurrentTerm
-        if index > log[-1][1]:
-            what = f"its own log ends at {log[-1][1]}"
-        else:
+        if index <= log[-1][1]:
             content = _content(log, index)
-            holds = self._seen[peer].held.get(index) == content
-            # within a term a leader's entries do not leave a log, and if they do, that is another finding
-            if holds or (letter.term == term and self._ever[index].get(content, 0) >> peer & 1):
+            if self._ever[index].get(content, 0) >> peer & 1:
                 return
-            what = f"that node does not hold its entry of term {content[1]} there"
+            what = f"its entry of term {content[1]} there was never in that node's log"
+        else:
+            what = f"its own log ends at {log[-1][1]}"
         why = f"sent in term {letter.term}" if letter.term != term else letter.remark
         defect = "D3" if letter.term != term else "D14" if letter.remark == INSTALL_FAILED else ""
         seen.false_match[peer] = defect

@@ -15,6 +15,7 @@ import importlib.metadata
 import logging
 import sys
 import types
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -86,7 +87,9 @@ class StockCopy:
         if found != VERSION:
             raise WrongLibraryError(f"pysyncobj {found} is installed, not {VERSION}: pip install -e '.[dev]'")
         self._sources = _sources()
-        self._package = types.ModuleType("_".join(["stock", _LIBRARY, *(fix.defect for fix in fixes)]))
+        # one length for all, as it stands in snapshots: a control differs by its fix only
+        kind = zlib.crc32(" ".join(fix.defect for fix in fixes).encode())
+        self._package = types.ModuleType(f"stock_{_LIBRARY}_{kind:08x}")
         self._package.__path__ = []
         self._modules: dict[str, types.ModuleType] = {}
         assert self._package.__name__ not in sys.modules, "one copy of each kind"

@@ -235,7 +235,7 @@ PROFILES = {
             "delay and reconnect, splits",
             ((3.0, stall), (0.8, split(400.0, 1200.0)), (0.3, isolate(400.0, 800.0))),
             gap_ms=240.0,
-            nodes=5,
+            nodes=7,
             burst_gap_ms=1500.0,
             burst_commands=120,
             library={"raftMinTimeout": 0.16, "raftMaxTimeout": 0.4, "appendEntriesPeriod": 0.05},
