@@ -1,16 +1,18 @@
 """Writes the snapshot that this node takes, in a thread of its own.
 
 Decides how much may wait for the disk: the walker packs chunks in the loop and pauses when `write` says so.
-Everything else (CRCs, digest, writing, fsync, verification, rename) happens in the snapshot lane. Soft state
-only: an unfinished file is removed, now or at the next start. A failure costs the snapshot, never the node:
-the journal is still there.
+Everything else (CRCs, digest, writing, fsync, verification, rename) happens in the snapshot lane, the
+verification in steps with rests between them: nodes that take snapshots at the same time may share few
+cores, and what is sent to others uses the same lane. Soft state only: an unfinished file is removed, now or
+at the next start. A failure costs the snapshot, never the node: the journal is still there.
 
 Source: raft.md, Snapshots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import TypeAlias
 
 from quorum.raft.runtime import Runtime
 from quorum.raft.snapshot_format import SnapshotEncoder, SnapshotHeader, Values, pack_chunk
@@ -20,8 +22,13 @@ from quorum.raft.snapshots import PartialSnapshot, SnapshotFile, SnapshotStore
 SNAPSHOT_LANE = "snapshot"
 #: What may wait for the disk before the walker has to pause.
 SNAPSHOT_QUEUE_BYTES_MAX = 8 * 1024 * 1024
+#: Rest between two steps of the verification.
+VERIFY_REST_MS = 8.0
 #: The least that a chunk counts, so that many small ones are bounded, too.
 _CHUNK_BYTES_MIN = 4096
+
+#: What is left to do for a file that is written, step by step; returns the snapshot.
+Finishing: TypeAlias = Generator[None, None, SnapshotFile]
 
 
 class SnapshotWriter:
@@ -91,20 +98,43 @@ class SnapshotWriter:
     def finish(self) -> None:
         """Finish the file behind everything written; `on_done` follows."""
 
-        def end() -> SnapshotFile:
+        def end() -> Finishing:
             assert self._partial is not None
             self._partial.append(self._encoder.end())
-            return self._partial.finish()
+            return self._partial.finish_in_steps()
+
+        def done(steps: Finishing | None, error: BaseException | None) -> None:
+            if steps is None:
+                assert error is not None
+                self._fail(error)
+            else:
+                self._verify(steps)
+
+        if not self._ended:
+            self._runtime.run_in_thread(SNAPSHOT_LANE, end, done)
+
+    def _verify(self, steps: Finishing) -> None:
+        """Take the next step towards the finished file."""
+
+        def step() -> SnapshotFile | None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                snapshot: SnapshotFile = end.value
+                return snapshot
+            return None
 
         def done(snapshot: SnapshotFile | None, error: BaseException | None) -> None:
             if error is not None:
                 self._fail(error)
+            elif snapshot is None:
+                self._runtime.call_later(VERIFY_REST_MS, self._verify, steps)
             elif not self._ended:
                 self._ended = True
                 self._on_done(snapshot, None)
 
         if not self._ended:
-            self._runtime.run_in_thread(SNAPSHOT_LANE, end, done)
+            self._runtime.run_in_thread(SNAPSHOT_LANE, step, done)
 
     def abandon(self) -> None:
         """Give up: the file is removed, `on_done` is not called any more."""

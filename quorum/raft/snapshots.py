@@ -14,7 +14,7 @@ Source: raft.md, Snapshots; defects D14 and D16 of pysyncobj.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, TypeVar
 
 from quorum.errors import DataDirError, QuorateError
@@ -38,6 +38,8 @@ KEPT = 2
 #: Dirty bytes after which a file that is being written is synced, so that no fsync of the journal waits
 #: behind it.
 SYNC_BYTES = 1024 * 1024
+#: What is read back in one step while a file is verified: some milliseconds of a processor.
+VERIFY_BYTES = 1024 * 1024
 _SUFFIX = ".snapshot"
 _PARTIAL = ".partial"
 _DAMAGED = ".damaged"
@@ -295,8 +297,12 @@ class SnapshotStore:
         partial.close()
         self._disk.unlink(partial.path)
 
-    def adopt(self, partial: File, path: str, log_index: int, term: int) -> SnapshotFile:
-        """Make a partial file that is completely written a snapshot; for the thread that wrote it.
+    def adopt(
+        self, partial: File, path: str, log_index: int, term: int
+    ) -> Generator[None, None, SnapshotFile]:
+        """Make a partial file that is completely written a snapshot, in steps of about VERIFY_BYTES.
+
+        For the thread that wrote it.
 
         Raises:
             SnapshotDamagedError: it is not a whole snapshot of this place.
@@ -305,7 +311,12 @@ class SnapshotStore:
         partial.fdatasync()
         reader = SnapshotReader(partial)
         self.check_header(reader, log_index, term)
-        reader.verify()
+        unread_bytes = VERIFY_BYTES
+        for body in reader.bodies():
+            unread_bytes -= len(body)
+            if unread_bytes <= 0:
+                unread_bytes = VERIFY_BYTES
+                yield
         snapshot = SnapshotFile(log_index, term, path, partial.size())
         partial.close()
         self._disk.rename(partial.path, path)
@@ -339,8 +350,18 @@ class PartialSnapshot:
 
     def finish(self) -> SnapshotFile:
         """Sync, verify and rename; the file is removed if that fails."""
+        steps = self.finish_in_steps()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                snapshot: SnapshotFile = end.value
+                return snapshot
+
+    def finish_in_steps(self) -> Generator[None, None, SnapshotFile]:
+        """Do what `finish` does, a piece of the verification a step."""
         try:
-            return self._store.adopt(self._file, self._path, self._log_index, self._term)
+            return (yield from self._store.adopt(self._file, self._path, self._log_index, self._term))
         except (SnapshotDamagedError, OSError):
             self.discard()
             raise

@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1_000_000, help="znodes of `million`, `snapshots`")
     parser.add_argument("--rate", type=int, default=5_000, help="writes per second of `snapshots`")
     parser.add_argument(
-        "--quiet", type=float, default=20.0, help="seconds of each quiet phase of `snapshots`"
+        "--quiet", type=float, default=15.0, help="seconds of each quiet phase of `snapshots`"
     )
     parser.add_argument("--folder", type=Path, help="where the servers keep their data (default: temporary)")
     options = parser.parse_args()
@@ -78,7 +78,9 @@ def main() -> None:
             write_results("failover", lines)
             return
         if options.benchmark == "snapshots":
-            lines += snapshots.run(Path(folder), options.nodes, options.rate, options.quiet)
+            lines += snapshots.run(
+                Path(folder), options.nodes, options.rate, options.quiet, options.rounds or 3
+            )
             write_results("snapshots", lines)
             return
         cases = [case for case in speed.CASES if options.only in case.name]

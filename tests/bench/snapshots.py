@@ -2,10 +2,11 @@
 
 Three real nodes with the settings that are shipped hold a million znodes of 100 bytes; an open loop sets
 random ones at a fixed rate, half of them at the leader and half at a follower, and every latency counts from
-the moment at which the write was due. Phases: quiet; every node takes a snapshot at once; quiet again; the
-third node, which was down until the log that it lacks was gone, starts and is brought up by the leader's
-snapshot. Prints quantiles of each phase and the ratio of its p99 to that of the quiet phases; asserts no
-time. Source: performance.md (Rules that keep it), raft.md (Snapshots).
+the moment at which the write was due. Rounds of two phases: quiet; every node takes a snapshot at once. In
+the end: quiet without the third node; that one, which was down until the log that it lacks was gone, starts
+and is brought up by the leader's snapshot. Prints quantiles of each phase and the ratio of its p99 to that of
+the quiet phase right before, of which a median is less disturbed by other work of the machine than a single
+one; asserts no time. Source: performance.md (Rules that keep it), raft.md (Snapshots).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -32,12 +34,8 @@ FILLER_BYTES = 4096
 FILLERS = 1000
 #: what must be applied before the log behind a snapshot is let go: more than a segment
 FILLER_LOG_BYTES = 80 * 1024 * 1024
-QUIET, TAKEN, AGAIN, BROUGHT_UP = (
-    "quiet",
-    "every node takes a snapshot",
-    "quiet again",
-    "a node is brought up",
-)
+QUIET, TAKEN = "quiet", "every node takes a snapshot"
+ALONE, BROUGHT_UP = "quiet, two nodes", "the third is brought up"
 
 
 @dataclass(frozen=True)
@@ -109,37 +107,41 @@ def last_index(nodes: QuorateNodes, node_id: int) -> int:
 
 
 def table(phases: Sequence[Phase], writes: Sequence[tuple[float, float]]) -> list[str]:
-    """Rows of a Markdown table."""
-    latencies = {
-        phase: sorted(late for due, late in writes if phase.begin_s <= due < phase.end_s) for phase in phases
-    }
-    quiet = sorted(
-        late for phase, taken in latencies.items() if phase.name in (QUIET, AGAIN) for late in taken
-    )
-    quiet_p99_s = quantile(quiet, 0.99)
+    """Rows of a Markdown table, and a line with the medians; every second phase has a quiet one before it."""
     rows = [
         "| phase | seconds | writes/s | p50 ms | p99 ms | p99.9 ms | max ms | p99 / quiet p99 |",
         "|" + " --- |" * 8,
     ]
-    for phase, taken in latencies.items():
+    ratios: dict[str, list[float]] = {}
+    quiet_p99_s = 0.0
+    for number, phase in enumerate(phases):
+        taken = sorted(late for due, late in writes if phase.begin_s <= due < phase.end_s)
         seconds = phase.end_s - phase.begin_s
-        values = [quantile(taken, share) * 1000 for share in (0.5, 0.99, 0.999, 1.0)]
+        p50_s, p99_s, p999_s, max_s = (quantile(taken, share) for share in (0.5, 0.99, 0.999, 1.0))
+        ratio = ""
+        if number % 2:
+            ratios.setdefault(phase.name, []).append(p99_s / quiet_p99_s)
+            ratio = f"{p99_s / quiet_p99_s:.2f}×"
+        quiet_p99_s = p99_s
         cells = [phase.name, f"{seconds:.1f}", f"{len(taken) / seconds:,.0f}"]
-        cells += [f"{value:.2f}" for value in values]
-        rows.append("| " + " | ".join([*cells, f"{quantile(taken, 0.99) / quiet_p99_s:.2f}×"]) + " |")
-    return rows
+        cells += [f"{value * 1000:.2f}" for value in (p50_s, p99_s, p999_s, max_s)]
+        rows.append("| " + " | ".join([*cells, ratio]) + " |")
+    medians = [f"{name}: {statistics.median(found):.2f}×" for name, found in ratios.items()]
+    return [*rows, "", "median of p99 / quiet p99: " + "; ".join(medians)]
 
 
-def run(folder: Path, znodes: int, rate_per_s: int, quiet_s: float) -> list[str]:
+def run(folder: Path, znodes: int, rate_per_s: int, quiet_s: float, rounds: int) -> list[str]:
     """Run all phases; returns the lines of the report."""
     servers = QuorateServers(folder, arguments=("-m", "tests.bench.snapshot_node", "serve"))
     try:
-        return _run(servers, folder, znodes, rate_per_s, quiet_s)
+        return _run(servers, folder, znodes, rate_per_s, quiet_s, rounds)
     finally:
         servers.close()
 
 
-def _run(servers: QuorateServers, folder: Path, znodes: int, rate_per_s: int, quiet_s: float) -> list[str]:
+def _run(
+    servers: QuorateServers, folder: Path, znodes: int, rate_per_s: int, quiet_s: float, rounds: int
+) -> list[str]:
     nodes = servers.nodes
     million.load(servers, znodes)
     leader = nodes.leader()
@@ -170,14 +172,16 @@ def _run(servers: QuorateServers, folder: Path, znodes: int, rate_per_s: int, qu
 
     with running_load(load) as running:
         pause_until(time.monotonic() + 2.0)  # warm
-        quiet(QUIET)
-        phases.append(Phase(TAKEN, *take_snapshots(nodes, everywhere)))
-        quiet(AGAIN)
+        for number in range(rounds):
+            print(f"round {number + 1}", file=sys.stderr, flush=True)
+            quiet(QUIET)
+            phases.append(Phase(TAKEN, *take_snapshots(nodes, everywhere)))
         first = running.finish()
     print("brings the third node up", file=sys.stderr, flush=True)
     lengthen_log(nodes, (leader, follower), behind)
     with running_load(load) as running:
-        quiet(AGAIN)
+        pause_until(time.monotonic() + 2.0)
+        quiet(ALONE)
         phases.append(Phase(BROUGHT_UP, *_bring_up(nodes, leader, behind)))
         second = running.finish()
     memory = ", ".join(f"{memory_bytes(pid)[0] / 1e6:,.0f}" for pid in servers.pids)

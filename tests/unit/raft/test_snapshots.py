@@ -8,7 +8,7 @@ import random
 import pytest
 
 from quorum.raft.snapshot_format import SnapshotEncoder, SnapshotHeader, SnapshotReader, pack_chunk
-from quorum.raft.snapshot_writer import SNAPSHOT_LANE, SnapshotWriter
+from quorum.raft.snapshot_writer import SNAPSHOT_LANE, VERIFY_REST_MS, SnapshotWriter
 from quorum.raft.snapshots import SnapshotDamagedError, SnapshotFile, SnapshotStore, SnapshotTransferError
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import Cut, MemoryDisk
@@ -425,3 +425,55 @@ def test_a_large_file_is_synced_on_the_way(monkeypatch: pytest.MonkeyPatch) -> N
     writer.finish()
     bench.runtime.settle()
     assert bench.disk.fsyncs - fsyncs - few >= few + 4
+
+
+def verifying(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, damaged: bool = False) -> SnapshotWriter:
+    """A snapshot that is written and verified in part; damaged near its end if so asked."""
+    monkeypatch.setattr("quorum.raft.snapshots.VERIFY_BYTES", 10_000)
+    writer = bench.writer()
+    for _ in range(10):
+        writer.write([b"x" * 6000])
+    bench.runtime.settle()
+    if damaged:
+        [name] = bench.disk.listdir(DIRECTORY)
+        file = bench.disk.open(f"{DIRECTORY}/{name}", writable=True)
+        file.pwrite([b"y"], file.size() - 100)
+    writer.finish()
+    bench.runtime.settle()
+    assert bench.done == [], "the verification rests"
+    assert bench.store.newest is None
+    return writer
+
+
+def test_a_large_file_is_verified_in_steps_with_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    verifying(bench, monkeypatch)
+    rests = 0
+    while not bench.done:
+        rests += 1
+        bench.runtime.advance(VERIFY_REST_MS - 1)
+        bench.runtime.settle()
+        assert bench.done == []
+        bench.runtime.advance(1)
+        bench.runtime.settle()
+    assert rests == 5
+    assert bench.done[0][0] == bench.store.newest
+
+
+def test_a_byte_that_changed_is_found_by_the_last_step_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    verifying(bench, monkeypatch, damaged=True)
+    while not bench.done:
+        bench.runtime.advance(VERIFY_REST_MS)
+        bench.runtime.settle()
+    assert isinstance(bench.done[0][1], SnapshotDamagedError)
+    assert bench.disk.listdir(DIRECTORY) == []
+
+
+def test_a_snapshot_may_be_abandoned_while_it_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    writer = verifying(bench, monkeypatch)
+    writer.abandon()
+    bench.runtime.advance(VERIFY_REST_MS)
+    bench.runtime.settle()
+    assert (bench.done, bench.disk.listdir(DIRECTORY), bench.store.newest) == ([], [], None)
