@@ -40,6 +40,8 @@ class Model:
         self.events: list[Any] = []
         for path in KEPT:
             self.nodes[path] = self.node(b"", [[1, "world", "anyone"]] if path == KEPT[3] else OPEN, 0)
+        # As in ZooKeeper: the node that describes the members is never at a version that a client could name.
+        self.nodes[KEPT[3]]["version"] = -1
 
     def node(self, data: bytes | None, acl: Any, owner: int) -> dict[str, Any]:
         return {

@@ -457,35 +457,58 @@ def flip_bit(world: World, rng: random.Random) -> Script:
 
 
 def fall_behind(world: World, rng: random.Random) -> Script:
-    """A follower is away until it needs a snapshot, which comes over a slow line, and perhaps it crashes."""
+    """A follower is away until it needs a snapshot, which comes over a slow line."""
+    chunks = world.network.counters.snapshot_chunks
+    node = yield from _leave_behind(world, rng)
+    if node is None:
+        return False
+    yield from _come_back(world, rng, node)
+    return world.network.counters.snapshot_chunks > chunks
+
+
+def crash_installing(world: World, rng: random.Random) -> Script:
+    """A follower that is sent a snapshot ends at a moment of its installation."""
+    node = yield from _leave_behind(world, rng)
+    if node is None or not node.running:
+        return False
+    before = node.crashes
+    operation, part = rng.choice(INSTALLING)
+    skip = rng.randrange(4) if operation == "pwrite" else 0
+    node.crash_at(operation, part, power=rng.random() < 0.5, skip=skip)
+    yield from _come_back(world, rng, node)
+    node.disk.forgive()
+    return node.crashes > before
+
+
+def _leave_behind(world: World, rng: random.Random) -> Generator[float, None, SimNode | None]:
+    """Cut a follower off until the others have compacted the log that it has."""
     leader = world.leader()
     followers = [node for node in world.running() if node is not leader]
     if leader is None or not followers:
-        return False
+        return None
     node = rng.choice(followers)
-    others = [each for each in world.nodes if each != node.node_id]
-    chunks = world.network.counters.snapshot_chunks
     world.timeline.note(0, f"node {node.node_id} is left behind")
-    world.network.part([node.node_id], others)
+    world.network.part([node.node_id], [each for each in world.nodes if each != node.node_id])
     for _ in range(rng.randrange(3, 6)):
         yield rng.uniform(1000.0, 2000.0)
         # Two are kept, and the log behind the older one.
         _take_snapshot(world.leader())
+    return node
+
+
+def _come_back(world: World, rng: random.Random, node: SimNode) -> Generator[float, None, None]:
+    """Join it again over lines of some speed."""
+    others = [each for each in world.nodes if each != node.node_id]
     rate = rng.choice([3_000, 20_000, 1_000_000])
     for other in others:
         world.network.slow(other, node.node_id, rate)
         world.network.heal(other, node.node_id)
         world.network.heal(node.node_id, other)
     world.timeline.note(0, f"node {node.node_id} is back, at {rate} bytes/s")
-    if rng.random() < 0.6 and node.running:
-        operation, part = rng.choice(INSTALLING)
-        node.crash_at(operation, part, power=rng.random() < 0.5, skip=rng.choice([0, 0, 1, 2]))
-    yield rng.uniform(1000.0, 8000.0)
-    node.disk.forgive()
+    yield rng.uniform(2000.0, 8000.0)
     for other in others:
         world.network.unslow(other, node.node_id)
     yield 1000.0
-    return world.network.counters.snapshot_chunks > chunks
 
 
 def ask_snapshot(world: World, rng: random.Random) -> Script:
@@ -505,9 +528,30 @@ def ask_snapshot(world: World, rng: random.Random) -> Script:
 
 def lose_disk(world: World, rng: random.Random) -> Script:
     """A disk is lost with everything on it: its node is replaced and joins with an empty one."""
-    members = [node for node in world.nodes.values() if node.node_id not in world.operators.removed]
-    change = world.operators.replace(rng.choice(members))
-    return (yield from _await_change(change))
+    return (yield from _await_change(world.operators.replace(_member(world, rng))))
+
+
+def old_disk(world: World, rng: random.Random) -> Script:
+    """A disk that was lost and replaced is found, and somebody starts its node with it for a while."""
+    operators = world.operators
+    node = _member(world, rng)
+    change = operators.replace(node)
+    if change is None or change.lost is None or not (yield from _await_change(change)):
+        return False
+    yield rng.uniform(0.0, 1000.0)
+    if not change.ended or not operators.may_damage():
+        return False
+    operators.put_in(node, change.lost)
+    try:
+        yield rng.uniform(300.0, 4000.0)
+    finally:
+        operators.put_back(node)
+    return True
+
+
+def _member(world: World, rng: random.Random) -> SimNode:
+    removed = world.operators.removed
+    return rng.choice([node for node in world.nodes.values() if node.node_id not in removed])
 
 
 def grow(world: World, rng: random.Random) -> Script:
@@ -559,8 +603,10 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         fill_disk,
         flip_bit,
         fall_behind,
+        crash_installing,
         ask_snapshot,
         lose_disk,
+        old_disk,
         grow,
         shrink,
     )
@@ -570,8 +616,8 @@ _NETWORK = ("cut_one_way", "cut_pair", "isolate", "halve", "break_connections", 
 _CLIENTS = ("cut_clients", "break_clients")
 _CRASHES = ("kill_one", "kill_all", "cut_power", "crash", "crash_all", "crash_compacting", "crash_taking")
 _DISKS = ("slow_disk", "io_error", "fill_disk", "flip_bit")
-_MEMBERS = ("lose_disk", "grow", "shrink")
-_SNAPSHOTS = ("fall_behind", "ask_snapshot")
+_MEMBERS = ("lose_disk", "old_disk", "grow", "shrink")
+_SNAPSHOTS = ("fall_behind", "crash_installing", "ask_snapshot")
 
 
 def _mix(*names: str, **weights: float) -> dict[str, float]:

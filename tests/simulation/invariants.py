@@ -10,7 +10,8 @@ replay of the whole log, and with what the clients saw (checkers/verdict.py).
   taken back, over all lives of that node incarnation.
 - I2: one entry per index, over all nodes and lives, from the first moment that anybody called it committed;
   logs match (sampled). When a leader commits, the entry is on the platters of a majority of the voters.
-- I3: commit and applied indexes only rise within a life; applied never passes committed.
+- I3: commit and applied indexes only rise within a life; applied never passes committed, nor what is on the
+  own platter.
 - I4: state_digest and apply_digest are equal at equal applied indexes, over all nodes and lives.
 - I7: a snapshot, as it is on the disk and as it was loaded, equals the replay of the entries up to its index.
 - Durability: a node acknowledges an index only when its group is on the platter, and a later start finds it
@@ -49,6 +50,7 @@ from quorum.raft.journal_index import LogIndex
 from tests.simulation.checkers.verdict import judge
 from tests.simulation.finals import final_of
 from tests.simulation.history import History
+from tests.simulation.manners import Manners
 from tests.simulation.replay import Replay, load_from
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.sim_node import SimNode
@@ -104,9 +106,11 @@ class _Life:
     """One life of a node, and what was seen of it last."""
 
     __slots__ = (
-        *("applied", "commit", "engine", "journal", "machine", "member", "node", "number", "platter", "raft"),
-        *("role", "taken", "term", "voted_for"),
+        *("applied", "commit", "engine", "journal", "machine", "manners", "member", "node", "number"),
+        *("platter", "raft", "role", "taken", "term", "voted_for"),
     )
+
+    manners: Manners
 
     def __init__(self, node: SimNode, member: QuorumMember, platter: Platter) -> None:
         self.node = node
@@ -176,7 +180,8 @@ class Invariants:
             SnapshotChunkReply: self._acknowledges,
             VoteReply: self._votes,
             Vote: self._campaigns,
-            **dict.fromkeys((Append, Heartbeat, SnapshotChunk, TimeoutNow), self._leads),
+            Heartbeat: self._beats,
+            **dict.fromkeys((Append, SnapshotChunk, TimeoutNow), self._leads),
         }
         for node in nodes.values():
             self.watch(node)
@@ -271,6 +276,9 @@ class Invariants:
         _tee(life.journal, "finish", lambda group: self._finished(life, group))
         assert node.transport is not None
         _tee(node.transport, "send", lambda _peer, message: self._sent(life, message))
+        life.manners = Manners(life, lambda: self._scheduler.now_ms, self._break)
+        _tee(node.transport, "_on_message", life.manners.received)
+        _tee(node.transport, "_on_disconnected", life.manners.lost)
         if life.machine.applied_index:
             self._check_digests(life, life.machine.applied_index)
             self._compare_with_replay(life, life.machine, "loaded at the start")
@@ -323,6 +331,10 @@ class Invariants:
         if heed is not None:
             heed(life, message)
 
+    def _beats(self, life: _Life, message: Heartbeat) -> None:
+        self._leads(life, message)
+        life.manners.sent(message)
+
     def _leads(self, life: _Life, message: Any) -> None:
         if message.term > life.platter.hard_state.term:
             self._not_durable(life, message)
@@ -344,6 +356,7 @@ class Invariants:
             platter.announced = HardState(message.term, voted_for)
 
     def _votes(self, life: _Life, message: VoteReply) -> None:
+        life.manners.sent(message)
         voted_for = message.receiver if message.granted and not message.pre else 0
         self._announce(life, message, voted_for)
         durable = life.platter.hard_state
@@ -352,6 +365,7 @@ class Invariants:
             self._not_durable(life, message)
 
     def _campaigns(self, life: _Life, message: Vote) -> None:
+        life.manners.sent(message)
         if not message.pre:
             self._announce(life, message, message.sender)
 
@@ -459,6 +473,9 @@ class Invariants:
             self._break(
                 "I3", f"{life} applied {_brief(entry)} above its commit index {life.raft.commit_index}"
             )
+        if entry.index > life.platter.last_index:
+            story = f"{life} applied {_brief(entry)}; its platter holds the log up to {life.platter.last_index}"
+            self._break("I3", story)
         self._note_committed(life, entry)
         self._check_digests(life, entry.index)
 

@@ -63,6 +63,8 @@ class Change:
         #: a request has succeeded
         self.made = False
         self.ended = False
+        #: of a replacement: the disk that was lost
+        self.lost: MemoryDisk | None = None
 
 
 class Operators:
@@ -81,6 +83,10 @@ class Operators:
         self._rng: random.Random = site.scheduler.rng("operators")
         #: {node id: its disk right before it was damaged}: it has not started since
         self._healthy: dict[int, MemoryDisk] = {}
+        #: the newest configuration that was seen, and the index that was applied with it
+        self._newest: tuple[int, Configuration] | None = None
+        #: {node id: its disk}, while another one is in its machine
+        self._set_aside: dict[int, MemoryDisk] = {}
 
     # --- starting ---------------------------------------------------------------------------------
 
@@ -130,7 +136,8 @@ class Operators:
         """Tell whether one more disk may be damaged or lost: of a minority at most."""
         configuration = self.configuration()
         voters = 0 if configuration is None else len(configuration.voters)
-        return len(self._healthy) + (self.change is not None) < (voters - 1) // 2
+        amiss = len(self._healthy) + len(self._set_aside) + (self.change is not None)
+        return amiss < (voters - 1) // 2
 
     def damage(self, node: SimNode, path: str, bit: int) -> None:
         """Flip a bit of a file; the node is down."""
@@ -138,11 +145,30 @@ class Operators:
         node.disk.flip_bit(path, bit)
         self._site.timeline.note(node.node_id, f"bit {bit} of {path} flipped")
 
+    def put_in(self, node: SimNode, disk: MemoryDisk) -> None:
+        """Put another disk into a machine and start it: somebody took a lost one for the right one."""
+        if node.running:
+            node.kill()
+        self._set_aside[node.node_id] = node.disk.copy(node.disk.rng)
+        node.disk.restore(disk)
+        self._site.timeline.note(node.node_id, "its lost disk is back")
+        node.start()
+
+    def put_back(self, node: SimNode) -> None:
+        """Put the right disk in again."""
+        own = self._set_aside.pop(node.node_id, None)
+        if own is not None:
+            if node.running:
+                node.kill()
+            node.disk.restore(own)
+            self._site.timeline.note(node.node_id, "its own disk is back")
+
     # --- members ----------------------------------------------------------------------------------
 
     def configuration(self) -> Configuration | None:
-        """Return the newest configuration that a running node has applied."""
-        newest: tuple[int, Configuration] | None = None
+        """Return the newest configuration that a node was seen to have applied."""
+        # Those that know a newer one may be down: without a memory a member would be taken for a stranger.
+        newest = self._newest
         for node in self._site.running():
             assert node.member is not None
             replica = node.member.replica
@@ -151,6 +177,7 @@ class Operators:
                 configuration = replica.configuration()
                 if configuration is not None:
                     newest = index, configuration
+        self._newest = newest
         return None if newest is None else newest[1]
 
     def replace(self, node: SimNode) -> Change | None:
@@ -159,8 +186,11 @@ class Operators:
             return None
         if node.running:
             node.power_cut()
+        lost = node.disk
         node.wipe()
-        return self._begin(Action.REPLACE, node)
+        change = self._begin(Action.REPLACE, node)
+        change.lost = lost
+        return change
 
     def add(self) -> Change | None:
         """Let a new node join, or one that was removed, with an empty disk."""

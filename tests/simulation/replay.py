@@ -13,6 +13,7 @@ from typing import Any
 import msgpack
 
 from quorum.core.machine import StateMachine
+from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.founding import parse_founding
 from quorum.raft.runtime import Buffer
@@ -118,5 +119,9 @@ def load_from(content: bytes, path: str) -> StateMachine:
 
     Raises:
         SnapshotDamagedError, SnapshotFormatError: it holds none.
+        ValueError: its header holds other members than its state.
     """
-    return load_machine(SnapshotReader(_Bytes(path, content)), OVERLAY_BYTES_MAX)[0]
+    machine, mark = load_machine(SnapshotReader(_Bytes(path, content)), OVERLAY_BYTES_MAX)
+    if mark.configuration != parse_configuration(machine.configuration):
+        raise ValueError(f"the header holds {mark.configuration}, the state {machine.configuration!r}")
+    return machine

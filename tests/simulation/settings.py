@@ -44,7 +44,7 @@ def build_config(node_id: int, members: Iterable[int], rng: random.Random) -> No
         rng: draws sizes, for each node its own.
     """
     sizes = {
-        "segment_bytes_max": rng.choice([16, 32, 64, 128]) * 1024,
+        "segment_bytes_max": rng.choice([16, 16, 32, 64]) * 1024,
         "log_cache_bytes_max": rng.choice([16, 64, 1024]) * 1024,
         "snapshot_overlay_bytes_max": rng.choice([16, 256, 4096]) * 1024,
         "batch_bytes_max": FRAME_BYTES_MAX,

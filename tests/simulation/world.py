@@ -100,7 +100,7 @@ class World:
         self._healing = False
         self._problem: BaseException | None = None
         self.invariants = Invariants(self.nodes, scheduler)
-        self.fleet = ClientFleet(scheduler, self.nodes)
+        self.fleet = ClientFleet(scheduler, self.nodes, rng.choice([8, 8, 8, 20]))
         scheduler.after_event.append(self.invariants.after_event)
 
     def _set_up(self, node_id: int) -> SimNode:

@@ -6,6 +6,7 @@
   the real one is shorter. A session that was refused although no silence reached `TALK_SHARE` of its timeout
   was expired while it talked: a node that hears no leader closes its connections after a third of the
   timeout, and what it heard needs a moment to reach the leader. An expired session never lives again.
+  What went through the log counts for whoever leads: from when it was asked a session has its full timeout.
 - I12: to resume succeeds only with the right password and before the end, and is refused only after it.
 - I13: nothing of a session takes effect, or is answered, behind its close.
 
@@ -19,8 +20,11 @@ from collections.abc import Iterable, Iterator
 
 from tests.simulation.checkers.evidence import SESSION_EXPIRED, Evidence, Violation
 from tests.simulation.checkers.registers import ENDLESS, Vanished
-from tests.simulation.history import Operation, Outcome, SessionEvent, SessionStep
+from tests.simulation.history import WRITES, Operation, Outcome, SessionEvent, SessionStep
 
+SESSION_MOVED = -118
+#: how far the clocks of nodes are from virtual time
+CLOCK_MS = 5.0
 #: the share of its timeout for which a session may be silent and still must not be expired
 TALK_SHARE = 0.5
 
@@ -59,6 +63,18 @@ class Life:
         for step in self.steps:
             if step.step in (SessionStep.OPENED, SessionStep.RESUMED):
                 yield step.asked_ms, step.ms
+
+    def logged_ms(self) -> float:
+        """Return when the last request left that went through the log and was answered."""
+        asked = [
+            operation.invoked_ms
+            for operation in self.operations
+            if operation.kind in WRITES
+            and operation.outcome is not Outcome.UNKNOWN
+            and operation.err not in (SESSION_EXPIRED, SESSION_MOVED)
+        ]
+        bound = (SessionStep.OPENED, SessionStep.RESUMED)
+        return max(asked + [step.asked_ms for step in self.steps if step.step in bound], default=0.0)
 
     def last_sign(self) -> tuple[int, object]:
         """Return the highest zxid with which a request of it was answered, and that request."""
@@ -152,6 +168,13 @@ def _check_talk(life: Life) -> Iterator[Violation]:
             silence_ms = max(silence_ms, came_ms - last_ms)
         last_ms = left_ms
     silence_ms = max(silence_ms, refused.ms - last_ms)
+    logged_ms = life.logged_ms()
+    if refused.ms < logged_ms + life.timeout_ms - CLOCK_MS:
+        yield Violation(
+            "I11",
+            f"session {life.session_id:#x} was expired {refused.ms - logged_ms:.0f} ms after a request that "
+            f"went through the log; its timeout is {life.timeout_ms} ms: {refused}",
+        )
     if silence_ms < TALK_SHARE * life.timeout_ms:
         yield Violation(
             "I11",

@@ -68,7 +68,13 @@ RULES: Final = (
         "a-pre-vote-is-no-vote",
         "raft.md, D3",
         "an answer counts only for what was asked: a pre-vote elects nobody",
-        (Edit(f"{_ELECTIONS}:handle_vote_reply", "if reply.pre:", "if False:"),),
+        (
+            Edit(
+                f"{_ELECTIONS}:handle_vote_reply",
+                "if asked:",
+                "if asked or (reply.pre and node.role is Role.CANDIDATE and reply.asked_term == node.term):",
+            ),
+        ),
     ),
     Rule(
         "a-vote-counts-in-its-term",
@@ -86,7 +92,13 @@ RULES: Final = (
         "pre-vote",
         "raft.md, D8; dissertation §9.6",
         "a node begins a term only when a majority would elect it",
-        (Edit(f"{_ELECTIONS}:tick_election", "pre_campaign(node)", "campaign(node, transfer=False)"),),
+        (
+            Edit(
+                f"{_ELECTIONS}:tick_election",
+                "pre_campaign(node)",
+                'node.become_follower(node.term, 0, "tries again")\ncampaign(node, transfer=False)',
+            ),
+        ),
     ),
     Rule(
         "no-vote-while-a-leader-is-heard",

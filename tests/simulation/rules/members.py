@@ -30,7 +30,7 @@ RULES: Final = (
             ),
             Edit(
                 f"{_MEMBERSHIP}:maintain",
-                "max(node.term_start_index, node.history.latest_index)",
+                "max(node.term_start_index, history.latest_index)",
                 "node.term_start_index",
             ),
         ),
@@ -47,8 +47,8 @@ RULES: Final = (
             ),
             Edit(
                 f"{_MEMBERSHIP}:maintain",
-                "max(node.term_start_index, node.history.latest_index)",
-                "node.history.latest_index",
+                "max(node.term_start_index, history.latest_index)",
+                "history.latest_index",
             ),
         ),
     ),
