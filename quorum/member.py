@@ -198,6 +198,7 @@ class QuorumMember:
             self._install,
             engine.step,
             engine.fail,
+            self.snapshotter.take,
         )
         engine.attach(replica, self.courier)
         self._attached = True

@@ -32,7 +32,7 @@ from quorum.raft.core.messages import (
 )
 from quorum.raft.journal_format import Install, Record
 from quorum.raft.runtime import Disk, Runtime
-from quorum.raft.snapshot_format import SnapshotReader
+from quorum.raft.snapshot_format import SnapshotDamagedError, SnapshotReader
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE
 from quorum.raft.snapshots import SnapshotFile, SnapshotReceiver, SnapshotStore
 
@@ -68,6 +68,7 @@ class SnapshotCourier(Generic[State]):
         install: Callable[[State, SnapshotMark], None],
         step: Callable[[Stimulus], None],
         fail: Callable[[BaseException], None],
+        on_damaged: Callable[[], None],
     ) -> None:
         """Begin with no transfer.
 
@@ -80,7 +81,9 @@ class SnapshotCourier(Generic[State]):
             install: replaces the node's state; called in the loop when the install is durable.
             step: takes the answers to the core.
             fail: stops the node.
+            on_damaged: a snapshot that was to be sent is damaged and set aside; another one is needed.
         """
+        self._on_damaged = on_damaged
         self._store = store
         self._disk = disk
         self._journal = journal
@@ -110,6 +113,7 @@ class SnapshotCourier(Generic[State]):
 
     def _read(self, read: SnapshotRead) -> None:
         snapshot = self._outgoing.get(read.transfer)
+        fresh = snapshot is None
         if snapshot is None:
             newest = self._store.newest
             if newest is None:
@@ -122,11 +126,18 @@ class SnapshotCourier(Generic[State]):
                 self._runtime.call_soon(self._step, ChunkReadFailed(read.receiver, read.transfer))
                 return
             log.info("sends the snapshot of index %d to node %d", snapshot.log_index, read.receiver)
-        self._runtime.run_in_thread(
-            SNAPSHOT_LANE,
-            lambda: self._store.read_range(snapshot.log_index, read.offset, read.bytes_max),
-            lambda data, error: self._have_read(read, snapshot, data, error),
-        )
+
+        def work() -> bytes:
+            if fresh:
+                self._store.verify_pinned(snapshot.log_index)
+            return self._store.read_range(snapshot.log_index, read.offset, read.bytes_max)
+
+        def done(data: bytes | None, error: BaseException | None) -> None:
+            if isinstance(error, SnapshotDamagedError):
+                self._on_damaged()
+            self._have_read(read, snapshot, data, error)
+
+        self._runtime.run_in_thread(SNAPSHOT_LANE, work, self._guarded(done))
 
     def _have_read(
         self, read: SnapshotRead, snapshot: SnapshotFile, data: bytes | None, error: BaseException | None

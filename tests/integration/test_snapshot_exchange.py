@@ -15,6 +15,7 @@ import pytest
 from quorum.client import Client, CreateMode
 from quorum.config import NodeConfig, node_config
 from quorum.node import QuorumNode
+from quorum.raft.snapshots import SnapshotStore
 
 HOST = "127.0.0.1"
 DEADLINE_S = 30.0
@@ -193,36 +194,58 @@ async def test_a_broken_newest_snapshot_falls_back_to_the_one_before_and_the_log
     assert [node.failure for node in nodes] == [None, None, None]
 
 
-async def test_a_broken_snapshot_is_refused_and_the_node_stays_as_it_was(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_damaged_snapshot_is_never_sent_and_another_one_takes_its_place(tmp_path: Path) -> None:
     founding = configs(tmp_path)
     nodes = [await start(config, bootstrap=True) for config in founding]
     try:
         await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
         behind = await leave_behind(founding, nodes)
         others = [place for place in range(3) if place != behind]
-        first_kept = min(nodes[place].view.first_index for place in others)
         for place in others:  # whoever of them leads
-            flip_a_bit(snapshot_files(founding[place])[-1])
+            for path in snapshot_files(founding[place]):
+                flip_a_bit(path)
         nodes[behind] = await start(founding[behind])
+        await until(lambda: len({applied(node) for node in nodes}) == 1, "all nodes have one state")
+        assert nodes[behind].view.snapshots_installed == 1
+        assert sum(len(snapshot_files(founding[place], "damaged")) for place in others) == 1
+    finally:
+        await asyncio.gather(*(node.stop() for node in nodes))
+    assert [node.failure for node in nodes] == [None, None, None]
 
-        def refusals() -> int:
-            return sum(record.message.startswith("refused the snapshot") for record in caplog.records)
 
-        await until(
-            lambda: refusals() >= 2, "the broken snapshot is refused, and again when it is sent again"
-        )
-        assert applied(nodes[behind])[0] < first_kept, "nothing of it became state"
-        assert nodes[behind].view.snapshots_installed == 0
-        assert not nodes[behind].view.readiness()[0]
-        for place in others:
-            rows = cast("list[dict[str, int | None]]", nodes[place].view.status()["members"])
-            matches = {row["node_id"]: row["match_index"] for row in rows}
-            assert (matches[behind + 1] or 0) < first_kept, "nothing of it was acknowledged"
-        # The next snapshot is a good one.
-        await write_much(",".join(str(founding[place].listen.client) for place in others), 1, 2000)
-        await asyncio.gather(*(nodes[place].take_snapshot() for place in others))
+async def test_a_broken_snapshot_is_refused_and_the_node_stays_as_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    founding = configs(tmp_path)
+    nodes = [await start(config, bootstrap=True) for config in founding]
+    read_range = SnapshotStore.read_range
+
+    def damaged(store: SnapshotStore, log_index: int, offset: int, size: int) -> bytes:
+        data = bytearray(read_range(store, log_index, offset, size))
+        data[len(data) // 2] ^= 1
+        return bytes(data)
+
+    try:
+        await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
+        behind = await leave_behind(founding, nodes)
+        others = [place for place in range(3) if place != behind]
+        first_kept = min(nodes[place].view.first_index for place in others)
+        with monkeypatch.context() as patched:
+            patched.setattr(SnapshotStore, "read_range", damaged)
+            nodes[behind] = await start(founding[behind])
+
+            def refusals() -> int:
+                return sum(record.message.startswith("refused the snapshot") for record in caplog.records)
+
+            await until(lambda: refusals() >= 2, "it is refused, and again when it is sent again")
+            assert applied(nodes[behind])[0] < first_kept, "nothing of it became state"
+            assert nodes[behind].view.snapshots_installed == 0
+            assert not nodes[behind].view.readiness()[0]
+            for place in others:
+                rows = cast("list[dict[str, int | None]]", nodes[place].view.status()["members"])
+                matches = {row["node_id"]: row["match_index"] for row in rows}
+                assert (matches[behind + 1] or 0) < first_kept, "nothing of it was acknowledged"
+        # What is sent whole is taken.
         await until(lambda: len({applied(node) for node in nodes}) == 1, "all nodes have one state")
         assert nodes[behind].view.snapshots_installed == 1
     finally:
