@@ -98,10 +98,14 @@ class Progress:
         self.retry_snapshot_ms = float("-inf")  #: no new transfer before
 
     def become_probe(self) -> None:
-        """Go back to the proven match and send one append at a time."""
+        """Go back to the proven match and send one append at a time; who probes already goes on where it
+        was."""
+        probing = self.flow is Flow.PROBE
         self._move(Flow.PROBE)
         self._clear()
-        self.next_index = self.match_index + 1
+        if not probing:
+            # To a new leader nothing is proven: from 1 on it would send a snapshot to who lacks little.
+            self.next_index = self.match_index + 1
 
     def become_replicate(self, now_ms: float) -> None:
         """Send ahead from behind the match."""

@@ -9,6 +9,7 @@ from quorum.raft.core.errors import BacklogError, InvariantError, MessageError, 
 from quorum.raft.core.messages import (
     Append,
     AppendReply,
+    Compacted,
     Halt,
     HardState,
     Heartbeat,
@@ -399,6 +400,22 @@ def test_a_lost_connection_goes_back_to_one_probe() -> None:
     assert appends(solo.drain(), 2) == []
     (probe,) = appends(solo.step(PeerUp(2)), 2)
     assert (probe.prev_index, probe.probe, len(probe.entries)) == (2, True, 2)
+    solo.hear(AppendReply(2, 2, 1, False, 0, 4, 0, 0))
+    assert peer(solo, 2) == (Flow.REPLICATE, 4, 5)
+
+
+def test_a_new_leader_asks_a_peer_that_comes_back_what_it_has_and_sends_no_snapshot_unasked() -> None:
+    # Simulation: whoever was the leader and restarted got a snapshot of what it had.
+    solo = Solo([1, 1, 1])
+    solo.lead()
+    solo.sync()
+    solo.hear(AppendReply(2, 3, 1, False, 0, 4, 0, 0))
+    assert solo.raft.status().commit_index == 4
+    solo.step(Compacted(4))
+    solo.step(PeerDown(2))
+    (probe,) = appends(solo.step(PeerUp(2)), 2)
+    assert (probe.prev_index, probe.probe, len(probe.entries)) == (3, True, 1)
+    assert peer(solo, 2) == (Flow.PROBE, 0, 4)
     solo.hear(AppendReply(2, 2, 1, False, 0, 4, 0, 0))
     assert peer(solo, 2) == (Flow.REPLICATE, 4, 5)
 
