@@ -253,7 +253,7 @@ class Snapshotter:
 
     def _compact(self) -> None:
         """Keep two snapshots and the log behind the older one; the log goes when the older files are gone."""
-        oldest_index, paths = self._store.detach()
+        oldest_index, paths = self._store.detach(self._holder.machine.applied_index)
         if not paths:
             self._compact_log(oldest_index)
             return

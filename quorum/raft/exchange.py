@@ -81,7 +81,7 @@ class SnapshotCourier(Generic[State]):
             install: replaces the node's state; called in the loop when the install is durable.
             step: takes the answers to the core.
             fail: stops the node.
-            on_damaged: a snapshot that was to be sent is damaged and set aside; another one is needed.
+            on_damaged: a snapshot that was to be sent is damaged; another one is needed.
         """
         self._on_damaged = on_damaged
         self._store = store
@@ -129,7 +129,8 @@ class SnapshotCourier(Generic[State]):
 
         def work() -> bytes:
             if fresh:
-                self._store.verify_pinned(snapshot.log_index)
+                # A receiver would refuse a damaged one as often as it is sent.
+                self._store.verify(snapshot)
             return self._store.read_range(snapshot.log_index, read.offset, read.bytes_max)
 
         def done(data: bytes | None, error: BaseException | None) -> None:
@@ -195,6 +196,9 @@ class SnapshotCourier(Generic[State]):
             file = self._disk.open(snapshot.path)
             try:
                 return self._load(SnapshotReader(file))
+            except BaseException:
+                self._store.drop_received(snapshot)
+                raise
             finally:
                 file.close()
 

@@ -2,7 +2,7 @@
 
 Decides what is written, and in which order, so that a crash at any point leaves a directory that is either
 not forced yet or is finished by the next start: a marker with the new cluster id, then one group of the
-journal, then the identity (identity.py). The group holds a term of this node's own and the new configuration
+journal, then the identity (identity.py). The group holds a term of its own and the new configuration
 twice, because only a later entry proves a configuration (quorum/raft/core/history.py). Everything in this
 node's log counts as committed from then on: it may hold what nobody acknowledged, and it may lack what the
 others did.
@@ -32,6 +32,9 @@ from quorum.raft.runtime import Disk
 
 log = logging.getLogger("quorate.forcing")
 
+#: How far the term rises: beyond any term in which the lost majority may have gone on without this node, so
+#: that no index and term names two entries.
+FORCED_TERM_JUMP: Final = 1 << 20
 MARKER_NAME: Final = "forced-new-cluster"
 _MARKER_BYTES_MAX: Final = 64
 _MARKER: Final = re.compile(r"([0-9a-f]{32})\n", re.ASCII)
@@ -155,7 +158,7 @@ def _forced_records(
         {},
         (*latest.retired, *lost),
     )
-    term = recovered.hard_state.term + 1
+    term = recovered.hard_state.term + FORCED_TERM_JUMP
     index = max(recovered.last_index, 0 if mark is None else mark.snapshot_index) + 1
     stamp_ms = max(recovered.last_stamp_ms, 0 if mark is None else mark.stamp_ms)
     return [

@@ -13,6 +13,7 @@ Source: raft.md, Snapshots; defects D14 and D16 of pysyncobj.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, TypeVar
@@ -96,6 +97,8 @@ class SnapshotStore:
         self._lock = threading.Lock()
         self._pins: dict[int, _Pin] = {}
         self._files: list[SnapshotFile] = []
+        #: paths of files that turned out to be damaged
+        self._damaged: set[str] = set()
         try:
             disk.make_dirs(directory)
             for name in disk.listdir(directory):
@@ -119,8 +122,8 @@ class SnapshotStore:
 
     @property
     def newest(self) -> SnapshotFile | None:
-        """The snapshot with the highest log index, None if there is none."""
-        return self._files[-1] if self._files else None
+        """The good snapshot with the highest log index, None if there is none."""
+        return next((file for file in reversed(self._files) if file.path not in self._damaged), None)
 
     def load_newest(
         self, load: Callable[[SnapshotReader], Loaded], refusals: tuple[type[Exception], ...] = ()
@@ -184,7 +187,7 @@ class SnapshotStore:
                 reader.path, 0, f"{problem}, not of {log_index} of term {term}", REMEDY
             )
 
-    def _set_aside(self, damaged: Sequence[SnapshotFile]) -> None:
+    def _set_aside(self, damaged: list[SnapshotFile]) -> None:
         for snapshot in damaged:
             self._disk.rename(snapshot.path, snapshot.path + _DAMAGED)
         if damaged:
@@ -214,25 +217,40 @@ class SnapshotStore:
             pin.file.close()
             del self._pins[log_index]
 
-    def verify_pinned(self, log_index: int) -> None:
-        """Read a pinned snapshot through its checksums; a damaged one is set aside, its pin stays.
+    def verify(self, snapshot: SnapshotFile) -> None:
+        """Read a snapshot through its checksums, before a transfer; a damaged one is not offered any more.
 
-        For the snapshot lane, before a transfer: a damaged snapshot would be refused as often as it is sent.
+        For the snapshot lane. Its file stays where it is until newer ones take its place: it may still be
+        pinned, and only a start judges what a node can go on from.
 
         Raises:
-            SnapshotTransferError: it is not pinned.
-            SnapshotDamagedError: it was damaged.
+            SnapshotDamagedError: its content is not what was written.
+            OSError: it cannot be read, which says nothing about its content.
+        """
+        file = self._disk.open(snapshot.path)
+        try:
+            SnapshotReader(file).verify()
+        except SnapshotDamagedError as error:
+            if isinstance(error.__cause__, OSError):
+                raise error.__cause__ from error
+            self._log(f"is not sent any more: {error}")
+            with self._lock:
+                self._damaged.add(snapshot.path)
+            raise
+        finally:
+            file.close()
+
+    def drop_received(self, snapshot: SnapshotFile) -> None:
+        """Remove a received snapshot that could not be loaded: it must not stand in the way of good ones.
+
+        For the snapshot lane. Durable on return.
+
+        Raises:
             OSError: the disk refuses.
         """
-        pin = self._pins.get(log_index)
-        if pin is None:
-            raise SnapshotTransferError(f"the snapshot of entry {log_index} is not pinned")
-        try:
-            SnapshotReader(pin.file).verify()
-        except SnapshotDamagedError as error:
-            self._log(f"set aside: {error}")
-            self._set_aside([file for file in self._files if file.log_index == log_index])
-            raise
+        with self._lock:
+            self._files = [file for file in self._files if file != snapshot]
+        self._unlink([snapshot.path])
 
     def read_range(self, log_index: int, offset: int, size: int) -> bytes:
         """Read a piece of a pinned snapshot for a transfer.
@@ -251,22 +269,32 @@ class SnapshotStore:
             raise SnapshotTransferError(f"the snapshot of entry {log_index} is not pinned")
         return pin.file.pread(size, offset)
 
-    def detach(self) -> tuple[int, list[str]]:
-        """Forget all but the two newest snapshots and pinned ones; for the loop, which also pins.
+    def detach(self, applied_index: int) -> tuple[int, list[str]]:
+        """Forget all but the two newest good snapshots and pinned ones; for the loop, which also pins.
+
+        Args:
+            applied_index: of the state. A file beyond it was received and is not installed: it stays, and
+                counts as none of the two, because it may turn out to be of no use.
 
         Returns:
             The log index of the oldest snapshot that is left, up to which the journal may compact once
             `remove` returned, 0 for none; and the paths of those that are forgotten, for `remove`.
         """
         with self._lock:
+            good = [file for file in self._files if file.path not in self._damaged]
+            counted = [file for file in good if file.log_index <= applied_index][-KEPT:]
             kept = [
                 file
-                for place, file in enumerate(reversed(self._files))
-                if place < KEPT or file.log_index in self._pins
+                for file in self._files
+                if file in counted or file.log_index > applied_index or file.log_index in self._pins
             ]
+            if not counted:
+                return 0, []
             gone = [file for file in self._files if file not in kept]
-            self._files = kept[::-1]
-        return kept[-1].log_index if kept else 0, [file.path for file in gone]
+            self._files = kept
+            self._damaged -= {file.path for file in gone}
+        oldest_index = min([counted[0], *(file for file in kept if file.log_index in self._pins)]).log_index
+        return oldest_index, [file.path for file in gone]
 
     def remove(self, paths: Sequence[str], oldest_index: int) -> None:
         """Remove the files of detached snapshots, and what was set aside before the oldest that is left.
@@ -285,8 +313,12 @@ class SnapshotStore:
             numbers = _numbers(name.removesuffix(_DAMAGED))
             if name.endswith(_DAMAGED) and numbers is not None and numbers[0] < oldest_index:
                 set_aside.append(f"{self._directory}/{name}")
-        for path in (*paths, *set_aside):
-            self._disk.unlink(path)
+        self._unlink((*paths, *set_aside))
+
+    def _unlink(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):  # somebody was quicker, and it is gone
+                self._disk.unlink(path)
         self._disk.fsync_dir(self._directory)
 
     def begin_receive(self, log_index: int, term: int, total_bytes: int) -> SnapshotReceiver:
@@ -343,6 +375,7 @@ class SnapshotStore:
         self._disk.fsync_dir(self._directory)
         with self._lock:
             self._files = sorted([file for file in self._files if file.path != path] + [snapshot])
+            self._damaged.discard(path)
         return snapshot
 
 

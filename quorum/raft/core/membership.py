@@ -109,7 +109,9 @@ def _check_addition(latest: Configuration, node_id: int, address: str) -> None:
         raise MembershipError(
             f"node {node_id} is a member with the address {member.address}, not {address}; remove it first"
         )
-    if not 0 < len(address) <= ADDRESS_CHARACTERS_MAX:
+    host, _, port = address.rpartition(":")
+    written = bool(host) and port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65535
+    if not written or len(address) > ADDRESS_CHARACTERS_MAX:
         raise MembershipError(
             f"node {node_id} cannot be added with the address {address[:40]!r} of {len(address)} characters; "
             f"give host:port, at most {ADDRESS_CHARACTERS_MAX} characters"

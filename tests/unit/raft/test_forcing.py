@@ -16,7 +16,7 @@ from quorum.member import QuorumMember
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
-from quorum.raft.forcing import MARKER_NAME, latest_configuration
+from quorum.raft.forcing import FORCED_TERM_JUMP, MARKER_NAME, latest_configuration
 from quorum.raft.founding import founding_payload
 from quorum.raft.identity import (
     NotFormattedError,
@@ -93,7 +93,7 @@ def test_the_survivor_becomes_the_only_voter_of_another_cluster(
     assert not forced.learners
     assert set(forced.retired) == {"9" * 32, *OTHERS.values()}, "the old disks never count again"
     assert forced.cluster_id == storage.identity.cluster_id != before.identity.cluster_id
-    assert storage.recovered.hard_state == HardState(5, 1)
+    assert storage.recovered.hard_state == HardState(4 + FORCED_TERM_JUMP, 1)
     assert storage.recovered.last_index == before.recovered.last_index + 2
     assert storage.recovered.tail[:2] == before.recovered.tail, "nothing of the log is lost"
     assert load_identity(disk, DATA) == storage.identity
@@ -177,7 +177,7 @@ def test_repeating_it_changes_nothing_even_after_others_joined(
     joined = latest(forced).with_learner(2, "h:2").with_incarnation(2, "e" * 32).with_voter(2)
     journal, _ = Journal.open(disk, journal_directory(DATA), JournalOptions(), logging.warning)
     last = forced.recovered.last_index
-    journal.append([Entry(last + 1, 5, EntryKind.MEMBERS, 3000, joined.to_payload())])
+    journal.append([Entry(last + 1, 4 + FORCED_TERM_JUMP, EntryKind.MEMBERS, 3000, joined.to_payload())])
     journal.close()
     storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
     assert latest(storage) == joined

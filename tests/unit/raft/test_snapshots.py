@@ -26,6 +26,10 @@ def header(log_index: int = 10, term: int = 2) -> SnapshotHeader:
     return SnapshotHeader(log_index, term, 1_700_000_000_000, "ab" * 16, b'{"voters":{}}')
 
 
+#: an index beyond every snapshot of these tests
+APPLIED = 1_000_000
+
+
 class Bench:
     """A store, a runtime under the test's hand, and what the writer told."""
 
@@ -68,7 +72,7 @@ class Bench:
 
     def purge(self) -> int:
         """Keep two; returns the log index of the older one."""
-        oldest_index, paths = self.store.detach()
+        oldest_index, paths = self.store.detach(APPLIED)
         self.store.remove(paths, oldest_index)
         return oldest_index
 
@@ -95,7 +99,7 @@ def test_the_header_says_what_it_is_a_snapshot_of() -> None:
 def test_a_store_without_snapshots_says_so() -> None:
     store = Bench().store
     assert store.load_newest(load) is None
-    assert (store.newest, store.files(), store.detach()) == (None, [], (0, []))
+    assert (store.newest, store.files(), store.detach(APPLIED)) == (None, [], (0, []))
 
 
 def test_a_snapshot_has_its_name_only_when_it_is_whole() -> None:
@@ -477,3 +481,32 @@ def test_a_snapshot_may_be_abandoned_while_it_is_verified(monkeypatch: pytest.Mo
     bench.runtime.advance(VERIFY_REST_MS)
     bench.runtime.settle()
     assert (bench.done, bench.disk.listdir(DIRECTORY), bench.store.newest) == ([], [], None)
+
+
+def test_a_received_snapshot_that_is_not_installed_counts_as_none_of_the_two() -> None:
+    bench = Bench()
+    taken = [bench.taken(log_index) for log_index in (10, 20, 30, 1000)]
+    assert bench.store.detach(30) == (20, [taken[0].path])
+    bench.store.drop_received(taken[3])
+    assert bench.store.files() == taken[1:3]
+    assert taken[3] not in bench.reopened().files()
+
+
+def test_a_damaged_snapshot_is_not_offered_and_counts_as_none_of_the_two() -> None:
+    bench = Bench()
+    taken = [bench.taken(log_index) for log_index in (10, 20, 30)]
+    bench.store.verify(taken[2])
+    bench.disk.flip_bit(taken[2].path, 8 * (taken[2].size_bytes // 2))
+    with pytest.raises(SnapshotDamagedError):
+        bench.store.verify(taken[2])
+    assert bench.store.newest == taken[1]
+    assert bench.store.detach(APPLIED) == (10, [taken[2].path])
+
+
+def test_a_snapshot_that_cannot_be_read_is_not_called_damaged() -> None:
+    bench = Bench()
+    taken = bench.taken(10)
+    bench.disk.fail("pread", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        bench.store.verify(taken)
+    assert bench.store.newest == taken

@@ -292,7 +292,7 @@ def test_there_is_a_bound_on_members() -> None:
         change(solo, AddMember(node_id, f"h:{node_id}"))
         acked(solo, 2, 3)
     with pytest.raises(MembershipError, match=f"there are {MEMBERS_MAX} members"):
-        solo.raft.change_members(AddMember(MEMBERS_MAX + 1, "h:x"))
+        solo.raft.change_members(AddMember(MEMBERS_MAX + 1, "h:4000"))
 
 
 @pytest.mark.parametrize("wanted", [RemoveMember(2), ReplaceMember(2), RemoveMember(1)])
