@@ -12,10 +12,10 @@ SEEDS ?= 1000
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
 
-.PHONY: help up test lint format java strace bench simulate clean
+.PHONY: help up test lint format java strace bench simulate simulate-defects clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
 up: $(VENV)/.installed ## start three nodes on 2181-2183, until Ctrl-C (options: make up ARGS="--nodes 1")
 	@exec $(BIN)/quorate up $(ARGS)
@@ -37,6 +37,10 @@ bench: $(VENV)/.installed-dev java ## benchmarks; prints tables and writes bench
 
 simulate: $(VENV)/.installed-dev ## seeds of the simulated world, on all cores (options: SEEDS=1000 ARGS="--profile disks")
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+simulate-defects: $(VENV)/.installed-dev ## are defects found? stock pysyncobj's, and our rules switched off one by one (hours)
+	$(BIN)/python -m tests.simulation.stock
+	$(BIN)/python -m tests.simulation.rules $(ARGS)
 
 java: ## see that Java 17 or newer is there: a real ZooKeeper is the oracle of the tests
 	@bash deploy/ensure-java.sh

@@ -58,7 +58,7 @@ from tests.simulation.workload import Request, Workload, command_of
 CLIENTS = 8
 #: how many of them only read
 READERS = 3
-TIMEOUTS_MS = (1000, 2000, 4000)
+TIMEOUTS_MS = (1000, 2000, 4000, 10_000)
 THINK_MS = 230.0
 PENDING_MAX = 40
 BACKOFF_MS = (10.0, 250.0)
@@ -178,6 +178,11 @@ class SimClient:
         if self._state is _State.DONE:
             return True
         return self._state is _State.OPEN and not self._pending and self._process % 2 == 0
+
+    @property
+    def session_id(self) -> int:
+        """The session that it has, 0 for none."""
+        return self._session_id
 
     # --- time
 
@@ -650,6 +655,11 @@ class ClientFleet:
     def quiet(self) -> bool:
         """Whether all have come to an end."""
         return all(client.quiet for client in self.clients)
+
+    @property
+    def sessions(self) -> set[int]:
+        """The sessions that somebody keeps."""
+        return {client.session_id for client in self.clients if client.session_id}
 
     @property
     def operations(self) -> int:

@@ -345,7 +345,8 @@ def pause(world: World, rng: random.Random) -> Script:
         return False
     before, life = node.held, node.lives
     node.pause()
-    yield rng.uniform(0.5, 3.0) * rng.choice([ELECTION_TIMEOUT_MS, SESSION_TIMEOUT_MS])
+    # The short ones are no reason to elect another leader.
+    yield rng.uniform(0.1, 3.0) * rng.choice([ELECTION_TIMEOUT_MS, SESSION_TIMEOUT_MS])
     if node.lives == life:
         node.resume()
     return node.held > before
@@ -467,17 +468,20 @@ def fall_behind(world: World, rng: random.Random) -> Script:
 
 
 def crash_installing(world: World, rng: random.Random) -> Script:
-    """A follower that is sent a snapshot ends at a moment of its installation."""
+    """A follower that is sent a snapshot ends at a moment of its installation, or its disk fails there."""
     node = yield from _leave_behind(world, rng)
     if node is None or not node.running:
         return False
-    before = node.crashes
+    before = node.crashes + node.disk.failed
     operation, part = rng.choice(INSTALLING)
     skip = rng.randrange(4) if operation == "pwrite" else 0
-    node.crash_at(operation, part, power=rng.random() < 0.5, skip=skip)
+    if rng.random() < 0.3:
+        node.disk.fail(operation, errno.EIO, path_part=part, skip=skip)
+    else:
+        node.crash_at(operation, part, power=rng.random() < 0.5, skip=skip)
     yield from _come_back(world, rng, node)
     node.disk.forgive()
-    return node.crashes > before
+    return node.crashes + node.disk.failed > before
 
 
 def _leave_behind(world: World, rng: random.Random) -> Generator[float, None, SimNode | None]:

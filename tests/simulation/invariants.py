@@ -47,6 +47,8 @@ from quorum.raft.core.node import Node
 from quorum.raft.identity import journal_directory
 from quorum.raft.journal import Journal, JournalOptions, StagedGroup
 from quorum.raft.journal_index import LogIndex
+from tests.simulation.changes import INVARIANT as MEMBERS
+from tests.simulation.changes import judge_append, judge_commit
 from tests.simulation.checkers.verdict import judge
 from tests.simulation.finals import final_of
 from tests.simulation.history import History
@@ -106,8 +108,8 @@ class _Life:
     """One life of a node, and what was seen of it last."""
 
     __slots__ = (
-        *("applied", "commit", "engine", "journal", "machine", "manners", "member", "node", "number"),
-        *("platter", "raft", "role", "taken", "term", "voted_for"),
+        *("applied", "commit", "configuration", "engine", "journal", "machine", "manners", "member", "node"),
+        *("number", "platter", "raft", "role", "taken", "term", "voted_for"),
     )
 
     manners: Manners
@@ -125,6 +127,8 @@ class _Life:
         self.voted_for = -1
         self.role: Role | None = None
         self.commit = self.raft.commit_index
+        #: at the end of the last event
+        self.configuration = self.raft.history.latest
         self.applied = member.engine.applied_index
         self.taken = 0
 
@@ -204,6 +208,8 @@ class Invariants:
                 self._term_changed(life)
             if raft.commit_index != life.commit:
                 self._commit_changed(life)
+            if life.configuration is not raft.history.latest:
+                self._configuration_changed(life)
             if life.engine.applied_index != life.applied:
                 self._applied_changed(life)
             if life.member.snapshotter.taken_count != life.taken:
@@ -391,10 +397,15 @@ class Invariants:
         self.counts["acknowledged"] += 1
         platter = life.platter
         self._announce(life, message, 0)
-        if message.match_index > platter.last_index:
+        index = message.match_index
+        if index > platter.last_index:
             self._break(
                 "I5", f"{life} sent {message} while its platter holds the log up to {platter.last_index}"
             )
+        elif platter.log is not None and index >= platter.log.first_index and message.term == life.raft.term:
+            here, there = life.raft.log.term_at(index), platter.log.term_at(index)
+            if here != there:
+                self._break("I5", f"{life} sent {message}; it is of term {here}, on the platter of {there}")
         self._until_recovery -= 1
         if not self._until_recovery:
             self._until_recovery = RECOVER_EVERY
@@ -441,6 +452,17 @@ class Invariants:
             self._note_committed(life, log._entries[index - first])
         if raft.role is Role.LEADER:
             self._check_majority(life, now)
+            if story := judge_commit(raft, before, self._is_held):
+                self._break(MEMBERS, f"{life} {story}")
+
+    def _is_held(self, node_id: int, incarnation: str, index: int, term: int) -> bool:
+        platter = self._platters.get((node_id, incarnation))
+        return platter is not None and platter.holds(index, term)
+
+    def _configuration_changed(self, life: _Life) -> None:
+        life.configuration = life.raft.history.latest
+        if story := judge_append(life.raft):
+            self._break(MEMBERS, f"{life} {story}")
 
     def _note_committed(self, life: _Life, entry: Entry) -> None:
         known = self.entries.setdefault(entry.index, entry)
@@ -449,23 +471,54 @@ class Invariants:
 
     def _check_majority(self, life: _Life, index: int) -> None:
         """A leader commits: the entry is on the platters of a majority of those who vote."""
-        configuration = life.raft.history.latest
         term = life.raft.log.term_at(index)
-        if configuration is None or term is None:
+        # What it committed may have let it append the next configuration at once.
+        configurations = (life.raft.history.latest, life.configuration)
+        if term is None or None in configurations:
             return
         self.counts["majorities"] += 1
-        holders = [
-            node_id
-            for node_id, member in configuration.voters.items()
-            if (platter := self._platters.get((node_id, member.incarnation))) is not None
-            and platter.holds(index, term)
-        ]
-        if 2 * len(holders) <= len(configuration.voters):
+        if term != life.raft.term:
+            self._break(
+                "I5", f"{life} in term {life.raft.term} committed entry {index} of term {term} by count"
+            )
+        holders: list[int] = []
+        for configuration in configurations:
+            assert configuration is not None
+            holders = [
+                node_id
+                for node_id, member in configuration.voters.items()
+                if self._is_held(node_id, member.incarnation, index, term)
+            ]
+            if 2 * len(holders) > len(configuration.voters):
+                break
+        else:
             self._break(
                 "I5",
                 f"{life} committed entry {index} of term {term}, which only the platters of nodes "
                 f"{holders} hold",
             )
+        self._check_electable(life, index, term)
+
+    def _check_electable(self, life: _Life, index: int, term: int) -> None:
+        """Nobody who lacks what was committed could be elected now, even if all lost their power."""
+        configuration = life.raft.history.latest
+        assert configuration is not None
+        voters = [
+            self._platters.get((node_id, member.incarnation))
+            for node_id, member in configuration.voters.items()
+        ]
+        logs = [
+            (platter.last_term, platter.last_index) if platter is not None else (0, 0) for platter in voters
+        ]
+        for platter, log in zip(voters, logs, strict=True):
+            if platter is None or platter.holds(index, term):
+                continue
+            if 2 * sum(log >= other for other in logs) > len(logs):
+                self._break(
+                    "I5",
+                    f"{life} committed entry {index} of term {term}; a node with the log {log} (term, index) "
+                    f"that lacks it would be elected by those with {logs}",
+                )
 
     def _applied(self, life: _Life, entry: Entry) -> None:
         self.counts["applied"] += 1
@@ -474,7 +527,9 @@ class Invariants:
                 "I3", f"{life} applied {_brief(entry)} above its commit index {life.raft.commit_index}"
             )
         if entry.index > life.platter.last_index:
-            story = f"{life} applied {_brief(entry)}; its platter holds the log up to {life.platter.last_index}"
+            story = (
+                f"{life} applied {_brief(entry)}; its platter holds the log up to {life.platter.last_index}"
+            )
             self._break("I3", story)
         self._note_committed(life, entry)
         self._check_digests(life, entry.index)
@@ -530,6 +585,9 @@ class Invariants:
     def _snapshot_taken(self, life: _Life) -> None:
         """A snapshot was finished: what is on the disk must be the replay of its prefix."""
         life.taken = life.member.snapshotter.taken_count
+        files = life.member.storage.snapshots.files()
+        if life.taken > 1 and len(files) < 2:
+            self._break("I7", f"{life} has taken {life.taken} snapshots and keeps {files}")
         newest = life.member.storage.snapshots.newest
         if newest is None:
             return

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from quorum.errors import QuorateError
 from quorum.raft.core.configuration import Configuration
-from quorum.raft.identity import Start
+from quorum.raft.identity import SNAPSHOTS_NAME, Start, journal_directory
+from quorum.raft.journal_recovery import scan_journal
 from quorum.raft.requests import Action, Request
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.settings import peer_address
@@ -83,6 +84,8 @@ class Operators:
         self._rng: random.Random = site.scheduler.rng("operators")
         #: {node id: its disk right before it was damaged}: it has not started since
         self._healthy: dict[int, MemoryDisk] = {}
+        #: {node id: the file of its disk that was damaged last}
+        self._damaged: dict[int, str] = {}
         #: the newest configuration that was seen, and the index that was applied with it
         self._newest: tuple[int, Configuration] | None = None
         #: {node id: its disk}, while another one is in its machine
@@ -126,6 +129,9 @@ class Operators:
         if what == "escaped" or not (node.disk_troubled or healthy):
             self._site.break_off(what, f"node {node.node_id}: {error!r}", error)
         elif what == "refused" and healthy is not None and not node.disk_troubled:
+            if _must_fall_back(healthy, self._damaged[node.node_id]):
+                story = f"node {node.node_id} has another snapshot to start from: {error!r}"
+                self._site.break_off(what, story, error)
             # As from a copy made right before: nothing was promised since.
             node.disk.restore(self._healthy.pop(node.node_id))
             self._site.timeline.note(node.node_id, "its disk was repaired")
@@ -142,6 +148,7 @@ class Operators:
     def damage(self, node: SimNode, path: str, bit: int) -> None:
         """Flip a bit of a file; the node is down."""
         self._healthy[node.node_id] = node.disk.copy(node.disk.rng)
+        self._damaged[node.node_id] = path
         node.disk.flip_bit(path, bit)
         self._site.timeline.note(node.node_id, f"bit {bit} of {path} flipped")
 
@@ -182,10 +189,12 @@ class Operators:
 
     def replace(self, node: SimNode) -> Change | None:
         """The disk of a node is lost: put in an empty one and let the node join with it."""
-        if not self.may_damage():
+        if not self.may_damage() or (self.change is not None and self.change.node is node):
             return None
         if node.running:
             node.power_cut()
+        # If another disk is in the machine at the moment, the right one is given up with it.
+        self._set_aside.pop(node.node_id, None)
         lost = node.disk
         node.wipe()
         change = self._begin(Action.REPLACE, node)
@@ -302,3 +311,19 @@ class Operators:
             and node.member is not None
             and voter.incarnation == node.member.storage.identity.incarnation
         )
+
+
+def _must_fall_back(disk: MemoryDisk, path: str) -> bool:
+    """Tell whether a node can start without this file: it is a snapshot, and another one reaches everything.
+
+    Args:
+        disk: as it was before the file was damaged.
+        path: the file.
+    """
+    folder, _, broken = path.rpartition("/")
+    if not folder.endswith(SNAPSHOTS_NAME):
+        return False
+    names = (name.partition("-") for name in disk.listdir(folder) if name != broken)
+    others = [int(index) for index, _, rest in names if rest.endswith(".snapshot")]
+    log = scan_journal(disk, journal_directory(folder.rpartition("/")[0])).log
+    return bool(others) and max(others) >= log.install.log_index

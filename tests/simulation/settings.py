@@ -46,7 +46,7 @@ def build_config(node_id: int, members: Iterable[int], rng: random.Random) -> No
     sizes = {
         "segment_bytes_max": rng.choice([16, 16, 32, 64]) * 1024,
         "log_cache_bytes_max": rng.choice([16, 64, 1024]) * 1024,
-        "snapshot_overlay_bytes_max": rng.choice([16, 256, 4096]) * 1024,
+        "snapshot_overlay_bytes_max": rng.choice([4, 16, 4096]) * 1024,
         "batch_bytes_max": FRAME_BYTES_MAX,
     }
     sections: dict[str, dict[str, object]] = {
@@ -66,5 +66,5 @@ def draw_sizes(rng: random.Random) -> Sizes:
         append_bytes_max=rng.choice([2, 16, 1024]) * 1024,
         snapshot_chunk_bytes_max=rng.choice([1, 4, 16, 256]) * 1024,
         snapshot_log_bytes_min=rng.choice([16, 32, 96]) * 1024,
-        snapshot_records_per_step=rng.choice([4, 32, 256]),
+        snapshot_records_per_step=rng.choice([1, 4, 32]),
     )

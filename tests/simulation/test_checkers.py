@@ -8,14 +8,11 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.simulation.checkers.verdict import judge
 from tests.simulation.history import (
-    Final,
-    FinalNode,
     History,
     Operation,
     Outcome,
@@ -23,109 +20,20 @@ from tests.simulation.history import (
     Recorder,
     SessionEvent,
     SessionStep,
-    Stat,
     WatchEvent,
 )
-
-NO_NODE, BAD_VERSION, NODE_EXISTS, SESSION_EXPIRED = -101, -103, -110, -112
-CREATED, DELETED, CHANGED, CHILDREN = 1, 2, 3, 4
-TIMEOUT_MS = 4000
-
-
-def stat(
-    czxid: int,
-    mzxid: int | None = None,
-    version: int = 0,
-    *,
-    owner: int = 0,
-    cversion: int = 0,
-    children: int = 0,
-    pzxid: int | None = None,
-) -> Stat:
-    mzxid = czxid if mzxid is None else mzxid
-    pzxid = czxid if pzxid is None else pzxid
-    return Stat(czxid, mzxid, 0, 0, version, cversion, 0, owner, 1, children, pzxid)
-
-
-class Client:
-    """One process with one session; each call is a request 10 ms after the last thing in the story."""
-
-    def __init__(self, story: Story, process: int) -> None:
-        self.recorder = Recorder(process)
-        self.story = story
-        self.session_id = process
-        self.connection = 0
-
-    def step(self, step: SessionStep, *, asked_ms: float | None = None, right: bool = True) -> None:
-        now_ms = self.story.pass_time()
-        if step in (SessionStep.OPENED, SessionStep.RESUMED) and right:
-            self.connection += 1
-        asked = now_ms - 5.0 if asked_ms is None else asked_ms
-        self.recorder.session(
-            SessionEvent(now_ms, step, self.session_id, self.connection, 1, TIMEOUT_MS, asked, right)
-        )
-
-    def ask(self, kind: str, path: str = "", argument: Any = None) -> Operation:
-        """Invoke only: unknown until it is answered."""
-        now_ms = self.story.pass_time()
-        return self.recorder.invoke(now_ms, self.session_id, self.connection, 1, kind, path, argument)
-
-    def answer(self, operation: Operation, zxid: int, result: Any = None, err: int = 0) -> None:
-        outcome = Outcome.ERROR if err else Outcome.OK
-        self.recorder.complete(operation, self.story.pass_time(), outcome, err, zxid, result)
-
-    def do(
-        self, kind: str, path: str, argument: Any, zxid: int, result: Any = None, err: int = 0
-    ) -> Operation:
-        operation = self.ask(kind, path, argument)
-        self.answer(operation, zxid, result, err)
-        return operation
-
-    def create(self, path: str, value: str, zxid: int, *, flags: int = 0, err: int = 0) -> None:
-        owner = self.session_id if flags & 1 else 0
-        result = None if err else (path, stat(zxid, owner=owner))
-        self.do("create", path, (value, flags), zxid, result, err)
-
-    def put(
-        self, path: str, value: str, zxid: int, shown: Stat | None, *, expected: int = -1, err: int = 0
-    ) -> None:
-        self.do("set", path, (value, expected), zxid, shown, err)
-
-    def get(self, path: str, zxid: int, value: str, shown: Stat, *, watch: bool = False) -> None:
-        self.do("get", path, watch, zxid, (value, shown))
-
-    def gone(self, path: str, zxid: int, *, kind: str = "get", watch: bool = False) -> None:
-        self.do(kind, path, watch, zxid, None, NO_NODE)
-
-    def event(self, event_type: int, path: str, zxid: int) -> None:
-        now_ms = self.story.pass_time()
-        self.recorder.watch(WatchEvent(now_ms, self.session_id, self.connection, event_type, path, zxid))
-
-
-class Story:
-    """A run; sessions cost the zxids 1, 2, …"""
-
-    def __init__(self, clients: int = 2) -> None:
-        self.now_ms = 0.0
-        self.clients = [Client(self, process) for process in range(1, clients + 1)]
-        for client in self.clients:
-            client.step(SessionStep.OPENED)
-        self.finals: list[Final] = []
-
-    def pass_time(self, ms: float = 10.0) -> float:
-        self.now_ms += ms
-        return self.now_ms
-
-    def end(self, zxid: int, nodes: dict[str, tuple[str, Stat]], *sessions: int) -> None:
-        shown = {path: FinalNode(*node) for path, node in nodes.items()}
-        final = Final(1, zxid, shown, dict.fromkeys(sessions, TIMEOUT_MS))
-        self.finals = [final, final._replace(node_id=2)]
-
-    def history(self) -> History:
-        return History(client.recorder.history for client in self.clients)
-
-    def verdict(self) -> list[str]:
-        return sorted({violation.invariant for violation in judge(self.history(), self.finals)})
+from tests.simulation.stories import (
+    BAD_VERSION,
+    CHANGED,
+    CHILDREN,
+    CREATED,
+    NO_NODE,
+    NODE_EXISTS,
+    TIMEOUT_MS,
+    Client,
+    Story,
+    stat,
+)
 
 
 def good_story() -> Story:
@@ -712,13 +620,6 @@ def a_watch_that_was_left_again_does_not_fire(story: Story, one: Client, two: Cl
     two.do("ping", "", None, 5)
 
 
-@pytest.mark.parametrize(("invariant", "planted"), PLANTS, ids=[each.__name__ for _, each in PLANTS])
-def test_a_planted_violation_is_found(invariant: str, planted: Plant) -> None:
-    story = Story()
-    planted(story, *story.clients)
-    assert invariant in story.verdict()
-
-
 def test_creation_and_deletion_while_away_are_no_change_for_an_exists_watch() -> None:
     story = Story()
     one, two = story.clients
@@ -750,3 +651,91 @@ def test_an_unknown_write_may_take_effect_unseen_and_once() -> None:
     one.do("set", "/a", ("a?", 0), 5, None, BAD_VERSION)
     one.put("/a", "a2", 6, stat(3, 6, 2))
     assert judge(story.history()) == []
+
+
+def replaced_behind_the_back(story: Story, heir: Client, two: Client) -> None:
+    """Session 1 makes an ephemeral that others may have replaced by the heir's, unseen; then /e is there."""
+    story.clients[0].create("/e", "e0", 4, flags=1)
+    heir.ask("create", "/e", ("e1", 1))
+    two.ask("delete", "/e", -1)
+    two.step(SessionStep.LOST)
+    two.step(SessionStep.RESUMED)
+    two.create("/e", "e?", 7, err=NODE_EXISTS)
+
+
+def test_an_ephemeral_may_have_become_that_of_a_session_that_ends() -> None:
+    story = Story(3)
+    one, two, heir = story.clients
+    replaced_behind_the_back(story, heir, two)
+    two.gone("/e", 8, kind="exists")
+    one.create("/a", "a0", 9)
+    assert judge(story.history()) == []
+
+
+def test_an_ephemeral_may_have_become_that_of_another_before_its_session_closed() -> None:
+    story = Story(3)
+    one, two, heir = story.clients
+    replaced_behind_the_back(story, heir, two)
+    one.do("close", "", None, 8)
+    two.do("delete", "/e", -1, 9)
+    assert judge(story.history()) == []
+
+
+@plant("I10")
+def an_ephemeral_vanishes_that_nobody_can_have_inherited(story: Story, one: Client, two: Client) -> None:
+    replaced_behind_the_back(story, one, two)
+    two.gone("/e", 8, kind="exists")
+    one.create("/a", "a0", 9)
+
+
+@plant("I10")
+def ephemerals_vanish_one_after_the_other_and_no_stat_tells(story: Story, one: Client, two: Client) -> None:
+    one.create("/e", "e0", 3, flags=1)
+    one.create("/f", "f0", 4, flags=1)
+    two.gone("/e", 6)
+    two.create("/f", "f?", 7, err=NODE_EXISTS)
+    two.gone("/f", 8)
+
+
+SEQUENCE = (("set", "/a", ("a1", -1)), ("create", "/a/s-", ("s0", 2)))
+
+
+def sequence_below(two: Client, zxid: int, *names: str) -> None:
+    """An unknown multi is located with zxid 4, where the list has these names."""
+    two.ask("multi", "", SEQUENCE)
+    below = stat(3, 4, 1, cversion=len(names), children=len(names), pzxid=4)
+    two.do("children", "/a", False, zxid, (names, below))
+
+
+def test_a_located_multi_made_a_sequential_node_that_nobody_read() -> None:
+    story = Story()
+    one, two = story.clients
+    one.create("/a", "a0", 3)
+    sequence_below(two, 4, "s-0000000000")
+    one.get("/a", 4, "a1", stat(3, 4, 1, cversion=1, children=1, pzxid=4))
+    one.do("exists", "/a/s-0000000000", False, 4, stat(4))
+    assert judge(story.history()) == []
+
+
+@plant("I6")
+def a_sequential_node_is_there_before_its_multi(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    two.get("/a", 3, "a0", stat(3))
+    sequence_below(two, 4)
+    one.get("/a", 4, "a1", stat(3, 4, 1))
+    one.do("exists", "/a/s-0000000000", False, 5, stat(5))
+
+
+@plant("I6")
+def one_creation_makes_two_sequential_nodes(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    sequence_below(two, 4, "s-0000000000", "s-0000000001")
+    one.get("/a/s-0000000000", 4, "s0", stat(4))
+    one.get("/a/s-0000000001", 4, "s0", stat(4))
+
+
+@pytest.mark.parametrize(("invariant", "planted"), PLANTS, ids=[each.__name__ for _, each in PLANTS])
+def test_a_planted_violation_is_found(invariant: str, planted: Plant) -> None:
+    story = Story()
+    planted(story, *story.clients)
+    assert invariant in story.verdict()

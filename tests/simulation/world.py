@@ -199,6 +199,7 @@ class World:
         self.fleet.stop()
         self._until(lambda: self.fleet.quiet, SETTLED_WITHIN_MS, "the clients do not come to an end")
         self._until(self._is_level, SETTLED_WITHIN_MS, "the nodes do not converge")
+        self._until(self._are_expired, SETTLED_WITHIN_MS, "sessions that nobody keeps do not end")
         self._run(max(RUN_MS_MIN, self.scheduler.now_ms + 1000.0))
         self._until(self._is_level, SETTLED_WITHIN_MS, "the nodes do not stay level")
         self.operators.gone = True
@@ -242,6 +243,12 @@ class World:
             node.member is not None and node.member.engine.applied_index == last_index
             for node in self.members()
         )
+
+    def _are_expired(self) -> bool:
+        leader = self.leader()
+        if leader is None or leader.member is None:
+            return False
+        return self.fleet.sessions.issuperset(leader.member.replica.machine.sessions)
 
     # --- what the scripts touch -------------------------------------------------------------------
 

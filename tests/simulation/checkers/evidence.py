@@ -107,7 +107,7 @@ class Evidence:
         transactions: {zxid: the operation that it is}.
         located: {operation of unknown outcome: the zxid at which it took effect}.
         unknown: {path: operations that may have changed it and were not located}; sequential creations stand
-            under what they asked for.
+            under what they asked for, also those of a located operation as long as nobody saw their value.
         last_zxid: the highest that anybody saw.
     """
 
@@ -126,6 +126,8 @@ class Evidence:
         self.located: dict[Operation, int] = {}
         self.unknown: dict[str, list[Operation]] = {}
         self.last_zxid = 0
+        #: {(operation, number of its part): the path at which the value of its creation was seen}
+        self._placed: dict[tuple[Operation, int], str] = {}
         self._writers: dict[str, tuple[Operation, int]] = {}
         self._known: dict[str, dict[tuple[int, str], Change]] = {}
         self._child_zxids: dict[str, dict[int, None]] = {}
@@ -174,6 +176,10 @@ class Evidence:
                 path = None
             if path is not None:
                 yield kind, path, stat
+
+    def is_unplaced(self, operation: Operation, place: int) -> bool:
+        """Tell whether nobody saw the value of a creation, and so its path."""
+        return (operation, place) not in self._placed
 
     # --- putting it together
 
@@ -272,6 +278,9 @@ class Evidence:
         if writer.outcome is Outcome.ERROR and not is_indefinite(writer):
             self.violate("I6", f"{path} holds the value of an operation that failed: {who} saw {writer}")
             return None
+        if kind == "create" and self._placed.setdefault(found, path) != path:
+            self.violate("I6", f"{path} and {self._placed[found]} are of one creation: {who} saw {writer}")
+            return None
         if (kind == "create") != (stat.version == 0):
             self.violate("I9", f"{path}: version {stat.version} by a {kind}: {who} saw {writer}")
         if kind == "set" and argument[1] not in (-1, stat.version - 1):
@@ -299,10 +308,13 @@ class Evidence:
 
     def _enter_unknown(self) -> None:
         for operation in self.history.operations:
-            if not is_indefinite(operation) or operation in self.located:
+            if not is_indefinite(operation):
                 continue
-            for kind, path, _ in operation.parts:
-                if kind in ("create", "set", "delete"):
+            located = operation in self.located
+            for place, (kind, path, argument) in enumerate(operation.parts):
+                # Where a multi is located, its sequential creations still have paths that nobody was told.
+                hidden = kind == "create" and argument[1] & SEQUENTIAL and self.is_unplaced(operation, place)
+                if hidden if located else kind in ("create", "set", "delete"):
                     known = self.unknown.setdefault(path, [])
                     if not known or known[-1] is not operation:
                         known.append(operation)

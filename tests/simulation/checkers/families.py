@@ -25,7 +25,7 @@ from tests.simulation.checkers.evidence import (
     creates_ephemerals,
     parent_of,
 )
-from tests.simulation.checkers.registers import Fact
+from tests.simulation.checkers.facts import Fact
 from tests.simulation.history import Final, Operation, Outcome
 
 
@@ -91,11 +91,11 @@ def check_counters(evidence: Evidence) -> list[Violation]:
 def _slack(evidence: Evidence) -> dict[str, int]:
     """Return {path: how many changes of its children may have happened that are not known}."""
     slack: dict[str, int] = {}
-    for operations in evidence.unknown.values():
+    for path, operations in evidence.unknown.items():
+        parent = parent_of(path)
         for operation in operations:
             for kind, asked, _ in operation.parts:
-                if kind in ("create", "delete"):
-                    parent = parent_of(asked)
+                if asked == path and kind in ("create", "delete"):
                     # an unknown ephemeral goes again with its session
                     slack[parent] = slack.get(parent, 0) + 2
     for path, changes in evidence.changes.items():

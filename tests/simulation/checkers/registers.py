@@ -8,8 +8,9 @@ end of the session that owned the node. What nothing can explain is a violation:
 vanished (I5), a change that nobody asked for or that counts twice (I6), a state that contradicts another one
 (I8), a version that does not rise by one (I9).
 
-That is Wing & Gong's linearizability check with zxids and versions as the witnesses of the order: the search
-is left only for operations of unknown outcome, as a matching within one path.
+That is Wing & Gong's linearizability check with zxids and versions as the witnesses of the order: what is
+left is a matching of operations of unknown outcome within one path. What the matching cannot explain, a full
+search judges (search.py): it is a violation only if no order of the unknown operations explains it.
 
 Cost: linear in the facts after sorting; the matching is quadratic in the unknown operations of one path.
 Source: testing (I5, I6, I8, I9, Histories).
@@ -17,46 +18,19 @@ Source: testing (I5, I6, I8, I9, Histories).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.simulation.checkers.evidence import (
-    BAD_VERSION,
     EPHEMERAL,
-    NO_NODE,
-    NODE_EXISTS,
-    NOT_EMPTY,
-    SEQUENTIAL,
-    Change,
     Evidence,
     Violation,
     fits_creation,
-    has_zxid,
-    is_indefinite,
-    parent_of,
 )
+from tests.simulation.checkers.facts import ENDLESS, Fact, collect_facts, facts_of_changes
 from tests.simulation.checkers.order import Floors
-from tests.simulation.history import Operation, Outcome
-
-ENDLESS = 1 << 62
-
-
-class Fact(NamedTuple):
-    """Something that is known about a path at one moment; -1 stands for what is not."""
-
-    zxid: int
-    #: 0: before the transaction of that zxid, 1: after it
-    after: int
-    present: bool
-    czxid: int = -1
-    mzxid: int = -1
-    version: int = -1
-    not_version: int = -1
-    #: session that owns it, 0 for none
-    owner: int = -1
-    who: object = ""
-    #: kind of the change before this fact if nobody knows whose it was
-    witnessed: str = ""
+from tests.simulation.checkers.search import Candidate, Search, candidates_of, ceilings_of, ends_of
+from tests.simulation.history import Outcome
 
 
 class Need(NamedTuple):
@@ -102,7 +76,7 @@ def check_registers(
         extra: more facts by path, from lists of children.
     """
     found = Registers([], [])
-    facts = _collect_facts(evidence)
+    facts = collect_facts(evidence)
     for path, more in (extra or {}).items():
         facts.setdefault(path, []).extend(more)
     closes = {
@@ -110,122 +84,34 @@ def check_registers(
         for each in evidence.history.operations
         if each.kind == "close" and each.outcome is Outcome.OK
     }
-    ceilings = _ceilings(evidence)
+    ceilings = ceilings_of(evidence)
+    ends = ends_of(evidence)
     found.violations.extend(_check_fenced(evidence, ceilings))
     for path in {**evidence.changes, **facts}:
         changes = evidence.changes.get(path, [])
-        walk = _Walk(path, closes, found.violations)
-        for fact in sorted([*_facts_of(changes), *facts.get(path, ())], key=_place):
+        mine = Registers([], [])
+        walk = _Walk(path, closes, mine.violations)
+        for fact in sorted([*facts_of_changes(changes), *facts.get(path, ())], key=_place):
             walk.step(fact)
-        if walk.needs:
-            _explain(path, walk.needs, _Matching(evidence, path, floors, ceilings), found)
+        if not walk.needs and not mine.violations:
+            continue
+        candidates = candidates_of(evidence, path, floors, ceilings)
+        _explain(path, walk.needs, _Matching(path, candidates), mine)
+        if mine.violations or mine.vanished:
+            search = Search(evidence, path, facts.get(path, ()), candidates, ends)
+            found.vanished.extend(each for each in mine.vanished if not _stays(search, each))
+            if mine.violations and not search.explains():
+                found.violations.extend(mine.violations)
     return found
+
+
+def _stays(search: Search, vanished: Vanished) -> bool:
+    """Tell whether all can be explained although the session did not end there."""
+    return search.explains(immortal=vanished.session_id, low=vanished.low, high=vanished.high)
 
 
 def _place(fact: Fact) -> tuple[int, int]:
     return fact.zxid, fact.after
-
-
-def _facts_of(changes: list[Change]) -> list[Fact]:
-    """Return what the known changes of a path say about the moments before and after them."""
-    facts: list[Fact] = []
-    position = 0
-    while position < len(changes):
-        zxid = changes[position].zxid
-        same = [change for change in changes[position : position + 4] if change.zxid == zxid]
-        position += len(same)
-        if len(same) > 1:
-            # Several operations of one multi on one path: what it was in between nobody saw.
-            facts.append(Fact(zxid, 1, present=True, who=None))
-            continue
-        _, kind, path, operation, stat = same[0]
-        who = operation or f"a {kind} with zxid {zxid} of which somebody saw the effect"
-        witnessed = "" if operation else kind
-        if kind == "create":
-            owner = -1 if operation is None else _owner_of(operation, path)
-            facts.append(Fact(zxid, 0, present=False, who=who))
-            facts.append(Fact(zxid, 1, True, zxid, zxid, 0, owner=owner, who=who, witnessed=witnessed))
-        elif kind == "delete":
-            version = -1 if operation is None else _expected(operation, "delete", path)
-            facts.append(Fact(zxid, 0, True, version=version, who=who))
-            facts.append(Fact(zxid, 1, present=False, who=who, witnessed=witnessed))
-        else:
-            czxid, version = (-1, -1) if stat is None else (stat.czxid, stat.version)
-            if stat is None and operation is not None:
-                expected = _expected(operation, "set", path)
-                version = expected + 1 if expected >= 0 else -1
-            before = version - 1 if version > 0 else -1
-            facts.append(Fact(zxid, 0, True, czxid, version=before, who=who))
-            facts.append(Fact(zxid, 1, True, czxid, zxid, version, who=who, witnessed=witnessed))
-    return facts
-
-
-def _owner_of(operation: Operation, path: str) -> int:
-    for kind, asked, argument in operation.parts:
-        if kind == "create" and fits_creation(path, asked, argument[1]):
-            return operation.session_id if argument[1] & EPHEMERAL else 0
-    return -1
-
-
-def _expected(operation: Operation, wanted: str, path: str) -> int:
-    for kind, asked, argument in operation.parts:
-        if kind == wanted and asked == path:
-            return argument if kind == "delete" else int(argument[1])
-    return -1
-
-
-# --- what replies and final states say
-
-
-def _collect_facts(evidence: Evidence) -> dict[str, list[Fact]]:
-    facts: dict[str, list[Fact]] = {}
-    for path, sightings in evidence.sightings.items():
-        facts[path] = [
-            Fact(zxid, 1, True, stat.czxid, stat.mzxid, stat.version, owner=stat.ephemeral_owner, who=who)
-            for zxid, _, stat, _, _, who, _ in sightings
-        ]
-    for operation in evidence.history.operations:
-        if operation.outcome is Outcome.UNKNOWN or is_indefinite(operation):
-            continue
-        if operation.kind in ("get", "exists", "children"):
-            if operation.err == NO_NODE:
-                absent = Fact(operation.zxid, 1, present=False, who=operation)
-                facts.setdefault(operation.path, []).append(absent)
-        elif has_zxid(operation):
-            for path, fact in _judged(operation):
-                facts.setdefault(path, []).append(fact)
-    for final in evidence.finals:
-        who = f"node {final.node_id} in the end"
-        for path in {**evidence.changes, **facts}:
-            if path not in final.nodes and path != "/":
-                facts.setdefault(path, []).append(Fact(final.zxid, 1, present=False, who=who))
-    return facts
-
-
-def _judged(operation: Operation) -> list[tuple[str, Fact]]:
-    """Return what a write's checks found: why it failed, or which versions the checks of a multi saw."""
-    parts = operation.parts
-    zxid = operation.zxid
-    paths = [path for _, path, _ in parts]
-    facts: list[tuple[str, Fact]] = []
-    if operation.outcome is Outcome.OK:
-        for kind, path, argument in parts:
-            if kind == "check" and paths.count(path) == 1:
-                facts.append((path, Fact(zxid, 1, True, version=argument, who=operation)))
-        return facts
-    failing = next((place for place, err in enumerate(operation.result or ()) if err), 0)
-    kind, path, argument = parts[failing]
-    subject = parent_of(path) if kind == "create" and operation.err == NO_NODE else path
-    if subject == "/" or any(subject in (each, parent_of(each)) for each in paths[:failing]):
-        return []
-    if operation.err == NO_NODE:
-        facts.append((subject, Fact(zxid, 1, present=False, who=operation)))
-    elif operation.err == BAD_VERSION:
-        expected = argument[1] if kind == "set" else argument
-        facts.append((path, Fact(zxid, 1, True, not_version=expected, who=operation)))
-    elif operation.err == NOT_EMPTY or (operation.err == NODE_EXISTS and not argument[1] & SEQUENTIAL):
-        facts.append((path, Fact(zxid, 1, present=True, who=operation)))
-    return facts
 
 
 # --- the walk
@@ -342,32 +228,6 @@ class _Walk:
 
 # --- who can have done what nobody was told
 
-#: an operation of unknown outcome, and the number of one of its single writes
-Candidate = tuple[Operation, int]
-
-
-def _ceilings(evidence: Evidence) -> dict[tuple[int, int], int]:
-    """Return {(session, connection): zxid above which its late requests cannot take effect}.
-
-    A session that was attached elsewhere is fenced where it was: the first reply on a later connection is
-    behind the attach. Nor does anything take effect behind the session's close.
-    """
-    firsts: dict[int, dict[int, int]] = {}
-    closes: dict[int, int] = {}
-    for operation in evidence.history.operations:
-        session = firsts.setdefault(operation.session_id, {})
-        zxid = operation.zxid if operation.zxid > 0 else ENDLESS
-        session[operation.connection] = min(zxid, session.get(operation.connection, ENDLESS))
-        if operation.kind == "close" and operation.outcome is Outcome.OK:
-            closes[operation.session_id] = operation.zxid
-    ceilings: dict[tuple[int, int], int] = {}
-    for session_id, session in firsts.items():
-        ceiling = closes.get(session_id, ENDLESS)
-        for connection in sorted(session, reverse=True):
-            ceilings[session_id, connection] = ceiling
-            ceiling = min(ceiling, session[connection])
-    return ceilings
-
 
 def _check_fenced(evidence: Evidence, ceilings: Mapping[tuple[int, int], int]) -> Iterator[Violation]:
     """I13: what a connection sent takes no effect once its session is attached elsewhere, or over."""
@@ -381,15 +241,9 @@ def _check_fenced(evidence: Evidence, ceilings: Mapping[tuple[int, int], int]) -
 class _Matching:
     """Who can have done what must have happened on one path: every operation at most once."""
 
-    def __init__(
-        self, evidence: Evidence, path: str, floors: Floors, ceilings: Mapping[tuple[int, int], int]
-    ):
+    def __init__(self, path: str, candidates: Sequence[Candidate]):
         self._path = path
-        self._candidates = _candidates(evidence, path)
-        self._bounds = [
-            (floors[operation], ceilings[operation.session_id, operation.connection])
-            for operation, _ in self._candidates
-        ]
+        self._candidates = candidates
         self._taken: dict[Candidate, Need] = {}
         self._options: dict[Need, list[Candidate]] = {}
 
@@ -401,7 +255,7 @@ class _Matching:
     @property
     def may_be_ephemeral(self) -> bool:
         """Whether the node may have been created as an ephemeral."""
-        parts = [operation.parts[part] for operation, part in self._candidates]
+        parts = [each.operation.parts[each.part] for each in self._candidates]
         return any(kind == "create" and argument[1] & EPHEMERAL for kind, _, argument in parts)
 
     def options(self, need: Need) -> list[Candidate]:
@@ -410,8 +264,9 @@ class _Matching:
         if known is None:
             known = self._options[need] = [
                 candidate
-                for candidate, (floor, ceiling) in zip(self._candidates, self._bounds, strict=True)
-                if max(need.low, floor) < min(need.high, ceiling) and _can_do(candidate, self._path, need)
+                for candidate in self._candidates
+                if max(need.low, candidate.floor) < min(need.high, candidate.ceiling)
+                and _can_do(candidate, self._path, need)
             ]
         return known
 
@@ -446,22 +301,8 @@ def _explain(path: str, needs: list[Need], matching: _Matching, found: Registers
             found.vanished.append(Vanished(need.owner, path, need.low, need.high, need.who))
 
 
-def _candidates(evidence: Evidence, path: str) -> list[Candidate]:
-    asked = [path]
-    # A sequential creation stands under what it asked for; the digits before its suffix are its own.
-    asked += [path[:cut] for cut in range(len(path.rstrip("0123456789")), len(path) - 9)]
-    return [
-        (operation, part)
-        for each in asked
-        for operation in evidence.unknown.get(each, ())
-        for part, (_, wanted, _) in enumerate(operation.parts)
-        if wanted == each
-    ]
-
-
 def _can_do(candidate: Candidate, path: str, need: Need) -> bool:
-    operation, part = candidate
-    kind, asked, argument = operation.parts[part]
+    kind, asked, argument = candidate.operation.parts[candidate.part]
     if need.kind not in (kind, "any"):
         return False
     if kind == "create":

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tests.simulation.checkers.evidence import SESSION_EXPIRED, Evidence, Violation
-from tests.simulation.checkers.registers import ENDLESS, Vanished
+from tests.simulation.checkers.facts import ENDLESS
+from tests.simulation.checkers.registers import Vanished
 from tests.simulation.history import WRITES, Operation, Outcome, SessionEvent, SessionStep
 
 SESSION_MOVED = -118

@@ -33,7 +33,7 @@ from tests.simulation.checkers.evidence import (
     creates_ephemerals,
     parent_of,
 )
-from tests.simulation.checkers.registers import Fact
+from tests.simulation.checkers.facts import Fact
 from tests.simulation.history import History, Operation, Outcome, SessionEvent, SessionStep, WatchEvent
 
 _FIRES = {
@@ -101,11 +101,9 @@ def _doubtful_paths(evidence: Evidence) -> dict[Key, None]:
         for key in (("data", path), ("child", path), ("child", parent_of(path))):
             doubtful[key] = None
 
-    for operations in evidence.unknown.values():
-        for operation in operations:
-            for _, path, _ in operation.parts:
-                # A sequential creation stands under what it asked for, below the same parent.
-                doubt(path)
+    for path in evidence.unknown:
+        # A sequential creation stands under what it asked for, below the same parent.
+        doubt(path)
     for path, changes in evidence.changes.items():
         for change in changes:
             if change.operation is None or creates_ephemerals(change.operation):

@@ -84,7 +84,7 @@ RULES: Final = (
                 "if append.prev_index < 0: raise",
             ),
         ),
-        guard="nobody contradicts what is committed; beside a follower that commits too much, I2 speaks first",
+        guard="nobody contradicts what is committed; beside a follower that commits too much I2 speaks first",
         beside="commit-only-what-an-append-proves",
     ),
     Rule(

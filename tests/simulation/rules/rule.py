@@ -19,10 +19,7 @@ class Rule:
         guard: "" for a rule whose lack is harm enough. Else why its lack alone is not: it matters only where
             something else is broken, too, or costs time and no promise. Such a rule is searched for beside
             the rule that it guards, if it names one.
-        beside: name of a rule that is switched off together with this guard.
-        stops: the guard makes a stopped node of what `beside` alone would lose: with the guard on and that
-            rule off, what is found is a node that stopped itself or refused to start.
-        seed: a seed of the mix that finds it, 0 if none is known.
+        beside: name of a rule that is switched off together with this guard; "" for none.
     """
 
     name: str
@@ -31,4 +28,3 @@ class Rule:
     changes: tuple[Change, ...]
     guard: str = ""
     beside: str = ""
-    seed: int = 0

@@ -1,0 +1,237 @@
+"""Rules of the journal: what is durable when, what a start makes of a torn disk, what an error ends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.rules.edits import Edit, Setting
+from tests.simulation.rules.rule import Rule
+
+_JOURNAL = "quorum.raft.journal"
+_RECOVERY = "quorum.raft.journal_recovery"
+_WRITER = "quorum.raft.journal_writer:JournalWriter"
+_INDEX = "quorum.raft.journal_index:LogIndex"
+
+RULES: Final = (
+    Rule(
+        "fsync-before-the-callback",
+        "raft.md, D4, Journal",
+        "a group is called durable only behind its fsync",
+        (Edit(f"{_JOURNAL}:Journal.write", "_sync(group.path, file.fdatasync)", "pass"),),
+    ),
+    Rule(
+        "one-group-at-a-time",
+        "raft.md, Journal (A group)",
+        "a group is written only after the fsync of the one before returned",
+        (
+            Edit(f"{_WRITER}._ask_flush", "self._flush_asked or self._writing or self._full", "self._full"),
+            Edit(f"{_WRITER}._flush", "self._writing or self._full", "self._full"),
+            Edit(f"{_WRITER}._write_in_lane", "self._writing = True", "self._staged = None"),
+        ),
+    ),
+    Rule(
+        "a-segment-has-its-name-durably",
+        "raft.md, Journal",
+        "the folder is fsynced when a segment is new, before anything in it is acknowledged",
+        (
+            Edit(
+                f"{_JOURNAL}:_create_segment",
+                "_sync(directory, lambda: disk.fsync_dir(directory))",
+                "pass",
+            ),
+        ),
+    ),
+    Rule(
+        "a-header-before-its-segment-has-a-name",
+        "raft.md, Journal",
+        "each segment's header is durable before its first entry",
+        (Edit(f"{_JOURNAL}:_create_segment", "_sync(path, file.fdatasync)", "pass"),),
+    ),
+    Rule(
+        "a-header-holds-term-and-vote",
+        "raft.md, Journal",
+        "term and vote stand in every segment's header, so that none vanishes with an older segment",
+        (
+            Edit(f"{_RECOVERY}:header_of", "term=index.hard_state.term", "term=0"),
+            Edit(f"{_RECOVERY}:header_of", "voted_for=index.hard_state.voted_for", "voted_for=0"),
+        ),
+    ),
+    Rule(
+        "a-header-holds-the-last-install",
+        "raft.md, Journal, Snapshots",
+        "the highest install stands in every header",
+        (
+            Edit(f"{_RECOVERY}:header_of", "install_index=index.install.log_index", "install_index=0"),
+            Edit(f"{_RECOVERY}:header_of", "install_term=index.install.term", "install_term=0"),
+        ),
+        guard="it speaks only where an installed snapshot breaks on the disk, and the log behind it is gone",
+    ),
+    Rule(
+        "a-header-holds-the-origin-incarnation",
+        "architecture.md, Forwarding; raft.md, Journal",
+        "the origin incarnation stands in every header",
+        (
+            Edit(
+                f"{_RECOVERY}:header_of",
+                "origin_incarnation=index.origin_incarnation",
+                "origin_incarnation=0",
+            ),
+        ),
+    ),
+    Rule(
+        "a-start-closes-its-tail",
+        "raft.md, Journal (Recovery)",
+        "what a start keeps is closed with a trailer before anything follows it",
+        (
+            Edit(
+                f"{_RECOVERY}:close_tail",
+                "file.pwrite([scan.closing, scan.trailer], scan.closing_start)",
+                "file.pwrite([scan.closing], scan.closing_start)",
+            ),
+        ),
+    ),
+    Rule(
+        "a-start-writes-its-tail-again",
+        "raft.md, Journal (Recovery)",
+        "what a start read may have been in the page cache only: it is made durable before it counts",
+        (
+            Edit(
+                f"{_RECOVERY}:close_tail",
+                "file.pwrite([scan.closing, scan.trailer], scan.closing_start) file.fdatasync() "
+                "disk.fsync_dir(directory)",
+                "if scan.trailer:\n    file.pwrite([scan.closing, scan.trailer], scan.closing_start)",
+            ),
+        ),
+    ),
+    Rule(
+        "a-torn-tail-is-cut",
+        "raft.md, Journal (Recovery)",
+        "the bytes of a torn group are cut, durably, before anything is written there",
+        (Edit(f"{_RECOVERY}:close_tail", "if scan.torn:", "if False:"),),
+    ),
+    Rule(
+        "a-torn-group-is-no-damage",
+        "raft.md, Journal (Recovery)",
+        "a group that a power cut tore is cut off, not refused: its trailer may have been kept alone",
+        (
+            Edit(
+                f"{_RECOVERY}:_SegmentReader._judge",
+                "if count_zero_parts(records, place.offset) <= trailer.zero_parts:",
+                "if True:",
+            ),
+        ),
+    ),
+    Rule(
+        "damage-before-a-later-group-refuses",
+        "raft.md, Journal (Recovery)",
+        "a bad record with a later group behind it is damage: the start is refused",
+        (
+            Edit(
+                f"{_RECOVERY}:_SegmentReader._judge",
+                "if later or find_record(data, group.end, next_group) is not None:",
+                "if False:",
+            ),
+        ),
+    ),
+    Rule(
+        "damage-is-no-torn-tail",
+        "raft.md, Journal (Recovery)",
+        "what no crash explains is damage: the start is refused",
+        (
+            Edit(
+                f"{_RECOVERY}:_SegmentReader._judge",
+                "if count_zero_parts(records, place.offset) <= trailer.zero_parts:",
+                "if False:",
+            ),
+            Edit(f"{_RECOVERY}:_SegmentReader._judge", "if not newest:", "if False:"),
+            Edit(
+                f"{_RECOVERY}:_SegmentReader._judge",
+                "if later or find_record(data, group.end, next_group) is not None:",
+                "if False:",
+            ),
+        ),
+    ),
+    Rule(
+        "damage-under-a-trailer-refuses",
+        "raft.md, Journal (Recovery)",
+        "a bad record under a valid trailer is damage",
+        (
+            Edit(
+                f"{_RECOVERY}:_SegmentReader._judge",
+                "if count_zero_parts(records, place.offset) <= trailer.zero_parts:",
+                "if False:",
+            ),
+        ),
+    ),
+    Rule(
+        "records-have-checksums",
+        "raft.md, D10",
+        "a record whose CRC is wrong is not read",
+        (
+            Edit(
+                "quorum.raft.journal_format:read_frame",
+                "if crc != crc32(body, crc32(_PLACE.pack(place.sequence, position, marker, length))):",
+                "if False:",
+            ),
+        ),
+    ),
+    Rule(
+        "an-entry-supersedes-what-it-overtakes",
+        "raft.md, Journal (A conflict cuts and deletes nothing)",
+        "an entry whose index is not above the last supersedes all entries from its index on",
+        (
+            Edit(
+                "quorum.raft.journal_start:TailCollector.visit",
+                "self._truncate(record.index)",
+                "pass",
+            ),
+        ),
+    ),
+    Rule(
+        "a-failed-fsync-is-final",
+        "raft.md, Journal (Errors)",
+        "an fsync that failed is never tried again: the node stops",
+        (
+            Edit(
+                f"{_JOURNAL}:_sync",
+                "raise _failed(path, 'fsync', error) from error".replace("'", '"'),
+                "sync()",
+            ),
+        ),
+    ),
+    Rule(
+        "a-failed-write-is-final",
+        "raft.md, Journal (Errors)",
+        "any write error but a full disk stops the node",
+        (Setting(f"{_JOURNAL}:_FULL", (28, 122, 5)),),
+        guard="the group is cut back and written again whole; on a disk whose errors come once that is right",
+    ),
+    Rule(
+        "a-full-disk-is-cut-back",
+        "raft.md, Journal (Errors)",
+        "what a write left on a full disk is cut off, durably",
+        (Edit(f"{_JOURNAL}:Journal.write", "self._cut_back(file, group.place.offset)", "pass"),),
+        guard="the same group is written to the same place when there is room; what a crash finds of it is "
+        "a torn tail, or entries that were never acknowledged",
+    ),
+    Rule(
+        "compaction-drops-the-oldest-first",
+        "raft.md, D5, Journal",
+        "segments go whole and oldest first",
+        (Edit(f"{_JOURNAL}:Journal.remove", "for path in paths:", "for path in paths[::-1]:"),),
+    ),
+    Rule(
+        "compaction-one-by-one",
+        "raft.md, D5, Journal",
+        "the name of a segment is gone durably before the next one goes",
+        (Edit(f"{_JOURNAL}:Journal.remove", "self._disk.fsync_dir(self._directory)", "pass"),),
+    ),
+    Rule(
+        "term-and-vote-in-the-index-never-fall",
+        "raft.md, Journal",
+        "a hard state that goes back stops the node",
+        (Edit(f"{_INDEX}._add_hard_state", "if record.term < old.term or changed_vote:", "if False:"),),
+        guard="the core never hands one out; beside a node that votes twice it makes a stopped node of it",
+        beside="one-vote-per-term",
+    ),
+)

@@ -1,0 +1,248 @@
+"""Rules of snapshots: when a file counts, what an install needs, what compaction may take away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.rules.edits import Edit, Setting
+from tests.simulation.rules.rule import Rule
+
+_STORE = "quorum.raft.snapshots:SnapshotStore"
+_EXCHANGE = "quorum.raft.exchange:SnapshotCourier"
+_RECEIVING = "quorum.raft.core.receiving"
+_WALK = "quorum.core.snapshot_walk"
+
+RULES: Final = (
+    Rule(
+        "compaction-goes-back-to-the-older-snapshot",
+        "raft.md, D5, Journal, Snapshots",
+        "the log behind the older of the two kept snapshots stays",
+        (
+            Edit(
+                f"{_STORE}.detach",
+                "min([counted[0],",
+                "min([counted[-1],",
+            ),
+        ),
+    ),
+    Rule(
+        "two-snapshots-are-kept",
+        "raft.md, Snapshots",
+        "two are kept; a broken newest one falls back to the one before",
+        (Setting("quorum.raft.snapshots:KEPT", 1),),
+    ),
+    Rule(
+        "a-broken-snapshot-falls-back",
+        "raft.md, D14, Snapshots",
+        "a broken newest snapshot is set aside and the one before is taken",
+        (
+            Edit(
+                f"{_STORE}.load_newest",
+                "damaged.append(snapshot)",
+                "raise",
+            ),
+        ),
+    ),
+    Rule(
+        "broken-snapshots-are-no-empty-state",
+        "raft.md, D14",
+        "where there are snapshots and none is good, the start is refused",
+        (Edit(f"{_STORE}.load_newest", "if newest_error is not None:", "if False:"),),
+        guard="the log behind a snapshot is gone, and its beginning is compared with the state at the start",
+    ),
+    Rule(
+        "a-snapshot-is-synced-before-its-name",
+        "raft.md, D16",
+        "a snapshot's bytes are durable before it has its name",
+        (
+            Edit(f"{_STORE}.adopt", "partial.fdatasync()", "pass"),
+            Edit("quorum.raft.snapshots:PartialSnapshot.append", "self._file.fdatasync()", "pass"),
+        ),
+    ),
+    Rule(
+        "a-snapshot-is-written-aside",
+        "raft.md, D16",
+        "a snapshot is written under another name and renamed when it is whole",
+        (
+            Edit(f"{_STORE}.create_partial", 'partial = f"{path}.{origin}{_PARTIAL}"', "partial = path"),
+            Edit(f"{_STORE}.adopt", "self._disk.rename(partial.path, path)", "pass"),
+        ),
+    ),
+    Rule(
+        "a-snapshot-has-its-name-durably",
+        "raft.md, D16",
+        "the folder is fsynced behind the rename, before anything is compacted or acknowledged",
+        (
+            Edit(
+                f"{_STORE}.adopt",
+                "self._disk.rename(partial.path, path) self._disk.fsync_dir(self._directory)",
+                "self._disk.rename(partial.path, path)",
+            ),
+        ),
+    ),
+    Rule(
+        "a-snapshot-is-read-back",
+        "raft.md, D16",
+        "a snapshot is verified before it counts",
+        (Edit(f"{_STORE}.adopt", "for body in reader.bodies():", "for body in ():"),),
+        guard="bytes change only on the disk here, not between the walk and the file; a piece that was lost "
+        "or repeated is refused by its offset, and a load verifies again",
+    ),
+    Rule(
+        "an-install-counts-when-durable",
+        "raft.md, D14, Snapshots",
+        "an install is acknowledged only when its record is durable",
+        (
+            Edit(
+                f"{_EXCHANGE}._make_durable",
+                "self._journal.submit((Install(mark.snapshot_index, mark.snapshot_term),), durable)",
+                "self._journal.submit((Install(mark.snapshot_index, mark.snapshot_term),), lambda: None)\n"
+                "durable()",
+            ),
+        ),
+    ),
+    Rule(
+        "an-install-has-a-record",
+        "raft.md, D14, D15, Snapshots",
+        "an install is a record of the journal",
+        (
+            Edit(
+                f"{_EXCHANGE}._make_durable",
+                "self._journal.submit((Install(mark.snapshot_index, mark.snapshot_term),), durable)",
+                "self._journal.submit((), durable)",
+            ),
+        ),
+    ),
+    Rule(
+        "a-failed-install-is-refused",
+        "raft.md, D14",
+        "an install that failed is answered with a refusal",
+        (
+            Edit(
+                f"{_RECEIVING}:handle_failed",
+                "rejected=True",
+                "installed=True, match_index=incoming.snapshot_index",
+            ),
+        ),
+    ),
+    Rule(
+        "the-highest-install-is-reached",
+        "raft.md, Snapshots",
+        "a node that cannot reach the highest installed index refuses to start",
+        (
+            Edit(
+                "quorum.raft.journal_start:Recovered.check_reaches",
+                "elif install is not None and max(snapshot_index, self.last_index) < install.log_index:",
+                "elif False:",
+            ),
+            Edit(
+                "quorum.raft.journal_start:Recovered.check_reaches",
+                "if snapshot_index < self.first_index - 1:",
+                "if False:",
+            ),
+        ),
+    ),
+    Rule(
+        "an-interrupted-install-is-finished",
+        "raft.md, D15",
+        "a start finishes the install of a snapshot whose record a crash took",
+        (
+            Edit(
+                "quorum.raft.journal:Journal.open",
+                "if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:",
+                "if False:",
+            ),
+        ),
+    ),
+    Rule(
+        "the-log-beyond-a-snapshot-is-kept",
+        "raft.md, D15",
+        "log and snapshot are matched by index and term; what the log has beyond is kept",
+        (
+            Edit(
+                "quorum.raft.journal_index:LogIndex.resolve",
+                "not unknown_base and known != term",
+                "True",
+            ),
+            Edit(
+                "quorum.raft.core.log:Log.install",
+                "if self.term_at(snapshot_index) == snapshot_term:",
+                "if False:",
+            ),
+            Edit(
+                "quorum.raft.core.log:Log.install",
+                "if self.first_index == snapshot_index + 1 and self._runs.term_at(snapshot_index) is None:",
+                "if False:",
+            ),
+        ),
+    ),
+    Rule(
+        "a-snapshot-holds-the-members-of-its-index",
+        "raft.md, D17",
+        "a snapshot stores the membership as of its own index",
+        (
+            Edit(
+                "quorum.snapshotting:Snapshotter._begin",
+                "machine.cluster_id, machine.configuration,",
+                "machine.cluster_id,\n    self._step.__self__.configuration.to_payload(),",
+            ),
+        ),
+    ),
+    Rule(
+        "a-walk-keeps-what-changes",
+        "raft.md, Snapshots",
+        "the overlay keeps the first old record of each changed znode",
+        (Edit(f"{_WALK}:_Overlay.note", "known[name] = old", "known.setdefault(name, None)"),),
+    ),
+    Rule(
+        "a-walk-keeps-the-first-old-record",
+        "raft.md, Snapshots",
+        "a znode that changes again keeps the form that it had when the walk began",
+        (Edit(f"{_WALK}:_Overlay.note", "elif name in known: return", "elif name in known:\n    pass"),),
+    ),
+    Rule(
+        "a-full-overlay-gives-up",
+        "raft.md, Snapshots",
+        "a walk whose overlay is full is given up",
+        (Edit(f"{_WALK}:_Overlay.note", "self.overflown = True", "pass"),),
+    ),
+    Rule(
+        "a-sent-snapshot-stays",
+        "raft.md, Snapshots",
+        "a snapshot that is being sent stays pinned, with the log behind it",
+        (Edit(f"{_STORE}.detach", "or file.log_index in self._pins", ""),),
+        guard="its open file is read to the end; the receiver then may need a newer one, which costs time",
+    ),
+    Rule(
+        "pieces-in-order",
+        "raft.md, D18",
+        "a piece that is not the next one is not written",
+        (
+            Edit(f"{_RECEIVING}:handle_chunk", "elif chunk.offset != incoming.offset:", "elif False:"),
+            Edit("quorum.raft.snapshots:SnapshotReceiver.write", "if offset != have:", "if False:"),
+            Edit(
+                "quorum.raft.snapshots:SnapshotReceiver.write",
+                "if offset + len(data) > self._total_bytes:",
+                "if False:",
+            ),
+            Edit(
+                "quorum.raft.snapshots:SnapshotReceiver.finish",
+                "if self._partial.size != self._total_bytes:",
+                "if False:",
+            ),
+        ),
+        guard="the file is verified as a whole before it is loaded, and refused (a-snapshot-is-read-back)",
+    ),
+    Rule(
+        "an-installed-state-takes-the-others-place",
+        "raft.md, D14; Raft §7",
+        "an installed snapshot replaces the state and what had been applied",
+        (
+            Edit(
+                "quorum.member:QuorumMember._install",
+                "self.replica.install(machine)",
+                "pass",
+            ),
+        ),
+    ),
+)
