@@ -49,7 +49,7 @@ def judge_commit(raft: Node, before: int, holds: Holds) -> str:
     known: Configuration | None = None
     for index, configuration in raft.history._items:
         term = raft.log.term_at(index)
-        if known is not None and term is not None and 1 < index and before < index <= raft.commit_index:
+        if known is not None and term is not None and index > 1 and before < index <= raft.commit_index:
             holders = [
                 node_id
                 for node_id, member in configuration.voters.items()

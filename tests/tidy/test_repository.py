@@ -100,7 +100,7 @@ def unknown_commands(lines: list[str], targets: set[str]) -> list[str]:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), flags=re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), flags=re.MULTILINE))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
