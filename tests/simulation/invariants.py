@@ -108,7 +108,18 @@ class _Life:
     """One life of a node, and what was seen of it last."""
 
     __slots__ = (
-        *("applied", "commit", "configuration", "engine", "journal", "machine", "manners", "member", "node"),
+        *(
+            "applied",
+            "commit",
+            "configuration",
+            "engine",
+            "indexes",
+            "journal",
+            "machine",
+            "manners",
+            "member",
+            "node",
+        ),
         *("number", "platter", "raft", "role", "taken", "term", "voted_for"),
     )
 
@@ -131,6 +142,8 @@ class _Life:
         self.configuration = self.raft.history.latest
         self.applied = member.engine.applied_index
         self.taken = 0
+        #: of the snapshots that were taken
+        self.indexes: set[int] = set()
 
     def __str__(self) -> str:
         return f"node {self.node.node_id} (life {self.number})"
@@ -585,12 +598,13 @@ class Invariants:
     def _snapshot_taken(self, life: _Life) -> None:
         """A snapshot was finished: what is on the disk must be the replay of its prefix."""
         life.taken = life.member.snapshotter.taken_count
-        files = life.member.storage.snapshots.files()
-        if life.taken > 1 and len(files) < 2:
-            self._break("I7", f"{life} has taken {life.taken} snapshots and keeps {files}")
         newest = life.member.storage.snapshots.newest
         if newest is None:
             return
+        life.indexes.add(newest.log_index)
+        files = life.member.storage.snapshots.files()
+        if len(life.indexes) > 1 and len(files) < 2:
+            self._break("I7", f"{life} has taken the snapshots of {sorted(life.indexes)} and keeps {files}")
         try:
             machine = load_from(life.node.disk.content(newest.path), newest.path)
         except FileNotFoundError:

@@ -195,7 +195,8 @@ class Operators:
             node.power_cut()
         # If another disk is in the machine at the moment, the right one is given up with it.
         self._set_aside.pop(node.node_id, None)
-        lost = node.disk
+        # A damaged one would not start.
+        lost = None if node.node_id in self._healthy else node.disk
         node.wipe()
         change = self._begin(Action.REPLACE, node)
         change.lost = lost

@@ -89,6 +89,7 @@ def test_whatever_a_rule_changes_runs_in_ordinary_seeds() -> None:
     wanted = {
         find(change.target)[1].__code__: change.target
         for rule in RULES.values()
+        if not rule.guard  # what a guard waits for is rare by its nature
         for change in rule.changes
         if isinstance(change, Edit) and change.target not in RARE
     }

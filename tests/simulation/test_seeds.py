@@ -16,8 +16,8 @@ from tests.simulation.world import FAULTS_BIT_MIN, OPERATIONS_MIN, RUN_MS_MIN, O
 
 #: (profile, nodes, first seed, how many)
 PLAN = (
-    ("mix", 3, 1, 40),
-    ("mix", 5, 1, 6),
+    ("mix", 3, 27, 24),
+    ("mix", 5, 1, 4),
     ("calm", 3, 1, 2),
     ("partitions", 3, 1, 6),
     ("crashes", 3, 1, 6),
