@@ -146,6 +146,8 @@ async def test_of_many_candidates_one_wins_and_epochs_rise_by_one(client: Client
         await one.start()
     try:
         for expected_epoch in range(1, 6):
+            # A follower may still show the controller that has just gone.
+            await asyncio.gather(*(one.sync() for one in candidates.values()))
             outcomes = await asyncio.gather(*(candidate(one, number) for number, one in candidates.items()))
             winners = [outcome.mandate for outcome in outcomes if isinstance(outcome, Won)]
             assert [mandate.controller_epoch for mandate in winners] == [expected_epoch]

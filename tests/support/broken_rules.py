@@ -8,6 +8,7 @@ Source: raft.md, Journal (durable before acknowledged; compaction goes back to t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +23,13 @@ Done = Callable[[], object]
 
 
 def acknowledge_before_fsync() -> None:
-    """Call everything durable when it is handed over; it is written right after."""
+    """Call everything durable when it is handed over; it is written once this turn's messages have left."""
     shipped = JournalWriter.submit
 
     def submit(self: JournalWriter, records: Sequence[Record], on_durable: Done) -> None:
-        shipped(self, records, lambda: None)
+        # Messages leave in the next turn, so that the write begins in the one after it.
+        later = partial(self._runtime.call_soon, shipped, self, records, lambda: None)
+        self._runtime.call_soon(later)
         on_durable()
 
     JournalWriter.submit = submit  # type: ignore[method-assign]
