@@ -35,8 +35,10 @@ LOG_BYTES_MIN = 64 * 1024 * 1024
 #: loop time that the walk takes per turn
 SLICE_MS = 0.5
 SLICE_MS_MAX = 8.0
-#: how long after a full overlay the next snapshot begins
+#: how long after a full overlay the next snapshot begins; doubled each time, because every attempt costs the
+#: loop its slices and the disk what was written so far
 GIVE_UP_PAUSE_MS = 1000.0
+GIVE_UP_PAUSE_MS_MAX = 60_000.0
 #: how long the walk rests while entries are applied, in times of a slice: clients come first, and the
 #: snapshots of all nodes, which come due together, share few cores
 RESTS_PER_SLICE = 8.0
@@ -95,6 +97,7 @@ class Snapshotter:
         self._walk: SnapshotWalk | None = None
         self._file: SnapshotWriter | None = None
         self._slice_ms = SLICE_MS
+        self._pause_ms = GIVE_UP_PAUSE_MS
         #: whether an entry was applied since the last slice
         self._disturbed = False
         self._walk_log_bytes = 0
@@ -217,11 +220,17 @@ class Snapshotter:
     def _give_up(self, reason: str) -> None:
         self.failed_count += 1
         self._slice_ms = min(2 * self._slice_ms, SLICE_MS_MAX)
-        log.warning("gave up a snapshot, the next one walks %g ms a turn: %s", self._slice_ms, reason)
+        pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, GIVE_UP_PAUSE_MS_MAX)
+        log.warning(
+            "gave up a snapshot, the next one begins in %g s and walks %g ms a turn: %s",
+            pause_ms / 1000,
+            self._slice_ms,
+            reason,
+        )
         self._drop()
         # Not at once: the writes that filled the overlay may be still under way.
         self._asked = True
-        self._runtime.call_later(GIVE_UP_PAUSE_MS, self._guard, self._begin)
+        self._runtime.call_later(pause_ms, self._guard, self._begin)
 
     def _done(self, snapshot: SnapshotFile | None, error: BaseException | None) -> None:
         """The file is durable and verified, or could not be written."""
@@ -235,6 +244,7 @@ class Snapshotter:
             return
         self.taken_count += 1
         self._slice_ms = SLICE_MS
+        self._pause_ms = GIVE_UP_PAUSE_MS
         self._log_bytes -= self._walk_log_bytes
         self._last_size_bytes = snapshot.size_bytes
         log.info(

@@ -162,3 +162,27 @@ def test_too_many_changes_give_it_up_and_it_begins_again_in_larger_slices() -> N
     assert bench.chunks(1) == 2 * STEPS_PER_SLICE - 1
     bench.finish()
     assert bench.snapshotter.taken_count == 1
+
+
+def test_each_snapshot_that_is_given_up_doubles_the_pause_until_one_is_taken() -> None:
+    bench = Bench(overlay_bytes_max=20_000)
+
+    def overflow() -> int:
+        """Change everything before the first slice of a snapshot; returns the failures so far."""
+        for number in range(NODES):
+            bench.write(number)
+        bench.chunks(1)
+        return bench.snapshotter.failed_count
+
+    bench.begin()
+    for failures, times in enumerate((1, 2, 4), start=1):
+        assert overflow() == failures
+        bench.runtime.advance((times - 0.5) * GIVE_UP_PAUSE_MS)
+        assert overflow() == failures, f"none is under way before {times} pauses"
+        bench.runtime.advance(0.5 * GIVE_UP_PAUSE_MS)
+    bench.finish()
+    assert bench.snapshotter.taken_count == 1
+    bench.begin()
+    assert overflow() == 4
+    bench.runtime.advance(GIVE_UP_PAUSE_MS)
+    assert overflow() == 5, "one that was taken begins the pauses anew"
