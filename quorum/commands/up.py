@@ -88,10 +88,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _run_here(arguments, arguments.report_fd)
     except QuorateError as error:
-        _report(
-            arguments.report_fd, error=error.message, remedy=error.remedy, usage=isinstance(error, UsageError)
-        )
-        raise
+        usage = isinstance(error, UsageError)
+        if not _report(arguments.report_fd, error=error.message, remedy=error.remedy, usage=usage):
+            raise
+        # Told by the command that waits. The log may belong to another start, which was quicker.
+        return 2 if usage else 1
     return 0
 
 
@@ -196,12 +197,13 @@ def _detach(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(report_fd: int, **facts: object) -> None:
-    """Tell the waiting command, once; it may have gone."""
+def _report(report_fd: int, **facts: object) -> bool:
+    """Tell the waiting command, once; False if it has gone."""
     try:
         os.write(report_fd, (json.dumps(facts) + "\n").encode())
     except BrokenPipeError:
-        return
+        return False
+    return True
 
 
 def _await_report(read_end: int) -> dict[str, object]:

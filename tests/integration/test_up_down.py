@@ -224,6 +224,11 @@ def test_detach_and_down(tmp_path: Path) -> None:
         assert code == 1
         assert "is in use by `quorate up`" in output
         assert (data_dir / "up.log").read_bytes() == before
+        told, code, printed = reported("--data-dir", str(data_dir), *options)
+        assert (code, printed) == (1, b""), (
+            "one that lost the race for the lock tells the waiting command alone"
+        )
+        assert b"is in use by `quorate up`" in told
         # It returned because everything is ready: the first attempt of a client succeeds.
         assert writes(f"127.0.0.1:{client_port + 2}", "/kept", b"value")
         admin = f"http://127.0.0.1:{options[5]}"
@@ -244,6 +249,25 @@ def test_detach_and_down(tmp_path: Path) -> None:
     code, output = run("down", "--data-dir", str(tmp_path / "elsewhere"))
     assert code == 1
     assert str(tmp_path / "elsewhere") in output
+
+
+def reported(*options: str) -> tuple[bytes, int, bytes]:
+    """Run what a detached start runs: what it reports, its exit code, what it would write into the log."""
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as report:
+        try:
+            child = subprocess.run(
+                command("up", "--report-fd", str(write_end), *options),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(write_end,),
+                env=clean_environment(),
+                timeout=DEADLINE_S,
+                check=False,
+            )
+        finally:
+            os.close(write_end)
+        return report.read(), child.returncode, child.stdout
 
 
 def writes(host: str, path: str, value: bytes) -> bool:
