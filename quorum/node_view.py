@@ -276,6 +276,11 @@ class NodeView:
             ("quorate_connections_rejected", "Clients over an address's limit", clients.connections_rejected),
             ("quorate_slow_clients_closed", "Clients that did not read their replies", clients.overflows),
             ("quorate_batches_abandoned", "Batches of unknown outcome", self._replica.batches_abandoned),
+            (
+                "quorate_digests_compared",
+                "Digests of other members compared while leading",
+                self._replica.digests.compared_count,
+            ),
             ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),
             ("quorate_journal_inline_fsyncs", "Those written in the event loop", journal.inline_fsyncs),
             ("quorate_journal_bytes", "Bytes made durable", journal.bytes_written),

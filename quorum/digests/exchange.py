@@ -72,11 +72,13 @@ class DigestExchange:
         self._asked_index = 0
         #: nodes whose conviction was logged in this term
         self._convicted: set[int] = set()
+        #: reports that judges of earlier terms compared
+        self._compared_before = 0
 
     @property
     def compared_count(self) -> int:
-        """Reports that this leader compared with its own digests in its term."""
-        return 0 if self._judge is None else self._judge.compared_count
+        """Reports that this node compared with its own digests while it led; never falls."""
+        return self._compared_before + (0 if self._judge is None else self._judge.compared_count)
 
     def installed(self, machine: StateMachine) -> None:
         """A snapshot replaced the state."""
@@ -87,6 +89,7 @@ class DigestExchange:
         host = self._host
         if self._term != host.term or (self._judge is None) is host.leads:
             self._term = host.term
+            self._compared_before = self.compared_count
             self._judge = DigestJudge(host.node_id, self.history) if host.leads else None
             self._convicted.clear()
         self.leader_reconnected()

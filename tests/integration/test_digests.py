@@ -57,11 +57,21 @@ def story(nodes: QuorateNodes, node_id: int) -> str:
     return tail(nodes.nodes[node_id].output_path)
 
 
+def compared(nodes: QuorateNodes, node_id: int) -> float:
+    """How many digests of others a node compared, as its metrics say."""
+    code, page = nodes.get(node_id, "/metrics")
+    assert code == 200
+    (line,) = (row for row in page.decode().splitlines() if row.startswith("quorate_digests_compared_total "))
+    return float(line.split()[1])
+
+
 def test_nodes_with_the_same_state_go_on(three: QuorateNodes) -> None:
-    with Connection(three.host(three.leader())) as connection:
+    leader = three.leader()
+    with Connection(three.host(leader)) as connection:
         for _ in range(COUNT_OF_WRITES):
             write(connection)
         assert three.one_digest()
+    eventually(lambda: compared(three, leader) > 0, DEADLINE_S, "the leader has compared digests")
     assert all(three.running(node_id) for node_id in three.node_ids)
 
 
