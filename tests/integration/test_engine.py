@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import secrets
-import socket
 from pathlib import Path
 
 import pytest
 from pysyncobj import FAIL_REASON, SyncObj, replicated
 
 from quorum.client import Client, ConnectionLossError
-from quorum.config import NodeConfig, node_config
 from quorum.core.machine import StateMachine
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.node import QuorumNode
@@ -20,30 +17,9 @@ from quorum.raft import syncobj_host
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.engine import Engine
 from quorum.raft.peers import PeerNode
+from tests.support.node_configs import loopback_configs
 
-HOST = "127.0.0.1"
 DEADLINE_S = 20.0
-
-
-def one_node(folder: Path) -> NodeConfig:
-    secret = folder / "peer.secret"
-    secret.touch(mode=0o600)
-    secret.write_text(secrets.token_hex(32))
-    ports = []
-    for _ in range(3):
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            ports.append(probe.getsockname()[1])
-    client, peer, admin = (f"{HOST}:{port}" for port in ports)
-    return node_config(
-        {
-            "node": {"id": 1, "cluster": "engine", "data_dir": "data"},
-            "listen": {"client": client, "peer": peer, "admin": admin},
-            "members": {"1": peer},
-            "security": {"peer_secret_file": str(secret)},
-        },
-        folder,
-    )
 
 
 async def ready(node: QuorumNode) -> None:
@@ -56,7 +32,7 @@ async def test_an_entry_that_cannot_be_applied_stops_the_node_with_its_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Defect D6 of pysyncobj: there such a command is run again on every tick, and nobody is told."""
-    config = one_node(tmp_path)
+    config = loopback_configs(tmp_path)[0]
     node = QuorumNode(config, bootstrap=True)
     await node.start()
     try:
@@ -82,7 +58,7 @@ async def test_an_entry_that_cannot_be_applied_stops_the_node_with_its_index(
 
 
 async def test_a_proposal_through_syncobjs_own_entry_tells_its_fate_once(tmp_path: Path) -> None:
-    node = QuorumNode(one_node(tmp_path), bootstrap=True)
+    node = QuorumNode(loopback_configs(tmp_path)[0], bootstrap=True)
     await node.start()
     try:
         await ready(node)
@@ -119,7 +95,7 @@ async def test_a_proposal_through_syncobjs_own_entry_tells_its_fate_once(tmp_pat
 async def test_what_syncobj_would_pickle_is_refused(
     tmp_path: Path, name: str, arguments: tuple[object, ...]
 ) -> None:
-    node = QuorumNode(one_node(tmp_path), bootstrap=True)
+    node = QuorumNode(loopback_configs(tmp_path)[0], bootstrap=True)
     await node.start()
     try:
         await ready(node)
@@ -131,7 +107,7 @@ async def test_what_syncobj_would_pickle_is_refused(
 
 async def test_members_change_through_syncobjs_own_methods(tmp_path: Path) -> None:
     """SyncObj pickles such a change; here it is an entry of the core's."""
-    node = QuorumNode(one_node(tmp_path), bootstrap=True)
+    node = QuorumNode(loopback_configs(tmp_path)[0], bootstrap=True)
     await node.start()
     try:
         await ready(node)

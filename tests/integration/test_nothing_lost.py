@@ -10,21 +10,18 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import QuorateNodes, System, clean_environment, eventually
-from tests.support.recorded_writes import Final, History, Plan, check
-from tests.support.wire_load import GET_DATA, Connection, decode_get, frame, read_body
+from tests.support.nodes import QuorateNodes, System
+from tests.support.recorded_writes import Final, History, check
+from tests.support.writer_fleet import NO_NODE, WriterFleet
 
 KILLS = ["leader"] * 8 + ["any"] * 6 + ["all"] * 6
-PROGRESS_DEADLINE_S = 60.0
-NO_NODE = -101
 
 
 def say(text: str) -> None:
@@ -32,101 +29,29 @@ def say(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-class Writers:
-    """Three writer processes and their records."""
-
-    def __init__(self, nodes: System, folder: Path, seed: int) -> None:
-        self.seed = seed
-        self._nodes = nodes
-        self.records: list[Path] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._folders: list[str] = []
-        for number, node_id in enumerate(nodes.node_ids):
-            record = folder / f"writer-{number}.jsonl"
-            path = f"/writer-{number}"
-            with Connection(nodes.host(node_id)) as connection:
-                connection.ensure(path)
-            hosts = nodes.hosts_from(node_id).split(",")
-            plan = Plan(hosts, path, str(record), seed=seed * 10 + number)
-            self.records.append(record)
-            self._folders.append(path)
-            self._processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.recorded_writes", json.dumps(asdict(plan))],
-                    env=clean_environment(),
-                    stdout=subprocess.DEVNULL,
-                )
-            )
-
-    def recorded_bytes(self) -> int:
-        """How much is recorded so far; fails when a writer or a node ended by itself."""
-        for node_id in self._nodes.node_ids:
-            if not self._nodes.running(node_id):
-                pytest.fail(f"node {node_id} ended by itself")
-        for process in self._processes:
-            if process.poll() is not None:
-                pytest.fail(f"a writer ended with exit code {process.returncode}")
-        return sum(record.stat().st_size if record.exists() else 0 for record in self.records)
-
-    def wait_for_progress(self, growth_bytes: int) -> None:
-        """Wait until the records have grown by so much: writes are acknowledged again."""
-        before = self.recorded_bytes()
-        eventually(
-            lambda: self.recorded_bytes() >= before + growth_bytes,
-            PROGRESS_DEADLINE_S,
-            "writes are acknowledged",
-        )
-
-    def finish(self) -> History:
-        """Let the writers finish what is in flight and read their records."""
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            assert process.wait(PROGRESS_DEADLINE_S) == 0
-        return History.read(self.records)
-
-    def final_values(self, nodes: System) -> dict[str, dict[str, Final]]:
-        """Read every path of every writer from every node."""
-        wanted = sorted(History.read(self.records).paths)
-        return {f"node {node_id}": read_all(nodes.host(node_id), wanted) for node_id in nodes.node_ids}
-
-    def close(self) -> None:
-        """End writers that are still there."""
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-
-
-def read_all(host: str, paths: list[str]) -> dict[str, Final]:
-    """What one node holds at each path, after it applied everything committed before."""
-    found: dict[str, Final] = {}
-
-    def keep(index: int, _zxid: int, body: bytes) -> None:
-        if body:
-            value, stat = decode_get(body)
-            found[paths[index]] = Final(value.decode("ascii"), stat.version, stat.czxid, stat.mzxid)
-
-    frames = [frame(number, GET_DATA, read_body(path)) for number, path in enumerate(paths, start=1)]
-    with Connection(host) as connection:
-        connection.sync()
-        connection.pipelined(frames, 256, keep, allowed_errors=(0, NO_NODE))
-    return found
+@pytest.fixture
+def seed() -> int:
+    chosen = int(os.environ.get("NOTHING_LOST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+    say(f"repeat with NOTHING_LOST_SEED={chosen}")
+    return chosen
 
 
 @pytest.fixture
-def writers(nodes: System, tmp_path: Path) -> Iterator[Writers]:
-    seed = int(os.environ.get("NOTHING_LOST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-    say(f"repeat with NOTHING_LOST_SEED={seed}")
-    started = Writers(nodes, tmp_path, seed)
+def writers(nodes: System, tmp_path: Path, seed: int) -> Iterator[WriterFleet]:
+    def all_run() -> None:
+        for node_id in nodes.node_ids:
+            if not nodes.running(node_id):
+                pytest.fail(f"node {node_id} ended by itself")
+
+    started = WriterFleet(nodes, tmp_path, seed, check_nodes=all_run)
     try:
         yield started
     finally:
         started.close()
 
 
-def test_twenty_kills_lose_nothing(nodes: System, writers: Writers) -> None:
-    choose = random.Random(writers.seed)
+def test_twenty_kills_lose_nothing(nodes: System, writers: WriterFleet, seed: int) -> None:
+    choose = random.Random(seed)
     kills = choose.sample(KILLS, len(KILLS))
     for number, kind in enumerate(kills):
         # Every fourth kill does not wait for acknowledgements: it meets nodes that are still coming back.
@@ -152,7 +77,7 @@ def test_twenty_kills_lose_nothing(nodes: System, writers: Writers) -> None:
         "the kills did not bite: no write has an unknown outcome, so this run does not count"
     )
     assert history.acknowledged > 1000, "too few acknowledged writes for this run to count"
-    violations = check(history, writers.final_values(nodes))
+    violations = check(history, writers.final_values(history))
     assert not violations, "\n".join(violations[:20])
     if isinstance(nodes, QuorateNodes):
         nodes.one_digest()

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import os
 import random
-import secrets
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +18,7 @@ import pytest
 
 from quorum.cli import main
 from quorum.client import Client, CreateMode
-from quorum.config import NodeConfig, node_config
+from quorum.config import NodeConfig
 from quorum.errors import DataDirError
 from quorum.node import QuorumNode
 from quorum.raft.identity import Start
@@ -29,9 +26,9 @@ from quorum.raft.journal_format import SECTOR_BYTES
 from quorum.raft.os_runtime import OsDisk
 from quorum.raft.snapshot_format import SnapshotReader
 from quorum.storage import load_machine, open_storage
+from tests.support.node_configs import SMALL_SEGMENTS, loopback_configs
 from tests.support.nodes import clean_environment
 
-HOST = "127.0.0.1"
 DEADLINE_S = 30.0
 ZNODES = 150
 #: znodes after which a snapshot is taken
@@ -49,9 +46,9 @@ class Written(NamedTuple):
     state_digest: str
 
     def copy(self, folder: Path) -> Written:
-        shutil.copytree(self.data_dir, folder / "data")
-        config = configuration(folder)
-        return self._replace(config=config, data_dir=folder / "data")
+        (config,) = loopback_configs(folder, sections=SMALL_SEGMENTS)
+        shutil.copytree(self.data_dir, config.node.data_dir)
+        return self._replace(config=config, data_dir=config.node.data_dir)
 
     def segments(self) -> list[Path]:
         return sorted((self.data_dir / "journal").glob("*.segment"))
@@ -68,33 +65,6 @@ class Written(NamedTuple):
         return True
 
 
-def configuration(folder: Path) -> NodeConfig:
-    """One node whose log is cut into small segments."""
-    secret = folder / "peer.secret"
-    secret.touch(mode=0o600)
-    secret.write_text(secrets.token_hex(32))
-    return node_config(
-        {
-            "node": {"id": 1, "cluster": "offline", "data_dir": "data"},
-            "listen": free_ports(),
-            "members": {"1": f"{HOST}:1"},
-            "security": {"peer_secret_file": str(secret)},
-            "limits": {"frame_bytes_max": 65536},
-            "raft": {"batch_bytes_max": 65536, "segment_bytes_max": 65536, "log_cache_bytes_max": 65536},
-        },
-        folder,
-    )
-
-
-def free_ports() -> dict[str, str]:
-    """An address for each listener; all are held while they are drawn, so that they differ."""
-    with contextlib.ExitStack() as held:
-        drawn = {name: held.enter_context(socket.socket()) for name in ("client", "peer", "admin")}
-        for probe in drawn.values():
-            probe.bind((HOST, 0))
-        return {name: f"{HOST}:{probe.getsockname()[1]}" for name, probe in drawn.items()}
-
-
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110 - what a node knows of itself changes without an event
@@ -103,7 +73,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def write(folder: Path, znodes: int) -> Written:
     """Run a node, write to it, with snapshots on the way, and stop it."""
-    config = configuration(folder)
+    (config,) = loopback_configs(folder, sections=SMALL_SEGMENTS)
     node = QuorumNode(config, bootstrap=True)
     await node.start()
     try:
@@ -119,7 +89,9 @@ async def write(folder: Path, znodes: int) -> Written:
     finally:
         await node.stop()
     assert node.failure is None
-    return Written(config, folder / "data", int(str(status["applied_index"])), str(status["state_digest"]))
+    return Written(
+        config, config.node.data_dir, int(str(status["applied_index"])), str(status["state_digest"])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +255,7 @@ def test_inspect_of_a_good_snapshot_says_what_it_holds(tool: Tool, written: Writ
         assert f"\n{name} " in text.out
 
 
-@pytest.mark.parametrize("name", ["data", "data/snapshots", "data/snapshots/"])
+@pytest.mark.parametrize("name", ["node-1", "node-1/snapshots", "node-1/snapshots/"])
 def test_of_a_folder_the_newest_snapshot_is_taken(
     tool: Tool, written: Written, tmp_path: Path, name: str
 ) -> None:
@@ -603,8 +575,8 @@ def test_wrong_usage_is_exit_code_2(
 
 
 def test_a_data_directory_of_quorate_up_names_those_of_its_nodes(tool: Tool, tmp_path: Path) -> None:
-    (tmp_path / "node-2").mkdir()
-    assert f"{tmp_path}/node-2/data" in tool("journal", "verify", tmp_path).err
+    (tmp_path / "up" / "node-2").mkdir(parents=True)
+    assert f"{tmp_path}/up/node-2/data" in tool("journal", "verify", tmp_path / "up").err
 
 
 def test_the_command_itself(written: Written) -> None:

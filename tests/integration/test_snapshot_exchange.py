@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -13,45 +12,12 @@ from typing import cast
 import pytest
 
 from quorum.client import Client, CreateMode
-from quorum.config import NodeConfig, node_config
+from quorum.config import NodeConfig
 from quorum.node import QuorumNode
 from quorum.raft.snapshots import SnapshotStore
+from tests.support.node_configs import SMALL_SEGMENTS, loopback_configs
 
-HOST = "127.0.0.1"
 DEADLINE_S = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def configs(folder: Path) -> list[NodeConfig]:
-    """Three nodes whose log is cut into small segments, so that little data makes much history."""
-    secret = folder / "peer.secret"
-    secret.touch(mode=0o600)
-    secret.write_text(secrets.token_hex(32))
-    ports = {node_id: [free_port() for _ in range(3)] for node_id in (1, 2, 3)}
-    members = {str(node_id): f"{HOST}:{peer}" for node_id, (_, peer, _) in ports.items()}
-    return [
-        node_config(
-            {
-                "node": {"id": node_id, "cluster": "snapshots", "data_dir": f"node-{node_id}"},
-                "listen": {
-                    "client": f"{HOST}:{client}",
-                    "peer": f"{HOST}:{peer}",
-                    "admin": f"{HOST}:{admin}",
-                },
-                "members": members,
-                "security": {"peer_secret_file": str(secret)},
-                "limits": {"frame_bytes_max": 65536},
-                "raft": {"batch_bytes_max": 65536, "segment_bytes_max": 65536, "log_cache_bytes_max": 65536},
-            },
-            folder,
-        )
-        for node_id, (client, peer, admin) in ports.items()
-    ]
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -107,7 +73,7 @@ async def leave_behind(founding: list[NodeConfig], nodes: list[QuorumNode]) -> i
 
 
 async def test_a_node_that_is_too_far_behind_is_brought_up_by_a_snapshot(tmp_path: Path) -> None:
-    founding = configs(tmp_path)
+    founding = loopback_configs(tmp_path, 3, SMALL_SEGMENTS)
     nodes = [await start(config, bootstrap=True) for config in founding]
     try:
         await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
@@ -134,7 +100,7 @@ async def test_a_node_that_is_too_far_behind_is_brought_up_by_a_snapshot(tmp_pat
 
 
 async def test_all_nodes_restart_from_their_snapshots_with_sessions_and_ephemerals(tmp_path: Path) -> None:
-    founding = configs(tmp_path)
+    founding = loopback_configs(tmp_path, 3, SMALL_SEGMENTS)
     nodes = [await start(config, bootstrap=True) for config in founding]
     hosts = ",".join(str(config.listen.client) for config in founding)
     try:
@@ -162,7 +128,7 @@ async def test_all_nodes_restart_from_their_snapshots_with_sessions_and_ephemera
 
 
 async def test_a_broken_newest_snapshot_falls_back_to_the_one_before_and_the_log(tmp_path: Path) -> None:
-    founding = configs(tmp_path)
+    founding = loopback_configs(tmp_path, 3, SMALL_SEGMENTS)
     nodes = [await start(config, bootstrap=True) for config in founding]
     hosts = ",".join(str(config.listen.client) for config in founding)
     try:
@@ -197,7 +163,7 @@ async def test_a_broken_newest_snapshot_falls_back_to_the_one_before_and_the_log
 async def test_a_damaged_snapshot_is_never_sent_and_another_one_takes_its_place(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    founding = configs(tmp_path)
+    founding = loopback_configs(tmp_path, 3, SMALL_SEGMENTS)
     nodes = [await start(config, bootstrap=True) for config in founding]
     try:
         await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
@@ -218,7 +184,7 @@ async def test_a_damaged_snapshot_is_never_sent_and_another_one_takes_its_place(
 async def test_a_broken_snapshot_is_refused_and_the_node_stays_as_it_was(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    founding = configs(tmp_path)
+    founding = loopback_configs(tmp_path, 3, SMALL_SEGMENTS)
     nodes = [await start(config, bootstrap=True) for config in founding]
     read_range = SnapshotStore.read_range
 

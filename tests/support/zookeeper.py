@@ -27,6 +27,8 @@ from typing import Self
 
 import pytest
 
+from tests.support.node_configs import free_ports
+
 START_ATTEMPTS_MAX = 3
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -252,7 +254,7 @@ class ZooKeeper:
         self.close()
 
     def _choose_ports(self) -> None:
-        ports = _free_ports(3 * self._count)
+        ports = free_ports(3 * self._count)
         self._servers = []
         for number in range(self._count):
             folder = self._folder / f"server-{number + 1}"
@@ -338,15 +340,6 @@ class ZooKeeper:
                 process.kill()
                 process.wait(STOP_TIMEOUT_S)
         server.process = None
-
-
-def _free_ports(count: int) -> list[int]:
-    """Find ports that nobody uses now, all different."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in sockets]
 
 
 def _tail(path: Path, bytes_max: int = 4000) -> str:
