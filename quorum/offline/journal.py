@@ -34,6 +34,7 @@ from quorum.raft.journal_format import (
     segment_name,
     sequence_of,
 )
+from quorum.raft.journal_note import NOTE_NAME
 from quorum.raft.journal_recovery import JournalScan, list_segments, read_all, scan_journal
 from quorum.raft.journal_start import Recovered, TailCollector
 from quorum.raft.journal_survey import Finding, FoundRecord, FoundTrailer, Unreadable, survey
@@ -186,7 +187,7 @@ def _name_strangers(disk: Disk, directory: str, result: Verification) -> None:
     for name in names:
         if name.endswith(PARTIAL_SUFFIX):
             result.notes.append(f"{directory}/{name} was never finished; the next start removes it")
-        elif sequence_of(name) is None:
+        elif sequence_of(name) is None and name != NOTE_NAME:
             result.notes.append(f"{directory}/{name} is no segment; a node takes no notice of it")
 
 

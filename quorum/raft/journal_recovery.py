@@ -8,7 +8,8 @@ than forget.
 A bad record is damage if anything valid of a later group or segment stands behind it (a group is written
 only after the fsync of the one before returned), or if its own group has a valid trailer, unless more
 sectors of the group are zeros than were written so (a power cut may keep the trailer's sector and lose
-another). `scan_journal` only reads; `close_tail` writes. Knows nothing of what entries mean, nor of identity
+another). A journal that ends before the end that its note claims (journal_note.py) is damage as well.
+`scan_journal` only reads; `close_tail` writes. Knows nothing of what entries mean, nor of identity
 and snapshots.
 
 Source: raft.md, Journal (Recovery); the protocol-aware recovery of Alagappan et al. (FAST '18) names the two
@@ -42,6 +43,7 @@ from quorum.raft.journal_format import (
     sequence_of,
 )
 from quorum.raft.journal_index import LogGapError, LogIndex
+from quorum.raft.journal_note import NOTE_NAME, DurableEnd, read_note
 from quorum.raft.runtime import Disk, File
 
 #: Called for each record in the order of writing, with the segment's path and the record's offset in it.
@@ -125,7 +127,29 @@ def scan_journal(disk: Disk, directory: str, visit: Visitor | None = None) -> Jo
         place = tail.place
     assert index is not None
     index.seal()
-    return _closing(index, path, data, tail, reader.last_start)
+    scan = _closing(index, path, data, tail, reader.last_start)
+    note = read_note(disk, directory)
+    if note is not None:
+        _check_note(directory, note, scan)
+    return scan
+
+
+def _check_note(directory: str, note: DurableEnd, scan: JournalScan) -> None:
+    """Refuse a journal that ends before what was durable: its newest segment is gone, cut or overwritten."""
+    after = scan.after
+    if (note.group, note.offset) <= (after.group - 1, after.offset):
+        return
+    remedy = (
+        "put the file back as it was; if it is lost and the other voters are healthy, run `quorate members "
+        "replace` for this node and start it with `quorate serve --join` on an empty data directory; a node "
+        f"without others starts without the lost writes once {directory}/{NOTE_NAME} is removed"
+    )
+    if note.sequence > after.sequence:
+        path = f"{directory}/{segment_name(after.sequence + 1)}"
+        problem = f"the segment is missing, but segment {note.sequence} was durable up to byte {note.offset}"
+        raise DataDamagedError(path, 0, problem, remedy)
+    problem = f"the journal ends here, but was durable up to byte {note.offset}: it was cut or overwritten"
+    raise DataDamagedError(scan.path, scan.tail, problem, remedy)
 
 
 def list_segments(disk: Disk, directory: str) -> list[int]:

@@ -23,6 +23,7 @@ from quorum.errors import DataDirError
 from quorum.node import QuorumNode
 from quorum.raft.identity import Start
 from quorum.raft.journal_format import SECTOR_BYTES
+from quorum.raft.journal_note import NOTE_NAME
 from quorum.raft.os_runtime import OsDisk
 from quorum.raft.snapshot_format import SnapshotReader
 from quorum.storage import load_machine, open_storage
@@ -55,6 +56,9 @@ class Written(NamedTuple):
 
     def snapshots(self) -> list[Path]:
         return sorted((self.data_dir / "snapshots").glob("*.snapshot"))
+
+    def note(self) -> Path:
+        return self.data_dir / "journal" / NOTE_NAME
 
     def starts(self) -> bool:
         """Whether a node would start from it; changes it as a start does."""
@@ -288,6 +292,8 @@ def test_a_torn_end_is_no_damage(tool: Tool, written: Written) -> None:
     newest = written.segments()[-1]
     content = newest.read_bytes()[: used_bytes(newest) - 70]
     newest.write_bytes(content)
+    # A group that a power cut tore was not durable yet, so nothing claims that it was.
+    written.note().unlink()
     told = tool("journal", "verify", written.data_dir, "--json")
     assert (told.code, told.err) == (0, "")
     facts = json.loads(told.out)
@@ -299,6 +305,23 @@ def test_a_torn_end_is_no_damage(tool: Tool, written: Written) -> None:
     assert dumped.code == 0
     assert "no damage" in dumped.out.splitlines()[-1]
     assert written.starts()
+
+
+@pytest.mark.parametrize("kept", ["", "nothing", "half", "all but a group"])
+def test_a_newest_segment_that_is_gone_or_cut_is_missed_by_a_node_without_peers(
+    tool: Tool, written: Written, kept: str
+) -> None:
+    newest = written.segments()[-1]
+    used = used_bytes(newest)
+    if not kept:
+        newest.unlink()
+    else:
+        os.truncate(newest, {"nothing": 0, "half": used // 2, "all but a group": used - 1500}[kept])
+    told = tool("journal", "verify", written.data_dir)
+    assert told.code == 1
+    assert str(newest) in told.err
+    assert "remedy: put the file back" in told.err or kept == "nothing"
+    assert not written.starts()
 
 
 def test_a_flipped_bit_is_named_with_file_and_offset_and_dump_goes_on_behind_it(

@@ -19,6 +19,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
+from quorum.raft.journal_note import NOTE_NAME
 from quorum.raft.os_runtime import OsDisk, OsFile
 from quorum.raft.runtime import Buffer
 
@@ -179,7 +180,7 @@ class DiskReporter:
             return Phase.SEGMENT
         if call is Call.UNLINK:
             return Phase.COMPACTION
-        return Phase.WRITES if path.endswith(".segment") else Phase.START
+        return Phase.WRITES if path.endswith((".segment", f"/{NOTE_NAME}")) else Phase.START
 
 
 class WatchedFile(OsFile):

@@ -50,6 +50,7 @@ from quorum.raft.journal_format import (
     scan_group,
     sequence_of,
 )
+from quorum.raft.journal_note import NOTE_NAME
 from quorum.raft.journal_recovery import scan_journal
 from quorum.raft.os_runtime import OsDisk
 from tests.support.syscall_trace import Event, Syscall, TraceError, read_events
@@ -122,8 +123,8 @@ class _Journal:
         self.fsyncs = 0
 
     def owns(self, path: str) -> bool:
-        """Whether a file or folder belongs to this journal."""
-        return path == self._folder or path.startswith(self._folder + "/")
+        """Whether a file or folder belongs to this journal; its note proves nothing, and does not count."""
+        return path != f"{self._folder}/{NOTE_NAME}" and f"{path}/".startswith(self._folder + "/")
 
     def take(self, event: Event) -> list[Entry]:
         """Follow a call on a file or folder of this journal; return entries that were written by it."""

@@ -13,6 +13,7 @@ from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
 from quorum.raft.journal import Install, Journal, JournalOptions, OriginIncarnation, Record, Recovered
 from quorum.raft.journal_format import TRAILER_BYTES, encode_group, encode_record, segment_name
+from quorum.raft.journal_note import NOTE_NAME
 from quorum.raft.journal_recovery import JournalMissingError, scan_journal
 from tests.support.memory_disk import Cut, MemoryDisk
 
@@ -41,6 +42,10 @@ class Written:
         for group in groups:
             self.journal.append(group)
             self.ends.append(self.journal.end)
+
+    def lose_note(self) -> None:
+        """Forget what is known of the durable end, as a power cut in the midst of the last group does."""
+        self.disk.plant(f"{DIRECTORY}/{NOTE_NAME}", b"")
 
     def content(self) -> bytearray:
         return bytearray(self.disk.content(FIRST))
@@ -76,6 +81,7 @@ def test_the_last_group_is_torn_at_its_first_bad_record() -> None:
     content = written.content()
     at = content.index(b"three")
     written.disk.plant(FIRST, bytes(content[: at + 2]))
+    written.lose_note()
     lines: list[str] = []
     written.disk.kill()
     _, recovered = Journal.open(written.disk, DIRECTORY, OPTIONS, lines.append)
@@ -151,6 +157,7 @@ def test_every_set_of_sectors_of_the_last_group_that_a_power_cut_can_leave_is_ac
                 first = max(before, 512 * sector)
                 content[first : 512 * (sector + 1)] = after[first : 512 * (sector + 1)]
             written.disk.plant(FIRST, bytes(content))
+            written.lose_note()
             _, recovered = reopened(written.disk)
             assert recovered.tail[0] == entry(1, b"first")
             assert recovered.last_index == 4 if len(kept) == len(sectors) else recovered.last_index >= 1
