@@ -1,7 +1,9 @@
 """`quorate journal`: judges and shows the journal of a data directory that no node uses.
 
-Exit codes: 0 good (a torn end is good: the next start cuts it off), 1 damaged, 2 usage, which includes a
-directory that a node uses. What is found and how it is told is quorum.offline's.
+Exit codes: 0 a start works and nothing is damaged (a torn end is no damage: the next start cuts it off), 1 a
+start would refuse (verify) or not everything can be read (dump), 2 usage, which includes a directory that a
+node uses, 3 something is damaged, but a start works by falling back and loses nothing (verify only). What is
+found and how it is told is quorum.offline's.
 """
 
 from __future__ import annotations
@@ -15,13 +17,19 @@ HELP = "verify or show the journal of a node that does not run"
 DESCRIPTION = """\
 Look at the journal of a data directory offline; nothing in it is changed, and no node can use it meanwhile.
 verify judges journal, snapshots and identity as a start would. dump prints every record that can be read,
-also behind damage. Exit codes: 0 good, 1 damaged, 2 usage."""
+also behind damage.
+
+Exit codes: 0 a start works and nothing is damaged (a torn end is none), 1 a start would refuse (dump: what is
+damaged cannot be read), 2 usage, 3 something is damaged, but a start works by falling back (verify only)."""
 EXAMPLES = """\
 examples:
   quorate journal verify data/node-1/data
   quorate journal dump data/node-1/data --from 120 --to 130 --values
   quorate journal dump data/node-1/data --json | head
 """
+
+#: exit code of damage that a start gets by
+FALLBACK = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,22 +51,26 @@ def run(arguments: argparse.Namespace) -> int:
     """Do it.
 
     Returns:
-        0: everything is good.
+        0: everything is good; FALLBACK: not everything, but a start works.
 
     Raises:
         UsageError: no data directory, in use, may not be read, or of another version.
         DataDirError: what is damaged; after everything was printed.
     """
     from quorum.offline.directory import unused
+    from quorum.offline.journal import verify
     from quorum.offline.journal_text import dump_lines, verification_lines
 
     data_dir = arguments.data_dir.rstrip("/") or "/"
     as_json = arguments.json
     bounds = {} if arguments.action == "verify" else _bounds(arguments)
+    code = 0
     try:
         with unused(data_dir) as disk:
             if arguments.action == "verify":
-                lines = verification_lines(disk, data_dir, as_json=as_json)
+                found = verify(disk, data_dir)
+                code = FALLBACK if found.verdict == "fallback" else 0
+                lines = verification_lines(found, as_json=as_json)
             else:
                 lines = dump_lines(disk, data_dir, values=arguments.values, as_json=as_json, **bounds)
             for line in lines:
@@ -69,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         # What was found comes before the error, also where both go to one file.
         sys.stdout.flush()
-    return 0
+    return code
 
 
 def _bounds(arguments: argparse.Namespace) -> dict[str, int | None]:

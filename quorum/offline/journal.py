@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from quorum.errors import DataDamagedError, DataDirError, UsageError
 from quorum.offline.entries import Plain, describe_record
-from quorum.offline.snapshot import SNAPSHOT_SUFFIX, check_file
+from quorum.offline.snapshot import SNAPSHOT_NAME, check_file
 from quorum.raft.core.entry import Entry
-from quorum.raft.forcing import MARKER_NAME
+from quorum.raft.forcing import MARKER_NAME, read_marker
 from quorum.raft.identity import (
     IDENTITY_NAME,
     NotFormattedError,
@@ -39,6 +39,7 @@ from quorum.raft.journal_recovery import JournalScan, list_segments, read_all, s
 from quorum.raft.journal_start import Recovered, TailCollector
 from quorum.raft.journal_survey import Finding, FoundRecord, FoundTrailer, Unreadable, survey
 from quorum.raft.runtime import Disk
+from quorum.raft.snapshot_format import SnapshotDamagedError
 
 
 @dataclass(slots=True)
@@ -115,7 +116,9 @@ class Verification:
         torn: what a start would cut off and why, "" for nothing; no damage.
         snapshots: oldest first.
         notes: what is there besides and does no harm.
-        problems: why a start would refuse, or what else is damaged; empty if all is good.
+        problems: why a start would refuse; empty if it would not.
+        survived: damage that a start gets by without losing anything.
+        fallbacks: what a start would do about that.
     """
 
     data_dir: str
@@ -125,6 +128,15 @@ class Verification:
     snapshots: list[SnapshotSummary] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problems: list[DataDirError] = field(default_factory=list)
+    survived: list[DataDirError] = field(default_factory=list)
+    fallbacks: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """The judgement in a word: "good", "torn", "fallback" or "damaged"."""
+        if self.problems:
+            return "damaged"
+        return "fallback" if self.survived else "torn" if self.torn else "good"
 
 
 def verify(disk: Disk, data_dir: str) -> Verification:
@@ -149,15 +161,11 @@ def verify(disk: Disk, data_dir: str) -> Verification:
     except DataDirError as error:
         result.problems.append(error)
     _name_strangers(disk, directory, result)
-    _check_snapshots(disk, data_dir, result)
+    damaged = _check_snapshots(disk, data_dir, result)
     if scan is not None:
         result.recovered = tail.recovered(scan.log, scan.torn)
         _judge_end(scan, result)
-        good = [snapshot.log_index for snapshot in result.snapshots if not snapshot.problem]
-        try:
-            result.recovered.check_reaches(directory, max(good, default=0))
-        except DataDirError as error:
-            result.problems.append(error)
+    _judge_snapshots(directory, damaged, result)
     _judge_segments(result)
     _check_identity(disk, data_dir, result)
     return result
@@ -191,7 +199,9 @@ def _name_strangers(disk: Disk, directory: str, result: Verification) -> None:
             result.notes.append(f"{directory}/{name} is no segment; a node takes no notice of it")
 
 
-def _check_snapshots(disk: Disk, data_dir: str, result: Verification) -> None:
+def _check_snapshots(disk: Disk, data_dir: str, result: Verification) -> list[SnapshotDamagedError]:
+    """List the snapshots; return what is damaged, oldest first."""
+    damaged = []
     directory = snapshot_directory(data_dir)
     try:
         names = disk.listdir(directory)
@@ -201,7 +211,7 @@ def _check_snapshots(disk: Disk, data_dir: str, result: Verification) -> None:
         path = f"{directory}/{name}"
         if name.endswith(PARTIAL_SUFFIX):
             result.notes.append(f"{path} was never finished; the next start removes it")
-        elif not name.endswith(SNAPSHOT_SUFFIX):
+        elif not SNAPSHOT_NAME.fullmatch(name):
             result.notes.append(f"{path} is no snapshot; a node takes no notice of it")
         else:
             header, error = check_file(disk, path)
@@ -209,7 +219,32 @@ def _check_snapshots(disk: Disk, data_dir: str, result: Verification) -> None:
             place = (0, "") if header is None else (header.log_index, header.cluster_id)
             result.snapshots.append(SnapshotSummary(name, *place, problem))
             if error is not None:
-                result.problems.append(error)
+                damaged.append(error)
+    return damaged
+
+
+def _judge_snapshots(directory: str, damaged: list[SnapshotDamagedError], result: Verification) -> None:
+    """Tell damaged snapshots that a start gets by from those that it needs."""
+    good = [snapshot for snapshot in result.snapshots if not snapshot.problem]
+    unreached: DataDirError | None = None
+    if result.recovered is not None:
+        try:
+            result.recovered.check_reaches(directory, good[-1].log_index if good else 0)
+        except DataDirError as error:
+            unreached = error
+    if not good or unreached is not None:
+        # Where none is good the log may begin with entry 1; a start refuses all the same.
+        result.problems += damaged[::-1]
+        result.problems += [] if unreached is None else [unreached]
+        return
+    result.survived += damaged[::-1]
+    taken = good[-1].name
+    for each in damaged:
+        name = each.path.rpartition("/")[2]
+        aside = (
+            f"sets {name} aside, takes {taken}" if name > taken else f"takes {taken}, does not need {name}"
+        )
+        result.fallbacks.append(f"{aside}, and applies the log behind it")
 
 
 def _judge_end(scan: JournalScan, result: Verification) -> None:
@@ -226,7 +261,8 @@ def _judge_end(scan: JournalScan, result: Verification) -> None:
 
 def _judge_segments(result: Verification) -> None:
     """Say of each segment what is damaged in it."""
-    paths = {error.path: error for error in result.problems if isinstance(error, DataDamagedError)}
+    errors = (*result.problems, *result.survived)
+    paths = {error.path: error for error in errors if isinstance(error, DataDamagedError)}
     directory = journal_directory(result.data_dir)
     for place, summary in enumerate(result.segments):
         error = paths.get(f"{directory}/{summary.name}")
@@ -252,15 +288,34 @@ def _check_identity(disk: Disk, data_dir: str, result: Verification) -> None:
         result.problems.append(error)
         return
     latest = _latest_cluster_id(result)
-    # A forced start changes the id, and a crash may have come before the identity had it.
-    forced = MARKER_NAME in disk.listdir(data_dir)
-    if identity.cluster_id and latest and identity.cluster_id != latest and not forced:
+    differs = bool(identity.cluster_id and latest and identity.cluster_id != latest)
+    try:
+        marked = read_marker(disk, data_dir)
+    except DataDamagedError as error:
+        if latest and identity.cluster_id != latest:
+            # Only then a start asks whether the marker explains it.
+            result.problems.append(error)
+        else:
+            result.survived.append(error)
+            result.fallbacks.append(f"takes no notice of {MARKER_NAME}; with --force-new-cluster it refuses")
+        return
+    if differs and marked == latest:
+        result.notes.append(
+            f"{data_dir} was forced into cluster {latest}; the next start writes that into {IDENTITY_NAME}"
+        )
+    elif differs:
+        forced = f", and {MARKER_NAME} names {marked}" if marked else ""
         result.problems.append(
             DataDirError(
                 f"{data_dir}: {IDENTITY_NAME} belongs to cluster {identity.cluster_id}, its journal and "
-                f"snapshots to {latest}",
+                f"snapshots to {latest}{forced}",
                 "put identity, journal and snapshots of one node together again",
             )
+        )
+    elif marked and latest and marked != latest:
+        result.notes.append(
+            f"{data_dir}/{MARKER_NAME} names cluster {marked}: a --force-new-cluster was not finished, and a "
+            f"start without it goes on in cluster {latest}"
         )
 
 

@@ -8,28 +8,33 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from quorum.errors import DataDirError
 from quorum.offline.entries import Plain, stamp_text
-from quorum.offline.journal import Row, Verification, dump, judge, verify
+from quorum.offline.journal import Row, Verification, dump, judge
 from quorum.raft.runtime import Disk
 from quorum.terminal import styled, table
 
+#: {verdict: (the last line, its colour)}
+_VERDICTS = {
+    "good": ("good", "green"),
+    "torn": ("torn", "green"),
+    "fallback": ("damaged, but a start works", "yellow"),
+    "damaged": ("damaged", "red"),
+}
 #: characters of a value that the text shows
 VALUE_CHARS_MAX = 80
 
 
-def verification_lines(disk: Disk, data_dir: str, *, as_json: bool) -> Iterator[str]:
-    """Yield what `verify` finds.
+def verification_lines(found: Verification, *, as_json: bool) -> Iterator[str]:
+    """Yield what `verify` found.
 
     Args:
-        disk: for reading.
-        data_dir: that nobody uses.
+        found: all of it.
         as_json: one object instead of tables.
 
     Raises:
-        UsageError: another version wrote it.
-        DataDirError: the first problem, behind the last line.
+        DataDirError: why a start would refuse, behind the last line.
     """
-    found = verify(disk, data_dir)
     if as_json:
         yield json.dumps(_verification_json(found), sort_keys=True)
     else:
@@ -38,25 +43,15 @@ def verification_lines(disk: Disk, data_dir: str, *, as_json: bool) -> Iterator[
         raise found.problems[0]
 
 
-def _verdict(found: Verification) -> str:
-    return "damaged" if found.problems else "torn" if found.torn else "good"
-
-
 def _verification_json(found: Verification) -> Plain:
     recovered = found.recovered
     facts: Plain = {
         "data_dir": found.data_dir,
-        "verdict": _verdict(found),
+        "verdict": found.verdict,
         "torn": found.torn,
-        "problems": [
-            {
-                "problem": error.message,
-                "remedy": error.remedy,
-                "path": getattr(error, "path", None),
-                "offset": getattr(error, "offset", None),
-            }
-            for error in found.problems
-        ],
+        "problems": [_error_json(error) for error in found.problems],
+        "survived": [_error_json(error) for error in found.survived],
+        "fallbacks": found.fallbacks,
         "notes": found.notes,
         "segments": [
             {
@@ -87,6 +82,15 @@ def _verification_json(found: Verification) -> Plain:
             else recovered.highest_install.log_index,
         }
     return facts
+
+
+def _error_json(error: DataDirError) -> Plain:
+    return {
+        "problem": error.message,
+        "remedy": error.remedy,
+        "path": getattr(error, "path", None),
+        "offset": getattr(error, "offset", None),
+    }
 
 
 def _verification_lines(found: Verification) -> Iterator[str]:
@@ -129,10 +133,12 @@ def _verification_lines(found: Verification) -> Iterator[str]:
         yield f"note: {note}"
     if found.torn:
         yield f"torn, no damage; the next start cuts it off: {found.torn}"
-    for error in found.problems[1:]:
-        yield f"also: {error}"
-    colour = {"good": "green", "torn": "green", "damaged": "red"}[_verdict(found)]
-    yield styled(_verdict(found), colour, sys.stdout)
+    for error in (*found.problems[1:], *found.survived):
+        yield f"also: {error}" if found.problems else str(error)
+    for fallback in found.fallbacks:
+        yield f"a start gets by: it {fallback}"
+    words, colour = _VERDICTS[found.verdict]
+    yield styled(words, colour, sys.stdout)
 
 
 def _span(bounds: tuple[int, int] | None) -> str | None:

@@ -24,9 +24,8 @@ from quorum.raft.runtime import Disk, File
 from quorum.raft.snapshot_format import REMEDY, SnapshotDamagedError, SnapshotHeader, SnapshotReader
 from quorum.storage import REFUSALS, load_machine
 
-SNAPSHOT_SUFFIX = ".snapshot"
 #: the name that a node gives to a snapshot: log index and term
-_NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.snapshot", re.ASCII)
+SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.snapshot", re.ASCII)
 #: a machine that is only looked at keeps no overlay
 _OVERLAY_BYTES_MAX = 0
 _STAT_NAMES = (
@@ -80,7 +79,7 @@ def check_file(disk: Disk, path: str) -> tuple[SnapshotHeader | None, SnapshotDa
 
 def _check_name(path: str, header: SnapshotHeader) -> None:
     """Refuse a file whose name says another place in the log; names that no node gives say nothing."""
-    found = _NAME.fullmatch(path.rpartition("/")[2])
+    found = SNAPSHOT_NAME.fullmatch(path.rpartition("/")[2])
     named = None if found is None else (int(found[1]), int(found[2]))
     if named is not None and named != (header.log_index, header.term):
         problem = f"it is the snapshot of entry {header.log_index} of term {header.term}"
@@ -155,7 +154,7 @@ def choose(disk: Disk, path: str) -> str:
                     "name a snapshot file, or a node's data directory",
                 ) from error
             continue
-        found = [name for name in names if _NAME.fullmatch(name)]
+        found = [name for name in names if SNAPSHOT_NAME.fullmatch(name)]
         if found:
             return f"{candidate}/{found[-1]}"
     raise UsageError(f"{path} holds no snapshot", "name a snapshot file, or a node's data directory")

@@ -65,7 +65,7 @@ def settle_cluster_id(
     """
     if latest is None or identity.cluster_id == latest.cluster_id:
         return identity
-    if _read_marker(disk, data_dir) != latest.cluster_id:
+    if read_marker(disk, data_dir) != latest.cluster_id:
         if not identity.cluster_id:
             return identity
         raise WrongIdentityError(
@@ -110,7 +110,7 @@ def force_new_cluster(
             f"{data_dir} holds no cluster that --force-new-cluster could continue",
             "name the data directory of a node that has run; a new cluster begins with --bootstrap",
         )
-    marked = _read_marker(disk, data_dir)
+    marked = read_marker(disk, data_dir)
     if marked == latest.cluster_id:
         log.warning(
             "--force-new-cluster is ignored: this directory was forced into the cluster %s before. Start "
@@ -186,8 +186,13 @@ def _warn(identity: Identity, latest: Configuration, cluster_id: str) -> None:
     )
 
 
-def _read_marker(disk: Disk, data_dir: str) -> str:
-    """Return the cluster id that this directory was, or is being, forced into; "" if there is none."""
+def read_marker(disk: Disk, data_dir: str) -> str:
+    """Return the cluster id that this directory was, or is being, forced into; "" if there is none.
+
+    Raises:
+        DataDamagedError: the marker holds none.
+        OSError: the disk refuses.
+    """
     path = f"{data_dir}/{MARKER_NAME}"
     try:
         file = disk.open(path)

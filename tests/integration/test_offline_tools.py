@@ -504,8 +504,45 @@ def test_a_flipped_bit_in_a_snapshot_is_found_and_said(tool: Tool, written: Writ
     assert facts["offset"] <= at
     assert ("log_index" in facts) == (part not in ("magic", "header"))
     assert "damaged" in tool("snapshot", "inspect", newest).out.splitlines()[-1]
-    assert newest.name in tool("journal", "verify", written.data_dir).err
+    verified = tool("journal", "verify", written.data_dir)
+    assert (verified.code, verified.err) == (3, "")
+    assert f"sets {newest.name} aside" in verified.out
     assert written.starts(), "it falls back to the snapshot before"
+
+
+@pytest.mark.parametrize(
+    ("broken", "gone", "code", "told_of"),
+    [
+        ([1], [], 3, "it sets {1} aside, takes {0}, and applies the log behind it"),
+        ([0], [], 3, "it takes {1}, does not need {0}, and applies the log behind it"),
+        ([0, 1], [], 1, "{1} is damaged"),
+        ([1], [0], 1, "{1} is damaged"),
+        ([0], [1], 1, "{0} is damaged"),
+    ],
+)
+def test_verify_tells_damage_that_a_start_gets_by_from_damage_that_it_refuses(
+    tool: Tool, written: Written, broken: list[int], gone: list[int], code: int, told_of: str
+) -> None:
+    snapshots = written.snapshots()
+    for number in broken:
+        flip(snapshots[number], 40)
+    for number in gone:
+        snapshots[number].unlink()
+    told = tool("journal", "verify", written.data_dir)
+    assert told.code == code
+    assert told_of.format(*(path.name for path in snapshots)) in told.out + told.err
+    facts = json.loads(tool("journal", "verify", written.data_dir, "--json").out)
+    assert facts["verdict"] == {1: "damaged", 3: "fallback"}[code]
+    assert len(facts["survived"]) == len(facts["fallbacks"]) == (len(broken) if code == 3 else 0)
+    assert written.starts() == (code == 3)
+
+
+def test_a_snapshot_under_a_name_that_no_node_gives_counts_for_nothing(tool: Tool, written: Written) -> None:
+    older, newest = written.snapshots()
+    older.unlink()
+    newest.rename(newest.with_name("copy.snapshot"))
+    assert tool("journal", "verify", written.data_dir).code == 1
+    assert not written.starts()
 
 
 def test_every_flipped_bit_of_a_snapshot_is_found(written: Written, tool: Tool) -> None:

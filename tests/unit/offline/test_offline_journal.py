@@ -120,7 +120,34 @@ def test_the_cluster_of_the_identity_must_be_that_of_the_end_of_the_log() -> Non
     assert CLUSTER_ID in problem.message
     assert NEW_CLUSTER_ID in problem.message
     disk.plant(f"{DATA_DIR}/{MARKER_NAME}", f"{NEW_CLUSTER_ID}\n".encode())
-    assert verify(disk, DATA_DIR).problems == [], "a forced start that a crash cut short"
+    found = verify(disk, DATA_DIR)
+    assert (found.verdict, found.problems) == ("good", []), "a forced start that a crash cut short"
+    assert NEW_CLUSTER_ID in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("marker", "said"), [("ef" * 16 + "\n", "names " + "ef" * 16), ("rubbish", "holds no cluster id")]
+)
+def test_a_marker_of_a_forced_start_explains_only_its_own_cluster(marker: str, said: str) -> None:
+    disk = written([members(1)], [members(2, NEW_CLUSTER_ID)])
+    disk.plant(f"{DATA_DIR}/{MARKER_NAME}", marker.encode())
+    (problem,) = verify(disk, DATA_DIR).problems
+    assert said in problem.message
+
+
+def test_a_marker_that_nothing_needs_is_told() -> None:
+    disk = written([members(1)])
+    disk.plant(f"{DATA_DIR}/{MARKER_NAME}", f"{NEW_CLUSTER_ID}\n".encode())
+    found = verify(disk, DATA_DIR)
+    assert found.verdict == "good"
+    assert "was not finished" in found.notes[0]
+    disk.plant(f"{DATA_DIR}/{MARKER_NAME}", b"rubbish")
+    found = verify(disk, DATA_DIR)
+    assert (found.verdict, found.problems) == ("fallback", [])
+    assert MARKER_NAME in found.fallbacks[0]
+    disk.plant(f"{DATA_DIR}/{MARKER_NAME}", f"{CLUSTER_ID}\n".encode())
+    found = verify(disk, DATA_DIR)
+    assert (found.verdict, found.notes) == ("good", [])
 
 
 def test_a_journal_of_another_version_is_not_called_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
