@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
 from quorum.adminclient import ask, get_status
 from quorum.commands.status import DEFAULT_ADMIN_URL, TIMEOUT_S, members_table
+from quorum.config import NODE_ID_MAX
+from quorum.errors import UsageError, shown
+from quorum.settings import parse_address
 
 HELP = "show, add, replace or remove members"
 DESCRIPTION = """\
@@ -50,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, text, act in rows:
         action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
         if name != "list":
-            action.add_argument("node_id", metavar="ID", type=int, help="the node's id")
+            action.add_argument("node_id", metavar="ID", help=f"the node's id, 1 to {NODE_ID_MAX}")
         if name == "add":
             action.add_argument("address", metavar="ADDR", help="host:port of the node's peer listener")
         action.set_defaults(act=act)
@@ -60,10 +64,31 @@ def run(arguments: argparse.Namespace) -> int:
     """Ask and print.
 
     Raises:
-        UsageError, UnreachableError, RefusedByNodeError: as adminclient.ask.
+        UsageError: ID or ADDR is none, and as adminclient.ask.
+        UnreachableError, RefusedByNodeError: as adminclient.ask.
     """
+    if arguments.action != "list":
+        arguments.node_id = _node_id(arguments.node_id)
+    if arguments.action == "add":
+        arguments.address = _address(arguments.address)
     act: Callable[[argparse.Namespace], int] = arguments.act
     return act(arguments)
+
+
+def _node_id(given: str) -> int:
+    if not re.fullmatch("[1-9][0-9]{0,2}", given, re.ASCII) or int(given) > NODE_ID_MAX:
+        raise UsageError(
+            f"ID = {shown(given)} is no node id", f"give the node.id of the node, 1 to {NODE_ID_MAX}"
+        )
+    return int(given)
+
+
+def _address(given: str) -> str:
+    try:
+        return str(parse_address(given))
+    except ValueError as error:
+        remedy = "give the node's listen.peer as the others reach it, as 10.0.0.4:2281"
+        raise UsageError(f"ADDR = {shown(given)} {error}", remedy) from error
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ examples:
   quorate status --admin http://127.0.0.1:8182
   quorate status --json | python3 -m json.tool
 
-The lag of a member is known to the leader only: ask the leader for it.
+MATCH and LAG of the members are known to the leader alone; asked of another node, the last line names it.
 """
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8181"
@@ -92,7 +92,20 @@ def members_table(answer: dict[str, Any]) -> list[str]:
         for member in members
     ]
     header, *body = table(["NODE", "ADDRESS", "ROLE", "VOTES", "MATCH", "LAG"], rows)
-    return [styled(header, "bold", sys.stdout), *body]
+    return [styled(header, "bold", sys.stdout), *body, *_where_lag_is_known(members)]
+
+
+def _where_lag_is_known(members: list[dict[str, Any]]) -> list[str]:
+    """Say whom to ask for MATCH and LAG, where the asked node does not lead."""
+    if any(member.get("match_index") is not None for member in members):
+        return []
+    leader = next((member for member in members if member.get("role") == "leader"), None)
+    if leader is None:
+        return ["MATCH and LAG are known to a leader alone, and the asked node knows none"]
+    # The address is that of the peer port; a node does not know the admin port of another one.
+    host = str(leader.get("address")).rpartition(":")[0]
+    told = f"ask node {leader['node_id']} with --admin http://{host}:PORT, the listen.admin of its node.toml"
+    return [f"MATCH and LAG are known to the leader alone: {told}"]
 
 
 def _lag(member: dict[str, Any], answer: dict[str, Any]) -> int | None:

@@ -370,6 +370,28 @@ def test_bad_requests_are_refused_by_every_node_and_change_nothing(nodes: Quorat
     assert nodes.leader() == leader
 
 
+@pytest.mark.parametrize("action", ["replace", "remove"])
+def test_the_only_voter_cannot_go_and_the_command_says_what_to_do(action: str) -> None:
+    with QuorateNodes(nodes=1) as lone:
+        before = members(lone, 1)
+        ended = quorate("members", action, "1", "--admin", lone.admin_url(1))
+        assert ended.returncode == 1
+        assert ended.stdout == ""
+        error, remedy = ended.stderr.splitlines()
+        assert error == f"error: node 1 cannot be {action.rstrip('e')}ed: it is the only voter"
+        assert remedy.startswith("remedy: add another one first")
+        assert members(lone, 1) == before
+
+
+def test_a_follower_names_the_leader_to_ask_for_the_lag(nodes: QuorateNodes) -> None:
+    leader = nodes.leader()
+    follower = next(node_id for node_id in nodes.node_ids if node_id != leader)
+    for command in (("members", "list"), ("status",)):
+        told = quorate(*command, "--admin", nodes.admin_url(follower)).stdout.splitlines()
+        assert f"ask node {leader} with --admin http://127.0.0.1:" in told[-1]
+        assert "known to the leader" not in quorate(*command, "--admin", nodes.admin_url(leader)).stdout
+
+
 def test_what_cannot_be_done_now_is_refused_with_the_reason(nodes: QuorateNodes) -> None:
     leader = nodes.leader()
     follower, other = (node_id for node_id in nodes.node_ids if node_id != leader)

@@ -73,6 +73,11 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
         (["members", "grow"], "'grow'"),
         (["members", "add", "4"], "ADDR"),
         (["members", "add", "four", "h:1"], "'four'"),
+        (["members", "add", "0", "h:1"], "ID = '0'"),
+        (["members", "replace", "256"], "ID = '256'"),
+        (["members", "remove", "-1"], "-1"),
+        (["members", "add", "4", "nowhere"], "ADDR = 'nowhere'"),
+        (["members", "add", "4", "h:70000"], "ADDR = 'h:70000'"),
         (["members", "remove"], "ID"),
         (["members", "replace", "4", "h:1"], "h:1"),
         (["members", "list", "--admin", "localhost"], "'localhost'"),
@@ -170,6 +175,16 @@ def test_a_status_is_laid_out_for_people() -> None:
         "2     127.0.0.1:2282  unreachable  yes    -      -",
         "10    127.0.0.1:2290  learner      no     100    20",
     ]
+
+
+def test_asked_of_a_follower_the_last_line_names_the_leader() -> None:
+    members = [{**member, "match_index": None} for member in STATUS["members"]]
+    last = describe({**STATUS, "node_id": 2, "role": "follower", "members": members})[-1]
+    assert "node 1" in last
+    assert "--admin http://127.0.0.1:PORT" in last
+    for member in members:
+        member["role"] = "unreachable"
+    assert describe({**STATUS, "members": members})[-1].endswith("the asked node knows none")
 
 
 def test_a_status_without_a_leader_says_so() -> None:

@@ -142,11 +142,11 @@ def _check_member(latest: Configuration, node_id: int, done: str) -> None:
 
 
 def _check_replacement(node: Node, latest: Configuration, node_id: int) -> None:
+    _check_member(latest, node_id, "replaced")
     if node_id == node.identity.node_id:
         raise MembershipError(
             f"node {node_id} cannot be replaced: it leads; hand leadership over first (POST /v1/leader)"
         )
-    _check_member(latest, node_id, "replaced")
 
 
 def _check_majority(node: Node, latest: Configuration, wanted: Configuration, what: str) -> None:
