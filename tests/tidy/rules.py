@@ -62,6 +62,7 @@ ALLOWED: dict[str, set[str]] = {
         "offline",
         "shell",
         "supervisor",
+        "settings",
         "terminal",
     },
     "quorum.cli": {"commands", "errors", "terminal"},
