@@ -9,38 +9,64 @@ Source: dissertation §3.10 (transfer), §4.2.2 (a leader that removes itself).
 from quorum.raft.core.errors import TransferError
 from quorum.raft.core.messages import Role, TimeoutNow
 from quorum.raft.core.node import Node
+from quorum.raft.core.progress import Flow
 
 
 def begin_transfer(node: Node, target: int | None) -> None:
     """Stop proposing and hand leadership to ``target``, or to the voter that is furthest.
 
     Raises:
-        TransferError: not leading, or that node is no voter in contact. Nothing changed.
+        TransferError: not leading, or that node could not take over within an election timeout; names the
+            reason. Nothing changed.
     """
     if node.role is not Role.LEADER:
         raise TransferError(
             f"node {node.identity.node_id} does not lead (leader: {node.leader_id or 'unknown'})"
         )
     fit = _successors(node)
-    chosen = fit[0] if target is None and fit else target
-    if chosen is None or chosen not in fit:
+    if target is None and not fit:
+        raise TransferError("leadership cannot be handed over: no other voter is in contact and up to date")
+    chosen = fit[0] if target is None else target
+    if chosen not in fit:
         raise TransferError(
-            f"leadership cannot go to node {chosen}; voters in contact are {sorted(fit)}"
-            if chosen is not None
-            else "leadership cannot be handed over: no other voter is in contact"
+            f"leadership cannot go to node {chosen}: {_obstacle(node, chosen)}; voters that could lead are "
+            f"{sorted(fit)}"
         )
     _begin(node, chosen)
 
 
 def _successors(node: Node) -> list[int]:
-    """Return the voters in contact, the one that is furthest first."""
-    recent_ms = node.now_ms - node.options.election_timeout_min_ms
+    """Return the voters that could take over now, the one that is furthest first."""
     fit = [
         (-peer.match_index, node_id)
         for node_id, peer in node.progress.items()
-        if node.match_counts(node_id, peer.incarnation) and peer.connected and peer.contact_ms >= recent_ms
+        if not _obstacle(node, node_id)
     ]
     return [node_id for _, node_id in sorted(fit)]
+
+
+def _obstacle(node: Node, node_id: int) -> str:
+    """Return why this node cannot take over now, empty if it can.
+
+    Nothing is proposed while leadership is handed over, so who is dead or far behind costs writes an election
+    timeout. A new progress counts as contact for a while; whoever is to lead must have spoken. What is on its
+    way to a peer that takes it is no lag.
+    """
+    latest = node.history.latest
+    peer = node.progress.get(node_id)
+    if peer is None or latest is None or node_id not in latest.voters:
+        return "it is no other voter"
+    if not peer.heard:
+        return f"it was not heard since term {node.term} began, or since its connection closed"
+    if not node.match_counts(node_id, peer.incarnation):
+        return "its disk is not recorded by a committed entry yet"
+    silent_ms = node.now_ms - peer.contact_ms
+    if silent_ms > node.options.election_timeout_min_ms:
+        return f"it has been silent for {silent_ms:.0f} ms"
+    sent = peer.flow is Flow.REPLICATE and peer.next_index > node.commit_index
+    if peer.match_index < node.commit_index and not sent:
+        return f"it holds the log up to {peer.match_index}, and {node.commit_index} is committed"
+    return ""
 
 
 def _begin(node: Node, target: int) -> None:

@@ -241,7 +241,7 @@ class Node:
         if latest is None:
             return self.log.last_index == 0 and node_id in self.identity.founders
         member = latest.voters.get(node_id)
-        return member is not None and member.incarnation == incarnation
+        return member is not None and bool(incarnation) and member.incarnation == incarnation
 
     def match_counts(self, node_id: int, incarnation: str) -> bool:
         """Return whether this voter's durable match counts: it is one by the latest configuration, committed
@@ -253,6 +253,7 @@ class Node:
         member = latest.voters.get(node_id) if latest is not None else None
         return (
             member is not None
+            and bool(incarnation)
             and member.incarnation == incarnation
             and self._is_recorded(self.history.proven(self.commit_index), node_id, member)
         )

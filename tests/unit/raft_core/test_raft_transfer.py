@@ -56,7 +56,7 @@ def test_a_follower_whose_connection_closed_is_not_chosen() -> None:
     solo = leader(behind=True)
     solo.hear(ack(3, 3))
     solo.step(PeerDown(3))
-    with pytest.raises(TransferError, match=r"node 3; voters in contact are \[2\]"):
+    with pytest.raises(TransferError, match=r"node 3: .* its connection closed; .*could lead are \[2\]"):
         solo.step(Transfer(3))
     solo.step(Transfer(None))
     assert solo.raft.status().transfer_target == 2
@@ -77,7 +77,7 @@ def test_a_follower_that_is_silent_is_not_chosen() -> None:
     for _ in range(7):
         solo.tick(50)
         solo.hear(HeartbeatReply(2, 2, 1, solo.now_ms, 2))
-    with pytest.raises(TransferError, match=r"voters in contact are \[2\]"):
+    with pytest.raises(TransferError, match=r"node 3: .*silent for 350 ms; .*could lead are \[2\]"):
         solo.step(Transfer(3))
 
 
@@ -88,6 +88,59 @@ def test_another_incarnation_is_not_chosen() -> None:
     solo.hear(HeartbeatReply(2, 3, 1, solo.now_ms, 2))
     with pytest.raises(TransferError, match="node 3"):
         solo.step(Transfer(3))
+
+
+def test_who_was_never_heard_by_this_leader_is_not_chosen() -> None:
+    """It may be dead: a new leader's first heartbeats go out to everybody alike."""
+    solo = Solo([1])
+    solo.lead()
+    solo.sync()
+    solo.hear(ack(2, 2))
+    with pytest.raises(TransferError, match=r"node 3: it was not heard since term 2 began"):
+        solo.step(Transfer(3))
+    assert solo.raft.status().transfer_target == 0
+    solo.raft.propose(EntryKind.BATCH, b"goes on", 0)
+    solo.hear(ack(3, 2))
+    solo.step(Transfer(3))
+
+
+def test_a_founder_that_was_never_there_is_no_successor() -> None:
+    """Neither the founding entry nor the leader knows its incarnation: both empty texts must not be equal."""
+    solo = Solo([1], unrecorded=(3,))
+    solo.lead()
+    solo.sync()
+    solo.hear(ack(2, 2))
+    solo.step(PeerDown(2))
+    with pytest.raises(TransferError, match="no other voter is in contact"):
+        solo.step(Transfer(None))
+    assert not [peer.node_id for peer in solo.raft.status().peers if peer.counts and peer.node_id == 3]
+
+
+def test_who_lacks_more_than_what_is_on_its_way_is_not_chosen() -> None:
+    solo = leader()
+    solo.raft.propose(EntryKind.BATCH, b"x", 0)
+    solo.drain()
+    solo.sync()
+    solo.hear(ack(2, 3))
+    solo.step(Transfer(3))  # entry 3 was sent to it
+    solo = leader()
+    solo.step(PeerDown(3))
+    solo.raft.propose(EntryKind.BATCH, b"x", 0)
+    solo.drain()
+    solo.sync()
+    solo.hear(ack(2, 3))
+    solo.step(PeerUp(3))
+    solo.hear(HeartbeatReply(2, 3, 1, solo.now_ms, 2))
+    with pytest.raises(TransferError, match="node 3: it holds the log up to 2, and 3 is committed"):
+        solo.step(Transfer(3))
+    solo.hear(ack(3, 3))
+    solo.step(Transfer(3))
+
+
+def test_a_node_that_is_no_other_voter_is_not_chosen() -> None:
+    for target in (1, 4):
+        with pytest.raises(TransferError, match=f"node {target}: it is no other voter"):
+            leader().step(Transfer(target))
 
 
 def test_a_later_request_names_another_target() -> None:
