@@ -22,10 +22,11 @@ from quorum.settings import parse_address
 NODE_ID_MAX: Final = 255
 ADDRESS_CHARS_MAX: Final = 300
 _NUMBER: Final = re.compile("[1-9][0-9]{0,2}", re.ASCII)
+_INCARNATION: Final = re.compile("[0-9a-f]{32}", re.ASCII)
 _LEADER_EXAMPLE: Final = 'send {"node_id": 2}'
 _MEMBERS_EXAMPLE: Final = (
     'send {"node_id": 4, "address": "host:port"} to add a node, {"node_id": 4, "replace": true} if its '
-    "disk is lost"
+    'disk is lost, and "incarnation": "<32 hex digits>" with it to name that disk'
 )
 _REMOVE_EXAMPLE: Final = "send DELETE /v1/members?node_id=4"
 
@@ -39,16 +40,18 @@ async def post_leader(request: web.Request) -> web.Response:
 async def post_members(request: web.Request) -> web.Response:
     """Add a node, or replace a member's disk."""
     view = request.app[VIEW]
-    fields = await _object(request, {"node_id", "address", "replace"}, _MEMBERS_EXAMPLE)
+    fields = await _object(request, {"node_id", "address", "replace", "incarnation"}, _MEMBERS_EXAMPLE)
     node_id = _node_id(fields, _MEMBERS_EXAMPLE)
     if "replace" not in fields:
+        if "incarnation" in fields:
+            raise BadInputError("incarnation is given without replace", _MEMBERS_EXAMPLE)
         return json_answer(await view.add_member(node_id, _address(fields)))
     if fields["replace"] is not True:
         raise BadInputError(f"replace = {shown(fields['replace'])} is not true", _MEMBERS_EXAMPLE)
     if "address" in fields:
         problem = "address and replace cannot both be given: a replaced node keeps its address"
         raise BadInputError(problem, _MEMBERS_EXAMPLE)
-    return json_answer(await view.replace_member(node_id))
+    return json_answer(await view.replace_member(node_id, _incarnation(fields)))
 
 
 async def delete_members(request: web.Request) -> web.Response:
@@ -89,6 +92,17 @@ def _node_id(fields: Mapping[str, object], example: str) -> int:
         problem = f"node_id = {shown(node_id)} is no node id; ids are whole numbers from 1 to {NODE_ID_MAX}"
         raise BadInputError(problem, example)
     return node_id
+
+
+def _incarnation(fields: Mapping[str, object]) -> str:
+    """Return the incarnation that is to be retired, "" if none is named."""
+    if "incarnation" not in fields:
+        return ""
+    incarnation = fields["incarnation"]
+    if not isinstance(incarnation, str) or not _INCARNATION.fullmatch(incarnation):
+        problem = f"incarnation = {shown(incarnation)} is no text of 32 lower-case hex digits"
+        raise BadInputError(problem, _MEMBERS_EXAMPLE)
+    return incarnation
 
 
 def _address(fields: Mapping[str, object]) -> str:

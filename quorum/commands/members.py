@@ -57,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("node_id", metavar="ID", help=f"the node's id, 1 to {NODE_ID_MAX}")
         if name == "add":
             action.add_argument("address", metavar="ADDR", help="host:port of the node's peer listener")
+        if name == "replace":
+            action.add_argument(
+                "--incarnation",
+                metavar="HEX",
+                help="the disk that is lost, so that a repetition retires no other one (default: the one "
+                "that is recorded, which must not be in use)",
+            )
         action.set_defaults(act=act)
 
 
@@ -111,7 +118,10 @@ def _replace(arguments: argparse.Namespace) -> int:
         f"the old disk of node {arguments.node_id} never counts again: start the node with an empty data "
         "directory and `quorate serve --join`"
     )
-    return _change(arguments, "POST", "/v1/members", {"node_id": arguments.node_id, "replace": True}, story)
+    body: dict[str, object] = {"node_id": arguments.node_id, "replace": True}
+    if arguments.incarnation is not None:
+        body["incarnation"] = arguments.incarnation
+    return _change(arguments, "POST", "/v1/members", body, story)
 
 
 def _remove(arguments: argparse.Namespace) -> int:

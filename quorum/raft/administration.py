@@ -102,7 +102,7 @@ class _Pending:
     term: int
     #: whether the applied state showed its effect before it was handed on, so that it tells nothing later
     effect_before: bool
-    #: incarnation of the node that it is about, as it was applied then
+    #: incarnation of the node that it is about: as the request names it, or as it was applied then
     incarnation: str
     #: the leader's word, once it has come
     accepted: Answer | None = None
@@ -170,8 +170,8 @@ class Administration:
             told,
             now_ms + self._deadline_ms,
             host.term,
-            _shows(before, request, ""),
-            "" if member is None else member.incarnation,
+            _shows(before, request, request.incarnation),
+            request.incarnation or ("" if member is None else member.incarnation),
         )
         if host.leads:
             self._take_answer(request_id, pending, self._judge(request))
@@ -293,7 +293,7 @@ class Administration:
         stage = "accepted by the leader" if pending.accepted is not None else "sent to the leader"
         return OutcomeUnknownError(
             f"outcome unknown: {action} of node {node_id} was {stage}, and its end is {reason}",
-            "look at the members and the leader (`quorate status`) before asking again",
+            _how_to_repeat(pending),
         )
 
     def _tell(self, request_id: int, result: int | QuorateError) -> None:
@@ -371,11 +371,11 @@ class Administration:
                 case Action.ADD:
                     change = AddMember(node_id, request.address)
                 case Action.REPLACE:
-                    change = ReplaceMember(node_id)
+                    change = ReplaceMember(node_id, request.incarnation)
                 case Action.REMOVE:
                     change = RemoveMember(node_id)
             index = host.change_members(change)
-        except core_errors.MembershipBusyError as error:
+        except (core_errors.MembershipBusyError, core_errors.TransferBusyError) as error:
             return _refused(Outcome.BUSY, error, "try again in a moment")
         except (core_errors.MembershipError, core_errors.TransferError) as error:
             return _refused(Outcome.REFUSED, error, "")
@@ -388,6 +388,13 @@ def _refused(outcome: Outcome, error: core_errors.RaftError, remedy: str) -> Ans
     """Make an answer of the core's error, whose text ends in its remedy, if it has one."""
     problem, _, own_remedy = str(error).partition("; ")
     return Answer(outcome, problem=problem[:TEXT_CHARS_MAX], remedy=(own_remedy or remedy)[:TEXT_CHARS_MAX])
+
+
+def _how_to_repeat(pending: _Pending) -> str:
+    look = "look at the members and the leader (`quorate status`) before asking again"
+    if pending.request.action is not Action.REPLACE or not pending.incarnation:
+        return look
+    return f"{look}; a repetition that names the incarnation {pending.incarnation} retires no other disk"
 
 
 def _shows(configuration: Configuration | None, request: Request, incarnation: str) -> bool:

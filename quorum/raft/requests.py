@@ -42,6 +42,7 @@ class Request(NamedTuple):
     address: str = ""  #: of ADD: host:port of the node's peer listener
     #: the version of /zookeeper/config that it is meant for; None: any
     config_version: int | None = None
+    incarnation: str = ""  #: of REPLACE: whose disk is lost; empty: the recorded one
 
 
 class Outcome(IntEnum):
@@ -66,6 +67,7 @@ class ChangeRequest(NamedTuple):
     node_id: int
     address: str
     config_version: int | None
+    incarnation: str
 
 
 class ChangeReply(NamedTuple):

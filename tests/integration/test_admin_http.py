@@ -77,8 +77,8 @@ class Node:
     async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
         return self._answer("add", node_id, address)
 
-    async def replace_member(self, node_id: int) -> Mapping[str, object]:
-        return self._answer("replace", node_id)
+    async def replace_member(self, node_id: int, incarnation: str) -> Mapping[str, object]:
+        return self._answer("replace", node_id, *([incarnation] if incarnation else []))
 
     async def remove_member(self, node_id: int) -> Mapping[str, object]:
         return self._answer("remove", node_id)
@@ -222,6 +222,12 @@ CHANGES = [
     ("POST", "/v1/members", {"node_id": 4, "address": "h:2281"}, ("add", 4, "h:2281")),
     ("POST", "/v1/members", {"address": "[::1]:2281", "node_id": 255}, ("add", 255, "[::1]:2281")),
     ("POST", "/v1/members", {"node_id": 4, "replace": True}, ("replace", 4)),
+    (
+        "POST",
+        "/v1/members",
+        {"node_id": 4, "replace": True, "incarnation": "a" * 32},
+        ("replace", 4, "a" * 32),
+    ),
     ("DELETE", "/v1/members?node_id=4", None, ("remove", 4)),
 ]
 

@@ -48,6 +48,10 @@ class TransferError(RaftError):
     """Leadership cannot go to the node that was named. Nothing changed."""
 
 
+class TransferBusyError(TransferError):
+    """The node that was named has not been heard yet by a leader that is new. Retriable: nothing changed."""
+
+
 class MembershipError(RaftError):
     """The membership cannot change like this; names the node, the reason and the remedy. Definite: nothing
     changed."""

@@ -6,7 +6,7 @@ Soft state of one leadership.
 Source: dissertation §3.10 (transfer), §4.2.2 (a leader that removes itself).
 """
 
-from quorum.raft.core.errors import TransferError
+from quorum.raft.core.errors import TransferBusyError, TransferError
 from quorum.raft.core.messages import Role, TimeoutNow
 from quorum.raft.core.node import Node
 from quorum.raft.core.progress import Flow
@@ -18,6 +18,7 @@ def begin_transfer(node: Node, target: int | None) -> None:
     Raises:
         TransferError: not leading, or that node could not take over within an election timeout; names the
             reason. Nothing changed.
+        TransferBusyError: perhaps it could, and was not heard yet. Nothing changed.
     """
     if node.role is not Role.LEADER:
         raise TransferError(
@@ -28,7 +29,8 @@ def begin_transfer(node: Node, target: int | None) -> None:
         raise TransferError("leadership cannot be handed over: no other voter is in contact and up to date")
     chosen = fit[0] if target is None else target
     if chosen not in fit:
-        raise TransferError(
+        kind = TransferBusyError if _may_speak_soon(node, chosen) else TransferError
+        raise kind(
             f"leadership cannot go to node {chosen}: {_obstacle(node, chosen)}; voters that could lead are "
             f"{sorted(fit)}"
         )
@@ -67,6 +69,19 @@ def _obstacle(node: Node, node_id: int) -> str:
     if peer.match_index < node.commit_index and not sent:
         return f"it holds the log up to {peer.match_index}, and {node.commit_index} is committed"
     return ""
+
+
+def _may_speak_soon(node: Node, node_id: int) -> bool:
+    """Return whether this voter is unheard only because this leader is new."""
+    peer = node.progress.get(node_id)
+    return (
+        peer is not None
+        and peer.connected
+        and not peer.heard
+        and node.history.latest is not None
+        and node_id in node.history.latest.voters
+        and node.now_ms - peer.contact_ms <= node.options.election_timeout_min_ms
+    )
 
 
 def _begin(node: Node, target: int) -> None:

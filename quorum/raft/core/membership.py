@@ -36,9 +36,13 @@ class AddMember(NamedTuple):
 
 class ReplaceMember(NamedTuple):
     """A member's disk is lost: it becomes a learner without an incarnation; the old one is retired for
-    good."""
+    good.
+
+    A repetition that names the incarnation never retires the disk that came in its place.
+    """
 
     node_id: int
+    incarnation: str = ""  #: whose disk is lost; empty: the recorded one, which must not be in contact
 
 
 class RemoveMember(NamedTuple):
@@ -74,9 +78,9 @@ def change_members(node: Node, change: MembershipChange) -> int:
         case AddMember(node_id, address):
             _check_addition(latest, node_id, address)
             wanted = latest.with_learner(node_id, address)
-        case ReplaceMember(node_id):
-            _check_replacement(node, latest, node_id)
-            wanted = latest.replaced(node_id)
+        case ReplaceMember(node_id, incarnation):
+            _check_replacement(node, latest, node_id, incarnation)
+            wanted = latest if incarnation in latest.retired else latest.replaced(node_id)
             if wanted == latest:
                 return node.history.latest_index
             _check_majority(node, latest, wanted, f"replace node {node_id}")
@@ -141,11 +145,31 @@ def _check_member(latest: Configuration, node_id: int, done: str) -> None:
         )
 
 
-def _check_replacement(node: Node, latest: Configuration, node_id: int) -> None:
+def _check_replacement(node: Node, latest: Configuration, node_id: int, incarnation: str) -> None:
     _check_member(latest, node_id, "replaced")
     if node_id == node.identity.node_id:
         raise MembershipError(
             f"node {node_id} cannot be replaced: it leads; hand leadership over first (POST /v1/leader)"
+        )
+    member = latest.member(node_id)
+    if member is None or incarnation in latest.retired or not member.incarnation:
+        return
+    if incarnation and incarnation != member.incarnation:
+        raise MembershipError(
+            f"node {node_id} cannot be replaced: its disk has the incarnation {member.incarnation}, not "
+            f"{incarnation[:40]}; nothing was retired: look at the members and name the one that is lost"
+        )
+    peer = node.progress.get(node_id)
+    if (
+        not incarnation
+        and peer is not None
+        and _speaks(node, peer)
+        and peer.incarnation == member.incarnation
+    ):
+        raise MembershipError(
+            f"node {node_id} cannot be replaced: its disk is in use and was heard "
+            f"{node.now_ms - peer.contact_ms:.0f} ms ago; stop the node first if that disk is lost, or name "
+            f"the incarnation that shall be retired: {member.incarnation}"
         )
 
 
@@ -163,10 +187,16 @@ def _check_majority(node: Node, latest: Configuration, wanted: Configuration, wh
             f"cannot {what} yet: of the voters {sorted(wanted.voters)} that would be left, node "
             f"{node.identity.node_id} has heard only {present} since it leads; try again soon"
         )
+    absent = sorted(set(wanted.voters) - set(present))
     raise MembershipError(
         f"cannot {what}: of the voters {sorted(wanted.voters)} that would be left, only {present} are in "
-        f"contact and {needed} are needed; bring nodes back first, or start one with --force-new-cluster"
+        f"contact and {needed} are needed; bring {_named(absent)} back first, or remove what is gone for "
+        "good before this one"
     )
+
+
+def _named(node_ids: list[int]) -> str:
+    return " or ".join(f"node {node_id}" for node_id in node_ids)
 
 
 def _is_present(node: Node, node_id: int, heard: bool) -> bool:
@@ -178,10 +208,18 @@ def _is_present(node: Node, node_id: int, heard: bool) -> bool:
     peer = node.progress.get(node_id)
     return (
         peer is not None
-        and (peer.heard or (peer.connected and not heard))
-        and node.now_ms - peer.contact_ms <= node.options.election_timeout_max_ms
+        and (_speaks(node, peer) or (not heard and peer.connected and _is_recent(node, peer)))
         and node.vote_counts(node_id, peer.incarnation)
     )
+
+
+def _speaks(node: Node, peer: Progress) -> bool:
+    """Whether it was heard within the longest election timeout, on the connection that is up."""
+    return peer.heard and _is_recent(node, peer)
+
+
+def _is_recent(node: Node, peer: Progress) -> bool:
+    return node.now_ms - peer.contact_ms <= node.options.election_timeout_max_ms
 
 
 # --- what the leader appends by itself

@@ -23,7 +23,13 @@ from quorum.errors import (
 from quorum.raft.administration import ANSWERS_MAX, PENDING_MAX, Administration
 from quorum.raft.codec import LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec
 from quorum.raft.core.configuration import Configuration, Member
-from quorum.raft.core.errors import MembershipBusyError, MembershipError, NotLeaderError, TransferError
+from quorum.raft.core.errors import (
+    MembershipBusyError,
+    MembershipError,
+    NotLeaderError,
+    TransferBusyError,
+    TransferError,
+)
 from quorum.raft.core.membership import AddMember, MembershipChange, RemoveMember, ReplaceMember
 from quorum.raft.forwarding import FORWARDING_MESSAGE_TYPES
 from quorum.raft.requests import (
@@ -169,6 +175,7 @@ def test_a_change_is_answered_when_the_asked_node_has_applied_it(world: World, a
     ("request_", "change"),
     [
         (Request(Action.REPLACE, 3), ReplaceMember(3)),
+        (Request(Action.REPLACE, 3, incarnation="d" * 32), ReplaceMember(3, "d" * 32)),
         (Request(Action.REMOVE, 3), RemoveMember(3)),
         (Request(Action.REMOVE, 1), RemoveMember(1)),
         (Request(Action.TRANSFER, 2), 2),
@@ -238,6 +245,16 @@ def test_a_lost_answer_is_made_up_for_by_the_effect_alone(
     assert world.told == []
     world.hosts[2].apply(3, 2, shown)
     assert world.outcome() == 3
+
+
+def test_an_unknown_replacement_says_how_to_repeat_it(world: World) -> None:
+    world.ask(2, Request(Action.REPLACE, 3))
+    world.pass_time(DEADLINE_MS)
+    error = world.outcome()
+    assert isinstance(error, OutcomeUnknownError)
+    member = FOUNDED.member(3)
+    assert member is not None
+    assert f"names the incarnation {member.incarnation} retires no other disk" in error.remedy
 
 
 def _request_of(message: ChangeRequest | ChangeReply) -> ChangeRequest:
@@ -331,7 +348,7 @@ def test_memory_is_bounded(world: World) -> None:
     assert isinstance(world.outcome(), ChangeBusyError)
     leader = world.hosts[1].administration
     for number in range(ANSWERS_MAX + 10):
-        leader.receive(ChangeRequest(1, 3, 1, number, Action.TRANSFER, 9, "", None))
+        leader.receive(ChangeRequest(1, 3, 1, number, Action.TRANSFER, 9, "", None, ""))
     assert len(leader._answers) == ANSWERS_MAX
 
 
@@ -370,6 +387,10 @@ def test_a_hand_over_that_cannot_be_is_refused(world: World) -> None:
     world.hosts[1].refusal = TransferError("leadership cannot go to node 2; voters in contact are [3]")
     world.ask(3, Request(Action.TRANSFER, 2))
     assert type(world.outcome()) is ChangeRefusedError
+    world.told.clear()
+    world.hosts[1].refusal = TransferBusyError("leadership cannot go to node 2: it was not heard since")
+    world.ask(3, Request(Action.TRANSFER, 2))
+    assert type(world.outcome()) is ChangeBusyError
 
 
 def test_a_change_of_another_configuration_is_refused(world: World) -> None:
@@ -422,8 +443,9 @@ def test_a_node_that_stops_knows_nothing_of_what_waits(world: World) -> None:
 
 
 MESSAGES: list[ChangeRequest | ChangeReply] = [
-    ChangeRequest(3, 1, 2, 1 << 40, Action.ADD, 4, "h:4", None),
-    ChangeRequest(3, 1, 2, 7, Action.REMOVE, 4, "", 1 << 50),
+    ChangeRequest(3, 1, 2, 1 << 40, Action.ADD, 4, "h:4", None, ""),
+    ChangeRequest(3, 1, 2, 7, Action.REMOVE, 4, "", 1 << 50, ""),
+    ChangeRequest(3, 1, 2, 8, Action.REPLACE, 4, "", None, "d" * 32),
     ChangeReply(3, 2, 1, 7, Outcome.REFUSED, 0, 0, "no", "do this"),
 ]
 
@@ -440,7 +462,7 @@ def test_messages_survive_the_codec(message: ChangeRequest | ChangeReply) -> Non
 
 def test_an_action_that_does_not_exist_is_refused_at_the_door() -> None:
     codec = Codec(REQUEST_MESSAGE_TYPES)
-    bad = ChangeRequest(3, 1, 2, 7, 9, 4, "h:4", None)  # type: ignore[arg-type]  # a later release's
+    bad = ChangeRequest(3, 1, 2, 7, 9, 4, "h:4", None, "")  # type: ignore[arg-type]  # a later release's
     with pytest.raises(ProtocolError, match="action"):
         codec.decode(b"".join(codec.encode(bad))[LENGTH_BYTES:])
 

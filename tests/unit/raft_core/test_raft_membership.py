@@ -295,7 +295,7 @@ def test_there_is_a_bound_on_members() -> None:
         solo.raft.change_members(AddMember(MEMBERS_MAX + 1, "h:4000"))
 
 
-@pytest.mark.parametrize("wanted", [RemoveMember(2), ReplaceMember(2), RemoveMember(1)])
+@pytest.mark.parametrize("wanted", [RemoveMember(2), ReplaceMember(2, incarnation_of(2)), RemoveMember(1)])
 @pytest.mark.parametrize("how", ["connection closed", "silent", "another incarnation"])
 def test_a_change_that_would_leave_no_majority_in_contact_is_refused(
     wanted: MembershipChange, how: str
@@ -391,7 +391,7 @@ def test_no_change_while_leadership_is_handed_over() -> None:
 def test_a_replaced_member_is_a_learner_whose_old_incarnation_never_counts_again() -> None:
     solo = leader()
     beat(solo, 3)
-    change(solo, ReplaceMember(3))
+    change(solo, ReplaceMember(3, incarnation_of(3)))
     assert (sorted(latest(solo).voters), latest(solo).retired) == ([1, 2], (incarnation_of(3),))
     assert latest(solo).learners == {3: Member("127.0.0.1:7003", "")}
     solo.sync()
@@ -410,10 +410,38 @@ def test_a_replaced_member_is_a_learner_whose_old_incarnation_never_counts_again
 
 def test_a_repeated_replacement_of_a_member_that_is_still_awaited_changes_nothing() -> None:
     solo = leader()
-    change(solo, ReplaceMember(3))
+    change(solo, ReplaceMember(3, incarnation_of(3)))
     acked(solo, 2)
     assert solo.raft.change_members(ReplaceMember(3)) == 3
+    assert solo.raft.change_members(ReplaceMember(3, incarnation_of(3))) == 3
     assert solo.raft.status().last_index == 3
+
+
+def test_a_repeated_replacement_never_retires_the_new_disk() -> None:
+    solo = leader()
+    change(solo, ReplaceMember(3, incarnation_of(3)))
+    acked(solo, 2)
+    beat(solo, 3, 0, OTHER)
+    acked(solo, 2)
+    assert latest(solo).learners[3].incarnation == OTHER
+    before = solo.raft.status().last_index
+    assert solo.raft.change_members(ReplaceMember(3, incarnation_of(3))) == before
+    with pytest.raises(MembershipError, match=rf"its disk is in use and was heard 0 ms ago; .* {OTHER}"):
+        solo.raft.change_members(ReplaceMember(3))
+    with pytest.raises(MembershipError, match=rf"its disk has the incarnation {OTHER}, not {'a' * 32}"):
+        solo.raft.change_members(ReplaceMember(3, "a" * 32))
+    assert solo.raft.status().last_index == before
+    solo.step(PeerDown(3))
+    change(solo, ReplaceMember(3))
+
+
+def test_the_remedy_of_a_change_that_would_leave_no_majority_names_who_is_gone() -> None:
+    solo = leader()
+    solo.step(PeerDown(3))
+    with pytest.raises(MembershipError, match="bring node 3 back first, or remove what is gone") as caught:
+        solo.raft.change_members(RemoveMember(2))
+    assert "force" not in str(caught.value)
+    change(solo, RemoveMember(3))
 
 
 def test_an_incarnation_counts_for_one_member_only() -> None:
@@ -427,7 +455,7 @@ def test_an_incarnation_counts_for_one_member_only() -> None:
 
 def test_a_retired_incarnation_gets_no_votes() -> None:
     solo = leader()
-    change(solo, ReplaceMember(3))
+    change(solo, ReplaceMember(3, incarnation_of(3)))
     acked(solo, 2)
     solo.tick(TIMEOUT_MIN_MS + 50)
     assert solo.role() is Role.FOLLOWER

@@ -48,7 +48,10 @@ def draw_change(world: World, rng: random.Random, leader: int) -> MembershipChan
     growing = len(members) <= 3 or (len(members) < 5 and rng.random() < 0.5)
     kind = rng.random()
     if kind < 0.2 and len(members) > 1:
-        return ReplaceMember(rng.choice([node_id for node_id in members if node_id != leader]))
+        chosen = rng.choice([node_id for node_id in members if node_id != leader])
+        configuration = world.processes[leader].configuration
+        member = configuration.member(chosen) if configuration is not None else None
+        return ReplaceMember(chosen, member.incarnation if member is not None else "")
     if others and (growing or kind < 0.4):
         return AddMember(chosen := rng.choice(others), address(chosen))
     return RemoveMember(leader if rng.random() < 0.3 else rng.choice(members))
@@ -133,7 +136,7 @@ def repair(world: World) -> None:
             new_disk(world, node_id)
             continue
         try:
-            world.change(leader, ReplaceMember(node_id))
+            world.change(leader, ReplaceMember(node_id, member.incarnation if member is not None else ""))
         except (MembershipError, NotLeaderError):
             return
 

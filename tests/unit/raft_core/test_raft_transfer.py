@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorum.raft.core.entry import EntryKind
-from quorum.raft.core.errors import NotLeaderError, TransferError
+from quorum.raft.core.errors import NotLeaderError, TransferBusyError, TransferError
 from quorum.raft.core.messages import (
     AppendReply,
     Halt,
@@ -96,8 +96,14 @@ def test_who_was_never_heard_by_this_leader_is_not_chosen() -> None:
     solo.lead()
     solo.sync()
     solo.hear(ack(2, 2))
-    with pytest.raises(TransferError, match=r"node 3: it was not heard since term 2 began"):
+    with pytest.raises(TransferBusyError, match=r"node 3: it was not heard since term 2 began"):
         solo.step(Transfer(3))
+    for _ in range(7):
+        solo.tick(50)
+        solo.hear(HeartbeatReply(2, 2, 1, solo.now_ms, 2))
+    with pytest.raises(TransferError, match=r"node 3: it was not heard since") as caught:
+        solo.step(Transfer(3))
+    assert type(caught.value) is TransferError, "a retry is of no use once it is silent for so long"
     assert solo.raft.status().transfer_target == 0
     solo.raft.propose(EntryKind.BATCH, b"goes on", 0)
     solo.hear(ack(3, 2))
