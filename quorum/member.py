@@ -270,7 +270,7 @@ class QuorumMember:
     # --- what the parts tell ----------------------------------------------------------------------
 
     def entry_applied(self, entry: Entry) -> None:
-        """Count an applied entry for the snapshots; the first one names the cluster."""
+        """Count an applied entry for the snapshots; the one that records this disk names its cluster."""
         self.snapshotter.entry_applied(entry)
         if entry.kind in CONFIGURATION_KINDS:
             self._learn_cluster_id()
@@ -285,10 +285,10 @@ class QuorumMember:
         self._learn_cluster_id()
 
     def _learn_cluster_id(self) -> None:
-        """Take over the cluster id once the state names this very disk as a founder or member.
+        """Take over the cluster id once the state names this very disk as a member.
 
-        A node that joins reads the log of a cluster that may have had another id before a forced start; until
-        it has come to its own record it does not say whose it is.
+        A node with an empty log, a founder too, reads the log of a cluster that may have had another id
+        before a forced start; until it has come to its own record it does not say whose it is.
         """
         configuration = self.replica.configuration()
         identity = self.storage.identity
@@ -296,7 +296,7 @@ class QuorumMember:
             # Log and identity were compared at the start; only a forced start changes either.
             return
         member = configuration.member(identity.node_id)
-        if not identity.founder and (member is None or member.incarnation != identity.incarnation):
+        if member is None or member.incarnation != identity.incarnation:
             return
         if self.storage.learn_cluster_id(configuration.cluster_id):
             self._transport.recheck_identities()

@@ -21,7 +21,7 @@ from quorum.errors import DataDirError
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.errors import ConfigurationError
 from quorum.raft.core.messages import SnapshotMark
-from quorum.raft.forcing import force_new_cluster, latest_configuration, settle_cluster_id
+from quorum.raft.forcing import finish_forced, force_new_cluster, latest_configuration, settle_cluster_id
 from quorum.raft.identity import (
     Identity,
     Start,
@@ -93,6 +93,9 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
     storage: Storage | None = None
     try:
         storage = _load(config, disk, identity, lock)
+        if finish_forced(disk, data_dir, identity, storage.journal, storage.recovered):
+            storage.journal.close()
+            storage = _load(config, disk, identity, lock)
         if start is Start.FORCE_NEW_CLUSTER and force_new_cluster(
             disk, data_dir, identity, storage.journal, storage.recovered, storage.mark, rng
         ):

@@ -3,7 +3,8 @@
 Decides what is written, and in which order, so that a crash at any point leaves a directory that is either
 not forced yet or is finished by the next start: a marker with the new cluster id, then one group of the
 journal, then the identity (identity.py). The group holds a term of its own and the new configuration
-twice, because only a later entry proves a configuration (quorum/raft/core/history.py). Everything in this
+twice, because only a later entry proves a configuration (quorum/raft/core/history.py); of a group that a
+crash tore its first records may be left, so the next start adds what is missing. Everything in this
 node's log counts as committed from then on: it may hold what nobody acknowledged, and it may lack what the
 others did.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from quorum.errors import DataDamagedError, DataDirError
@@ -78,6 +80,42 @@ def settle_cluster_id(
     return settled
 
 
+def finish_forced(
+    disk: Disk, data_dir: str, identity: Identity, journal: Journal, recovered: Recovered
+) -> bool:
+    """Add the second copy of the forced configuration if a crash left only the first; durable on return.
+
+    A voter whom the old configuration did not record could not commit anything without it, for ever.
+
+    Args:
+        disk: where the directory is.
+        data_dir: its path.
+        identity: as loaded: it gets the new cluster id last, so a forced start ended if it has that.
+        journal: open, and used by nobody else.
+        recovered: what it holds.
+
+    Returns:
+        Whether anything was written; then the journal must be opened again.
+
+    Raises:
+        DataDirError: the disk refuses.
+    """
+    if not recovered.configuration_entries or not recovered.tail:
+        return False
+    last = recovered.tail[-1]
+    cluster_id = parse_configuration(recovered.configuration_entries[-1].payload).cluster_id
+    if last != recovered.configuration_entries[-1] or cluster_id == identity.cluster_id:
+        return False
+    if _read_marker(disk, data_dir) != cluster_id:
+        return False
+    copies = [entry for entry in recovered.configuration_entries if entry.payload == last.payload]
+    if len(copies) > 1:
+        return False
+    log.warning("finishes the forced start of %s, which a crash cut short", data_dir)
+    _append(data_dir, journal, [last._replace(index=last.index + 1)])
+    return True
+
+
 def force_new_cluster(
     disk: Disk,
     data_dir: str,
@@ -134,12 +172,23 @@ def force_new_cluster(
     _warn(identity, latest, cluster_id)
     try:
         write_aside(disk, data_dir, MARKER_NAME, f"{cluster_id}\n".encode())
-        journal.append(_forced_records(identity, latest, own, recovered, mark, cluster_id))
-    except (OSError, JournalFullError, JournalFailedError) as error:
-        raise DataDirError(
-            f"{data_dir} cannot be written to: {error}", "free or repair the disk and start again as before"
-        ) from error
+    except OSError as error:
+        raise _refused_by_disk(data_dir, error) from error
+    _append(data_dir, journal, _forced_records(identity, latest, own, recovered, mark, cluster_id))
     return True
+
+
+def _append(data_dir: str, journal: Journal, records: Sequence[HardState | Entry]) -> None:
+    try:
+        journal.append(records)
+    except (OSError, JournalFullError, JournalFailedError) as error:
+        raise _refused_by_disk(data_dir, error) from error
+
+
+def _refused_by_disk(data_dir: str, error: Exception) -> DataDirError:
+    return DataDirError(
+        f"{data_dir} cannot be written to: {error}", "free or repair the disk and start again as before"
+    )
 
 
 def _forced_records(

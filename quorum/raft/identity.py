@@ -2,8 +2,9 @@
 
 Decides whether a node may use a directory, may format it, or must refuse, and says in each refusal what
 fits. An incarnation is drawn once per formatting and never changes; the cluster id is added when the first
-log entry is applied. Knows nothing of what other nodes know of this one: that an id founds a cluster only
-once is enforced here as far as this disk goes, and by the log (quorum/raft/core) beyond.
+log entry that names this disk is applied. Knows nothing of what other nodes know of this one: that an id
+founds a cluster only once is enforced here as far as this disk goes, and by the log (quorum/raft/core)
+beyond.
 
 Hard state: identity.json, written aside, fsynced, renamed, and its folder fsynced. Formatting leaves a
 marker until the identity is durable, so that a crash within it neither blocks the next attempt nor lets it
@@ -74,7 +75,7 @@ class Identity(NamedTuple):
         node_id: node.id of the configuration.
         incarnation: 32 hex digits, drawn at formatting.
         founder: formatted by --bootstrap; otherwise the log must make this node a voter before it votes.
-        cluster_id: 32 hex digits, "" until the first log entry was applied.
+        cluster_id: 32 hex digits, "" until the log entry that records the incarnation was applied.
     """
 
     cluster_name: str

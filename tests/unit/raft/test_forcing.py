@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from quorum.errors import DataDirError
 from quorum.member import QuorumMember
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
-from quorum.raft.core.messages import HardState
+from quorum.raft.core.messages import Append, HardState
 from quorum.raft.forcing import FORCED_TERM_JUMP, MARKER_NAME, latest_configuration
 from quorum.raft.founding import founding_payload
 from quorum.raft.identity import (
@@ -102,10 +103,16 @@ def test_the_survivor_becomes_the_only_voter_of_another_cluster(
 
 
 class Nowhere:
-    """A transport of a member without peers."""
+    """A transport of a member without peers; messages of some are told by the test."""
 
     def __init__(self) -> None:
         self.added: list[int] = []
+        self.deliver: Callable[[PeerNode, Append], None] | None = None
+
+    def setOnMessageReceivedCallback(  # noqa: N802 - the contract's name
+        self, callback: Callable[[PeerNode, Append], None] | None
+    ) -> None:
+        self.deliver = callback
 
     def addNode(self, node: PeerNode) -> None:  # noqa: N802 - the contract's name
         self.added.append(node.node_id)
@@ -169,6 +176,42 @@ def test_a_crash_anywhere_leaves_the_old_cluster_or_the_new_one(config: NodeConf
     pytest.fail("forcing takes more calls than were tried")
 
 
+@pytest.mark.parametrize("start", [Start.PLAIN, Start.FORCE_NEW_CLUSTER])
+def test_a_group_that_a_crash_tore_is_finished_by_the_next_start(config: NodeConfig, start: Start) -> None:
+    """One copy of the forced configuration proves nothing: a voter that was never recorded would wait for
+    ever."""
+    torn = 0
+    own = Member("h:1", "")
+    whole = member_of_three(config, own=own)
+    (segment,) = whole.listdir(journal_directory(DATA))
+    segment = f"{journal_directory(DATA)}/{segment}"
+    old = opened(config, whole).recovered
+    begun_bytes = len(whole.content(segment).rstrip(b"\0"))
+    opened(config, whole, Start.FORCE_NEW_CLUSTER)
+    group_bytes = len(whole.content(segment).rstrip(b"\0")) - begun_bytes
+    for bytes_kept in range(0, group_bytes, 5):
+        disk = member_of_three(config, own=own)
+        opened(config, disk)
+        disk.stop_at("fdatasync", path_part=segment, skip=1)
+        with pytest.raises(Stopped):
+            opened(config, disk, Start.FORCE_NEW_CLUSTER)
+        assert disk.exists(MARKER)
+        disk.cut_at_byte(segment, bytes_kept)
+        storage = opened(config, disk, start)
+        if storage.recovered.last_index == old.last_index:
+            assert start is Start.PLAIN
+            assert storage.identity.cluster_id == latest(storage).cluster_id
+            continue
+        torn += 1
+        assert storage.recovered.last_index == old.last_index + 2, bytes_kept
+        first, second = storage.recovered.configuration_entries[-2:]
+        assert (first.payload, first.term, first.stamp_ms) == (second.payload, second.term, second.stamp_ms)
+        assert storage.identity.cluster_id == latest(storage).cluster_id
+        again = opened(config, disk).recovered
+        assert again == storage.recovered._replace(torn=""), "nothing is added twice"
+    assert torn
+
+
 def test_repeating_it_changes_nothing_even_after_others_joined(
     config: NodeConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,6 +231,39 @@ def test_repeating_it_changes_nothing_even_after_others_joined(
     assert list(latest(again).voters) == [1]
     assert again.identity.cluster_id not in (joined.cluster_id, "")
     assert "e" * 32 in latest(again).retired
+
+
+def test_a_founder_that_is_added_learns_the_id_of_the_forced_cluster(config: NodeConfig) -> None:
+    """It was formatted for the cluster that is lost, and has an empty log: what it reads first is of that."""
+    disk = MemoryDisk(random.Random(0))
+    incarnation = opened(config, disk, Start.BOOTSTRAP).identity.incarnation
+    voters = {1: Member("h:1", ""), 2: Member("h:2", "2" * 32), 3: Member("h:3", "3" * 32)}
+    founding = founding_payload(Configuration("", voters, {}, ()), random.Random(1))
+    forced = Configuration("f" * 32, {2: voters[2]}, {}, ("3" * 32,))
+    added = forced.with_learner(1, "h:1")
+    recorded = added.with_incarnation(1, incarnation)
+    runtime = ManualRuntime()
+    failures: list[BaseException] = []
+    member = QuorumMember(config, runtime, disk, start=Start.PLAIN, on_failure=failures.append)
+    transport = Nowhere()
+    member.attach(transport)  # type: ignore[arg-type]  # the contract, but for what nobody calls
+    member.start()
+    kinds = (EntryKind.FOUND, EntryKind.MEMBERS, EntryKind.MEMBERS, EntryKind.INCARNATION)
+    payloads = (founding, forced.to_payload(), added.to_payload(), recorded.to_payload())
+    known: list[str] = []
+    for index, (kind, payload) in enumerate(zip(kinds, payloads, strict=True), 1):
+        entries = (Entry(index, index, kind, 0, payload),)
+        assert transport.deliver is not None
+        transport.deliver(
+            PeerNode(2, "h:2", "2" * 32), Append(9, 2, 1, index - 1, index - 1, index, False, entries)
+        )
+        runtime.settle()
+        known.append(member.storage.identity.cluster_id)
+    assert not failures
+    assert member.replica.machine.applied_index == 4
+    assert known == ["", "", "", "f" * 32]
+    member.stop()
+    member.close()
 
 
 def test_the_only_voter_needs_no_force(config: NodeConfig, caplog: pytest.LogCaptureFixture) -> None:
