@@ -218,6 +218,12 @@ class NotLeaderError(QuorateError):
         self.leader_id = leader_id
 
 
+class ProposalRefusedError(QuorateError):
+    """A proposal that this leader takes in no term, for its size or kind; it was not appended."""
+
+    fault = Fault.OPERATOR
+
+
 class ChangeRefusedError(QuorateError):
     """A change of members or leadership that the leader refuses as things are; nothing changed."""
 

@@ -18,6 +18,7 @@ from quorum.raft.forwarding import (
     DigestVerdict,
     Forward,
     ForwardExpected,
+    ForwardRefused,
     RegisterOrigin,
     SessionTouches,
 )
@@ -29,6 +30,7 @@ from quorum.raft.requests import ChangeReply, ChangeRequest
 ShellMessage = (
     Forward
     | ForwardExpected
+    | ForwardRefused
     | RegisterOrigin
     | SessionTouches
     | DigestReport

@@ -25,7 +25,7 @@ from typing import TypeVarTuple
 
 from pysyncobj import FAIL_REASON, SyncObjConf
 
-from quorum.errors import NodeStoppedError, NotLeaderError, QuorateError
+from quorum.errors import NodeStoppedError, NotLeaderError, ProposalRefusedError, QuorateError
 from quorum.raft.contracts import (
     Application,
     JournalSink,
@@ -63,6 +63,7 @@ log = logging.getLogger("quorate.raft")
 TICK_INTERVAL_MS = 10.0
 #: share of the heartbeat interval between two ticks otherwise; the core's deadline may ask for an earlier one
 STEADY_TICK_SHARE = 0.4
+SAME_LIMITS_REMEDY = "give all members the same raft.batch_bytes_max and limits.frame_bytes_max"
 #: how long one turn of the loop goes on carrying out one Ready after the other
 TURN_MS_MAX = 5.0
 
@@ -233,11 +234,16 @@ class Engine(SyncObjHost):
         Raises:
             NotLeaderError: definite; this node does not lead, hands leadership over, or has too much
                 uncommitted.
+            ProposalRefusedError: definite; the payload is too large for this node's limits, or of a kind that
+                only the core appends.
         """
         try:
             index = self._core.propose(kind, payload, self._runtime.wall_ms())
         except (core_errors.NotLeaderError, core_errors.BacklogError) as error:
             raise NotLeaderError(self.leader_id) from error
+        except core_errors.ProposalError as error:
+            problem = f"node {self.node_id} refuses a proposal: {error}"
+            raise ProposalRefusedError(problem, SAME_LIMITS_REMEDY) from error
         self._schedule_pump()
         return index
 

@@ -5,8 +5,10 @@ It owns the origin incarnation of this process (raised durably at start and at e
 `Outbox`, one `Inbox`, and nothing else: which node leads, what is applied and how messages travel it asks
 its `ForwardingHost`.
 
-Only the deadline makes an outcome unknown. A leader change, a lost connection or a refusal only makes it
-send again under the same numbers, so clients of a surviving node see a pause.
+Only the deadline makes an outcome unknown. A leader change, a lost connection or a gap only makes it send
+again under the same numbers, so clients of a surviving node see a pause. A batch that the leader finds too
+large (the limits of the two differ) would wait for ever and hold up all behind it: it and they are given up
+at once, their clients disconnected as ZooKeeper does it with too large a request, and both nodes say why.
 
 Source: architecture, "Forwarding, exactly once and in order".
 """
@@ -19,11 +21,21 @@ from typing import Generic, Protocol, TypeVar
 
 import msgpack
 
-from quorum.errors import NotLeaderError
+from quorum.errors import NotLeaderError, ProposalRefusedError
 from quorum.raft.core.entry import EntryKind
-from quorum.raft.forwarding import Batch, Forward, ForwardExpected, Inbox, Outbox, RegisterOrigin, Verdict
+from quorum.raft.forwarding import (
+    Batch,
+    Forward,
+    ForwardExpected,
+    ForwardRefused,
+    Inbox,
+    Outbox,
+    RegisterOrigin,
+    Verdict,
+)
 
 Token = TypeVar("Token")
+ForwardingMessage = Forward | ForwardExpected | ForwardRefused | RegisterOrigin
 log = logging.getLogger("quorate.forwarder")
 
 #: payload bytes of one origin that may be with the leader and not applied yet
@@ -57,9 +69,10 @@ class ForwardingHost(Protocol):
 
         Raises:
             NotLeaderError: definite, nothing was appended.
+            ProposalRefusedError: definite; too large for this node's limits.
         """
 
-    def send(self, message: Forward | ForwardExpected | RegisterOrigin) -> None:
+    def send(self, message: ForwardingMessage) -> None:
         """Send to `message.receiver`, best effort."""
 
     def make_incarnation_durable(self, incarnation: int, then: Callable[[], None]) -> None:
@@ -194,7 +207,7 @@ class Forwarder(Generic[Token]):
             self._outbox.rewind()
             self._register_or_send()
 
-    def receive(self, message: Forward | ForwardExpected | RegisterOrigin) -> None:
+    def receive(self, message: ForwardingMessage) -> None:
         """Handle a message of the host's current term; others are the host's to drop."""
         match message:
             case Forward():
@@ -203,6 +216,8 @@ class Forwarder(Generic[Token]):
                 self._receive_register(message.sender, message.incarnation)
             case ForwardExpected():
                 self._receive_expected(message)
+            case ForwardRefused():
+                self._receive_refused(message)
 
     def _abandon(self, raised: int) -> None:
         given_up = self._outbox.abandon(raised)
@@ -239,8 +254,12 @@ class Forwarder(Generic[Token]):
         if leader == host.node_id:
             if not host.accepts_proposals:
                 return
+            incarnation = self._outbox.incarnation
             for batch in self._outbox.take_sendable():
-                self._offer(host.node_id, self._outbox.incarnation, batch.number, batch.payload)
+                self._offer(host.node_id, incarnation, batch.number, batch.payload)
+                if incarnation != self._outbox.incarnation:
+                    # It was refused, and what comes behind it is given up with it.
+                    return
             return
         for batch in self._outbox.take_sendable():
             host.send(
@@ -257,6 +276,15 @@ class Forwarder(Generic[Token]):
             except NotLeaderError:
                 # Its origin sends it again, to whoever leads then.
                 self._inbox.withdraw(origin)
+            except ProposalRefusedError as error:
+                self._inbox.withdraw(origin)
+                log.error("batch %d of node %d: %s", number, origin, error)
+                host = self._host
+                message = ForwardRefused(host.term, host.node_id, origin, incarnation, number, str(error))
+                if origin == host.node_id:
+                    self._receive_refused(message)
+                else:
+                    host.send(message)
         return verdict
 
     def _receive_forward(self, message: Forward) -> None:
@@ -305,3 +333,11 @@ class Forwarder(Generic[Token]):
         if message.incarnation == self._outbox.incarnation and self._outbox.registered:
             self._outbox.rewind(message.number)
         self._register_or_send()
+
+    def _receive_refused(self, message: ForwardRefused) -> None:
+        outbox = self._outbox
+        if message.sender != self._host.leader_id or message.incarnation != outbox.incarnation:
+            return
+        if outbox.holds(message.number):
+            log.error("batch %d of this node cannot be written: %s", message.number, message.problem)
+            self._abandon(outbox.incarnation + 1)

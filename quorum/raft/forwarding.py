@@ -52,6 +52,17 @@ class ForwardExpected(NamedTuple):
     number: int
 
 
+class ForwardRefused(NamedTuple):
+    """The leader takes this batch in no case, for its size; it never was in a log that can commit."""
+
+    term: int
+    sender: int
+    receiver: int
+    incarnation: int
+    number: int
+    problem: str
+
+
 class RegisterOrigin(NamedTuple):
     """An origin asks the leader to register its origin incarnation through the log."""
 
@@ -115,6 +126,7 @@ FORWARDING_MESSAGE_TYPES: Final[Mapping[int, type[Any]]] = {
     36: DigestReport,
     37: DigestQuestion,
     38: DigestVerdict,
+    39: ForwardRefused,
 }
 
 
@@ -133,8 +145,7 @@ class Outbox(Generic[Token]):
     """The origin's half: its unapplied batches, in order, and how far the current leader was handed them.
 
     Invariants: the numbers of `_batches` are consecutive and end in `next_number - 1`; every batch below
-        `_cursor` was
-    handed to the current leader at least once; nothing is handed out before `registered`.
+    `_cursor` was handed to the current leader at least once; nothing is handed out before `registered`.
     """
 
     def __init__(self, incarnation: int, *, window_bytes_max: int) -> None:
@@ -210,6 +221,10 @@ class Outbox(Generic[Token]):
             assert batch is not None
             dropped.append(batch)
         return dropped
+
+    def holds(self, number: int) -> bool:
+        """Tell whether this batch is not applied yet."""
+        return bool(self._batches) and self._batches[0].number <= number < self.next_number
 
     def overdue(self, now_ms: float) -> bool:
         """Tell whether the oldest unapplied batch is past its deadline."""

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pysyncobj import FAIL_REASON, SyncObj
 from pysyncobj.node import Node
 
-from quorum.errors import NotLeaderError, QuorateError
+from quorum.errors import NotLeaderError, ProposalRefusedError, QuorateError
 from quorum.raft.contracts import ShellMessage
 from quorum.raft.core.configuration import Configuration, quorum_size
 from quorum.raft.core.entry import EntryKind
@@ -77,8 +77,8 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         Args:
             command: the payload.
             callback: called once with (log index, SUCCESS) when the entry was applied here, (None,
-                DISCARDED) when another entry was committed in its place, or (None, NOT_LEADER) at once;
-                never while the outcome is open.
+                DISCARDED) when another entry was committed in its place, or at once (None, NOT_LEADER) or
+                (None, REQUEST_DENIED) for a command that is too large; never while the outcome is open.
             commandType: an EntryKind; CONTROL if None.
         """
         try:
@@ -88,6 +88,11 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         except NotLeaderError:
             if callback is not None:
                 callback(None, FAIL_REASON.NOT_LEADER)
+            return
+        except ProposalRefusedError as error:
+            log.error("%s", error)
+            if callback is not None:
+                callback(None, FAIL_REASON.REQUEST_DENIED)
             return
         if callback is not None:
             self._wait_for(index, self.soft_state.term, callback)

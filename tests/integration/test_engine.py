@@ -11,7 +11,7 @@ from pysyncobj import FAIL_REASON, SyncObj, replicated
 
 from quorum.client import Client, ConnectionLossError
 from quorum.core.machine import StateMachine
-from quorum.errors import NodeStoppedError, QuorateError
+from quorum.errors import NodeStoppedError, ProposalRefusedError, QuorateError
 from quorum.node import QuorumNode
 from quorum.raft import syncobj_host
 from quorum.raft.core.entry import EntryKind
@@ -74,6 +74,13 @@ async def test_a_proposal_through_syncobjs_own_entry_tells_its_fate_once(tmp_pat
         assert fates == [], "nothing is known before it is applied"
         await asyncio.wait_for(told.wait(), DEADLINE_S)
         assert fates == [(engine.raftLastApplied, FAIL_REASON.SUCCESS)]
+        with pytest.raises(
+            ProposalRefusedError, match=r"entry_bytes_max.*same raft.batch_bytes_max"
+        ) as refused:
+            engine.propose(EntryKind.CONTROL, bytes(64 << 20))
+        assert refused.value.definite
+        engine._applyCommand(bytes(64 << 20), callback, EntryKind.CONTROL)
+        assert fates.pop() == (None, FAIL_REASON.REQUEST_DENIED)
         assert isinstance(engine, SyncObj)
         assert engine.getStatus()["raft_term"] == engine.raftCurrentTerm
         assert engine.isReady()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quorum.errors import NotLeaderError
+from quorum.errors import NotLeaderError, ProposalRefusedError
 from quorum.raft.core.entry import EntryKind
-from quorum.raft.forwarder import RESEND_AFTER_MS, Forwarder
-from quorum.raft.forwarding import Batch, Forward, ForwardExpected, RegisterOrigin
+from quorum.raft.forwarder import RESEND_AFTER_MS, Forwarder, ForwardingMessage
+from quorum.raft.forwarding import Batch, Forward, ForwardExpected, ForwardRefused, RegisterOrigin
 
 
 class Host:
@@ -19,8 +19,9 @@ class Host:
         self.leader_id: int | None = 1
         self.accepts_proposals = True
         self.deposed = False
+        self.payload_bytes_max = 1000
         self.proposed: list[tuple[EntryKind, bytes]] = []
-        self.sent: list[Forward | ForwardExpected | RegisterOrigin] = []
+        self.sent: list[ForwardingMessage] = []
         self.durable: list[int] = []
 
     def peer_ids(self) -> list[int]:
@@ -29,10 +30,12 @@ class Host:
     def propose(self, kind: EntryKind, payload: bytes) -> int:
         if self.deposed:
             raise NotLeaderError(None)
+        if len(payload) > self.payload_bytes_max:
+            raise ProposalRefusedError(f"the payload has {len(payload)} bytes", "give all the same limits")
         self.proposed.append((kind, payload))
         return len(self.proposed)
 
-    def send(self, message: Forward | ForwardExpected | RegisterOrigin) -> None:
+    def send(self, message: ForwardingMessage) -> None:
         self.sent.append(message)
 
     def make_incarnation_durable(self, incarnation: int, then: Callable[[], None]) -> None:
@@ -147,3 +150,41 @@ def test_a_leader_on_a_new_disk_raises_its_own_incarnation() -> None:
     bench.forwarder.leader_ready()
     assert bench.forwarder.incarnation == 8
     assert [kind for kind, _ in bench.host.proposed] == [EntryKind.REGISTER]
+
+
+def test_a_batch_that_is_too_large_for_this_leader_ends_nobody_but_itself() -> None:
+    """The limits differ from node to node: nothing may be raised through the leader's loop."""
+    bench = Bench()
+    bench.forwarder.registered(1, 1)
+    bench.forwarder.submit(b"one", ("a",), 0.0)
+    bench.forwarder.submit(bytes(1001), ("b",), 0.0)
+    assert [batch.tokens for batch in bench.unknown] == [("a",), ("b",)]
+    assert bench.host.durable == [2]
+    assert bench.host.proposed[-1][0] is EntryKind.REGISTER
+    bench.origins[1] = (2, 0)
+    bench.forwarder.registered(1, 2)
+    bench.forwarder.submit(b"two", ("c",), 0.0)
+    assert bench.host.proposed[-1] == (EntryKind.BATCH, b"two")
+
+
+def test_an_origin_is_told_that_its_batch_is_too_large_and_goes_on_with_the_next() -> None:
+    leader = Bench(origins={2: (7, 3)})
+    leader.forwarder.receive(Forward(5, 2, 1, 7, 4, bytes(1001)))
+    (refused,) = leader.host.sent
+    assert refused == ForwardRefused(5, 1, 2, 7, 4, "the payload has 1001 bytes (give all the same limits)")
+    leader.forwarder.receive(Forward(5, 2, 1, 7, 4, b"small"))
+    assert leader.host.proposed == [(EntryKind.BATCH, b"small")], "its number is still the next"
+
+    origin = Bench()
+    origin.follow(3)
+    origin.forwarder.submit(bytes(1001), ("a",), 0.0)
+    for other in (
+        ForwardRefused(5, 2, 1, 1, 1, "of somebody else"),
+        ForwardRefused(5, 3, 1, 9, 1, "of another life"),
+        ForwardRefused(5, 3, 1, 1, 2, "of a batch that is not there"),
+    ):
+        origin.forwarder.receive(other)
+    assert origin.unknown == []
+    origin.forwarder.receive(ForwardRefused(5, 3, 1, 1, 1, "too large"))
+    assert [batch.tokens for batch in origin.unknown] == [("a",)]
+    assert origin.host.sent[-1] == RegisterOrigin(5, 1, 3, 2)
