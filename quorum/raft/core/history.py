@@ -7,7 +7,9 @@ carries it is known to be committed. Does not know how votes and matches are cou
 A new configuration is appended only when the one before it is committed, so an entry with a later
 configuration proves all earlier ones, on every node that holds it. Entry 1 proves itself: nobody counts
 before it. Only an entry that names a voter which did not count before has to be proven by a repetition: until
-then a restarted majority that needs this voter could not commit anything.
+then a restarted majority that needs this voter could not commit anything. A snapshot proves its configuration
+to who has it and to nobody else: others may hold just the entry that names the voter. So whoever leads with a
+snapshot's configuration repeats it, once.
 
 Source: dissertation §4.1; the proof by a later entry is our own (no node stores its commit index).
 """
@@ -31,6 +33,8 @@ class ConfigurationHistory:
             InvariantError: an entry in the own journal has no readable configuration.
         """
         self._items: list[tuple[int, Configuration]] = []
+        #: the first item may name a voter that nobody else can count: what came before it is not known
+        self._base_needs_proof = mark is not None
         if mark is not None:
             self._items.append((mark.snapshot_index, mark.configuration))
         self._look()
@@ -59,15 +63,10 @@ class ConfigurationHistory:
     @property
     def needs_proof(self) -> bool:
         """Return whether the latest configuration names a voter that the one before does not, so that this
-        voter counts only once the entry is known to be committed."""
+        voter counts only once the entry is known to be committed; true also if that is not known any more."""
         if len(self._items) < 2:
-            return False
-        before, latest = self._items[-2][1], self._items[-1][1]
-        for node_id, member in latest.voters.items():
-            known = before.member(node_id)
-            if member.incarnation and (known is None or known.incarnation != member.incarnation):
-                return True
-        return False
+            return self._base_needs_proof
+        return _names_new_voter(self._items[-2][1], self._items[-1][1])
 
     def proven(self, commit_index: int) -> Configuration | None:
         """Return the latest configuration that is known to be committed, or entry 1's."""
@@ -103,13 +102,23 @@ class ConfigurationHistory:
         """Begin again with a snapshot's configuration; later ones stay only if the log beyond it stays."""
         beyond = [item for item in self._items if item[0] > index] if keep_beyond else []
         self._items = [(index, configuration), *beyond]
+        self._base_needs_proof = True
         self._look()
 
     def compact(self, first_index: int) -> None:
         """Forget configurations that no remaining index has."""
         while len(self._items) > 1 and self._items[1][0] < first_index:
+            self._base_needs_proof = _names_new_voter(self._items[0][1], self._items[1][1])
             del self._items[0]
         self._look()
+
+
+def _names_new_voter(before: Configuration, configuration: Configuration) -> bool:
+    for node_id, member in configuration.voters.items():
+        known = before.member(node_id)
+        if member.incarnation and (known is None or known.incarnation != member.incarnation):
+            return True
+    return False
 
 
 def read_configurations(entries: Iterable[Entry]) -> list[tuple[int, Configuration]]:

@@ -14,13 +14,18 @@ from quorum.raft.core.errors import InvariantError
 from quorum.raft.core.messages import (
     Append,
     AppendReply,
+    Compacted,
     DurableLog,
     HardState,
     HeartbeatReply,
     Message,
+    PeerDown,
     Persisted,
     Receive,
     Role,
+    SnapshotChunk,
+    SnapshotInstalled,
+    SnapshotMark,
     Tick,
     Transfer,
     Vote,
@@ -325,6 +330,87 @@ def test_a_restarted_node_has_the_configuration_of_its_log() -> None:
     first = process.raft.configuration_at(1)
     assert first is not None
     assert first.voters[3].incarnation == ""
+
+
+def stuck_majority(repeats: int) -> Solo:
+    """Node 3 leads term 2, and node 2 has all of its log; node 1 is gone. Entry 2 records node 3."""
+    base = Solo([1], unrecorded=(3,)).raft.configuration_at(1)
+    assert base is not None
+    payload = base.with_incarnation(3, incarnation_of(3)).to_payload()
+    solo = Solo([1], node_id=3, unrecorded=(3,))
+    entries = tuple(Entry(2 + each, 1, EntryKind.INCARNATION, 0, payload) for each in range(1 + repeats))
+    solo.hear(Append(1, 1, 3, 1, 1, 0, False, entries))
+    solo.sync()
+    solo.step(PeerDown(1))
+    solo.lead()
+    solo.sync()
+    solo.hear(ack(2, 2, solo.raft.status().last_index, 3))
+    return solo
+
+
+def test_a_restarted_majority_that_needs_a_late_founder_needs_the_proof() -> None:
+    """Why the record is repeated: who holds but the record cannot count by it."""
+    assert stuck_majority(0).raft.status().commit_index == 0
+    assert stuck_majority(1).raft.status().commit_index == 4
+
+
+def incarnation_entries(solo: Solo) -> list[int]:
+    entries = [entry for persist in solo.unsynced for entry in persist.entries]
+    return [entry.index for entry in entries if entry.kind is EntryKind.INCARNATION]
+
+
+@pytest.mark.parametrize("how", ["restarted from it", "installed it"])
+def test_a_leader_whose_configuration_came_by_a_snapshot_repeats_it_once(how: str) -> None:
+    """It cannot tell whether the others hold the proof, or just the entry that names a late founder."""
+    base = Solo([1]).raft.configuration_at(1)
+    assert base is not None
+    mark = SnapshotMark(4, 1, 0, base)
+    if how == "restarted from it":
+        solo = Solo([1, 1, 1, 1], snapshot=mark)
+    else:
+        solo = Solo([1])
+        solo.hear(SnapshotChunk(1, 2, 1, 1, 4, 1, 0, 1, b"x"))
+        solo.step(SnapshotInstalled(1, 4, 1, 0, base))
+        solo.step(PeerDown(2))
+    solo.lead()
+    assert incarnation_entries(solo) == []
+    solo.sync()
+    solo.hear(ack(2, 2, 5))
+    assert (incarnation_entries(solo), solo.raft.status().commit_index) == ([6], 5)
+    solo.sync()
+    solo.hear(ack(2, 2, 6))
+    solo.hear(HeartbeatReply(2, 2, 1, solo.now_ms, 6))
+    solo.raft.propose(EntryKind.BATCH, b"", 0)
+    solo.drain()
+    solo.sync()
+    solo.hear(ack(2, 2, 7))
+    solo.step(Compacted(8))
+    solo.raft.propose(EntryKind.BATCH, b"", 0)
+    solo.drain()
+    solo.sync()
+    solo.hear(ack(2, 2, 8))
+    solo.hear(HeartbeatReply(2, 2, 1, solo.now_ms, 8))
+    status = solo.raft.status()
+    assert (status.commit_index, status.last_index) == (8, 8), "what is compacted stays proven"
+
+
+def test_compaction_keeps_in_mind_that_a_proof_is_missing() -> None:
+    """Leadership is handed over just then, so the proof has to wait; the snapshot must not swallow it."""
+    solo = Solo([1], unrecorded=(3,))
+    solo.lead()
+    solo.sync()
+    solo.hear(ack(2, 2, 2))
+    solo.hear(HeartbeatReply(2, 3, 1, solo.now_ms, 0))  # entry 3 records it
+    solo.sync()
+    solo.step(Transfer(2))
+    solo.hear(ack(2, 2, 3))
+    assert (solo.raft.status().commit_index, solo.raft.status().last_index) == (3, 3)
+    solo.step(Compacted(4))
+    for _ in range(13):
+        solo.tick(50)
+        solo.hear(HeartbeatReply(2, 2, 1, solo.now_ms, 3))
+    assert solo.raft.status().transfer_target == 0
+    assert (solo.role(), incarnation_entries(solo)) == (Role.LEADER, [4])
 
 
 def test_learners_are_replicated_to_and_do_not_count() -> None:

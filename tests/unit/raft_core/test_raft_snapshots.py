@@ -213,7 +213,7 @@ def test_an_installed_snapshot_that_was_lost_on_the_way_back_shows_in_heartbeats
 def test_an_install_beyond_the_log_is_not_believed() -> None:
     solo = sender()
     solo.step(read(0))
-    with pytest.raises(MessageError, match="our log ends at 7"):
+    with pytest.raises(MessageError, match="our log ends at 8"):
         solo.hear(chunk_reply(0, installed=True)._replace(match_index=99))
     assert flow(solo) is Flow.SNAPSHOT
 
