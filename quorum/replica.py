@@ -397,7 +397,6 @@ class Replica:
 
     def _outcome_unknown(self, batches: list[Batch[Connection]]) -> None:
         lost = {token for batch in batches for token in batch.tokens}
-        kept = [pair for pair in zip(self._open_runs, self._open_tokens, strict=True) if pair[1] not in lost]
         kept = [
             (run, token)
             for run, token in zip(self._open_runs, self._open_tokens, strict=True)

@@ -35,7 +35,7 @@ _SERVER: Final = re.compile(
     re.ASCII,
 )
 _SERVER_KEY: Final = "server."
-_ADDRESS_CHARS_MAX: Final = 300
+ADDRESS_CHARS_MAX: Final = 300
 
 
 class Change(NamedTuple):
@@ -162,7 +162,7 @@ def _server(text: str) -> tuple[int, str]:
         raise _RefusedError(BAD_ARGUMENTS)
     node_id = _node_id(parts[0].rpartition(".")[2])
     found = _SERVER.fullmatch(parts[1])
-    if found is None or not 1 <= node_id <= NODE_ID_MAX or len(parts[1]) > _ADDRESS_CHARS_MAX:
+    if found is None or not 1 <= node_id <= NODE_ID_MAX or len(parts[1]) > ADDRESS_CHARS_MAX:
         raise _RefusedError(BAD_ARGUMENTS)
     ports = [int(found[name]) for name in ("port", "election", "client")]
     if not all(1 <= port <= 65535 for port in ports) or (found["role"] or "participant") != "participant":

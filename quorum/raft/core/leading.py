@@ -81,19 +81,13 @@ def tick_leader(node: Node) -> None:
 
 def check_quorum(node: Node) -> None:
     """Step down if no majority was heard within an election timeout: another leader may exist by now."""
-    contact_ms = quorum_contact_ms(node, confirmed=False)
+    contact_ms = quorum_contact_ms(node)
     if node.now_ms - contact_ms > node.options.election_timeout_min_ms:
         node.become_follower(node.term, 0, f"no majority was heard since {contact_ms:.0f} ms")
 
 
-def quorum_contact_ms(node: Node, confirmed: bool) -> float:
-    """Return since when at the latest a majority is in contact.
-
-    Args:
-        node: the leader. confirmed: count from when answered heartbeats were sent, which bounds what the
-            voters promised; else from
-            when anything was received.
-    """
+def quorum_contact_ms(node: Node) -> float:
+    """Return when a leader last heard a majority: each voter of it was heard then or later."""
     latest = node.history.latest
     if latest is None:
         return NEVER
@@ -104,7 +98,7 @@ def quorum_contact_ms(node: Node, confirmed: bool) -> float:
         else:
             peer = node.progress[node_id]
             if node.vote_counts(node_id, peer.incarnation):
-                contacts.append(peer.confirmed_ms if confirmed else peer.contact_ms)
+                contacts.append(peer.contact_ms)
     contact_ms = majority_value(contacts, len(latest.voters))
     return NEVER if contact_ms is None else contact_ms
 
@@ -192,7 +186,6 @@ def handle_heartbeat_reply(node: Node, peer: Progress, reply: HeartbeatReply) ->
     Raises:
         MessageError: it claims more than was ever sent; nothing changed.
     """
-    peer.confirmed_ms = max(peer.confirmed_ms, min(reply.sent_ms, node.now_ms))
     peer.clock_ms = reply.clock_ms
     take_match(node, peer, reply.sender, reply.match_index)
     if peer.flow is Flow.PROBE and peer.probe_sent and _probe_is_old(node, peer):

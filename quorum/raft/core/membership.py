@@ -22,9 +22,10 @@ from quorum.raft.core.messages import Role
 from quorum.raft.core.node import Node
 from quorum.raft.core.progress import Leaver, Progress
 
-#: A session's id names its node in one byte.
+#: A session's id names its node in one byte. The doors of the node check both bounds for themselves
+#: (quorum/config.py, admin/members.py, server/reconfig.py), because they may not import the core.
 NODE_ID_MAX: Final = 255
-ADDRESS_CHARACTERS_MAX: Final = 300
+ADDRESS_CHARS_MAX: Final = 300
 
 
 class AddMember(NamedTuple):
@@ -115,10 +116,10 @@ def _check_addition(latest: Configuration, node_id: int, address: str) -> None:
         )
     host, _, port = address.rpartition(":")
     written = bool(host) and port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65535
-    if not written or len(address) > ADDRESS_CHARACTERS_MAX:
+    if not written or len(address) > ADDRESS_CHARS_MAX:
         raise MembershipError(
             f"node {node_id} cannot be added with the address {address[:40]!r} of {len(address)} characters; "
-            f"give host:port, at most {ADDRESS_CHARACTERS_MAX} characters"
+            f"give host:port, at most {ADDRESS_CHARS_MAX} characters"
         )
     for other_id in (*latest.voters, *latest.learners):
         other = latest.member(other_id)

@@ -6,7 +6,6 @@ reads it.
 
 from typing import NamedTuple
 
-from quorum.raft.core.leading import quorum_contact_ms
 from quorum.raft.core.messages import Role
 from quorum.raft.core.node import Node
 from quorum.raft.core.progress import Flow
@@ -46,8 +45,6 @@ class Status(NamedTuple):
     learners: tuple[int, ...]  #: likewise
     #: the latest configuration has this node, and by this incarnation or none yet
     member: bool
-    #: until when a current leader is known to have led: when it was heard, or what a majority confirmed
-    leader_contact_ms: float
     transfer_target: int
     halted: str
     installing: bool
@@ -78,7 +75,6 @@ def describe(node: Node) -> Status:
         voters=tuple(latest.voters) if latest is not None else (),
         learners=tuple(latest.learners) if latest is not None else (),
         member=member is not None and member.incarnation in ("", node.identity.incarnation),
-        leader_contact_ms=quorum_contact_ms(node, confirmed=True) if leads else node.heard_ms,
         transfer_target=node.transfer_target,
         halted=node.halted,
         installing=node.installing,

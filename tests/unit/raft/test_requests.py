@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from quorum import config
+from quorum.admin import members as admin_members
 from quorum.errors import (
     ChangeBusyError,
     ChangeRefusedError,
@@ -22,6 +24,7 @@ from quorum.errors import (
 )
 from quorum.raft.administration import ANSWERS_MAX, PENDING_MAX, Administration
 from quorum.raft.codec import LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec
+from quorum.raft.core import membership
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.errors import (
     MembershipBusyError,
@@ -40,6 +43,7 @@ from quorum.raft.requests import (
     Outcome,
     Request,
 )
+from quorum.server import reconfig
 
 FOUNDED = Configuration("c" * 32, {n: Member(f"h:{n}", str(n) * 32) for n in (1, 2, 3)}, {}, ())
 DEADLINE_MS = 5000.0
@@ -470,3 +474,11 @@ def test_an_action_that_does_not_exist_is_refused_at_the_door() -> None:
 def test_no_tag_is_used_twice() -> None:
     tables = (RAFT_MESSAGE_TYPES, FORWARDING_MESSAGE_TYPES, REQUEST_MESSAGE_TYPES)
     assert len({tag for table in tables for tag in table}) == sum(map(len, tables))
+
+
+def test_every_door_has_the_bounds_of_the_core() -> None:
+    """They cannot be imported there: the core knows no shell, and admin and client port know no core."""
+    doors = (config.NODE_ID_MAX, admin_members.NODE_ID_MAX, reconfig.NODE_ID_MAX)
+    assert doors == (membership.NODE_ID_MAX,) * 3
+    lengths = (admin_members.ADDRESS_CHARS_MAX, reconfig.ADDRESS_CHARS_MAX)
+    assert lengths == (membership.ADDRESS_CHARS_MAX,) * 2
