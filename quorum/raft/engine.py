@@ -281,7 +281,7 @@ class Engine(SyncObjHost):
         """Take one tick; SyncObj's own polling loop is not used, so `timeToWait` does nothing."""
         now_ms = self._runtime.monotonic_ms()
         late_ms = now_ms - self._tick_ms
-        self.step(Tick())
+        self.step(Tick(self._runtime.wall_ms()))
         if not self._stopped:
             self._arm_timer(now_ms)
         if self._application is not None and not self._stopped:

@@ -283,8 +283,11 @@ def _has_caught_up(node: Node, node_id: int) -> bool:
 
 
 def append_configuration(node: Node, kind: EntryKind, configuration: Configuration, payload: bytes) -> int:
-    """Append a configuration, which counts from here, and return its index."""
-    entry = node.append_own(kind, payload, 0)
+    """Append a configuration, which counts from here, and return its index.
+
+    It is stamped with the wall clock of the last tick: `/zookeeper/config` shows when it changed.
+    """
+    entry = node.append_own(kind, payload, 0 if kind is EntryKind.FOUND else node.wall_ms)
     node.history.append(entry.index, configuration)
     sync_progress(node)
     return entry.index

@@ -141,6 +141,8 @@ Message = (
 class Tick(NamedTuple):
     """Time passed. At least twice per heartbeat interval, or at ``Raft.deadline_ms``."""
 
+    wall_ms: int = 0  #: wall clock, for the stamps of the core's own entries; 0: unknown
+
 
 class Receive(NamedTuple):
     """A peer's message arrived on an authenticated connection."""

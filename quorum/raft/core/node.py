@@ -84,6 +84,7 @@ class Node:
         self.options = options
         self.rng = rng
         self.now_ms = now_ms
+        self.wall_ms = 0  #: wall clock at the last tick; 0: unknown
         self.term = hard_state.term
         self.voted_for = hard_state.voted_for
         self.log = Log(durable, mark, reader, options.log_cache_bytes_max)

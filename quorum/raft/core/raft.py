@@ -129,7 +129,8 @@ class Raft:
         self._advance_clock(now_ms)
         node = self._node
         match stimulus:
-            case Tick():
+            case Tick(wall_ms):
+                node.wall_ms = wall_ms
                 self._tick()
             case Receive(message, incarnation):
                 self._receive(message, incarnation)

@@ -16,6 +16,7 @@ from quorum.errors import DataDirError
 from quorum.member import QuorumMember
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.membership import AddMember
 from quorum.raft.core.messages import Append, HardState
 from quorum.raft.forcing import FORCED_TERM_JUMP, MARKER_NAME, latest_configuration
 from quorum.raft.founding import founding_payload
@@ -142,6 +143,11 @@ def test_it_leads_alone_and_goes_on_from_what_it_has(config: NodeConfig, kind: s
     assert machine.cluster_id == member.storage.identity.cluster_id
     assert machine.zxid == FORCED_ZXID_JUMP + 1
     assert transport.added == [], "nobody else belongs to it"
+    told_ms = runtime.wall_ms()
+    runtime.advance(100)
+    member.engine.change_members(AddMember(2, "h:2"))
+    runtime.settle()
+    assert machine.last_stamp_ms > told_ms, "a change of members is stamped with the clock of now"
     member.stop()
     member.close()
 

@@ -25,6 +25,7 @@ from quorum.raft.core.messages import (
     Role,
     SnapshotChunk,
     SnapshotInstalled,
+    Tick,
     TimeoutNow,
     Transfer,
     Vote,
@@ -111,6 +112,23 @@ def test_a_new_member_is_a_learner_that_counts_nowhere() -> None:
     assert solo.raft.status().commit_index == 2
     acked(solo, 2)
     assert solo.raft.status().commit_index == 3
+
+
+def test_a_configuration_is_stamped_with_the_clock_of_the_last_tick() -> None:
+    """Else `/zookeeper/config` would have changed when somebody last wrote, hours ago perhaps."""
+    solo = leader()
+    solo.step(Tick(5000))
+    sent = change(solo, ADD_4)
+    (entry,) = appends(sent, 2)[0].entries
+    assert entry.stamp_ms == 5000
+    acked(solo, 2, 3)
+    solo.raft.propose(EntryKind.BATCH, b"", 9000)
+    solo.drain()
+    solo.step(Tick(8000))
+    acked(solo, 2, 3)
+    change(solo, RemoveMember(4))
+    acked(solo, 2, 3)
+    assert [entry.stamp_ms for entry in solo.committed[2:]] == [5000, 9000, 9000], "stamps never fall"
 
 
 def test_who_was_not_heard_yet_gets_heartbeats_only() -> None:
