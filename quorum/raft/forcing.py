@@ -106,7 +106,7 @@ def finish_forced(
     cluster_id = parse_configuration(recovered.configuration_entries[-1].payload).cluster_id
     if last != recovered.configuration_entries[-1] or cluster_id == identity.cluster_id:
         return False
-    if _read_marker(disk, data_dir) != cluster_id:
+    if read_marker(disk, data_dir) != cluster_id:
         return False
     copies = [entry for entry in recovered.configuration_entries if entry.payload == last.payload]
     if len(copies) > 1:
