@@ -3,9 +3,9 @@
 Decides what goes into a group, whether it is written inline or in the journal's thread, and who hears of its
 end. A submission never writes within the call: the flush is a later callback of the loop, so that network
 writes of the same turn leave first. Inline writing is for a quick disk: most of the last eight groups took
-less than a millisecond, none was very slow, and the group is small; the thread costs two hand-overs of the
-interpreter, several times as much as such a write. A group is staged only after the one
-before is durable.
+less than a millisecond, none was very slow, none stalled within the last minutes, and the group is small; the
+thread costs two hand-overs of the interpreter, several times as much as such a write. A group is staged only
+after the one before is durable.
 
 After an error that is final nothing is acknowledged any more. When the disk is full, the group stays staged
 and what comes later waits behind it, until `retry` is called. Soft state only; what is durable is
@@ -37,6 +37,11 @@ INLINE_BYTES_MAX = 64 * 1024
 INLINE_WRITE_MS_MAX = 1.0
 #: One write as slow as this among the last ones is enough not to risk the next in the loop.
 INLINE_WRITE_MS_WORST = 10.0
+#: A write as slow as this is a stall: two heartbeats would have been late, had it run in the loop.
+STALL_MS = 100.0
+#: After a stall nothing is written in the loop for so long: a disk that stalled once does so again, and a
+#: stall in the loop may cost the leadership.
+INLINE_REST_MS = 120_000.0
 #: How many of the last writes are looked at; most of them must have been quick.
 INLINE_PROBES = 8
 _DURATIONS_MAX = 1024
@@ -129,6 +134,8 @@ class JournalWriter:
         self._failed = False
         #: how long the last groups took
         self._recent_ms: deque[float] = deque(maxlen=INLINE_PROBES)
+        #: until when nothing is written inline, because the disk stalled
+        self._rest_until_ms = float("-inf")
 
     @property
     def full(self) -> bool:
@@ -267,7 +274,9 @@ class JournalWriter:
         recent = self._recent_ms
         if len(recent) < INLINE_PROBES or max(recent) >= INLINE_WRITE_MS_WORST:
             return False
-        return sum(duration_ms < INLINE_WRITE_MS_MAX for duration_ms in recent) > INLINE_PROBES // 2
+        if sum(duration_ms < INLINE_WRITE_MS_MAX for duration_ms in recent) <= INLINE_PROBES // 2:
+            return False
+        return self._rest_until_ms <= self._runtime.monotonic_ms()
 
     def _take(self) -> None:
         size = 0
@@ -303,6 +312,8 @@ class JournalWriter:
 
     def _complete(self, group: StagedGroup, duration_ms: float, *, inline: bool) -> None:
         self._recent_ms.append(duration_ms)
+        if duration_ms >= STALL_MS:
+            self._rest_until_ms = self._runtime.monotonic_ms() + INLINE_REST_MS
         self.statistics.add(group, duration_ms, inline=inline)
         self._journal.finish(group)
         self._staged = None

@@ -11,7 +11,14 @@ from quorum.errors import NodeStoppedError
 from quorum.raft import journal_writer
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.journal import Journal, JournalFailedError, JournalFullError, JournalOptions
-from quorum.raft.journal_writer import INLINE_PROBES, INLINE_WRITE_MS_WORST, JOURNAL_LANE, JournalWriter
+from quorum.raft.journal_writer import (
+    INLINE_PROBES,
+    INLINE_REST_MS,
+    INLINE_WRITE_MS_WORST,
+    JOURNAL_LANE,
+    STALL_MS,
+    JournalWriter,
+)
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import Cut, MemoryDisk
 
@@ -130,6 +137,39 @@ def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(monkeypatch: 
     bench.runtime.turn()
     assert bench.durable[-1] == 11 + INLINE_PROBES
     assert bench.writer.statistics.inline_fsyncs == 3
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_after_a_stall_nothing_is_written_in_the_loop_for_long(
+    monkeypatch: pytest.MonkeyPatch, inline: bool
+) -> None:
+    bench = Bench().warmed_up() if inline else Bench()
+    write = bench.journal.write
+
+    def stalling(group: object) -> None:
+        write(group)  # type: ignore[arg-type]
+        bench.runtime.now_ms += STALL_MS
+
+    monkeypatch.setattr(bench.journal, "write", stalling)
+    first = INLINE_PROBES + 1 if inline else 1
+    bench.submit(first)
+    bench.runtime.settle()
+    monkeypatch.undo()
+    assert bench.writer.statistics.inline_fsyncs == inline
+    second = first + 2 * INLINE_PROBES
+    for index in range(first + 1, second):
+        bench.submit(index)
+        bench.runtime.settle()
+    bench.runtime.now_ms += INLINE_REST_MS - 1
+    bench.submit(second)
+    bench.runtime.turn()
+    assert bench.durable[-1] == second - 1
+    bench.runtime.settle()
+    bench.runtime.now_ms += 1
+    bench.submit(second + 1)
+    bench.runtime.turn()
+    assert bench.durable[-1] == second + 1
+    assert bench.writer.statistics.inline_fsyncs == inline + 1
 
 
 def test_a_large_group_never_holds_up_the_loop() -> None:
