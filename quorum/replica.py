@@ -122,6 +122,8 @@ class Replica:
         #: term in which this node applied its own no-op as the leader; proposals are accepted only then
         self._ready_term = 0
         self._reported_ms = 0.0
+        #: whether the last tick came late because this process stood still
+        self._late = False
         self._when_deposed: list[Callable[[], None]] = []
 
     def attach(self, observer: Observer) -> None:
@@ -361,9 +363,12 @@ class Replica:
 
     def tick(self, now_ms: float, stall_ms: float) -> None:
         """Expire on the leader, report on a follower, give up what is overdue."""
-        self._forwarder.tick(now_ms)
+        # After a pause what has arrived is read first: outcomes that are there already are not given up.
+        if not stall_ms or self._late:
+            self._forwarder.tick(now_ms)
+            self.administration.tick(now_ms)
+        self._late = stall_ms > 0
         self.digests.tick(now_ms)
-        self.administration.tick(now_ms)
         if self.sessions.leading:
             if stall_ms:
                 self.sessions.add_stall(stall_ms)

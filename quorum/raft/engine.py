@@ -126,7 +126,7 @@ class Engine(SyncObjHost):
         self._named = frozenset(self._peers)
         #: ids of the links that the log asks for
         self._linked: set[int] = set()
-        #: {node id: monotonic ms of its last message in the current term}
+        #: {node id: monotonic ms until when it is known to have heard this node in the current term}
         self._contacts: dict[int, float] = {}
         #: {index: [(term, callback)]} of proposals that asked for their fate
         self._waiting: dict[int, list[tuple[int, Callable[[int | None, int], None]]]] = {}

@@ -24,7 +24,7 @@ from quorum.raft.core.entry import EntryKind
 from quorum.raft.core.errors import MembershipError, TransferError
 from quorum.raft.core.errors import NotLeaderError as CoreNotLeaderError
 from quorum.raft.core.membership import AddMember, MembershipChange, RemoveMember
-from quorum.raft.core.messages import Heartbeat, Message, SoftState, Transfer
+from quorum.raft.core.messages import Heartbeat, HeartbeatReply, Message, SoftState, Transfer
 from quorum.raft.core.raft import Raft
 from quorum.raft.peers import PeerNode
 from quorum.raft.runtime import Runtime
@@ -48,7 +48,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
     _election_timeout_max_ms: int
     #: ids of the other members, ascending
     _peers: tuple[int, ...]
-    #: {node id: monotonic ms of its last message in the current term}
+    #: {node id: monotonic ms until when it is known to have heard this node in the current term}
     _contacts: dict[int, float]
     #: {node id: node} of the links that are up
     _connected: dict[int, PeerNode]
@@ -116,15 +116,20 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
     def _note_contact(self, message: Message | ShellMessage) -> None:
         """Note until when this node and the sender are known to have heard each other.
 
-        A leader hears whoever answers it. A follower may hear a leader that does not hear it, and that lets
-        sessions expire whose clients talk here: only what the leader echoes is contact.
+        A follower may hear a leader that does not hear it, and that lets sessions expire whose clients talk
+        here; and what a node reads after a pause of its own may be old. So only what the other one echoes is
+        contact: to a follower the clock of its last answer, to a leader the time of its heartbeat.
         """
         if self._isLeader():
-            self._contacts[message.sender] = self._runtime.monotonic_ms()
+            if isinstance(message, HeartbeatReply):
+                self._hear(message.sender, message.sent_ms, float("-inf"))
         elif isinstance(message, Heartbeat):
-            heard_ms = min(message.heard_ms, self._runtime.monotonic_ms())
-            if heard_ms > self._contacts.get(message.sender, float("inf")):
-                self._contacts[message.sender] = heard_ms
+            self._hear(message.sender, message.heard_ms, float("inf"))
+
+    def _hear(self, sender: int, echoed_ms: float, otherwise_ms: float) -> None:
+        heard_ms = min(echoed_ms, self._runtime.monotonic_ms())
+        if heard_ms > self._contacts.get(sender, otherwise_ms):
+            self._contacts[sender] = heard_ms
 
     @property
     def heard_by_leader_ms(self) -> float:

@@ -103,8 +103,8 @@ class Connection(ClientStream):
         self.nonce = 0
         #: [[scheme, id], …] that the client has proven
         self.identities: list[list[str]] | None = None
-        #: silence of the leader after which this connection's session could expire unseen
-        self.contact_limit_ms = float("inf")
+        #: silence of the leader after which nothing is answered, and after which this connection ends
+        self.contact_limit_ms = self.silence_limit_ms = float("inf")
         self.requests_received = 0
         #: requests in `_pending`; bounded by outstanding_requests_max
         self.outstanding = 0
@@ -225,10 +225,10 @@ class Connection(ClientStream):
         """Read whole requests, hand the writes on and answer what can be answered."""
         host = self._host
         now_ms = self._chunk_ms = host.now_ms()
-        silence_ms = host.silence_ms(now_ms)
-        if silence_ms >= self.contact_limit_ms:
-            log.info("closed the connection of %s: no leader was heard for %.0f ms", self.address, silence_ms)
-            self.finish()
+        if host.silence_ms(now_ms) >= self.contact_limit_ms:
+            self._stalled = True
+            host.await_contact(self)
+            self._keep_rest(data, 0)
             return
         length_max = host.options.frame_bytes_max
         outstanding_max = host.options.outstanding_requests_max

@@ -9,11 +9,13 @@ Order contract: the replica hands over outcomes in the order of the log, one run
 events are queued first, in transaction order, to all who watch; then the reply. `end_of_turn` then writes
 everything queued.
 
-A session that this node's client believes in must not expire elsewhere unseen: a connection ends once no
-leader was heard for a third of its session timeout, or for contact_loss_ms_max. Silence is judged from one
-tick to the next before new contact counts, so a process that was stopped for long finds itself out even if
-old messages wait in its sockets. Source: architecture, "Life of a write", "Sessions and clocks"; zookeeper
-design, "Ordering", "Watches".
+A session that this node's client believes in must not expire elsewhere unseen. Once no leader was heard for a
+third of its timeout, or for contact_loss_ms_max, its requests wait unanswered until one is; after a third of
+its timeout the connection ends. A pause of this process is no silence of the leader: after one, what has
+arrived is read first, and a connection ends only after two thirds, when its session may be over. Silence is
+judged from one tick to the next before new contact counts, so a process that was stopped for longer finds
+itself out even if old messages wait in its sockets. Source: architecture, "Life of a write", "Sessions and
+clocks"; zookeeper design, "Ordering", "Watches".
 """
 
 from __future__ import annotations
@@ -37,6 +39,11 @@ log = logging.getLogger("quorate.server")
 
 #: Share of a session's timeout for which a leader may be silent.
 _SILENT_SHARE: Final = 3
+#: So many of these shares it may be silent for a node that stood still itself: a client that talks once in a
+#: third of its timeout cannot have expired before.
+_SHARES_AFTER_PAUSE: Final = 2
+#: More than this between two ticks is a pause of this process: busy loop, slow disk, SIGSTOP.
+_PAUSE_MS: Final = 100.0
 #: How long a stopping node waits for its clients to read what is queued for them.
 STOP_GRACE_S: Final = 0.2
 
@@ -68,6 +75,8 @@ class Frontend:
         self.dirty: dict[ClientStream, None] = {}
         self.resuming: dict[ClientStream, None] = {}
         self.held: dict[ClientStream, None] = {}
+        #: connections whose requests wait until a leader is heard
+        self._awaiting: dict[Connection, None] = {}
         self._call_soon = call_soon
         #: {connection without a session: when it must have one}, in the order of the deadlines
         self._greeting: dict[ClientStream, float] = {}
@@ -81,6 +90,9 @@ class Frontend:
         self._turn_ms: float | None = None
         #: when a leader was last known to be heard
         self._contact_ms = float("-inf")
+        self._ticked_ms = now_ms()
+        #: until when silence may be due to a pause of this process
+        self._listening_until_ms = float("-inf")
         self._attached = False
         self._stopped = False
         #: set when the last connection is gone after `stop`
@@ -176,12 +188,19 @@ class Frontend:
     def serving(self) -> bool:
         """Tell whether there is contact to a leader."""
         now_ms = self.now_ms()
-        self._contact_ms = max(self._contact_ms, now_ms - self.replica.contact_age_ms())
+        if now_ms - self._ticked_ms <= _PAUSE_MS:
+            # After a pause the next tick judges the silence before new contact counts.
+            self._contact_ms = max(self._contact_ms, now_ms - self.replica.contact_age_ms())
         return now_ms - self._contact_ms < self.options.contact_loss_ms_max
 
     def silence_ms(self, now_ms: float) -> float:
         """Milliseconds for which no contact to a leader was seen."""
         return now_ms - self._contact_ms
+
+    def await_contact(self, connection: Connection) -> None:
+        """Let a connection read on once a leader is heard; that its client was heard is known already."""
+        self._awaiting[connection] = None
+        self.replica.sessions.touch(connection.session_id)
 
     def fire(self, zxid: int, events: list[Event]) -> None:
         """Queue the events of a transaction to all who watch, and act on its session notices."""
@@ -222,7 +241,8 @@ class Frontend:
     def bound(self, connection: Connection, timeout_ms: int) -> None:
         """A connection has a session now."""
         self._greeting.pop(connection, None)
-        connection.contact_limit_ms = min(timeout_ms / _SILENT_SHARE, self.options.contact_loss_ms_max)
+        connection.silence_limit_ms = timeout_ms / _SILENT_SHARE
+        connection.contact_limit_ms = min(connection.silence_limit_ms, self.options.contact_loss_ms_max)
         self._by_session[connection.session_id] = connection
         self.replica.sessions.touch(connection.session_id)
 
@@ -245,8 +265,10 @@ class Frontend:
         else:
             del self._per_address[stream.host_name]
         self.replica.watches.remove_watcher(stream)
-        if isinstance(stream, Connection) and self._by_session.get(stream.session_id) is stream:
-            del self._by_session[stream.session_id]
+        if isinstance(stream, Connection):
+            self._awaiting.pop(stream, None)
+            if self._by_session.get(stream.session_id) is stream:
+                del self._by_session[stream.session_id]
 
     def answer_word(self, word: str) -> bytes:
         """Return the answer to a four-letter word."""
@@ -291,14 +313,21 @@ class Frontend:
 
     def _judge_contact(self, now_ms: float) -> None:
         """Close connections whose session the majority may let expire without this node knowing."""
-        silence_ms = now_ms - self._contact_ms
-        options = self.options
-        if silence_ms >= min(options.session_timeout_min_ms / _SILENT_SHARE, options.contact_loss_ms_max):
+        if now_ms - self._ticked_ms > _PAUSE_MS:
+            self._listening_until_ms = now_ms + self.options.contact_loss_ms_max
+        self._ticked_ms = now_ms
+        shares = _SHARES_AFTER_PAUSE if now_ms < self._listening_until_ms else 1
+        silence_ms = self.silence_ms(now_ms)
+        if silence_ms >= shares * self.options.session_timeout_min_ms / _SILENT_SHARE:
             at_risk: list[ClientStream] = [
-                each for each in self._by_session.values() if silence_ms >= each.contact_limit_ms
+                each for each in self._by_session.values() if silence_ms >= shares * each.silence_limit_ms
             ]
             self._finish_all(at_risk, f"no leader was heard for {silence_ms:.0f} ms")
         self._contact_ms = max(self._contact_ms, now_ms - self.replica.contact_age_ms())
+        silence_ms = self.silence_ms(now_ms)
+        for connection in [each for each in self._awaiting if silence_ms < each.contact_limit_ms]:
+            del self._awaiting[connection]
+            self.resuming[connection] = None
 
     def _finish_all(self, streams: list[ClientStream], reason: str) -> None:
         alive = [each for each in streams if each.phase not in (Phase.FINISHED, Phase.CLOSED)]

@@ -47,6 +47,9 @@ class Host(Protocol):
     def silence_ms(self, now_ms: float) -> float:
         """Milliseconds for which no contact to a leader was seen."""
 
+    def await_contact(self, connection: Connection) -> None:
+        """Let a connection read on once a leader is heard."""
+
     def fire(self, zxid: int, events: list[Event]) -> None:
         """Queue the events of a transaction to all who watch, and act on its session notices."""
 

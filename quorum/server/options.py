@@ -25,9 +25,8 @@ class ServerOptions:
         connections_per_address_max: 0 for no limit. outstanding_requests_max: requests of a connection that
         may wait for their outcome; reading pauses there. watches_per_connection_max: watches that a
         connection may have armed. outbound_bytes_max: replies and events that a connection may leave unread
-        before it is closed. contact_loss_ms_max: silence of the majority after which no client is served,
-        whatever its session timeout;
-            twice the longest election timeout.
+        before it is closed. contact_loss_ms_max: silence of the majority after which no client is
+        answered, whatever its session timeout; twice the longest election timeout.
         four_letter_words: the words that are answered. super_digest: who the super user is, "" for nobody.
     """
 

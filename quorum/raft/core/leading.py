@@ -39,6 +39,7 @@ def become_leader(node: Node, electors: Mapping[int, str]) -> None:
     node.tally = None
     node.term_start_index = node.log.last_index + 1
     node.heartbeat_ms = node.now_ms
+    node.resumed_ms = NEVER
     if node.log.last_index == 0:
         _found(node, electors)
     else:
@@ -79,15 +80,36 @@ def tick_leader(node: Node) -> None:
             del node.leaving[node_id]
 
 
+def forgive_pause(node: Node) -> None:
+    """Let a leader that stood still ask its voters anew, once, before it judges that they were silent.
+
+    What arrives now may have been sent before the pause: only answers to what leaves from here on count.
+    """
+    contact_ms = quorum_contact_ms(node, confirmed=False)
+    if node.resumed_ms == NEVER and node.now_ms - contact_ms > node.options.election_timeout_min_ms:
+        node.resumed_ms = node.now_ms
+        node.heartbeat_due = True
+    check_quorum(node)
+
+
 def check_quorum(node: Node) -> None:
     """Step down if no majority was heard within an election timeout: another leader may exist by now."""
-    contact_ms = quorum_contact_ms(node)
+    contact_ms = quorum_contact_ms(node, confirmed=node.resumed_ms != NEVER)
+    if contact_ms >= node.resumed_ms:
+        node.resumed_ms = NEVER
+    else:
+        contact_ms = node.resumed_ms
     if node.now_ms - contact_ms > node.options.election_timeout_min_ms:
         node.become_follower(node.term, 0, f"no majority was heard since {contact_ms:.0f} ms")
 
 
-def quorum_contact_ms(node: Node) -> float:
-    """Return when a leader last heard a majority: each voter of it was heard then or later."""
+def quorum_contact_ms(node: Node, confirmed: bool) -> float:
+    """Return when a leader last heard a majority: each voter of it was heard then or later.
+
+    Args:
+        node: the leader.
+        confirmed: count only answers to heartbeats, from when these were sent; else whatever was received.
+    """
     latest = node.history.latest
     if latest is None:
         return NEVER
@@ -98,7 +120,7 @@ def quorum_contact_ms(node: Node) -> float:
         else:
             peer = node.progress[node_id]
             if node.vote_counts(node_id, peer.incarnation):
-                contacts.append(peer.contact_ms)
+                contacts.append(peer.confirmed_ms if confirmed else peer.contact_ms)
     contact_ms = majority_value(contacts, len(latest.voters))
     return NEVER if contact_ms is None else contact_ms
 
@@ -186,6 +208,7 @@ def handle_heartbeat_reply(node: Node, peer: Progress, reply: HeartbeatReply) ->
     Raises:
         MessageError: it claims more than was ever sent; nothing changed.
     """
+    peer.confirmed_ms = max(peer.confirmed_ms, min(reply.sent_ms, node.now_ms))
     peer.clock_ms = reply.clock_ms
     take_match(node, peer, reply.sender, reply.match_index)
     if peer.flow is Flow.PROBE and peer.probe_sent and _probe_is_old(node, peer):

@@ -102,6 +102,8 @@ class Node:
         self.span_ms = self.draw_timeout()  #: election timeout that was drawn for this spell
         self.campaign_ms = now_ms + self.draw_prompt()  #: when to campaign unless a leader is heard
         self.pause_forgiven = False  #: a late campaign was put off once already
+        #: leader: end of a pause of its own since which no majority answered; NEVER: there is none
+        self.resumed_ms = NEVER
         self.tally: Tally | None = None
         self.halted = ""  #: reason
         self.refused: dict[int, str] = {}  #: {member id: incarnation that does not count}, for the status

@@ -49,6 +49,7 @@ class Progress:
         "caught_up",
         "clock_ms",
         "commit_sent",
+        "confirmed_ms",
         "connected",
         "contact_ms",
         "flow",
@@ -91,6 +92,7 @@ class Progress:
         self.heard = False  #: there was a message in this leadership and since its connection last closed
         self.goal_index = _UNREACHED  #: the leader's commit index at the last heartbeat's answer
         self.caught_up = False  #: at the last answer it held what was the goal then
+        self.confirmed_ms = float("-inf")  #: when the newest answered heartbeat was sent
         self.progressed_ms = now_ms  #: last rise of the match, or first append into an empty flight
         self.outgoing: Outgoing | None = None  #: SNAPSHOT only
         self.retry_snapshot_ms = float("-inf")  #: no new transfer before

@@ -173,9 +173,9 @@ class Raft:
         paused_ms = now_ms - node.now_ms
         node.now_ms = max(node.now_ms, now_ms)
         if paused_ms > node.options.heartbeat_interval_ms:
-            # This process stood still. Its messages of before must not look like those of a leader of today.
+            # This process stood still: what the others sent meanwhile is read before their silence is judged.
             if node.role is Role.LEADER:
-                leading.check_quorum(node)
+                leading.forgive_pause(node)
             else:
                 elections.forgive_pause(node)
 

@@ -72,8 +72,8 @@ RULES: Final = (
         _SESSIONS,
         "a leader whose own ticks stalled adds the stall to every deadline",
         (Edit(f"{_TRACKER}.add_stall", "self._shift_ms += stall_ms", "pass"),),
-        guard="a leader that stood still for an election timeout steps down first, and no session is so "
-        "short that less than that ends it",
+        guard="while a leader stands still for as long as the shortest session lasts, the others elect "
+        "another one, which grants every session its full timeout",
     ),
     Rule(
         "touches-are-reported",
@@ -108,10 +108,14 @@ RULES: Final = (
     Rule(
         "contact-loss-closes-clients",
         _SESSIONS,
-        "a node that has not heard a current leader for long closes its client connections",
+        "a node that has not heard a current leader for long answers no client and closes their connections",
         (
-            Edit(f"{_FRONTEND}._judge_contact", "silence_ms >= each.contact_limit_ms", "False"),
-            Edit(f"{_CONNECTION}._receive", "if silence_ms >= self.contact_limit_ms:", "if False:"),
+            Edit(f"{_FRONTEND}._judge_contact", "silence_ms >= shares * each.silence_limit_ms", "False"),
+            Edit(
+                f"{_CONNECTION}._receive",
+                "if host.silence_ms(now_ms) >= self.contact_limit_ms:",
+                "if False:",
+            ),
         ),
     ),
     Rule(

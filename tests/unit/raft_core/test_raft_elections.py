@@ -372,22 +372,53 @@ def test_answers_of_a_majority_keep_a_leader() -> None:
     assert solo.role() is Role.LEADER
 
 
-def test_a_leader_that_was_paused_does_nothing_before_it_steps_down() -> None:
+def test_a_leader_that_was_paused_asks_its_voters_before_it_steps_down() -> None:
     solo = Solo([1])
     solo.lead()
     solo.sync()
-    assert solo.step(Tick(), after_ms=1000) == []
-    assert solo.role() is Role.FOLLOWER
-
-
-def test_an_answer_from_before_the_pause_does_not_keep_a_leader() -> None:
-    solo = Solo([1])
-    solo.lead()
-    solo.sync()
-    solo.step(Receive(HeartbeatReply(2, 2, 1, 0.0, 0), f"{2:032x}"), after_ms=1000)
+    asked = solo.step(Tick(), after_ms=1000)
+    assert [type(message) for message in asked] == [Heartbeat, Heartbeat]
+    solo.tick(TIMEOUT_MIN_MS - 10)
+    assert solo.role() is Role.LEADER
+    solo.tick(30)
     assert solo.role() is Role.FOLLOWER
     with pytest.raises(NotLeaderError):
         solo.raft.propose(EntryKind.BATCH, b"", 0)
+
+
+def test_answers_to_what_left_after_the_pause_keep_a_leader() -> None:
+    solo = Solo([1])
+    solo.lead()
+    solo.sync()
+    solo.step(Tick(), after_ms=1000)
+    solo.hear(HeartbeatReply(2, 2, 1, solo.now_ms, 0))
+    solo.tick(TIMEOUT_MIN_MS - 10)
+    assert solo.role() is Role.LEADER
+    solo.tick(30)
+    assert solo.role() is Role.FOLLOWER
+
+
+def test_answers_from_before_the_pause_do_not_keep_a_leader() -> None:
+    solo = Solo([1])
+    solo.lead()
+    solo.sync()
+    sent_ms = solo.now_ms
+    solo.step(Receive(HeartbeatReply(2, 2, 1, sent_ms, 0), f"{2:032x}"), after_ms=1000)
+    for _ in range(int(TIMEOUT_MIN_MS) // 10 + 1):
+        solo.hear(HeartbeatReply(2, 3, 1, sent_ms, 0))
+        solo.tick(10)
+    assert solo.role() is Role.FOLLOWER
+
+
+def test_one_pause_after_the_other_is_forgiven_once() -> None:
+    solo = Solo([1])
+    solo.lead()
+    solo.sync()
+    solo.step(Tick(), after_ms=TIMEOUT_MIN_MS + 100)
+    solo.step(Tick(), after_ms=TIMEOUT_MIN_MS - 100)
+    assert solo.role() is Role.LEADER
+    solo.step(Tick(), after_ms=TIMEOUT_MIN_MS - 100)
+    assert solo.role() is Role.FOLLOWER
 
 
 def test_a_follower_that_was_paused_listens_before_it_campaigns() -> None:

@@ -70,7 +70,7 @@ def test_stat_lists_the_clients_between_the_version_and_the_rest() -> None:
 
 def test_mntr_has_a_row_per_value() -> None:
     node = busy_node()
-    node.time_ms += 4200
+    node.advance(4200)
     rows = dict(line.split("\t") for line in ask(node, "mntr").splitlines())
     assert rows["zk_server_state"] == "standalone"
     assert rows["zk_version"].startswith("3.9.5-")
