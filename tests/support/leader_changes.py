@@ -45,7 +45,15 @@ WRITES_AROUND = 100
 class SteadyWriter:
     """One client that writes in a thread of its own until it is told to stop or something is wrong."""
 
-    def __init__(self, host: str, path: str, *, window: int = 1, value_bytes: int = 100) -> None:
+    def __init__(
+        self,
+        host: str,
+        path: str,
+        *,
+        window: int = 1,
+        value_bytes: int = 100,
+        session_timeout_ms: int = 20_000,
+    ) -> None:
         """Connect, create the path and begin.
 
         Args:
@@ -53,6 +61,7 @@ class SteadyWriter:
             path: a node that does not exist yet.
             window: writes in flight.
             value_bytes: size of each value, which is its number padded with blanks.
+            session_timeout_ms: what is asked for.
         """
         self.path = path
         self.sent = 0
@@ -64,7 +73,9 @@ class SteadyWriter:
         self._window = window
         self._value_bytes = value_bytes
         self._stopping = False
-        self._connection = Connection(host, timeout_s=REPLY_TIMEOUT_S)
+        self._connection = Connection(
+            host, session_timeout_ms=session_timeout_ms, timeout_s=REPLY_TIMEOUT_S
+        )
         self._connection.ensure(path)
         self._thread = threading.Thread(target=self._run, name=f"writer of {path}", daemon=True)
         self._thread.start()
