@@ -135,6 +135,5 @@ def test_a_node_that_stood_still_for_longer_than_a_session_ends_its_connections(
     for window in WINDOWS:
         ended = writers.all[stopped, window]
         eventually(lambda writer=ended: writer.error, DEADLINE_S, "its connection ended")  # type: ignore[misc]
-    assert {path for path in writers.errors()} == {f"/long-{stopped}-{window}" for window in WINDOWS}
     for writer in writers.all.values():
         writer.stop()

@@ -73,9 +73,7 @@ class SteadyWriter:
         self._window = window
         self._value_bytes = value_bytes
         self._stopping = False
-        self._connection = Connection(
-            host, session_timeout_ms=session_timeout_ms, timeout_s=REPLY_TIMEOUT_S
-        )
+        self._connection = Connection(host, session_timeout_ms=session_timeout_ms, timeout_s=REPLY_TIMEOUT_S)
         self._connection.ensure(path)
         self._thread = threading.Thread(target=self._run, name=f"writer of {path}", daemon=True)
         self._thread.start()

@@ -11,7 +11,6 @@ machine does not decide what is written in the loop. Everything else is shipped 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
@@ -71,7 +70,7 @@ def main() -> int:
     fdatasync = OsFile.fdatasync
 
     def stalling(self: OsFile) -> None:
-        if os.path.basename(os.path.dirname(self.path)) == "journal":
+        if Path(self.path).parent.name == "journal":
             _stall_if_asked()
         fdatasync(self)
 
