@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from pathlib import Path
 
 from quorum.cli import main as quorate
@@ -57,7 +56,8 @@ def _stall_if_asked() -> None:
     if asked["where"] not in (thread, ANY):
         return
     Path(_ASKED).unlink()
-    time.sleep(asked["seconds"])  # the fault itself
+    # The fault itself: nothing ever sets it.
+    threading.Event().wait(asked["seconds"])
     aside = Path("stalled.aside")
     aside.write_text(json.dumps({"thread": thread}))
     aside.rename(_DONE)
