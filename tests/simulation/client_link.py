@@ -203,7 +203,8 @@ class ServerEnd(asyncio.Transport):
 
     def take(self, data: bytes) -> None:
         """Bytes of the client arrive."""
-        if self._paused:
+        if self._paused or self._unread:
+            # What the kernel kept is read first, also in the turn in which reading goes on.
             self._unread.append(data)
         elif self._protocol is not None and not self._closing:
             self._protocol.data_received(data)
