@@ -1,0 +1,143 @@
+"""What a node believes after it stood still: only echoes are contact, and nothing is given up unread."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from quorum.core.machine import StateMachine
+from quorum.raft.core.messages import Heartbeat, HeartbeatReply, Ready, Role, SoftState
+from quorum.raft.engine import Engine
+from quorum.raft.peers import PeerNode
+from quorum.replica import Replica
+from tests.support.manual_runtime import ManualRuntime
+
+TERM = 3
+DEADLINE_MS = 5000.0
+
+
+class Anything:
+    """Takes every call and does nothing."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_arguments: None
+
+
+class StubCore(Anything):
+    """A core that says once which role it has."""
+
+    deadline_ms = float("inf")
+    has_committed = False
+
+    def __init__(self, leader_id: int) -> None:
+        role = Role.LEADER if leader_id == 1 else Role.FOLLOWER
+        soft_state = SoftState(role, TERM, leader_id, 0, "")
+        self._ready = [Ready(None, (), (), soft_state, None, (), (), ())]
+
+    def linked_members(self) -> dict[int, str]:
+        return {2: "", 3: ""}
+
+    def status(self) -> Any:
+        return SimpleNamespace(
+            term=TERM, role=Role.FOLLOWER, last_index=0, commit_index=0, configuration_index=0
+        )
+
+    def ready(self) -> Ready | None:
+        return self._ready.pop() if self._ready else None
+
+
+class StubTransport(Anything):
+    """A transport into which the test puts messages."""
+
+    receive: Any = None
+
+    def setOnMessageReceivedCallback(self, callback: Any) -> None:  # noqa: N802 - the contract's name
+        self.receive = callback
+
+
+class Bench:
+    """Node 1 of three, which leads or follows node 2."""
+
+    def __init__(self, leader_id: int) -> None:
+        self.runtime = ManualRuntime()
+        self.transport = StubTransport()
+        self.engine = Engine(
+            cast("Any", StubCore(leader_id)),
+            cast("Any", self.transport),
+            cast("Any", Anything()),
+            cast("Any", self.runtime),
+            node_id=1,
+            peer_ids=[2, 3],
+            applied_index=0,
+            election_timeout_ms=(300, 600),
+            heartbeat_interval_ms=50,
+            on_failure=lambda _error: None,
+        )
+        self.engine.attach(cast("Any", Anything()), cast("Any", Anything()))
+        self.engine.pump_now()
+        self.engine.start()
+        self.runtime.turn()
+
+    def hear(self, message: Any) -> None:
+        self.transport.receive(PeerNode(message.sender), message)
+
+
+def test_an_answer_is_contact_of_the_time_of_the_heartbeat_that_it_answers() -> None:
+    bench = Bench(leader_id=1)
+    assert bench.engine.contact_age_ms() == 0.0
+    sent_ms = bench.runtime.now_ms
+    # The leader stood still, and then finds an old answer in its socket.
+    bench.runtime.now_ms += 2000.0
+    bench.hear(HeartbeatReply(TERM, 2, 1, sent_ms + 30.0, 0))
+    assert bench.engine.contact_age_ms() == 1970.0
+    bench.hear(HeartbeatReply(TERM, 3, 1, bench.runtime.now_ms, 0))
+    assert bench.engine.contact_age_ms() == 0.0
+    bench.hear(HeartbeatReply(TERM, 3, 1, sent_ms, 0))
+    assert bench.engine.contact_age_ms() == 0.0
+
+
+def test_a_heartbeat_is_contact_of_the_time_that_it_echoes() -> None:
+    bench = Bench(leader_id=2)
+    heard_ms = bench.runtime.now_ms
+    bench.runtime.now_ms += 2000.0
+    bench.hear(Heartbeat(TERM, 2, 1, 0, 0.0, heard_ms + 30.0))
+    assert bench.engine.contact_age_ms() == 1970.0
+
+
+class StubEngine(Anything):
+    """An engine without a leader."""
+
+    node_id = 1
+    leader_id = None
+    term = TERM
+    leads = False
+    accepts_proposals = False
+    configuration = None
+
+    def guarded(self, _what: str, call: Any) -> Any:
+        return call
+
+
+@pytest.mark.parametrize("late_again", [False, True])
+def test_what_is_overdue_after_a_pause_is_given_up_only_by_the_next_tick(late_again: bool) -> None:
+    runtime = ManualRuntime()
+    replica = Replica(
+        StateMachine(),
+        cast("Any", StubEngine()),
+        cast("Any", runtime),
+        cast("Any", Anything()),
+        incarnation=1,
+        forward_deadline_ms=DEADLINE_MS,
+        heartbeat_interval_ms=50.0,
+        batch_bytes_max=1000,
+    )
+    replica.submit(cast("Any", object()), 1, 1, None, [[1, "/a", b"", None, 0]])
+    runtime.turn()
+    runtime.now_ms += DEADLINE_MS + 1.0
+    replica.tick(runtime.now_ms, DEADLINE_MS)
+    assert replica.batches_abandoned == 0
+    runtime.now_ms += 100.0
+    replica.tick(runtime.now_ms, 80.0 if late_again else 0.0)
+    assert replica.batches_abandoned == 1
