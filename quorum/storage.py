@@ -29,6 +29,7 @@ from quorum.raft.identity import (
     open_data_dir,
     snapshot_directory,
     store_cluster_id,
+    store_met_cluster,
 )
 from quorum.raft.journal import Journal, JournalOptions
 from quorum.raft.journal_start import Recovered
@@ -74,6 +75,17 @@ class Storage:
         """
         known = self.identity
         self.identity = store_cluster_id(self.disk, self.data_dir, known, cluster_id)
+        return known is not self.identity
+
+    def note_met_cluster(self, cluster_id: str) -> bool:
+        """Write to the identity of a founder that belongs to no cluster that this one exists; durable on
+        return.
+
+        Returns:
+            Whether it was new.
+        """
+        known = self.identity
+        self.identity = store_met_cluster(self.disk, self.data_dir, known, cluster_id)
         return known is not self.identity
 
     def close(self) -> None:

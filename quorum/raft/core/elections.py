@@ -10,6 +10,9 @@ from quorum.raft.core.leading import become_leader
 from quorum.raft.core.messages import Role, TimeoutNow, Vote, VoteReply
 from quorum.raft.core.node import NEVER, Node
 
+#: pre-votes in a row that are tried again at once; each one after them waits twice as long as the one before
+QUICK_ATTEMPTS = 4
+
 
 def tick_election(node: Node) -> None:
     """Campaign if no leader was heard for the drawn time."""
@@ -19,6 +22,19 @@ def tick_election(node: Node) -> None:
         pre_campaign(node)
     else:
         node.campaign_ms = node.now_ms + node.span_ms
+        if node.waits_to_found:
+            node.campaign_ms = min(node.campaign_ms, node.founding_ms)
+
+
+def meet_cluster(node: Node, node_id: int, cluster_id: str) -> None:
+    """Note that a peer's cluster exists; a node that belongs to none stops what could found another.
+
+    A founder that lost its disk and one that never ran are a majority of three, and both are empty: without
+    this rule they would found a second cluster, and what the first one acknowledged would be gone.
+    """
+    node.met[node_id] = cluster_id
+    if node.rivalled_cluster and node.role is not Role.FOLLOWER:
+        node.become_follower(node.term, 0, f"node {node_id} belongs to the cluster {cluster_id}")
 
 
 def forgive_pause(node: Node) -> None:
@@ -45,8 +61,9 @@ def forget_leader(node: Node) -> None:
 
 def may_campaign(node: Node) -> bool:
     """Return whether this node could win and may try: a voter whose own vote counts, or one whose removal is
-    not known to be committed, which asks the others without a vote of its own."""
-    if node.halted or node.installing:
+    not known to be committed, which asks the others without a vote of its own; none that would found a
+    cluster beside another, or too early to know of it."""
+    if node.halted or node.installing or node.rivalled_cluster or node.waits_to_found:
         return False
     return node.vote_counts(node.identity.node_id, node.identity.incarnation) or node.may_be_needed
 
@@ -127,7 +144,9 @@ def _hears_leader(node: Node) -> bool:
 
 def _would_vote(node: Node, vote: Vote) -> bool:
     current = (vote.last_term, vote.last_index) >= (node.log.last_term, node.log.last_index)
-    return current and _has_a_vote(node)
+    # A candidate of the cluster that exists may need this vote, and counts it only if it recorded this node.
+    rivals = bool(node.rivalled_cluster) and not node.met.get(vote.sender)
+    return current and not rivals and _has_a_vote(node)
 
 
 def _has_a_vote(node: Node) -> bool:
@@ -193,7 +212,10 @@ def _count(node: Node, sender: int, incarnation: str, granted: bool) -> None:
 
 
 def _retry_soon(node: Node) -> None:
-    node.campaign_ms = min(node.campaign_ms, node.now_ms + node.draw_retry())
+    """Try again at once, because whoever refused may hear of the leader's end any moment; a node that goes on
+    being refused, as one that was removed without being told, comes to the pace of election timeouts."""
+    doublings = min(max(0, node.attempts - QUICK_ATTEMPTS), 10)
+    node.campaign_ms = min(node.campaign_ms, node.now_ms + node.draw_retry() * 2**doublings)
 
 
 def handle_timeout_now(node: Node, message: TimeoutNow) -> None:

@@ -157,6 +157,16 @@ class PeerUp(NamedTuple):
     node_id: int
 
 
+class ClusterMet(NamedTuple):
+    """A peer proved in its hello that it belongs to a cluster, before the PeerUp of that connection.
+
+    To be told only while this node does not belong to one: it must not found another.
+    """
+
+    node_id: int  #: 0: remembered from an earlier life of this node
+    cluster_id: str  #: 32 hex digits
+
+
 class PeerDown(NamedTuple):
     """The connection to the peer closed; what was under way may be lost."""
 
@@ -237,6 +247,7 @@ Stimulus = (
     Tick
     | Receive
     | PeerUp
+    | ClusterMet
     | PeerDown
     | Persisted
     | ChunkRead

@@ -104,6 +104,10 @@ class Node:
         self.pause_forgiven = False  #: a late campaign was put off once already
         #: leader: end of a pause of its own since which no majority answered; NEVER: there is none
         self.resumed_ms = NEVER
+        self.attempts = 0  #: pre-votes in a row since a leader was heard or a pre-vote won
+        self.met: dict[int, str] = {}  #: {peer that was connected: cluster id that its hello proved, or ""}
+        #: until when a founder waits for the hello of every other one before it founds without them
+        self.founding_ms = now_ms + options.election_timeout_max_ms
         self.tally: Tally | None = None
         self.halted = ""  #: reason
         self.refused: dict[int, str] = {}  #: {member id: incarnation that does not count}, for the status
@@ -187,6 +191,7 @@ class Node:
         self.span_ms = self.draw_timeout()
         self.campaign_ms = self.now_ms + self.span_ms
         self.pause_forgiven = False
+        self.attempts = self.attempts + 1 if pre else 0
         if not pre:
             self._enter_term(self.term + 1, self.identity.node_id)
 
@@ -234,6 +239,7 @@ class Node:
         self.heard_ms = self.now_ms
         self.campaign_ms = self.now_ms + self.span_ms
         self.pause_forgiven = False
+        self.attempts = 0
 
     # --- who counts
 
@@ -281,6 +287,27 @@ class Node:
             return False
         member = proven.voters.get(own.node_id)
         return member is not None and member.incarnation == own.incarnation
+
+    @property
+    def rivalled_cluster(self) -> str:
+        """Return the id of a cluster that exists and that this node, which belongs to none yet, would rival
+        by founding or leading one; "" if none is known.
+
+        The log of a node without commits is empty, or holds a founding that nobody may ever have seen.
+        """
+        if self.commit_index > 0:
+            return ""
+        own = self.history.latest.cluster_id if self.history.latest is not None else ""
+        return next((met for met in self.met.values() if met not in ("", own)), "")
+
+    @property
+    def waits_to_found(self) -> bool:
+        """Return whether this founder of an empty log should hear of more founders first: one of them may
+        belong to a cluster already."""
+        if self.log.last_index > 0 or self.now_ms >= self.founding_ms:
+            return False
+        own = self.identity
+        return any(founder not in self.met for founder in own.founders if founder != own.node_id)
 
     # --- the log
 

@@ -28,6 +28,7 @@ from quorum.raft.core.messages import (
     ChunkRead,
     ChunkReadFailed,
     ChunkWritten,
+    ClusterMet,
     Compacted,
     DurableLog,
     Halt,
@@ -138,6 +139,8 @@ class Raft:
                 self._persisted(seq)
             case PeerUp(node_id):
                 self._peer_up(node_id)
+            case ClusterMet(node_id, cluster_id):
+                elections.meet_cluster(node, node_id, cluster_id)
             case PeerDown(node_id):
                 self._peer_down(node_id)
             case ChunkRead() | ChunkReadFailed() | ChunkWritten() | SnapshotInstalled() | SnapshotFailed():
@@ -206,6 +209,7 @@ class Raft:
             sending.resume_snapshot(node, node_id, peer)
             # A fresh connection learns at once who leads.
             node.heartbeat_due = True
+        node.met.setdefault(node_id, "")
         elections.hurry(node)
 
     def _peer_down(self, node_id: int) -> None:

@@ -1,0 +1,149 @@
+"""Founders with empty logs: when they may found a cluster, and that they never found a second one."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from quorum.raft.core.entry import EntryKind
+from quorum.raft.core.messages import Append, ClusterMet, Message, PeerUp, Role, Tick, Vote, VoteReply
+from quorum.raft.core.options import Options
+from tests.unit.raft_core.disk import CLUSTER_ID, TICK_MS, incarnation_of
+from tests.unit.raft_core.solo import Solo
+
+EXISTING = "e" * 32
+PATIENCE_MS = Options().election_timeout_max_ms
+PROMPT_MS = Options().prompt_delay_max_ms
+
+
+def votes(messages: list[Message]) -> list[Vote]:
+    return [message for message in messages if isinstance(message, Vote)]
+
+
+def granted(solo: Solo, sender: int, *, pre: bool, last_index: int, last_term: int) -> bool:
+    """Ask for a vote in the next term and return the answer."""
+    term = solo.raft.status().term + 1
+    messages = solo.hear(Vote(term, sender, solo.node_id, pre, False, last_index, last_term))
+    messages += solo.sync()
+    (reply,) = [message for message in messages if isinstance(message, VoteReply)]
+    return reply.granted
+
+
+def test_a_founder_hears_of_every_other_one_before_it_campaigns() -> None:
+    solo = Solo()
+    solo.step(PeerUp(2))
+    assert solo.tick(PATIENCE_MS / 2) == []
+    solo.step(PeerUp(3))
+    assert {vote.receiver for vote in votes(solo.tick(PROMPT_MS + TICK_MS))} == {2, 3}
+
+
+def test_a_founder_that_nobody_answers_does_not_wait_for_ever() -> None:
+    solo = Solo()
+    solo.step(PeerUp(2))
+    assert solo.tick(PATIENCE_MS - 2 * TICK_MS) == []
+    assert votes(solo.tick(3 * TICK_MS))
+
+
+def test_an_empty_founder_that_met_a_cluster_never_campaigns() -> None:
+    solo = Solo()
+    solo.step(ClusterMet(2, EXISTING))
+    for peer in (2, 3):
+        solo.step(PeerUp(peer))
+    assert solo.tick(10_000) == []
+    assert solo.role() is Role.FOLLOWER
+
+
+def test_what_an_earlier_life_met_counts_as_well() -> None:
+    solo = Solo()
+    solo.step(ClusterMet(0, EXISTING))
+    for peer in (2, 3):
+        solo.step(PeerUp(peer))
+    assert solo.tick(10_000) == []
+    assert not granted(solo, 3, pre=True, last_index=0, last_term=0)
+
+
+@pytest.mark.parametrize("pre", [True, False])
+def test_it_votes_for_nobody_outside_that_cluster(pre: bool) -> None:
+    """Node 3 is empty too, or holds a founding of its own that nobody may have seen."""
+    for last_index, last_term in ((0, 0), (1, 1)):
+        solo = Solo()
+        solo.step(ClusterMet(2, EXISTING))
+        assert not granted(solo, 3, pre=pre, last_index=last_index, last_term=last_term)
+
+
+@pytest.mark.parametrize("pre", [True, False])
+def test_it_votes_for_a_member_of_that_cluster(pre: bool) -> None:
+    """It may be recorded there without having received anything yet, and be needed."""
+    solo = Solo()
+    solo.step(ClusterMet(2, EXISTING))
+    assert granted(solo, 2, pre=pre, last_index=4, last_term=1)
+
+
+def test_an_election_under_way_ends_when_a_cluster_is_met() -> None:
+    solo = Solo()
+    solo.campaign()
+    solo.step(ClusterMet(2, EXISTING))
+    assert solo.role() is Role.FOLLOWER
+    solo.hear(VoteReply(0, 3, 1, True, True, 1))
+    assert solo.role() is Role.FOLLOWER
+
+
+def test_a_founding_that_is_not_committed_is_given_up() -> None:
+    solo = Solo()
+    solo.lead(elector=3)
+    assert solo.role() is Role.LEADER
+    solo.step(ClusterMet(2, EXISTING))
+    assert solo.role() is Role.FOLLOWER
+    assert votes(solo.tick(10_000)) == []
+
+
+def test_a_cluster_that_was_founded_is_not_in_doubt() -> None:
+    solo = Solo([1])
+    solo.hear(Append(1, 2, 1, 1, 1, 1, False, ()))
+    assert solo.raft.status().commit_index == 1
+    solo.step(ClusterMet(3, EXISTING))
+    assert votes(solo.tick(2 * PATIENCE_MS))
+
+
+def test_a_restarted_founder_knows_its_own_cluster_when_it_meets_it() -> None:
+    solo = Solo([1])
+    solo.step(ClusterMet(2, CLUSTER_ID))
+    assert votes(solo.tick(2 * PATIENCE_MS))
+
+
+def test_a_late_founder_follows_the_cluster_that_it_met() -> None:
+    donor = Solo()
+    donor.lead(elector=2)
+    (founding,) = donor.unsynced[-1].entries if donor.unsynced else donor.disk.entries
+    assert founding.kind is EntryKind.FOUND
+    late = Solo(node_id=3)
+    late.step(ClusterMet(1, CLUSTER_ID))
+    late.hear(Append(1, 1, 3, 0, 0, 1, True, (founding,)), incarnation_of(1))
+    late.sync()
+    assert late.raft.status().commit_index == 1
+
+
+def test_a_node_that_is_refused_again_and_again_slows_down_to_the_election_timeout() -> None:
+    """As one that was removed while it was down: nobody tells it."""
+    solo = Solo([1])
+    asked_ms: list[float] = []
+    while len(asked_ms) < 16:
+        if votes(solo.step(Tick(), TICK_MS)):
+            asked_ms.append(solo.now_ms)
+            for peer in (2, 3):
+                solo.hear(VoteReply(1, peer, 1, True, False, 2))
+    pauses = [later - earlier for earlier, later in itertools.pairwise(asked_ms)]
+    assert max(pauses[:3]) <= Options().retry_delay_max_ms + TICK_MS, (
+        "at once as long as it may be an accident"
+    )
+    assert min(pauses[-4:]) >= Options().election_timeout_min_ms
+
+    # A leader that is heard and lost again is a fresh reason.
+    solo.hear(Append(1, 2, 1, 1, 1, 0, False, ()))
+    again_ms: list[float] = []
+    while len(again_ms) < 3:
+        if votes(solo.step(Tick(), TICK_MS)):
+            again_ms.append(solo.now_ms)
+            solo.hear(VoteReply(1, 2, 1, True, False, 2))
+    assert again_ms[2] - again_ms[1] <= Options().retry_delay_max_ms + TICK_MS
