@@ -9,7 +9,8 @@
     DIR/node-I/data/       its hard state, which only the node touches
 
 Formatting rule: nodes may format themselves only if none was formatted before this directory's first start,
-because a founder that lost its data must not vote again under its old name.
+because a founder that lost its data must not vote again under its old name. Once one of them belongs to a
+cluster, the others may only join it.
 Source: flock(2); the identity of a founder in raft.
 """
 
@@ -66,6 +67,18 @@ class LocalNode(NamedTuple):
     def formatted(self) -> bool:
         """True once the node owns its data directory."""
         return (self.folder / "data" / IDENTITY_FILE).exists()
+
+    @property
+    def founded(self) -> bool:
+        """True once the node knows of a cluster that exists, its own or one that it met; also if its identity
+        cannot be read, because then nobody can tell."""
+        try:
+            fields = json.loads((self.folder / "data" / IDENTITY_FILE).read_bytes())
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError):
+            return True
+        return not isinstance(fields, dict) or bool(fields.get("cluster_id") or fields.get("met_cluster_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +211,17 @@ def finish_bootstrap(layout: Layout) -> bool:
         layout.pending_file.unlink()
         _sync_folder(layout.data_dir)
     return not layout.pending_file.exists()
+
+
+def format_options(layout: Layout) -> list[str]:
+    """Return what `quorate serve` is given so that a node may format an empty data directory, if it may.
+
+    A founder only as long as no node of this directory knows of a cluster. From then on an empty one joins:
+    it does not vote before the log knows its disk, which takes `quorate members replace` if it had another.
+    """
+    if finish_bootstrap(layout):
+        return []
+    return ["--join"] if any(node.founded for node in layout.nodes) else ["--bootstrap"]
 
 
 class Lock:

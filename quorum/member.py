@@ -19,9 +19,10 @@ from typing import NamedTuple
 from quorum.config import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.errors import DataDirError
+from quorum.raft.admission import Admission
 from quorum.raft.contracts import MemberTransport
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
-from quorum.raft.core.messages import SnapshotMark
+from quorum.raft.core.messages import ClusterMet, SnapshotMark
 from quorum.raft.core.options import Options
 from quorum.raft.core.raft import Raft
 from quorum.raft.engine import Engine
@@ -117,8 +118,8 @@ class QuorumMember:
             storage.close()
             raise self._cannot_write()
 
-    def _cannot_write(self) -> DataDirError:
-        problem = self._first_error or "the disk is full"
+    def _cannot_write(self, error: OSError | None = None) -> DataDirError:
+        problem = error or self._first_error or "the disk is full"
         return DataDirError(
             f"data directory {self.config.node.data_dir} cannot be written to: {problem}",
             "free or repair the disk",
@@ -143,6 +144,49 @@ class QuorumMember:
     def hears_nobody(self) -> bool:
         """Tell whether no leader is heard: a member that this log does not know may lead by now."""
         return self._attached and not self.engine.isReady()
+
+    def admission(self) -> Admission:
+        """Return what is known now of who may speak for a member."""
+        if not self._attached:
+            return Admission()
+        leader_id = self.engine.leader_id if self.engine.isReady() else None
+        return Admission(self.engine.configuration, self.replica.configuration(), leader_id or 0)
+
+    def peer_proved(self, peer: PeerIdentity) -> None:
+        """Take notice of whom a hello proved: a founder that belongs to no cluster may meet one.
+
+        It must not found another then, and remembers that on its disk.
+        """
+        mine = self.storage.identity
+        if not self._attached or not mine.founder or mine.cluster_id:
+            return
+        if not peer.cluster_id or peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
+            return
+        try:
+            fresh = self.storage.note_met_cluster(peer.cluster_id)
+        except OSError as error:
+            self.engine.fail(self._cannot_write(error))
+            return
+        if fresh:
+            log.warning("%s (%s)", *self.founding_problem())
+        self.engine.step(ClusterMet(peer.node_id, peer.cluster_id))
+
+    def founding_problem(self) -> tuple[str, str]:
+        """Say why this founder founds nothing, and the remedy; two empty texts if nothing is in its way."""
+        identity = self.storage.identity
+        if not identity.met_cluster_id:
+            return "", ""
+        node_id = identity.node_id
+        problem = (
+            f"the cluster {identity.met_cluster_id} exists already and this data directory of node {node_id} "
+            "is empty: it founds nothing and waits to be let in"
+        )
+        remedy = (
+            f"if node {node_id} never ran before, a majority of that cluster lets it in by itself; if its "
+            f"data are lost, put them back or run `quorate members replace {node_id}`; if another cluster is "
+            "meant, correct node.cluster or [members] and start with an empty data directory"
+        )
+        return problem, remedy
 
     def attach(self, transport: MemberTransport) -> None:
         """Build everything on the open data directory; once. Nothing runs before `start`.
@@ -204,6 +248,10 @@ class QuorumMember:
         self._attached = True
         # A crash may have come between the state that names the cluster and the identity.
         self._learn_cluster_id()
+        met_cluster_id = storage.identity.met_cluster_id
+        if met_cluster_id:
+            log.warning("%s (%s)", *self.founding_problem())
+            engine.step(ClusterMet(0, met_cluster_id))
 
     def start(self) -> None:
         """Begin to tick."""
@@ -274,6 +322,7 @@ class QuorumMember:
         self.snapshotter.entry_applied(entry)
         if entry.kind in CONFIGURATION_KINDS:
             self._learn_cluster_id()
+            self._transport.recheck_identities()
 
     def _install(self, machine: StateMachine, mark: SnapshotMark) -> None:
         self.snapshotter.abandon()
@@ -283,6 +332,7 @@ class QuorumMember:
         # Compaction comes after the core knows of the install.
         self.runtime.call_soon(self.snapshotter.installed, 0 if newest is None else newest.size_bytes)
         self._learn_cluster_id()
+        self._transport.recheck_identities()
 
     def _learn_cluster_id(self) -> None:
         """Take over the cluster id once the state names this very disk as a member.
@@ -298,8 +348,7 @@ class QuorumMember:
         member = configuration.member(identity.node_id)
         if member is None or member.incarnation != identity.incarnation:
             return
-        if self.storage.learn_cluster_id(configuration.cluster_id):
-            self._transport.recheck_identities()
+        self.storage.learn_cluster_id(configuration.cluster_id)
 
     def _on_disk_full(self, error: JournalFullError) -> None:
         """Acknowledge nothing until there is room again; called at each attempt that found none."""

@@ -196,6 +196,8 @@ class QuorumNode:
             members={node_id: str(address) for node_id, address in config.members.items()},
             options=TransportOptions(peer_queue_bytes_max=max(PEER_QUEUE_BYTES_MIN, 2 * frame_bytes_max)),
             admits_strangers=member.hears_nobody,
+            admission=member.admission,
+            on_proven=member.peer_proved,
         )
         # SyncObj wants a transport that listens. No hello can be done before this coroutine lets the loop run
         # again, so the engine hears of every link.

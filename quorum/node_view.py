@@ -36,6 +36,7 @@ class NodeView:
         self.engine = member.engine
         #: once everything committed was applied, a short lag is the normal life of a busy node
         self._caught_up = False
+        self._member = member
         self._config = member.config
         self._core = member.core
         self._replica = member.replica
@@ -61,10 +62,11 @@ class NodeView:
         """Return what GET /v1/status answers; match_index is known on the leader only, and null elsewhere."""
         status = self._core.status()
         machine = self._replica.machine
+        ready, reason = self.readiness()
         return {
             "node_id": status.node_id,
             "cluster": self._config.node.cluster,
-            "cluster_id": machine.cluster_id or None,
+            "cluster_id": machine.cluster_id or self._storage.identity.cluster_id or None,
             "role": self._own_role(status),
             "term": status.term,
             "leader_id": status.leader_id or None,
@@ -74,6 +76,8 @@ class NodeView:
             "state_digest": machine.state_digest.hex(),
             "sessions": len(machine.sessions),
             "members": self._members(),
+            "problem": None if ready else reason,
+            "refused_by": [refusal.node_id for refusal in self._transport.refusals.by_peers()],
         }
 
     def _own_role(self, status: Status) -> str:
@@ -90,7 +94,7 @@ class NodeView:
         status = self._core.status()
         leads = status.role is Role.LEADER
         matches = {peer.node_id: peer.match_index for peer in status.peers}
-        refused = dict(status.refused)
+        refused = {**dict(status.refused), **self._transport.refusals.refused_disks()}
         configuration = self._replica.configuration()
         members: dict[int, tuple[str, bool]] = {
             node_id: (str(address), True) for node_id, address in self._config.members.items()
@@ -134,8 +138,10 @@ class NodeView:
         node_id, configuration = status.node_id, self._replica.configuration()
         identity = self._storage.identity
         if configuration is None:
-            joining = f"node {node_id} waits to be added (`quorate members add` or `replace` on a member)"
-            return "" if identity.founder else joining
+            if not identity.founder:
+                return f"node {node_id} waits to be added (`quorate members add` or `replace` on a member)"
+            problem, remedy = self._member.founding_problem()
+            return f"{problem} ({remedy})" if problem else ""
         member = configuration.member(node_id)
         if member is None:
             applied_index = self._replica.machine.applied_index
@@ -149,6 +155,34 @@ class NodeView:
             return f"node {node_id} is a learner, which votes once it has caught up"
         return ""
 
+    def _refusals(self) -> str:
+        """Say which nodes refuse this one, and what to do; empty if none does."""
+        told: dict[tuple[str, str], list[int]] = {}
+        for node_id, reason, remedy in self._transport.refusals.by_peers():
+            told.setdefault((reason, remedy), []).append(node_id)
+        return "".join(
+            f"; of node {', '.join(map(str, node_ids))}: {reason} ({remedy})"
+            for (reason, remedy), node_ids in told.items()
+        )
+
+    def _leader_problem(self, status: Status) -> str:
+        """Say why no leader is heard; empty if one is."""
+        if self.engine.leader_id is not None:
+            if self.engine.isReady():
+                return ""
+            return f"the leader was not heard for {self.engine.contact_age_ms():.0f} ms{self._refusals()}"
+        voters = status.voters or tuple(sorted(self._config.members))
+        connected = [
+            node_id for node_id in voters if node_id == status.node_id or self.engine.is_connected(node_id)
+        ]
+        cluster_id = self._storage.identity.cluster_id
+        known = f"the cluster {cluster_id} waits for" if cluster_id else "the founding needs"
+        return (
+            f"no leader is known in term {status.term}: {known} a majority of the voters "
+            f"{', '.join(map(str, voters))}; in contact are {', '.join(map(str, connected)) or 'none'}"
+            f"{self._refusals()}"
+        )
+
     def readiness(self) -> tuple[bool, str]:
         """Return whether clients are served now, and the reason in one sentence."""
         soft_state = self.engine.soft_state
@@ -157,11 +191,10 @@ class NodeView:
         status = self._core.status()
         problem = self._membership_problem(status)
         if problem:
+            return False, problem + self._refusals()
+        problem = self._leader_problem(status)
+        if problem:
             return False, problem
-        if self.engine.leader_id is None:
-            return False, f"no leader is known in term {soft_state.term}"
-        if not self.engine.isReady():
-            return False, f"the leader was not heard for {self.engine.contact_age_ms():.0f} ms"
         applied_index = self._replica.machine.applied_index
         lag = status.commit_index - applied_index
         self._caught_up = not status.installing and (lag <= 0 or (self._caught_up and lag <= READY_LAG_MAX))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from quorum.adminclient import get_readiness, get_status
 from quorum.errors import NodeStoppedError, UnreachableError
-from quorum.layout import Layout, LocalNode, finish_bootstrap
+from quorum.layout import Layout, LocalNode, finish_bootstrap, format_options
 from quorum.terminal import Console
 
 POLL_READY_S = 0.1
@@ -47,6 +47,10 @@ class View(NamedTuple):
     term: int = 0
     commit_index: int = 0
     sessions: int = 0
+    #: ids of the members that it knows
+    members: frozenset[int] = frozenset()
+    #: other nodes refuse it
+    refused: bool = False
 
 
 class Supervisor:
@@ -61,6 +65,8 @@ class Supervisor:
         #: nodes that ended before they were ready for the first time, with their stories
         self._refused: dict[int, str] = {}
         self._was_ready: set[int] = set()
+        #: nodes that were last told to be refused by others
+        self._told_refused: set[int] = set()
         #: nodes that were last told to be ready
         self._told_ready: set[int] = set()
         #: (leader, term) that was told last
@@ -140,8 +146,8 @@ class Supervisor:
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
     async def _start(self, node: LocalNode) -> asyncio.subprocess.Process:
-        bootstrap = [] if finish_bootstrap(self._layout) else ["--bootstrap"]
-        arguments = ["--config", str(node.config_file), "--parent-fd", str(self._pipe[0]), *bootstrap]
+        options = format_options(self._layout)
+        arguments = ["--config", str(node.config_file), "--parent-fd", str(self._pipe[0]), *options]
         with node.log_file.open("ab") as output:
             return await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "quorum", "serve", *arguments),
@@ -185,10 +191,20 @@ class Supervisor:
                 self._refused.pop(node.node_id, None)
 
     def _all_ready(self) -> bool:
-        """True when a majority is ready and everyone else has refused to start."""
-        ready = [node_id for node_id, view in self._views.items() if view.ready]
-        settled = all(node_id in ready or node_id in self._refused for node_id in self._views)
-        return settled and len(ready) * 2 > len(self._views)
+        """True when a majority of the members is ready and every other one refused to start or is refused."""
+        members = self._members()
+        ready = [node_id for node_id in members if self._views[node_id].ready]
+        settled = all(
+            node_id in ready or node_id in self._refused or self._views[node_id].refused
+            for node_id in members
+        )
+        return settled and len(ready) * 2 > len(members)
+
+    def _members(self) -> list[int]:
+        """The nodes that the leader counts among the members; all while there is no leader."""
+        leader_id = self._leader()
+        known = self._views if leader_id is None else self._views[leader_id].members
+        return [node_id for node_id in self._views if node_id in known]
 
     def _leader(self) -> int | None:
         """The leader of the highest term that a node claims to be."""
@@ -204,23 +220,28 @@ class Supervisor:
                 self._told_leader = leadership
                 self._console.say(f"node {leader_id} leads in term {leadership[1]}")
         for node_id, view in self._views.items():
+            if view.refused != (node_id in self._told_refused):
+                self._told_refused ^= {node_id}
+                if view.refused:
+                    self._console.say(f"node {node_id} {view.reason}", "yellow")
             if view.ready == (node_id in self._told_ready):
                 continue
             self._told_ready ^= {node_id}
             self._console.say(f"node {node_id} {'is ready' if view.ready else view.reason}")
 
     def _summary(self) -> str:
-        ready = sum(view.ready for view in self._views.values())
+        members = self._members()
+        ready = sum(self._views[node_id].ready for node_id in members)
         leader_id = self._leader()
         if leader_id is None:
-            return f"{ready}/{len(self._views)} ready · no leader"
+            return f"{ready}/{len(members)} ready · no leader"
         view = self._views[leader_id]
         parts = (
             f"leader {leader_id} (term {view.term})",
             f"commit {view.commit_index}",
             f"sessions {view.sessions}",
         )
-        return " · ".join((f"{ready}/{len(self._views)} ready", *parts, "Ctrl-C stops"))
+        return " · ".join((f"{ready}/{len(members)} ready", *parts, "Ctrl-C stops"))
 
     async def _stop_all(self) -> None:
         """Stop the followers together, then the leader: nobody shall elect a leader that is to stop next."""
@@ -284,6 +305,8 @@ def _look(node: LocalNode) -> View:
         term=int(status.get("term") or 0),
         commit_index=int(status.get("commit_index") or 0),
         sessions=int(status.get("sessions") or 0),
+        members=frozenset(int(member["node_id"]) for member in status.get("members") or ()),
+        refused=bool(status.get("refused_by")),
     )
 
 

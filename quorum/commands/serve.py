@@ -30,6 +30,11 @@ environment (QUORATE_<SECTION>_<KEY>), then from --set. The first start of a new
 every founding node, the first start of a node that was added or replaced needs --join and the present members
 in [members]; later starts do without, and with it change nothing.
 
+--bootstrap says: this node has never run. Never give it to a node whose data are lost: that one is replaced
+(quorate members replace) and started with --join. A founder with an empty directory that reaches a member of
+a cluster founds nothing, says so, and waits. But a majority of empty founders that reach no member of it
+cannot know of it, and founds a second cluster without what the first one acknowledged.
+
 --force-new-cluster is for a majority that is lost for good: this node goes on from its own data as the only
 member of a new cluster. What the others acknowledged and this node never received is lost. It is ignored on a
 directory that was forced before."""
@@ -54,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--bootstrap",
         action="store_true",
-        help="format an empty data directory as a founder of a new cluster",
+        help="format an empty data directory as a founder of a new cluster; only for a node that never ran",
     )
     start.add_argument(
         "--join",

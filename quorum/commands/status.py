@@ -60,7 +60,7 @@ def describe(answer: dict[str, Any]) -> list[str]:
     leader_id = answer.get("leader_id")
     commit_index = answer.get("commit_index")
     facts = {
-        "cluster": f"{answer.get('cluster')} ({answer.get('cluster_id') or 'not founded yet'})",
+        "cluster": f"{answer.get('cluster')} ({answer.get('cluster_id') or 'no cluster id yet'})",
         "asked": f"node {answer.get('node_id')}, {answer.get('role')}",
         "leader": "none known" if leader_id is None else f"node {leader_id}",
         "term": answer.get("term"),
@@ -69,6 +69,8 @@ def describe(answer: dict[str, Any]) -> list[str]:
         "sessions": answer.get("sessions"),
         "digest": answer.get("state_digest"),
     }
+    if answer.get("problem"):
+        facts["problem"] = answer["problem"]
     lines = [f"{styled(name.ljust(9), 'bold', sys.stdout)}{value}" for name, value in facts.items()]
     return [*lines, "", *members_table(answer)]
 

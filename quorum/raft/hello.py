@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hmac
 import struct
-from collections.abc import Container
+from collections.abc import Callable, Container
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -60,6 +60,8 @@ class RefusalReason(IntEnum):
     NOT_A_MEMBER = 5
     WRONG_NODE = 6
     PROTOCOL = 7
+    RETIRED = 8
+    ANOTHER_DISK = 9
 
 
 class PeerIdentity(NamedTuple):
@@ -101,6 +103,14 @@ class HelloRefusedError(ProtocolError):
         self.reply = reply
 
 
+#: Says why an identity that is proven is not accepted, or None.
+Judge = Callable[[PeerIdentity], Refusal | None]
+
+
+def _accept(_other: PeerIdentity) -> Refusal | None:
+    return None
+
+
 _NOT_AUTHENTICATED: Final = Refusal(
     RefusalReason.AUTHENTICATION,
     "authentication failed",
@@ -128,6 +138,8 @@ class _Hello:
         self._transcript: list[bytes] = []
         #: the other side, once it is authenticated and accepted
         self.peer: PeerIdentity | None = None
+        #: the other side, once it is authenticated, whether or not one side refuses the other
+        self.proven: PeerIdentity | None = None
 
     @property
     def done(self) -> bool:
@@ -202,7 +214,15 @@ class _Hello:
 class Dialler(_Hello):
     """The side that opened the connection, and will send messages on it."""
 
-    def __init__(self, identity: PeerIdentity, target_id: int, secret: bytes, nonce: bytes) -> None:
+    def __init__(
+        self,
+        identity: PeerIdentity,
+        target_id: int,
+        secret: bytes,
+        nonce: bytes,
+        *,
+        judge: Judge = _accept,
+    ) -> None:
         """Prepare one hello.
 
         Args:
@@ -210,9 +230,11 @@ class Dialler(_Hello):
             target_id: the node that should listen at the dialled address.
             secret: the cluster's peer secret, not empty.
             nonce: NONCE_BYTES unpredictable bytes, never used before.
+            judge: asked about whoever proved to be the target.
         """
         super().__init__(identity, secret, nonce)
         self._target_id = target_id
+        self._judge = judge
         self._challenged = False
 
     def begin(self) -> bytes:
@@ -239,11 +261,14 @@ class Dialler(_Hello):
         if not self._proven(b"accept", proof):
             raise self._unproven()
         identity, refusal = self._read_verdict(verdict)
+        self.proven = identity
         if refusal is not None:
             raise HelloRefusedError(refusal, by_peer=True)
         refusal = conflict(self._identity, identity)
         if refusal is None and identity.node_id != self._target_id:
             refusal = _wrong_node(self._target_id, identity.node_id)
+        if refusal is None:
+            refusal = self._judge(identity)
         plain = _plain_refusal(refusal)
         self._transcript.append(plain)
         answer = _record(_Kind.CONFIRM, self._mac(b"confirm") + plain)
@@ -267,7 +292,13 @@ class Acceptor(_Hello):
     """The side that was called, and will only receive messages."""
 
     def __init__(
-        self, identity: PeerIdentity, member_ids: Container[int], secret: bytes, nonce: bytes
+        self,
+        identity: PeerIdentity,
+        member_ids: Container[int],
+        secret: bytes,
+        nonce: bytes,
+        *,
+        judge: Judge = _accept,
     ) -> None:
         """Prepare one hello.
 
@@ -276,9 +307,11 @@ class Acceptor(_Hello):
             member_ids: the other members; asked when the peer has proven the secret.
             secret: the cluster's peer secret, not empty.
             nonce: NONCE_BYTES unpredictable bytes, never used before.
+            judge: asked about a member that has proven the secret.
         """
         super().__init__(identity, secret, nonce)
         self._member_ids = member_ids
+        self._judge = judge
         self._claimed: PeerIdentity | None = None
         self._wanted_id = 0
         self._proved = False
@@ -310,6 +343,7 @@ class Acceptor(_Hello):
         if not self._proven(b"dial", proof):
             raise self._unproven()
         self._proved = True
+        self.proven = claimed
         refusal = conflict(self._identity, claimed)
         if refusal is None and self._wanted_id != self._identity.node_id:
             refusal = _wrong_node(self._identity.node_id, self._wanted_id)
@@ -321,6 +355,8 @@ class Acceptor(_Hello):
                 str(claimed.node_id),
                 "add the node with `quorate members add` first, or correct [members]",
             )
+        if refusal is None:
+            refusal = self._judge(claimed)
         verdict: bytes = msgpack.packb([list(self._identity), None if refusal is None else list(refusal)])
         self._transcript.append(verdict)
         answer = _record(_Kind.VERDICT, self._mac(b"accept") + verdict)

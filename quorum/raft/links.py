@@ -125,6 +125,11 @@ class Link(asyncio.BufferedProtocol):
         self.identity: PeerIdentity | None = None
 
     @property
+    def proven(self) -> PeerIdentity | None:
+        """Who the other side proved to be, also if one side refused the other; None before that."""
+        return self._hello.proven if self._hello is not None else self.identity
+
+    @property
     def is_open(self) -> bool:
         """Whether the hello is done and the link not closed."""
         return self.identity is not None and not self._closed

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -24,9 +23,11 @@ from pysyncobj.transport import Transport, TransportNotReadyError
 
 from quorum.errors import ProtocolError
 from quorum.listening import Listen, bind
+from quorum.raft.admission import Admission
 from quorum.raft.codec import LENGTH_BYTES, Codec, PeerMessage
-from quorum.raft.hello import NONCE_BYTES, Acceptor, Dialler, HelloRefusedError, PeerIdentity, conflict
+from quorum.raft.hello import NONCE_BYTES, Acceptor, Dialler, HelloRefusedError, PeerIdentity, Refusal
 from quorum.raft.links import InboundLink, LinkContext, OutboundLink
+from quorum.raft.peer import STRANGER_MS, Peer
 from quorum.raft.peers import (
     PeerLinks,
     PeerNode,
@@ -35,34 +36,16 @@ from quorum.raft.peers import (
     TransportOptions,
     split_address,
 )
-from quorum.raft.runtime import Runtime, TimerHandle
+from quorum.raft.refusals import Refusals
+from quorum.raft.runtime import Runtime
 
 log = logging.getLogger("quorate.transport")
 
 _ANYBODY: Final = range(1, 2**31)
 #: Strangers are admitted up to so many peers.
 _PEERS_MAX: Final = 256
-#: A connection that lived this long was good: the next one is dialled without waiting long.
-_STABLE_MS: Final = 1000
 #: How long stop() waits for queued messages to leave.
 _STOP_TIMEOUT_S: Final = 0.5
-
-
-@dataclass(slots=True, eq=False)
-class _Peer:
-    """What the transport keeps of one member."""
-
-    node_id: int
-    address: str
-    backoff_ms: float
-    #: the connection that is being dialled or greeted; at most one, and none while `outbound` is set
-    dialling: asyncio.Task[None] | None = None
-    greeting: OutboundLink | None = None
-    redial: TimerHandle | None = None
-    outbound: OutboundLink | None = None
-    inbound: InboundLink | None = None
-    #: who sends on `inbound`
-    inbound_node: PeerNode = field(default_factory=lambda: PeerNode(0))
 
 
 class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
@@ -83,6 +66,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         members: Mapping[int, str],
         options: TransportOptions | None = None,
         admits_strangers: Callable[[], bool] = lambda: False,
+        admission: Callable[[], Admission] = Admission,
+        on_proven: Callable[[PeerIdentity], None] = lambda _: None,
     ) -> None:
         """Nothing is bound or dialled before `start`.
 
@@ -96,6 +81,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
                 own entry is ignored.
             options: bounds and times.
             admits_strangers: whether nodes of the cluster that are no peers may become peers now.
+            admission: what is known now of who may speak for a node id.
+            on_proven: told whom a hello proved, refused or not, before anything else is told of it.
 
         Raises:
             ValueError: the secret is empty, an address is not host:port, or a queue cannot hold the codec's
@@ -111,12 +98,14 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         self._listen = listen
         self._options = options or TransportOptions()
         self._admits_strangers = admits_strangers
+        self._admission = admission
+        self._on_proven = on_proven
         if self._options.peer_queue_bytes_max < codec.frame_bytes_max + LENGTH_BYTES:
             limit = f"peer_queue_bytes_max = {self._options.peer_queue_bytes_max}"
             raise ValueError(f"{limit} does not hold a frame of {codec.frame_bytes_max} bytes")
         self._node_id = identity().node_id
         self._dial_addresses = dict(members)
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, Peer] = {}
         self._context = LinkContext(
             self,
             runtime,
@@ -127,7 +116,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         )
         #: {accepted connections whose hello is not done: None}, oldest first
         self._handshakes: dict[InboundLink, None] = {}
-        self._quiet = QuietLog(self._options.log_interval_ms)
+        self.refusals = Refusals(runtime, QuietLog(self._options.log_interval_ms))
         self._on_chunk: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
@@ -186,25 +175,17 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     def links(self) -> dict[int, PeerLinks]:
         """Return {node id: state of its connections}, ascending."""
-        return {
-            node_id: PeerLinks(
-                peer.address,
-                peer.outbound is not None,
-                peer.inbound is not None,
-                0 if peer.outbound is None else peer.outbound.queue.size_bytes,
-            )
-            for node_id, peer in sorted(self._peers.items())
-        }
+        return {node_id: peer.links() for node_id, peer in sorted(self._peers.items())}
 
     def recheck_identities(self) -> None:
-        """Close connections with other clusters' nodes; to be called when the cluster id becomes known."""
-        mine = self._identity()
+        """Close connections with other clusters' nodes and with disks that may not speak for a member.
+
+        To be called when the cluster id becomes known, and when the configuration changes.
+        """
+        mine, admission = self._identity(), self._admission()
         for peer in list(self._peers.values()):
-            for link in (peer.outbound, peer.inbound):
-                refusal = conflict(mine, link.identity) if link is not None and link.identity else None
-                if link is not None and refusal is not None:
-                    reason = str(HelloRefusedError(refusal, by_peer=False))
-                    self._runtime.call_soon(link.close, reason)
+            for link, reason in peer.unfit_links(mine, admission):
+                self._runtime.call_soon(link.close, reason)
 
     # --- pysyncobj's contract -----------------------------------------------------------------------------
 
@@ -235,6 +216,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         address = self._dial_addresses.get(node_id) or getattr(node, "address", "")
         known = self._peers.get(node_id)
         if known is not None and (not address or known.address == address):
+            known.stranger_until_ms = None
             return
         if node_id == self._node_id or not address:
             raise ValueError(
@@ -299,12 +281,12 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
 
     # --- dialling -----------------------------------------------------------------------------------------
 
-    def _add_peer(self, node_id: int, address: str) -> _Peer:
+    def _add_peer(self, node_id: int, address: str) -> Peer:
         split_address(address)
-        peer = self._peers[node_id] = _Peer(node_id, address, self._options.backoff_min_ms)
+        peer = self._peers[node_id] = Peer(node_id, address, self._options.backoff_min_ms)
         return peer
 
-    def _drop_peer(self, peer: _Peer) -> None:
+    def _drop_peer(self, peer: Peer) -> None:
         del self._peers[peer.node_id]
         outbound, inbound, greeting = peer.outbound, peer.inbound, peer.greeting
         peer.outbound = peer.inbound = peer.greeting = None
@@ -333,14 +315,14 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         for link in list(self._handshakes):
             link.close("this node stops")
 
-    def _dial(self, peer: _Peer) -> None:
+    def _dial(self, peer: Peer) -> None:
         """Open a connection to a member, unless there is one or one is under way."""
         self._stop_redial(peer)
         if peer.dialling is None and peer.greeting is None and peer.outbound is None:
             assert self._loop is not None
             peer.dialling = self._loop.create_task(self._connect(peer))
 
-    async def _connect(self, peer: _Peer) -> None:
+    async def _connect(self, peer: Peer) -> None:
         assert self._loop is not None
         host, port = split_address(peer.address)
         try:
@@ -349,28 +331,30 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         except (OSError, UnicodeError) as error:
             reason = str(error) or f"no answer within {self._options.connect_timeout_ms} ms"
             text = f"{peer.address}: node {peer.node_id} cannot be reached: {reason}"
-            self._warn_place(peer.address, "unreachable", text)
+            self.refusals.warn(peer.address, "unreachable", text)
             # uvloop asks for the protocol before it connects.
             peer.greeting = None
             self._redial_later(peer)
         finally:
             peer.dialling = None
 
-    def _greet(self, peer: _Peer) -> OutboundLink:
+    def _greet(self, peer: Peer) -> OutboundLink:
         nonce = self._runtime.random.randbytes(NONCE_BYTES)
-        hello = Dialler(self._identity(), peer.node_id, self._secret, nonce)
+        hello = Dialler(self._identity(), peer.node_id, self._secret, nonce, judge=self._judge)
         link = OutboundLink(self._context, hello, peer.address, peer.node_id)
         peer.greeting = link
         return link
 
-    def _redial_later(self, peer: _Peer) -> None:
+    def _redial_later(self, peer: Peer) -> None:
         if self._stopped or self._peers.get(peer.node_id) is not peer or peer.redial is not None:
             return
-        delay_ms = peer.backoff_ms * (1 + self._runtime.random.random() / 2)
-        peer.backoff_ms = min(2 * peer.backoff_ms, self._options.backoff_max_ms)
+        if peer.is_given_up(self._runtime.monotonic_ms()):
+            self._drop_peer(peer)
+            return
+        delay_ms = peer.next_delay_ms(self._options, self._runtime.random)
         peer.redial = self._runtime.call_later(delay_ms, self._dial, peer)
 
-    def _stop_redial(self, peer: _Peer) -> None:
+    def _stop_redial(self, peer: Peer) -> None:
         if peer.redial is not None:
             peer.redial.cancel()
             peer.redial = None
@@ -378,18 +362,28 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     def _accept(self) -> InboundLink:
         nonce = self._runtime.random.randbytes(NONCE_BYTES)
         admitted = _ANYBODY if self._admits_strangers() else self._peers
-        link = InboundLink(self._context, Acceptor(self._identity(), admitted, self._secret, nonce))
+        hello = Acceptor(self._identity(), admitted, self._secret, nonce, judge=self._judge)
+        link = InboundLink(self._context, hello)
         if len(self._handshakes) >= self._options.pending_handshakes_max:
             limit = f"pending_handshakes_max = {self._options.pending_handshakes_max}"
             next(iter(self._handshakes)).close(f"newer connections exceed {limit}")
         self._handshakes[link] = None
         return link
 
+    def _judge(self, other: PeerIdentity) -> Refusal | None:
+        """Say why a process may not speak for its node id, or not while another one does."""
+        admission = self._admission()
+        peer = self._peers.get(other.node_id)
+        present = peer.inbound.identity if peer is not None and peer.inbound is not None else None
+        refusal = admission.refusal(other)
+        return refusal if refusal or present is None else admission.refusal_beside(other, present)
+
     # --- what links tell ----------------------------------------------------------------------------------
 
     def link_opened(self, link: InboundLink | OutboundLink) -> None:
         """A hello is done (called by links)."""
         assert link.identity is not None
+        self._on_proven(link.identity)
         peer = self._peers.get(link.identity.node_id)
         if isinstance(link, InboundLink):
             self._handshakes.pop(link, None)
@@ -402,14 +396,17 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             return
         link.close("it is no peer any more")
 
-    def _add_stranger(self, identity: PeerIdentity) -> _Peer | None:
+    def _add_stranger(self, identity: PeerIdentity) -> Peer | None:
         try:
             admitted = not self._stopped and len(self._peers) < _PEERS_MAX and self._admits_strangers()
-            return self._add_peer(identity.node_id, identity.address) if admitted else None
+            peer = self._add_peer(identity.node_id, identity.address) if admitted else None
         except ValueError:
             return None
+        if peer is not None:
+            peer.stranger_until_ms = self._runtime.monotonic_ms() + STRANGER_MS
+        return peer
 
-    def _open_inbound(self, peer: _Peer, link: InboundLink) -> None:
+    def _open_inbound(self, peer: Peer, link: InboundLink) -> None:
         if peer.inbound is not None:
             self._lose(peer, peer.inbound, "the peer opened a new connection")
         peer.inbound = link
@@ -418,13 +415,14 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         log.info("accepted node %d from %s", peer.node_id, link.address)
         self._dial(peer)
 
-    def _open_outbound(self, peer: _Peer, link: OutboundLink) -> None:
+    def _open_outbound(self, peer: Peer, link: OutboundLink) -> None:
         assert link.identity is not None
         if peer.inbound is not None and peer.inbound_node.incarnation != link.identity.incarnation:
             self._lose(peer, peer.inbound, "the peer is another process now")
         peer.greeting = None
         peer.outbound = link
         self._stop_redial(peer)
+        self.refusals.forget(peer.node_id)
         self.counters.connections_opened += 1
         log.info("connected to node %d at %s", peer.node_id, link.address)
         self._onNodeConnected(self._node_of(peer, link))
@@ -451,6 +449,9 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         if isinstance(error, HelloRefusedError):
             self.counters.hellos_refused += 1
             self._warn(link, error.refusal.reason.name, reason)
+            self.refusals.note(link.node_id, link.proven, error)
+            if link.proven is not None:
+                self._on_proven(link.proven)
         elif error is not None:
             self.counters.protocol_errors += 1
             self._warn(link, "protocol", reason)
@@ -470,22 +471,21 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         elif link in (peer.outbound, peer.inbound):
             self._lose(peer, link, reason)
 
-    def _lose(self, peer: _Peer, link: InboundLink | OutboundLink, reason: str) -> None:
+    def _lose(self, peer: Peer, link: InboundLink | OutboundLink, reason: str) -> None:
         """End both directions because `link` ended, and report the member as disconnected."""
         ended = (peer.outbound, peer.inbound)
         peer.outbound = peer.inbound = None
         for other in ended:
             if other is not None:
                 other.close("the other direction ended")
-        if self._runtime.monotonic_ms() - link.opened_at_ms >= _STABLE_MS:
-            peer.backoff_ms = self._options.backoff_min_ms
+        peer.link_lost(link.opened_at_ms, self._runtime.monotonic_ms(), self._options)
         self.counters.connections_lost += 1
         direction = "from" if isinstance(link, InboundLink) else "to"
         log.info("lost the connection %s node %d at %s: %s", direction, peer.node_id, link.address, reason)
         self._redial_later(peer)
         self._onNodeDisconnected(self._node_of(peer, link))
 
-    def _node_of(self, peer: _Peer, link: InboundLink | OutboundLink) -> PeerNode:
+    def _node_of(self, peer: Peer, link: InboundLink | OutboundLink) -> PeerNode:
         assert link.identity is not None
         return PeerNode(peer.node_id, peer.address, link.identity.incarnation)
 
@@ -493,8 +493,4 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         """Write a line that names the peer's address, unless the same was said a moment ago."""
         # The port of an accepted connection is another one each time.
         place = link.address.rpartition(":")[0] if isinstance(link, InboundLink) else link.address
-        self._warn_place(place, kind, f"{link.address}: {text}")
-
-    def _warn_place(self, place: str, kind: str, text: str) -> None:
-        if self._quiet.admits((place, kind), self._runtime.monotonic_ms()):
-            log.warning("%s", text)
+        self.refusals.warn(place, kind, f"{link.address}: {text}")

@@ -190,7 +190,7 @@ def test_asked_of_a_follower_the_last_line_names_the_leader() -> None:
 def test_a_status_without_a_leader_says_so() -> None:
     lines = describe({**STATUS, "leader_id": None, "cluster_id": "", "members": []})
     assert any("none known" in line for line in lines)
-    assert any("not founded yet" in line for line in lines)
+    assert any("no cluster id yet" in line for line in lines)
 
 
 def test_a_command_of_another_distribution_is_found_and_cannot_replace_ours(tmp_path: Path) -> None:
