@@ -349,6 +349,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         if self._stopped or self._peers.get(peer.node_id) is not peer or peer.redial is not None:
             return
         if peer.is_given_up(self._runtime.monotonic_ms()):
+            log.info("node %d at %s is no member and is given up", peer.node_id, peer.address)
             self._drop_peer(peer)
             return
         delay_ms = peer.next_delay_ms(self._options, self._runtime.random)

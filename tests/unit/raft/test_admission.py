@@ -1,0 +1,75 @@
+"""Who may speak for a member: by its recorded disk, by retired ones, and by what an old log can know."""
+
+from __future__ import annotations
+
+import pytest
+
+from quorum.raft.admission import Admission
+from quorum.raft.core.configuration import Configuration, Member
+from quorum.raft.hello import PeerIdentity, RefusalReason
+
+CLUSTER = "c" * 32
+OLD, NEW, THREE = "2" * 32, "f" * 32, "3" * 32
+TWO = PeerIdentity("local", CLUSTER, 2, OLD)
+TWO_NEW = TWO._replace(incarnation=NEW)
+EMPTY = TWO_NEW._replace(cluster_id="")
+NOT_YET = PeerIdentity("local", "", 3, THREE)
+
+
+def configuration(two: str, *retired: str) -> Configuration:
+    voters = {1: Member("h:1", "1" * 32), 2: Member("h:2", two), 3: Member("h:3", "")}
+    return Configuration(CLUSTER, voters, {}, retired)
+
+
+BEFORE = configuration(OLD)
+REPLACED = configuration("", OLD)
+
+
+@pytest.mark.parametrize(
+    ("admission", "other", "reason"),
+    [
+        (Admission(), TWO_NEW, None),
+        (Admission(BEFORE, BEFORE, 1), TWO, None),
+        (Admission(BEFORE, BEFORE, 1), NOT_YET, None),
+        (Admission(BEFORE, BEFORE, 1), TWO_NEW, RefusalReason.ANOTHER_DISK),
+        (Admission(BEFORE, BEFORE, 1), EMPTY, RefusalReason.ANOTHER_DISK),
+        # No leader is heard: this log may be behind one that knows the new disk, but not an empty one.
+        (Admission(BEFORE, BEFORE, 0), TWO_NEW, None),
+        (Admission(BEFORE, BEFORE, 0), EMPTY, RefusalReason.ANOTHER_DISK),
+        # The leader itself is heard, from a disk that this log does not know yet.
+        (Admission(BEFORE, BEFORE, 2), TWO_NEW, None),
+        (Admission(REPLACED, REPLACED, 1), EMPTY, None),
+        (Admission(REPLACED, REPLACED, 1), TWO, RefusalReason.RETIRED),
+        (Admission(REPLACED, REPLACED, 0), TWO, RefusalReason.RETIRED),
+        # A retirement that is not committed may never come to be.
+        (Admission(REPLACED, BEFORE, 0), TWO, None),
+        (Admission(REPLACED, BEFORE, 1), TWO, RefusalReason.RETIRED),
+    ],
+)
+def test_who_is_refused(admission: Admission, other: PeerIdentity, reason: RefusalReason | None) -> None:
+    refusal = admission.refusal(other)
+    assert (refusal and refusal.reason) == reason
+    if refusal is not None:
+        assert "quorate members replace 2" in refusal.remedy
+        assert refusal.found == other.incarnation
+
+
+@pytest.mark.parametrize(
+    ("admission", "other", "present", "refused"),
+    [
+        (Admission(BEFORE, BEFORE, 1), TWO, TWO, False),
+        (Admission(BEFORE, BEFORE, 1), TWO_NEW, TWO, True),
+        (Admission(BEFORE, BEFORE, 1), TWO, TWO_NEW, False),
+        (Admission(REPLACED, REPLACED, 1), TWO_NEW, EMPTY._replace(incarnation="e" * 32), False),
+        # Nobody leads: whoever comes may be the one that this log does not know yet.
+        (Admission(BEFORE, BEFORE, 0), TWO_NEW, TWO, False),
+        (Admission(), TWO_NEW, TWO, False),
+        # The present one leads, whatever the log says of its disk so far.
+        (Admission(BEFORE, BEFORE, 2), TWO, TWO_NEW, True),
+    ],
+)
+def test_who_may_take_a_place(
+    admission: Admission, other: PeerIdentity, present: PeerIdentity, refused: bool
+) -> None:
+    refusal = admission.refusal_beside(other, present)
+    assert (refusal is not None) == refused
