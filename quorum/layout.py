@@ -74,7 +74,7 @@ class LocalNode(NamedTuple):
         cannot be read, because then nobody can tell."""
         try:
             fields = json.loads((self.folder / "data" / IDENTITY_FILE).read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except (OSError, ValueError):
             return True

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -116,10 +118,10 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def status(ports: Ports, node_id: int = 1) -> dict[str, object]:
+def status(ports: Ports, node_id: int = 1) -> dict[str, Any]:
     done = run("status", "--json", "--admin", f"http://127.0.0.1:{ports.admin + node_id - 1}")
     assert done.returncode == 0, done.stderr
-    answer: dict[str, object] = json.loads(done.stdout)
+    answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
@@ -204,6 +206,51 @@ def test_a_node_that_lost_its_data_is_told_and_the_others_go_on(tmp_path: Path, 
         second.wait_for("ready: ")
         assert sorted(set(second.nodes()) - {2}) == [1, 3]
         assert second.stop() == 0
+
+
+def test_a_first_start_that_was_cut_short_founds_no_second_cluster(tmp_path: Path, ports: Ports) -> None:
+    """Node 3 could not format its data; then node 2 loses those that it had."""
+    data_dir = tmp_path / "data"
+    blocked, lost = data_dir / "node-3/data", data_dir / "node-2/data"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("no folder")
+    with up(data_dir, *ports.options) as first:
+        first.wait_for("ready: ")
+        cluster_id = status(ports)["cluster_id"]
+        first.stop()
+    assert (data_dir / "bootstrap.pending").exists()
+    blocked.unlink()
+    lost.rename(tmp_path / "lost")
+    with up(data_dir) as second:
+        second.wait_for("quorate members replace 2")
+        eventually((blocked / "identity.json").exists, DEADLINE_S)
+        identities = [json.loads((path / "identity.json").read_text()) for path in (lost, blocked)]
+        assert [(known["founder"], known["cluster_id"]) for known in identities] == [(False, "")] * 2
+        assert status(ports)["cluster_id"] == cluster_id
+        second.stop()
+    shutil.rmtree(lost)
+    (tmp_path / "lost").rename(lost)
+    with up(data_dir) as third:
+        third.wait_for("ready: ")
+        assert {status(ports, node_id)["cluster_id"] for node_id in (1, 2, 3)} == {cluster_id}
+        third.stop()
+
+
+def test_removed_nodes_are_not_waited_for(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    with up(data_dir, *ports.options) as first:
+        first.wait_for("ready: ")
+        for node_id in (3, 2):
+            removed = eventually(
+                lambda: run("members", "remove", str(node_id), "--admin", f"http://127.0.0.1:{ports.admin}"),  # noqa: B023
+                DEADLINE_S,
+            )
+            assert removed.returncode == 0, removed.stderr
+        first.stop()
+    with up(data_dir) as second:
+        second.wait_for("ready: ")
+        assert [member["node_id"] for member in status(ports)["members"]] == [1]
+        second.stop()
 
 
 def test_detached_it_returns_when_ready_and_down_stops_it(tmp_path: Path, ports: Ports) -> None:

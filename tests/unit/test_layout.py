@@ -14,7 +14,17 @@ import pytest
 
 from quorum.config import load_node_config
 from quorum.errors import DataDirError, UsageError
-from quorum.layout import IDENTITY_FILE, Layout, Lock, finish_bootstrap, plan, process_start, to_toml, write
+from quorum.layout import (
+    IDENTITY_FILE,
+    Layout,
+    Lock,
+    finish_bootstrap,
+    format_options,
+    plan,
+    process_start,
+    to_toml,
+    write,
+)
 from quorum.raft.identity import IDENTITY_NAME
 from quorum.supervisor import bound_log
 
@@ -25,11 +35,11 @@ def test_a_formatted_node_is_known_by_the_file_that_nodes_write() -> None:
     assert IDENTITY_FILE == IDENTITY_NAME
 
 
-def format_node(layout: Layout, node_id: int) -> None:
+def format_node(layout: Layout, node_id: int, identity: str = "{}") -> None:
     """What a node does on its first start, as far as the layout can see it."""
     folder = layout.nodes[node_id - 1].folder / "data"
     folder.mkdir(parents=True)
-    (folder / "identity.json").write_text("{}")
+    (folder / "identity.json").write_text(identity)
 
 
 def test_a_new_directory_gets_three_nodes_on_the_well_known_ports(tmp_path: Path) -> None:
@@ -194,3 +204,25 @@ def test_a_log_is_cut_once_it_is_too_long_and_its_older_part_is_kept(tmp_path: P
         writer.write(b"new\n")
     assert log.read_bytes() == b"new\n"
     assert (tmp_path / "node.log.1").read_bytes() == b"x" * 100 + b"y"
+
+
+@pytest.mark.parametrize(
+    ("identity", "options"),
+    [
+        ('{"cluster_id": "", "met_cluster_id": ""}', ["--bootstrap"]),
+        ('{"cluster_id": "ab"}', ["--join"]),
+        ('{"cluster_id": "", "met_cluster_id": "ab"}', ["--join"]),
+        ("damaged", ["--join"]),
+    ],
+)
+def test_nobody_founds_once_a_node_of_the_directory_knows_of_a_cluster(
+    tmp_path: Path, identity: str, options: list[str]
+) -> None:
+    layout = plan(tmp_path, None, AS_BEFORE)
+    write(layout)
+    assert format_options(layout) == ["--bootstrap"]
+    format_node(layout, 1, identity)
+    assert format_options(layout) == options
+    for node_id in (2, 3):
+        format_node(layout, node_id)
+    assert format_options(layout) == []
