@@ -24,6 +24,8 @@ from tests.support.nodes import clean_environment, eventually, hold_port, tail
 
 DEADLINE_S = 30.0
 NODES = 3
+#: what the supervisor says of the whole; of one node it may say "is not ready: "
+READY = "ready: 127.0.0.1:"
 #: makes the terminal on its standard input its own, and becomes the program that its arguments name
 ON_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
 
@@ -215,7 +217,7 @@ def test_a_first_start_that_was_cut_short_founds_no_second_cluster(tmp_path: Pat
     blocked.parent.mkdir(parents=True)
     blocked.write_text("no folder")
     with up(data_dir, *ports.options) as first:
-        first.wait_for("ready: ")
+        first.wait_for(READY)
         cluster_id = status(ports)["cluster_id"]
         first.stop()
     assert (data_dir / "bootstrap.pending").exists()
@@ -231,7 +233,7 @@ def test_a_first_start_that_was_cut_short_founds_no_second_cluster(tmp_path: Pat
     shutil.rmtree(lost)
     (tmp_path / "lost").rename(lost)
     with up(data_dir) as third:
-        third.wait_for("ready: ")
+        third.wait_for(READY)
         assert {status(ports, node_id)["cluster_id"] for node_id in (1, 2, 3)} == {cluster_id}
         third.stop()
 
@@ -239,7 +241,7 @@ def test_a_first_start_that_was_cut_short_founds_no_second_cluster(tmp_path: Pat
 def test_removed_nodes_are_not_waited_for(tmp_path: Path, ports: Ports) -> None:
     data_dir = tmp_path / "data"
     with up(data_dir, *ports.options) as first:
-        first.wait_for("ready: ")
+        first.wait_for(READY)
         for node_id in (3, 2):
             removed = eventually(
                 lambda: run("members", "remove", str(node_id), "--admin", f"http://127.0.0.1:{ports.admin}"),  # noqa: B023
@@ -248,7 +250,7 @@ def test_removed_nodes_are_not_waited_for(tmp_path: Path, ports: Ports) -> None:
             assert removed.returncode == 0, removed.stderr
         first.stop()
     with up(data_dir) as second:
-        second.wait_for("ready: ")
+        second.wait_for(READY)
         assert [member["node_id"] for member in status(ports)["members"]] == [1]
         second.stop()
 
