@@ -131,12 +131,15 @@ class Node:
         self.incoming: Incoming | None = None
         self.installs = 0  #: number of the last incoming snapshot
         self.installing = False  #: its last piece is written: the shell verifies and loads it
+        self._begin_output()
 
+    def _begin_output(self) -> None:
+        """Have nothing to hand out yet."""
         self.next_seq = 1
         self.persisted_seq = 0
         self.hard_seq = 0  #: persist that holds the latest hard state
         self.hard_dirty = False
-        self.outbox: deque[Message] = deque(maxlen=options.outbox_messages_max)
+        self.outbox: deque[Message] = deque(maxlen=self.options.outbox_messages_max)
         self.snapshot_reads: list[SnapshotRead] = []
         self.snapshot_releases: list[int] = []
         self.snapshot_writes: list[SnapshotWrite] = []
