@@ -94,6 +94,9 @@ class Manners:
             case AppendReply() | HeartbeatReply() | SnapshotChunkReply():
                 self._says(node, message)
             case Append() | Heartbeat() | SnapshotChunk() if message.term >= raft.term:
+                if raft.halted and message.term > raft.term:
+                    # Without room on its disk it cannot take the term, and does not follow who leads it.
+                    return
                 self._heard = (message.term, message.sender, now_ms)
             case VoteReply(granted=True):
                 self._granted.setdefault((message.asked_term, message.pre), set()).add(message.sender)

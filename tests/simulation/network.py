@@ -262,6 +262,14 @@ class Network:
             for end in (connection.sender, connection.receiver):
                 self.scheduler.at(late_ms, end.runtime.enter, end.lost, connection)
 
+    def connections_of(self, transport: SimTransport) -> list[Connection]:
+        """Return what a life has at either end and nobody ended, also what was not accepted yet."""
+        return [
+            connection
+            for connection in self.connections.values()
+            if not connection.broken and transport in (connection.sender, connection.receiver)
+        ]
+
     def through_codec(self, message: Any) -> Any:
         """Return the message as the shipped codec carries it, once in a while."""
         self._until_codec -= 1
@@ -432,12 +440,12 @@ class SimTransport:
         self._stopped = True
         if self.network.transports.get(self.node_id) is self:
             del self.network.transports[self.node_id]
-        for peer in self._peers.values():
-            for connection in (peer.outbound, peer.inbound):
-                if connection is not None and silently:
-                    self.network.abandon(connection)
-                elif connection is not None:
-                    self.network.close(connection, self)
+        # Those that were opened but not accepted yet, too: nobody else would tell their other end.
+        for connection in self.network.connections_of(self):
+            if silently:
+                self.network.abandon(connection)
+            else:
+                self.network.close(connection, self)
 
     # --- MemberTransport --------------------------------------------------------------------------
 
@@ -612,8 +620,7 @@ class SimTransport:
             stranger = connection.sender.identity()
             peer = self._peers[stranger.node_id] = _Peer(stranger.node_id, stranger.address)
         if peer is None:
-            if chunk is None:
-                self.network.close(connection, self)
+            self.network.close(connection, self)
             return
         if chunk is None:
             if connection.broken:
@@ -625,6 +632,8 @@ class SimTransport:
             return
         if peer.inbound is not connection:
             network = self.network
+            # As TCP answers with a reset; nothing happens if this end has closed it itself.
+            network.close(connection, self)
             if not network.weather.stale_chance or network.rng.random() >= network.weather.stale_chance:
                 return
             network.counters.stale += 1

@@ -17,7 +17,7 @@ from quorum.raft.hello import PeerIdentity
 from quorum.raft.identity import Start
 from quorum.raft.peers import PeerNode
 from tests.simulation.faults import FAULTS, PROFILES
-from tests.simulation.network import Network, SimTransport, Weather
+from tests.simulation.network import UNACKNOWLEDGED_TIMEOUT_MS, Network, SimTransport, Weather
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.settings import build_config, draw_sizes
 from tests.simulation.sim_node import DiskSpeed, SimNode
@@ -277,6 +277,24 @@ def test_a_dead_process_is_noticed_and_what_it_sent_before_may_arrive() -> None:
     other.runtime.end()
     network.scheduler.run(20_000.0)
     assert one.take() == [("down", 2)]
+
+
+@pytest.mark.parametrize("silently", [False, True])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_connection_that_a_life_ended_before_it_accepted_it_is_noticed(silently: bool, cut: bool) -> None:
+    network, one, other = new_pair()
+    network.break_connection(1, 2)
+    while ("up", 2) not in one.take():
+        network.scheduler.run(network.scheduler.now_ms + 0.5)
+    assert [connection.key for connection in network.connections_of(other.transport)] == [(1, 2)]
+    if cut:
+        network.cut_pair(1, 2)
+    other.transport.vanish(silently=silently)
+    other.runtime.end()
+    one.send(heartbeat(1))
+    network.scheduler.run(network.scheduler.now_ms + UNACKNOWLEDGED_TIMEOUT_MS)
+    assert ("down", 2) in one.take()
+    assert network.connections_of(one.transport) == []
 
 
 def test_chunks_come_twice_and_late_ones_of_old_connections_come_at_all() -> None:
