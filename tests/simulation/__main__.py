@@ -7,6 +7,7 @@ timeline, and at the end what was run, how fast, and which faults bit. Exits wit
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -17,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from multiprocessing import get_context
 
 from tests.simulation.faults import PROFILES
-from tests.simulation.world import Outcome, run_repeatably, run_seed
+from tests.simulation.world import FULL, SHORT, Outcome, Span, run_repeatably, run_seed
 
 #: seeds that one worker process runs before a new one takes its place
 SEEDS_PER_PROCESS = 100
@@ -31,6 +32,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1, help="the first of them (default: 1)")
     parser.add_argument("--seed", type=int, help="run this one only")
     parser.add_argument("--profile", choices=sorted(PROFILES), default="mix", help="which faults")
+    parser.add_argument("--short", action="store_true", help="the third of a seed that `make test` runs")
     parser.add_argument("--nodes", type=int, choices=(3, 5), default=3)
     parser.add_argument("--timeline", action="store_true", help="print the timeline of --seed")
     parser.add_argument("--lines", type=int, default=100, help="how much of it")
@@ -41,6 +43,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     arguments = parse()
+    span = SHORT if arguments.short else FULL
     logging.disable(logging.CRITICAL)
     begun_s = time.monotonic()
     if arguments.seed is not None:
@@ -49,6 +52,7 @@ def main() -> int:
                 arguments.seed,
                 arguments.profile,
                 arguments.nodes,
+                span,
                 verbose=arguments.timeline,
                 lines=arguments.lines,
             )
@@ -60,7 +64,7 @@ def main() -> int:
     else:
         outcomes = []
         seeds = range(arguments.first, arguments.first + arguments.seeds)
-        for outcome in run_all(seeds, arguments.profile, arguments.nodes, arguments.workers):
+        for outcome in run_all(seeds, arguments.profile, arguments.nodes, arguments.workers, span):
             outcomes.append(outcome)
             if not outcome.ok:
                 report(outcome, with_timeline=sum(not each.ok for each in outcomes) <= FAILURES_SHOWN)
@@ -68,18 +72,25 @@ def main() -> int:
     return any(not outcome.ok for outcome in outcomes)
 
 
-def run_all(seeds: Iterable[int], profile: str, nodes: int, workers: int) -> Iterator[Outcome]:
+def prepare_process() -> None:
+    """Make a new process one that runs seeds: nothing is logged, what was imported is never collected."""
+    logging.disable(logging.CRITICAL)
+    gc.freeze()
+
+
+def run_all(
+    seeds: Iterable[int], profile: str, nodes: int, workers: int, span: Span = FULL
+) -> Iterator[Outcome]:
     """Run seeds in processes of their own; yield outcomes as they come."""
     with ProcessPoolExecutor(
         workers,
         mp_context=get_context("spawn"),
-        initializer=logging.disable,
-        initargs=(logging.CRITICAL,),
+        initializer=prepare_process,
         max_tasks_per_child=SEEDS_PER_PROCESS,
     ) as pool:
         waiting: set[Future[Outcome]] = set()
         for seed in seeds:
-            waiting.add(pool.submit(run_repeatably, seed, profile, nodes))
+            waiting.add(pool.submit(run_repeatably, seed, profile, nodes, span))
             if len(waiting) > 2 * workers:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in done:

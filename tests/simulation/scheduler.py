@@ -95,9 +95,10 @@ class Scheduler:
             self.actor = 0
             self.events += 1
             call(*arguments)
-            self.trace = hash((self.trace, due_ms, number, self.actor))
+            actor = self.actor
+            self.trace = hash((self.trace, due_ms, number, actor))
             for check in after:
-                check(self.actor)
+                check(actor)
             if self._stopped:
                 return
         self.now_ms = until_ms

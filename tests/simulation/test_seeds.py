@@ -12,31 +12,34 @@ import pytest
 
 from tests.simulation.__main__ import run_all
 from tests.simulation.faults import FAULTS
-from tests.simulation.world import FAULTS_BIT_MIN, OPERATIONS_MIN, RUN_MS_MIN, Outcome
+from tests.simulation.world import FULL, SHORT, Outcome, Span
 
-#: (profile, nodes, first seed, how many)
+#: (profile, nodes, first seed, how many, how long)
 PLAN = (
-    ("mix", 3, 27, 24),
-    ("mix", 5, 1, 4),
-    ("calm", 3, 1, 2),
-    ("partitions", 3, 1, 6),
-    ("crashes", 3, 1, 6),
-    ("pauses", 3, 1, 4),
-    ("disks", 3, 1, 6),
-    ("members", 3, 1, 6),
-    ("snapshots", 3, 1, 6),
+    ("mix", 3, 1, 30, FULL),
+    ("mix", 3, 1001, 150, SHORT),
+    ("mix", 5, 1, 10, SHORT),
+    ("calm", 3, 1, 4, SHORT),
+    ("partitions", 3, 1, 30, SHORT),
+    ("crashes", 3, 1, 30, SHORT),
+    ("pauses", 3, 1, 20, SHORT),
+    ("disks", 3, 1, 30, SHORT),
+    ("members", 3, 1, 30, SHORT),
+    ("snapshots", 3, 1, 30, SHORT),
 )
 
 
-def run(profile: str, nodes: int, first: int, count: int) -> list[Outcome]:
+def run(profile: str, nodes: int, first: int, count: int, span: Span) -> list[Outcome]:
     """Run seeds on all cores."""
-    return list(run_all(range(first, first + count), profile, nodes, os.cpu_count() or 1))
+    return list(run_all(range(first, first + count), profile, nodes, os.cpu_count() or 1, span))
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("profile", "nodes", "first", "count"), PLAN)
-def test_every_promise_holds_in_every_seed(profile: str, nodes: int, first: int, count: int) -> None:
-    outcomes = run(profile, nodes, first, count)
+@pytest.mark.parametrize(("profile", "nodes", "first", "count", "span"), PLAN)
+def test_every_promise_holds_in_every_seed(
+    profile: str, nodes: int, first: int, count: int, span: Span
+) -> None:
+    outcomes = run(profile, nodes, first, count, span)
     failed = [outcome for outcome in outcomes if not outcome.ok]
     assert not failed, "\n\n".join(
         "\n".join((*outcome.timeline[-40:], outcome.story, f"repeat with: {outcome.command}"))
@@ -44,10 +47,10 @@ def test_every_promise_holds_in_every_seed(profile: str, nodes: int, first: int,
     )
     assert len(outcomes) == count
     for outcome in outcomes:
-        assert outcome.sim_ms >= RUN_MS_MIN
-        assert outcome.operations >= OPERATIONS_MIN
-        assert profile == "calm" or sum(outcome.bit.values()) >= FAULTS_BIT_MIN
-    if profile == "mix" and nodes == 3:
+        assert outcome.sim_ms >= span.run_ms_min
+        assert outcome.operations >= span.operations_min
+        assert profile == "calm" or sum(outcome.bit.values()) >= span.faults_bit_min
+    if profile == "mix" and span is FULL:
         bit: Counter[str] = Counter()
         for outcome in outcomes:
             bit.update(outcome.bit)

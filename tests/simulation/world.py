@@ -13,6 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tests.simulation.clients import ClientFleet
 from tests.simulation.faults import FAULTS, PROFILES, Script
@@ -25,19 +26,34 @@ from tests.simulation.sim_node import DiskSpeed, SimNode
 from tests.simulation.timeline import LogTap, Timeline
 
 FOUNDED_MS = 2_000.0
-LOAD_UNTIL_MS = 52_000.0
-#: how long it goes on where too little has happened by then
-LOAD_UNTIL_MS_MAX = 200_000.0
-#: a run is at least this long
-RUN_MS_MIN = 60_000.0
 #: after everything was healed and started
 LEADER_WITHIN_MS = 10_000.0
 SETTLED_WITHIN_MS = 30_000.0
 LOOK_EVERY_MS = 50.0
 FAULTS_AT_ONCE = 2
-FAULTS_BIT_MIN = 10
-OPERATIONS_MIN = 2_000
 TIMELINE_LINES = 100
+
+
+class Span(NamedTuple):
+    """How long a seed is, and what must have happened in it.
+
+    Attributes:
+        load_until_ms: faults and load end then.
+        load_until_ms_max: how long they go on where too little has happened.
+        run_ms_min: a run is at least this long.
+        faults_bit_min, operations_min: what is too little.
+    """
+
+    load_until_ms: float
+    load_until_ms_max: float
+    run_ms_min: float
+    faults_bit_min: int
+    operations_min: int
+
+
+FULL = Span(52_000.0, 200_000.0, 60_000.0, 10, 2_000)
+#: for many seeds on every change
+SHORT = Span(18_000.0, 100_000.0, 22_000.0, 3, 600)
 
 
 @dataclass(slots=True)
@@ -62,6 +78,7 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
     trace: int = 0
     timeline: list[str] = field(default_factory=list)
+    span: Span = FULL
 
     @property
     def ok(self) -> bool:
@@ -73,16 +90,17 @@ class Outcome:
         """The one command that repeats it."""
         return (
             f"python -m tests.simulation --seed {self.seed} --profile {self.profile} --nodes {self.nodes}"
-            " --timeline"
+            f"{' --short' if self.span is SHORT else ''} --timeline"
         )
 
 
 class World:
     """One seed."""
 
-    def __init__(self, seed: int, profile: str = "mix", nodes: int = 3) -> None:
+    def __init__(self, seed: int, profile: str = "mix", nodes: int = 3, span: Span = FULL) -> None:
         self.seed = seed
         self.profile = profile
+        self._span = span
         self.scheduler = scheduler = Scheduler(seed)
         self.rng = rng = scheduler.rng("world")
         self.timeline = Timeline(scheduler)
@@ -154,9 +172,9 @@ class World:
         self._run(FOUNDED_MS)
         if PROFILES[self.profile]:
             scheduler.at(0.0, self._next_fault)
-        until_ms = LOAD_UNTIL_MS
+        until_ms = self._span.load_until_ms
         self._run(until_ms)
-        while self.too_little() and until_ms < LOAD_UNTIL_MS_MAX:
+        while self.too_little() and until_ms < self._span.load_until_ms_max:
             until_ms += 2_000.0
             self._run(until_ms)
         self._heal()
@@ -200,7 +218,7 @@ class World:
         self._until(lambda: self.fleet.quiet, SETTLED_WITHIN_MS, "the clients do not come to an end")
         self._until(self._is_level, SETTLED_WITHIN_MS, "the nodes do not converge")
         self._until(self._are_expired, SETTLED_WITHIN_MS, "sessions that nobody keeps do not end")
-        self._run(max(RUN_MS_MIN, self.scheduler.now_ms + 1000.0))
+        self._run(max(self._span.run_ms_min, self.scheduler.now_ms + 1000.0))
         self._until(self._is_level, SETTLED_WITHIN_MS, "the nodes do not stay level")
         self.operators.gone = True
 
@@ -297,11 +315,12 @@ class World:
 
     def too_little(self) -> str:
         """Return what this run lacks to count, "" if nothing."""
-        bit = sum(self.bit.values())
-        if PROFILES[self.profile] and bit < FAULTS_BIT_MIN:
-            return f"only {bit} faults bit, {FAULTS_BIT_MIN} must: {dict(self.bit)}"
-        if self.fleet.operations < OPERATIONS_MIN:
-            return f"only {self.fleet.operations} operations, {OPERATIONS_MIN} must be"
+        bit, bit_min = sum(self.bit.values()), self._span.faults_bit_min
+        if PROFILES[self.profile] and bit < bit_min:
+            return f"only {bit} faults bit, {bit_min} must: {dict(self.bit)}"
+        operations, operations_min = self.fleet.operations, self._span.operations_min
+        if operations < operations_min:
+            return f"only {operations} operations, {operations_min} must be"
         return ""
 
     def counts(self) -> dict[str, int]:
@@ -317,19 +336,25 @@ class World:
         }
 
 
-def run_repeatably(seed: int, profile: str = "mix", nodes: int = 3) -> Outcome:
+def run_repeatably(seed: int, profile: str = "mix", nodes: int = 3, span: Span = FULL) -> Outcome:
     """Run a seed; if it fails, run it again for its timeline, and see that it fails in the same way."""
-    outcome = run_seed(seed, profile, nodes)
+    outcome = run_seed(seed, profile, nodes, span)
     if outcome.ok:
         return outcome
-    again = run_seed(seed, profile, nodes, verbose=True)
+    again = run_seed(seed, profile, nodes, span, verbose=True)
     if (again.trace, again.story) != (outcome.trace, outcome.story):
         again.story = f"NOT REPEATABLE: {outcome.story}\nthe second time: {again.story or 'nothing broke'}"
     return again
 
 
 def run_seed(
-    seed: int, profile: str = "mix", nodes: int = 3, *, verbose: bool = False, lines: int = TIMELINE_LINES
+    seed: int,
+    profile: str = "mix",
+    nodes: int = 3,
+    span: Span = FULL,
+    *,
+    verbose: bool = False,
+    lines: int = TIMELINE_LINES,
 ) -> Outcome:
     """Run a seed.
 
@@ -337,11 +362,12 @@ def run_seed(
         seed: which.
         profile: which faults (faults.py).
         nodes: how many.
+        span: how long.
         verbose: take what the nodes log into the timeline.
         lines: how many lines of it the outcome has.
     """
-    world = World(seed, profile, nodes)
-    outcome = Outcome(seed, profile, nodes)
+    world = World(seed, profile, nodes, span)
+    outcome = Outcome(seed, profile, nodes, span=span)
     collects = gc.isenabled()
     gc.disable()
     try:
