@@ -7,7 +7,6 @@ timeline, and at the end what was run, how fast, and which faults bit. Exits wit
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import os
 import sys
@@ -18,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from multiprocessing import get_context
 
 from tests.simulation.faults import PROFILES
-from tests.simulation.world import FULL, SHORT, Outcome, Span, run_repeatably, run_seed
+from tests.simulation.world import FULL, SHORT, Outcome, Span, prepare_process, run_repeatably, run_seed
 
 #: seeds that one worker process runs before a new one takes its place
 SEEDS_PER_PROCESS = 100
@@ -70,12 +69,6 @@ def main() -> int:
                 report(outcome, with_timeline=sum(not each.ok for each in outcomes) <= FAILURES_SHOWN)
     summarise(outcomes, time.monotonic() - begun_s)
     return any(not outcome.ok for outcome in outcomes)
-
-
-def prepare_process() -> None:
-    """Make a new process one that runs seeds: nothing is logged, what was imported is never collected."""
-    logging.disable(logging.CRITICAL)
-    gc.freeze()
 
 
 def run_all(

@@ -139,7 +139,7 @@ class SimNode:
         self.runtime = runtime = SimRuntime(
             scheduler, self, scheduler.rng(f"life-{self.node_id}-{self.lives}")
         )
-        self.disk.on_sync = runtime.spend_sync
+        self.disk.on_call, self.disk.on_sync = runtime.disk_called, runtime.spend_sync
         scheduler.actor = self.node_id
         member = None
         try:

@@ -1,9 +1,10 @@
 """The Runtime of one life of a node under virtual time.
 
 Decides what "later" means: a turn of the loop follows after a drawn moment (what arrives in between belongs
-to it), a lane's work runs when its drawn fsync would be done and `done` follows in a turn behind it. While a
-life is paused everything that falls due waits, in order, and the clock goes on; once it has ended nothing of
-it ever runs again. What the loop itself spends on the disk keeps it busy: whatever falls due meanwhile waits.
+to it). A lane's work runs in one piece when its drawn fsync would be done, or, as drawn, beside the loop
+from one call of the disk to the next (lane_thread.py); `done` follows in a turn behind it. While a life is
+paused everything that falls due waits, in order, and the clock goes on; once it has ended nothing of it ever
+runs again. What the loop itself spends on the disk keeps it busy: whatever falls due meanwhile waits.
 
 The clock of a life moves a little with every look at it, so that code which works in slices of time does so
 here, too; its zero is drawn. Wall time is the machine's and may jump.
@@ -16,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
+from tests.simulation.lane_thread import LaneThread
 from tests.simulation.scheduler import Handle, Scheduler
 from tests.support.memory_disk import Stopped
 
@@ -28,6 +30,11 @@ LOOK_MS = 0.02
 TURN_DELAY_MS_MAX = 0.25
 #: the longest hand-over between a lane and the loop
 HANDOVER_MS_MAX = 0.1
+#: of the works of lanes, those that the loop runs beside
+BESIDE_SHARE = 0.3
+#: the longest moment that a call of the disk takes a lane, if it is no sync
+CALL_MS_MAX = 0.2
+_SYNCS = ("fdatasync", "fsync_dir")
 #: 2001-09-09
 WALL_ZERO_MS = 1_000_000_000_000
 
@@ -52,9 +59,11 @@ class Machine(Protocol):
 class _Lane:
     """Works in order, the first one under way."""
 
-    __slots__ = ("done_ms", "works")
+    __slots__ = ("done_ms", "thread", "works")
 
     def __init__(self) -> None:
+        #: of the first one, if it runs beside the loop
+        self.thread: LaneThread | None = None
         self.works: deque[tuple[Callable[[], Any], Callable[[Any, Any], object]]] = deque()
         #: when the last `done` is due: they keep the order of the works
         self.done_ms = 0.0
@@ -84,6 +93,9 @@ class SimRuntime:
         #: the clock of the lane whose work runs: from when it began until its fsync
         self._lane_ms: float | None = None
         self._lanes: dict[str, _Lane] = {}
+        #: the thread that runs at this moment, and how long its next call of the disk takes
+        self._running: LaneThread | None = None
+        self._call_ms = 0.0
 
     # --- Runtime ----------------------------------------------------------------------------------
 
@@ -162,6 +174,14 @@ class SimRuntime:
         self._last_ms = max(self._last_ms, self._scheduler.now_ms) + spent_ms
         self._busy_until_ms = max(self._busy_until_ms, self._scheduler.now_ms) + spent_ms
 
+    def disk_called(self, operation: str) -> None:
+        """The disk was asked for something, and has not done it yet."""
+        thread = self._running
+        if thread is not None:
+            syncs = operation in _SYNCS
+            self._call_ms = self._machine.sync_ms() if syncs else self._delays.random() * CALL_MS_MAX
+            thread.halt()
+
     @property
     def held(self) -> int:
         """How much fell due during the present pause."""
@@ -181,6 +201,11 @@ class SimRuntime:
     def end(self) -> None:
         """End this life: nothing of it runs any more."""
         self.ended = True
+        for lane in self._lanes.values():
+            if lane.thread is not None:
+                self._running = lane.thread
+                lane.thread.end()
+        self._running = None
         self._soon.clear()
         self._lanes.clear()
         self._held.clear()
@@ -210,25 +235,55 @@ class SimRuntime:
 
     def _begin(self, lane: _Lane) -> None:
         begun_ms = self._scheduler.now_ms
-        self._scheduler.at(self._machine.sync_ms(), self.enter, self._work, lane, begun_ms)
+        if self._delays.random() < BESIDE_SHARE:
+            lane.thread = LaneThread(lane.works[0][0], begun_ms)
+            self._scheduler.at(self._delays.random() * HANDOVER_MS_MAX, self._advance, lane)
+        else:
+            self._scheduler.at(self._machine.sync_ms(), self.enter, self._work, lane, begun_ms)
 
     def _work(self, lane: _Lane, begun_ms: float) -> None:
-        """Run the first work of a lane as its thread would, and hand over its result."""
-        work, done = lane.works[0]
+        """Run the first work of a lane in one piece, and hand over its result."""
         result = None
         error: BaseException | None = None
         self._lane_ms = begun_ms
         try:
-            result = work()
+            result = lane.works[0][0]()
         except Stopped:
             raise
         except Exception as caught:  # noqa: BLE001 - as in a thread: it belongs to `done`
             error = caught
         finally:
             self._lane_ms = None
+        self._hand_over(lane, result, error)
+
+    def _advance(self, lane: _Lane) -> None:
+        """Run the first work of a lane up to its next call of the disk, whatever the loop is busy with."""
+        thread = lane.thread
+        if self.ended or thread is None:
+            return
+        if self.paused:
+            self._held.append((self._advance, (lane,)))
+            return
+        self._scheduler.actor = self._node_id
+        self._running = thread
+        self._lane_ms = max(thread.clock_ms, self._scheduler.now_ms)
+        thread.advance()
+        thread.clock_ms = self._lane_ms
+        self._running = self._lane_ms = None
+        if not thread.finished:
+            self._scheduler.at(self._call_ms, self._advance, lane)
+            return
+        lane.thread = None
+        if isinstance(thread.error, Stopped):
+            self._machine.crashed()
+        else:
+            self._hand_over(lane, thread.result, thread.error)
+
+    def _hand_over(self, lane: _Lane, result: Any, error: BaseException | None) -> None:
+        """Let `done` follow in a turn of the loop, and begin the next work."""
+        _, done = lane.works.popleft()
         now_ms = self._scheduler.now_ms
         lane.done_ms = max(lane.done_ms, now_ms + self._delays.random() * HANDOVER_MS_MAX)
         self._scheduler.when(lane.done_ms, self.enter, done, result, error)
-        lane.works.popleft()
         if lane.works:
             self._begin(lane)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from tests.simulation.sim_node import DiskSpeed, SimNode
 from tests.simulation.sim_runtime import SimRuntime
 from tests.simulation.timeline import Timeline
 from tests.simulation.world import World, run_repeatably, run_seed
-from tests.support.memory_disk import Cut, Stopped
+from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
 INSTANT = Weather(delay_ms=(1.0, 1.0), late_chance=0.0, split_chance=0.0)
 
@@ -179,6 +181,92 @@ def test_a_crash_in_a_disk_call_and_an_escaping_exception_reach_the_machine() ->
     scheduler.run(100.0)
     assert [type(error) for error in machine.escapes] == [ZeroDivisionError]
     assert machine.crashes == 1
+
+
+class HaltingDisk(MemoryDisk):
+    """The disk of a runtime, with one file."""
+
+    def __init__(self, runtime: SimRuntime) -> None:
+        super().__init__(random.Random(1))
+        self.file = self.create("/f")
+        self.on_call, self.on_sync = runtime.disk_called, runtime.spend_sync
+
+
+def write_twice(disk: HaltingDisk) -> str:
+    for offset in range(2):
+        disk.file.pwrite([b"x"], offset)
+        disk.file.fdatasync()
+    return "written"
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.simulation.sim_runtime.BESIDE_SHARE", 1.0)
+
+
+@pytest.mark.usefixtures("beside")
+def test_the_loop_runs_between_the_disk_calls_of_a_lane() -> None:
+    scheduler = Scheduler(1)
+    runtime, machine = new_runtime(scheduler)
+    disk = HaltingDisk(runtime)
+    seen: list[Any] = []
+    runtime.run_in_thread("journal", lambda: write_twice(disk), lambda *told: seen.append(told))
+    for after_ms in (0.5, 4.0, 8.0):
+        scheduler.at(after_ms, runtime.enter, lambda: seen.append((disk.fsyncs, disk.content("/f"))))
+    # The lane does not wait for the loop.
+    scheduler.at(9.0, runtime.enter, runtime.spend_sync)
+    scheduler.run(2 * machine.sync + 1)
+    assert seen == [(0, b"x"), (0, b"x"), (1, b"xx")]
+    assert disk.fsyncs == 2
+    scheduler.run(100.0)
+    assert seen[-1] == ("written", None)
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize("end_ms", [0.01, 1.0, 6.0])
+def test_a_work_ends_with_its_life_between_two_calls(end_ms: float) -> None:
+    scheduler = Scheduler(1)
+    runtime, machine = new_runtime(scheduler)
+    disk = HaltingDisk(runtime)
+    seen: list[Any] = []
+
+    def work() -> None:
+        try:
+            write_twice(disk)
+        finally:
+            # What unwinds does not reach the disk either.
+            seen.append("unwound")
+            disk.create("/more")
+
+    runtime.run_in_thread("journal", work, lambda *told: seen.append(told))
+    scheduler.run(end_ms)
+    before = disk.fsyncs, disk.content("/f")
+    runtime.end()
+    scheduler.run(100.0)
+    assert seen in ([], ["unwound"])
+    assert (disk.fsyncs, disk.content("/f")) == before
+    assert not disk.exists("/more")
+    assert machine.crashes == 0
+    assert not [thread for thread in threading.enumerate() if thread.name == "lane"]
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_lane_beside_the_loop_crashes_fails_and_pauses_like_any_other() -> None:
+    scheduler = Scheduler(1)
+    runtime, machine = new_runtime(scheduler)
+    disk = HaltingDisk(runtime)
+    seen: list[Any] = []
+    runtime.run_in_thread("journal", lambda: 1 // 0, lambda _, error: seen.append(type(error)))
+    runtime.run_in_thread("journal", lambda: write_twice(disk), lambda *told: seen.append(told))
+    scheduler.run(1.0)
+    assert seen == [ZeroDivisionError]
+    runtime.pause()
+    scheduler.run(500.0)
+    assert disk.fsyncs == 0
+    runtime.resume()
+    disk.stop_at("fdatasync", skip=1)
+    scheduler.run(1000.0)
+    assert (disk.fsyncs, machine.crashes) == (1, 1)
 
 
 # -- the network --
@@ -463,6 +551,13 @@ def test_a_member_that_stops_itself_without_a_fault_of_its_disk_fails_the_seed(
     monkeypatch.setattr(World, "__init__", init)
     outcome = run_seed(15, "calm")
     assert outcome.story.startswith("stopped itself: node 1: RuntimeError('planted')")
+
+
+def test_the_command_line_runs_short_seeds_in_processes() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--short", "--seeds", "1", "--profile", "calm"]
+    ran = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    assert "1 seeds in" in ran.stdout
+    assert "all held" in ran.stdout
 
 
 def test_every_fault_is_part_of_the_ordinary_mix() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -165,6 +166,15 @@ class World:
             InvariantBroken: with its story. Whatever else is raised is a failure of the world, or of the
                 product.
         """
+        try:
+            self._play()
+        finally:
+            # Lanes may have halted within a work: their threads must not stay.
+            for node in self.nodes.values():
+                if node.runtime is not None:
+                    node.runtime.end()
+
+    def _play(self) -> None:
         scheduler, rng = self.scheduler, self.rng
         for node_id in sorted(self.nodes, key=lambda _: rng.random()):
             scheduler.at(rng.uniform(0.0, 300.0), self.operators.start, self.nodes[node_id])
@@ -334,6 +344,12 @@ class World:
             "stopped_themselves": sum(len(node.failures) for node in nodes),
             "crashes_in_disk_calls": sum(node.crashes for node in nodes),
         }
+
+
+def prepare_process() -> None:
+    """Make a new process one that runs seeds: nothing is logged, what was imported is never collected."""
+    logging.disable(logging.CRITICAL)
+    gc.freeze()
 
 
 def run_repeatably(seed: int, profile: str = "mix", nodes: int = 3, span: Span = FULL) -> Outcome:

@@ -189,6 +189,7 @@ class MemoryDisk:
         capacity_bytes: of all files together; None for no bound.
         fsyncs: successful fsyncs of files and folders.
         life: rises with each crash; handles of an older life are dead.
+        on_call: told of each call that may fail before it does anything, for a thread that halts there.
         on_sync: called after each successful fsync, for a clock that moves.
         refused_for_room: calls that found the disk full.
         failed: planned failures that came.
@@ -199,6 +200,7 @@ class MemoryDisk:
         self.capacity_bytes: int | None = None
         self.fsyncs = 0
         self.life = 0
+        self.on_call: Callable[[str], object] = _nothing
         self.on_sync: Callable[[], object] = _nothing
         self.refused_for_room = 0
         self.failed = 0
@@ -416,6 +418,7 @@ class MemoryDisk:
 
     def planned_failure(self, operation: str, path: str) -> OSError | None:
         """Return the failure of this call, if one is planned."""
+        self.on_call(operation)
         if self._calls_left is not None:
             if self._calls_left == 0:
                 raise Stopped
@@ -510,8 +513,8 @@ class MemoryDisk:
             raise failure
 
 
-def _nothing() -> None:
-    """Stand in for a clock."""
+def _nothing(*_told: object) -> None:
+    """Stand in for whoever is told."""
 
 
 def _rename(names: dict[str, _Node], change: _NameChange) -> None:
