@@ -25,7 +25,8 @@ Script = Generator[float, None, bool]
 
 ELECTION_TIMEOUT_MS = 600.0
 SESSION_TIMEOUT_MS = 1000.0
-SLOW_DISK = DiskSpeed(5.0, 40.0, 0.1, 400.0)
+#: writes go to the journal's thread, or, where each fsync but the last was quick, hold up the loop itself
+SLOW_DISKS = (DiskSpeed(5.0, 40.0, 0.1, 400.0), DiskSpeed(0.05, 0.4, 0.05, 1000.0))
 #: what may be called on a disk: (operation, part of the path)
 DISK_CALLS = (
     ("pwrite", "journal"),
@@ -70,6 +71,9 @@ class World(Protocol):
 
     def running(self) -> list[SimNode]:
         """Return the nodes that run and are not stopped, ascending."""
+
+    def whole(self) -> list[SimNode]:
+        """Return the members whose disks hold everything that was ever committed, ascending."""
 
 
 def _term(world: World) -> int:
@@ -383,12 +387,12 @@ def jump_clock(world: World, rng: random.Random) -> Script:
 
 
 def slow_disk(world: World, rng: random.Random) -> Script:
-    """Each fsync of a machine takes long."""
+    """Each fsync of a machine takes long, or one in twenty, up to a second."""
     node = _some(world, rng)
     if node is None:
         return False
     before, quick = node.syncs, node.speed
-    node.speed = SLOW_DISK
+    node.speed = rng.choice(SLOW_DISKS)
     world.timeline.note(node.node_id, "slow disk")
     yield rng.uniform(500.0, 6000.0)
     node.speed = quick
@@ -570,6 +574,32 @@ def shrink(world: World, rng: random.Random) -> Script:
     return (yield from _await_change(world.operators.remove()))
 
 
+def lose_majority(world: World, rng: random.Random) -> Script:
+    """All members but one are lost with their disks: that one is forced, the others join again.
+
+    The one holds all that was committed, as a careful operator chooses it: so nothing may be lost.
+    """
+    operators = world.operators
+    if not operators.idle:
+        return False
+    for node in list(world.nodes.values()):
+        operators.held_back.add(node.node_id)
+        if node.running:
+            node.power_cut()
+    yield rng.uniform(100.0, 3000.0)
+    whole = world.whole()
+    if not whole or not operators.idle:
+        for node in world.nodes.values():
+            operators.let_go(node)
+        return False
+    operators.force(rng.choice(whole))
+    for _ in range(150):
+        yield 200.0
+        if operators.idle:
+            return True
+    return not operators.outcasts
+
+
 def _await_change(change: Change | None) -> Script:
     if change is None:
         return False
@@ -613,6 +643,7 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         old_disk,
         grow,
         shrink,
+        lose_majority,
     )
 }
 
@@ -630,7 +661,15 @@ def _mix(*names: str, **weights: float) -> dict[str, float]:
 
 #: {profile: {fault: weight}}
 PROFILES: dict[str, dict[str, float]] = {
-    "mix": _mix(*FAULTS, kill_all=0.5, crash_all=0.7, fall_behind=1.5, ask_snapshot=0.5, jump_clock=0.5),
+    "mix": _mix(
+        *FAULTS,
+        kill_all=0.5,
+        crash_all=0.7,
+        fall_behind=1.5,
+        ask_snapshot=0.5,
+        jump_clock=0.5,
+        lose_majority=0.3,
+    ),
     "calm": {},
     "partitions": _mix(*_NETWORK, *_CLIENTS, "pause", "transfer"),
     "crashes": _mix(*_CRASHES, "ask_snapshot"),
@@ -639,6 +678,9 @@ PROFILES: dict[str, dict[str, float]] = {
     "members": _mix(
         *_MEMBERS, "kill_one", "cut_power", "isolate", "transfer", "pause", "cut_one_way", grow=3.0
     ),
+    "forced": _mix("lose_majority", "kill_one", "cut_power", "cut_one_way", "transfer", lose_majority=3.0),
+    # Opens with a founder that is bootstrapped again (openings.py).
+    "founders": _mix("kill_one", "cut_power", "transfer", "pause", "cut_one_way", "break_connections"),
     "snapshots": _mix(
         *_SNAPSHOTS, "crash_compacting", "crash_taking", "kill_one", "transfer", fall_behind=3.0
     ),

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from quorum.errors import QuorateError
 from quorum.raft.core.configuration import Configuration
+from quorum.raft.forcing import MARKER_NAME
 from quorum.raft.identity import SNAPSHOTS_NAME, Start, journal_directory
 from quorum.raft.journal_recovery import scan_journal
 from quorum.raft.requests import Action, Request
@@ -80,6 +81,14 @@ class Operators:
         self.gone = False
         #: ids of nodes that were removed: they are not started again
         self.removed: set[int] = set()
+        #: ids of nodes that nobody starts for now
+        self.held_back: set[int] = set()
+        #: ids of founders that were bootstrapped a second time and do not belong to the cluster
+        self.orphans: set[int] = set()
+        #: nodes with empty disks that are added again one after the other, since another one was forced
+        self.outcasts: list[SimNode] = []
+        #: is always started with --force-new-cluster, as if that stood in its start script
+        self._forced: SimNode | None = None
         self._site = site
         self._rng: random.Random = site.scheduler.rng("operators")
         #: {node id: its disk right before it was damaged}: it has not started since
@@ -100,10 +109,12 @@ class Operators:
 
     def start(self, node: SimNode) -> None:
         """Start a node as it has to be started, if it is to run and does not."""
-        if node.running or self.gone or node.node_id in self.removed:
+        if node.running or self.gone or node.node_id in self.removed | self.held_back:
+            return
+        if node in self.outcasts:
             return
         if node.formatted:
-            mode = Start.PLAIN
+            mode = Start.FORCE_NEW_CLUSTER if node is self._forced else Start.PLAIN
         elif not node.joins:
             # A founder that crashed before it was formatted is bootstrapped again, as `quorate up` does.
             mode = Start.BOOTSTRAP
@@ -115,6 +126,20 @@ class Operators:
             # It has read everything that it needs, and goes on from there.
             self._healthy.pop(node.node_id, None)
 
+    def let_go(self, node: SimNode) -> None:
+        """Start a node that was held back."""
+        self.held_back.discard(node.node_id)
+        self.start(node)
+
+    def bootstrap_again(self, node: SimNode) -> None:
+        """A founder's disk is lost, and its start script bootstraps it again; `force` puts that right."""
+        if node.running:
+            node.power_cut()
+        node.wipe()
+        node.joins = False
+        self.orphans.add(node.node_id)
+        self.start(node)
+
     def _ended(self, node: SimNode) -> None:
         """A life ended: somebody starts the node again after a while."""
         rng = self._rng
@@ -125,6 +150,8 @@ class Operators:
 
     def _judge(self, node: SimNode, what: str, error: BaseException) -> None:
         """Something ended a life, or should have: only a disk to which something was done excuses that."""
+        if node.node_id in self.orphans and what != "escaped":
+            return
         healthy = self._healthy.get(node.node_id)
         if what == "escaped" or not (node.disk_troubled or healthy):
             self._site.break_off(what, f"node {node.node_id}: {error!r}", error)
@@ -142,7 +169,7 @@ class Operators:
         """Tell whether one more disk may be damaged or lost: of a minority at most."""
         configuration = self.configuration()
         voters = 0 if configuration is None else len(configuration.voters)
-        amiss = len(self._healthy) + len(self._set_aside) + (self.change is not None)
+        amiss = len(self._healthy) + len(self._set_aside) + len(self.orphans) + (self.change is not None)
         return amiss < (voters - 1) // 2
 
     def damage(self, node: SimNode, path: str, bit: int) -> None:
@@ -197,6 +224,8 @@ class Operators:
         self._set_aside.pop(node.node_id, None)
         # A damaged one would not start.
         lost = None if node.node_id in self._healthy else node.disk
+        if node is self._forced:
+            self._forced = None
         node.wipe()
         change = self._begin(Action.REPLACE, node)
         change.lost = lost
@@ -206,6 +235,8 @@ class Operators:
         """Let a new node join, or one that was removed, with an empty disk."""
         configuration = self.configuration()
         if self.change is not None or configuration is None or len(configuration.voters) >= VOTERS_MAX:
+            return None
+        if self.outcasts:
             return None
         taken = {*configuration.voters, *configuration.learners}
         node_id = next(each for each in range(1, 2 * VOTERS_MAX) if each not in taken)
@@ -219,6 +250,45 @@ class Operators:
         node.joins = True
         self.removed.discard(node_id)
         return self._begin(Action.ADD, node)
+
+    @property
+    def idle(self) -> bool:
+        """Whether every disk is good and belongs to a member, and no change is under way."""
+        amiss = self._healthy or self._set_aside or self.orphans or self.outcasts or self.change
+        return not amiss
+
+    def force(self, survivor: SimNode) -> None:
+        """A majority is lost for good: one node goes on alone, all others come back with empty disks."""
+        self.change = None
+        self.orphans.clear()
+        self._healthy.clear()
+        self._set_aside.clear()
+        nodes = [node for _, node in sorted(self._site.nodes.items()) if node.node_id not in self.removed]
+        self.outcasts = [node for node in nodes if node is not survivor]
+        for node in nodes:
+            if node.running:
+                node.kill()
+        for node in self.outcasts:
+            node.wipe()
+        self.held_back.clear()
+        # Whoever forces a directory a second time takes the mark of the first time away.
+        mark = f"{survivor.config.node.data_dir}/{MARKER_NAME}"
+        if survivor.disk.exists(mark):
+            survivor.disk.unlink(mark)
+            survivor.disk.fsync_dir(str(survivor.config.node.data_dir))
+        self._forced = survivor
+        self._newest = None
+        self._site.timeline.note(survivor.node_id, "is forced to go on alone")
+        self.start(survivor)
+        self._site.scheduler.at(LOOK_EVERY_MS, self._add_outcast, survivor)
+
+    def _add_outcast(self, survivor: SimNode) -> None:
+        if self.gone or not self.outcasts:
+            return
+        configuration = self.configuration()
+        if self.change is None and configuration is not None and survivor.node_id in configuration.voters:
+            self._begin(Action.ADD, self.outcasts.pop(0))
+        self._site.scheduler.at(LOOK_EVERY_MS, self._add_outcast, survivor)
 
     def remove(self) -> Change | None:
         """Let a member go, the leader perhaps."""
@@ -236,7 +306,7 @@ class Operators:
 
     def _look(self, change: Change) -> None:
         """See how far a change has come, and do what is next."""
-        if self.gone:
+        if self.gone or self.change is not change:
             return
         if not change.made:
             if not change.asked:
@@ -283,7 +353,7 @@ class Operators:
 
     def _make(self, change: Change) -> None:
         """A request has succeeded: the change is committed."""
-        if change.made:
+        if change.made or self.change is not change:
             return
         change.made = True
         node = change.node

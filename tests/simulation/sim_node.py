@@ -22,6 +22,9 @@ from tests.simulation.sim_runtime import SimRuntime
 from tests.simulation.timeline import Timeline
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
+#: long enough to be noticed by clients and other nodes
+LOOP_STALL_MS = 100.0
+
 
 class Story(NamedTuple):
     """A start that was refused, or a member that stopped itself."""
@@ -56,6 +59,7 @@ class SimNode:
         dark: the machine is without power, so that nobody answers for it.
         crashes: ends within a call of the disk.
         syncs: fsyncs that took time.
+        loop_stalls: how often an fsync held up the loop for LOOP_STALL_MS or longer.
         held: what fell due while the process was stopped.
         on_start: told of each member before it runs.
         on_end: told when a life has ended, however it did.
@@ -90,6 +94,7 @@ class SimNode:
         self.dark = False
         self.crashes = 0
         self.syncs = 0
+        self.loop_stalls = 0
         self.held = 0
         self.on_start: list[Callable[[SimNode], object]] = []
         self.on_end: list[Callable[[SimNode], object]] = []
@@ -264,6 +269,10 @@ class SimNode:
         if speed.stall_chance and random_() < speed.stall_chance:
             return speed.high_ms + random_() * speed.stall_ms
         return speed.low_ms + random_() * (speed.high_ms - speed.low_ms)
+
+    def blocked(self, for_ms: float) -> None:
+        """An fsync held up the loop."""
+        self.loop_stalls += for_ms >= LOOP_STALL_MS
 
     def escaped(self, error: BaseException) -> None:
         """An exception left a callback."""

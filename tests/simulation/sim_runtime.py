@@ -49,6 +49,9 @@ class Machine(Protocol):
     def sync_ms(self) -> float:
         """Draw how long the next fsync takes."""
 
+    def blocked(self, for_ms: float) -> None:
+        """An fsync held up the loop."""
+
     def crashed(self) -> None:
         """The process ended within a call of the disk."""
 
@@ -171,6 +174,7 @@ class SimRuntime:
             self._lane_ms = max(self._lane_ms, self._scheduler.now_ms)
             return
         spent_ms = self._machine.sync_ms()
+        self._machine.blocked(spent_ms)
         self._last_ms = max(self._last_ms, self._scheduler.now_ms) + spent_ms
         self._busy_until_ms = max(self._busy_until_ms, self._scheduler.now_ms) + spent_ms
 

@@ -25,7 +25,7 @@ from tests.simulation.settings import build_config, draw_sizes
 from tests.simulation.sim_node import DiskSpeed, SimNode
 from tests.simulation.sim_runtime import SimRuntime
 from tests.simulation.timeline import Timeline
-from tests.simulation.world import World, run_repeatably, run_seed
+from tests.simulation.world import SHORT, World, run_repeatably, run_seed
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
 INSTANT = Weather(delay_ms=(1.0, 1.0), late_chance=0.0, split_chance=0.0)
@@ -40,10 +40,14 @@ class FakeMachine:
     def __init__(self) -> None:
         self.sync = 5.0
         self.crashes = 0
+        self.blocked_ms = 0.0
         self.escapes: list[BaseException] = []
 
     def sync_ms(self) -> float:
         return self.sync
+
+    def blocked(self, for_ms: float) -> None:
+        self.blocked_ms = for_ms
 
     def crashed(self) -> None:
         self.crashes += 1
@@ -133,12 +137,13 @@ def test_a_lane_works_in_order_and_takes_the_time_of_its_fsyncs() -> None:
 
 def test_what_syncs_in_the_loop_keeps_the_loop_busy() -> None:
     scheduler = Scheduler(1)
-    runtime, _ = new_runtime(scheduler)
+    runtime, machine = new_runtime(scheduler)
     seen: list[float] = []
     scheduler.at(1.0, runtime.enter, runtime.spend_sync)
     scheduler.at(2.0, runtime.enter, lambda: seen.append(scheduler.now_ms))
     scheduler.run(100.0)
     assert seen == [6.0]
+    assert machine.blocked_ms == machine.sync
 
 
 def test_a_pause_keeps_everything_for_later_and_the_clock_goes_on() -> None:
@@ -558,6 +563,29 @@ def test_the_command_line_runs_short_seeds_in_processes() -> None:
     ran = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     assert "1 seeds in" in ran.stdout
     assert "all held" in ran.stdout
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_majority_is_lost_and_the_one_that_is_left_goes_on_with_everything(seed: int) -> None:
+    outcome = run_seed(seed, "forced", 3, SHORT)
+    assert outcome.story == ""
+    assert outcome.bit["lose_majority"] >= 1
+
+
+def test_a_forced_node_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = World.whole
+
+    def lacking(world: World) -> list[SimNode]:
+        good = whole(world)
+        return [node for node in world.members() if node not in good] or good
+
+    monkeypatch.setattr(World, "whole", lacking)
+    stories = [run_seed(seed, "forced", 3, SHORT).story for seed in (2, 3, 6, 7)]
+    assert any(story.startswith("I2") for story in stories), stories
+
+
+def test_a_slow_disk_holds_up_the_loop() -> None:
+    assert sum(run_seed(seed, "disks", 3, SHORT).counts["loop_stalls"] for seed in (4, 5, 6)) > 0
 
 
 def test_every_fault_is_part_of_the_ordinary_mix() -> None:

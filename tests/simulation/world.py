@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
+import random
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -18,8 +19,10 @@ from typing import NamedTuple
 
 from tests.simulation.clients import ClientFleet
 from tests.simulation.faults import FAULTS, PROFILES, Script
+from tests.simulation.faults import World as Site
 from tests.simulation.invariants import InvariantBroken, Invariants
 from tests.simulation.network import Network, Weather
+from tests.simulation.openings import OPENINGS
 from tests.simulation.operators import Operators
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.settings import build_config, draw_sizes
@@ -178,6 +181,9 @@ class World:
         scheduler, rng = self.scheduler, self.rng
         for node_id in sorted(self.nodes, key=lambda _: rng.random()):
             scheduler.at(rng.uniform(0.0, 300.0), self.operators.start, self.nodes[node_id])
+        opening = OPENINGS.get(self.profile)
+        if opening is not None:
+            self._begin(opening.__name__, opening)
         self.fleet.start()
         self._run(FOUNDED_MS)
         if PROFILES[self.profile]:
@@ -210,6 +216,7 @@ class World:
         for script in self._under_way.values():
             script.close()
         self._under_way.clear()
+        self.operators.held_back.clear()
         network = self.network
         network.heal_all()
         network.weather = Weather()
@@ -223,7 +230,7 @@ class World:
     def _settle(self) -> None:
         """Wait for a leader, for the clients to end, and for all nodes to have applied the same."""
         self._until(self._is_led, LEADER_WITHIN_MS, "no leader")
-        self._until(lambda: self.operators.change is None, SETTLED_WITHIN_MS, "a change of members hangs")
+        self._until(self._is_manned, SETTLED_WITHIN_MS, "a change of members hangs")
         self.fleet.stop()
         self._until(lambda: self.fleet.quiet, SETTLED_WITHIN_MS, "the clients do not come to an end")
         self._until(self._is_level, SETTLED_WITHIN_MS, "the nodes do not converge")
@@ -260,7 +267,11 @@ class World:
     def _is_led(self) -> bool:
         change = self.operators.change
         waits = None if change is None or change.made else change.node
-        return self.leader() is not None and all(node.running or node is waits for node in self.members())
+        waiting = [waits, *self.operators.outcasts]
+        return self.leader() is not None and all(node.running or node in waiting for node in self.members())
+
+    def _is_manned(self) -> bool:
+        return self.operators.change is None and not self.operators.outcasts
 
     def _is_level(self) -> bool:
         leader = self.leader()
@@ -291,6 +302,11 @@ class World:
                 found, highest = node, engine.term
         return found
 
+    def whole(self) -> list[SimNode]:
+        """Return the members whose disks hold everything that was ever committed, ascending."""
+        holders = self.invariants.holders()
+        return [node for node in self.members() if node.node_id in holders]
+
     def running(self) -> list[SimNode]:
         """Return the nodes that run and are not stopped, ascending."""
         return [node for node in self.nodes.values() if node.running and not node.paused]
@@ -307,7 +323,10 @@ class World:
         if len(self._under_way) >= FAULTS_AT_ONCE or not free:
             return
         name = rng.choices(free, [weights[each] for each in free])[0]
-        script = FAULTS[name](self, self.scheduler.rng(f"fault-{name}"))
+        self._begin(name, FAULTS[name])
+
+    def _begin(self, name: str, fault: Callable[[Site, random.Random], Script]) -> None:
+        script = fault(self, self.scheduler.rng(f"fault-{name}"))
         self.tried[name] += 1
         self._under_way[name] = script
         self._step(name, script)
@@ -339,6 +358,7 @@ class World:
         return {
             **dataclasses.asdict(self.network.counters),
             "changes_of_members": self.operators.changes_made,
+            "loop_stalls": sum(node.loop_stalls for node in nodes),
             "lives": sum(node.lives for node in nodes),
             "refused_starts": sum(len(node.refusals) for node in nodes),
             "stopped_themselves": sum(len(node.failures) for node in nodes),
