@@ -21,7 +21,7 @@ from tests.simulation.rules.edits import Edit, EditError, Setting, changed_code,
 from tests.simulation.rules.search import hunt
 from tests.simulation.world import World
 
-SEEDS = range(1, 6)
+SEEDS = range(1, 9)
 #: those that a seed finds within a simulated second or a few, by all kinds of witnesses
 TELLING = (
     "durable-before-acknowledged",
