@@ -345,7 +345,9 @@ class SimClient:
     # --- what clients should not do
 
     def _be_silent(self) -> None:
-        self._silent_until_ms = self._scheduler.now_ms + self._rng.uniform(0.3, 2.2) * self._timeout_ms
+        # Every second time until about when the leader counts the session out.
+        share = self._rng.choice([self._rng.uniform(0.3, 2.2), self._rng.uniform(0.9, 1.2)])
+        self._silent_until_ms = self._scheduler.now_ms + share * self._timeout_ms
 
     def _leave(self) -> None:
         """Connect to another node; what was sent still arrives."""

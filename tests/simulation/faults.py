@@ -16,6 +16,8 @@ import random
 from collections.abc import Callable, Generator
 from typing import Protocol
 
+from quorum.raft.core.messages import Role
+from quorum.raft.journal_format import TRAILER_BYTES, TRAILER_MAGIC
 from tests.simulation.network import Network
 from tests.simulation.operators import Change, Operators
 from tests.simulation.sim_node import DiskSpeed, SimNode
@@ -30,7 +32,7 @@ SLOW_DISKS = (DiskSpeed(5.0, 40.0, 0.1, 400.0), DiskSpeed(0.05, 0.4, 0.05, 1000.
 #: what may be called on a disk: (operation, part of the path)
 DISK_CALLS = (
     ("pwrite", "journal"),
-    ("fdatasync", "journal"),
+    *(3 * [("fdatasync", "journal")]),
     ("create", "journal"),
     ("rename", "journal"),
     ("unlink", "journal"),
@@ -46,9 +48,10 @@ DISK_CALLS = (
     ("open", "snapshots"),
     ("truncate", "journal"),
 )
-#: moments of a compaction, of a snapshot that is taken, and of one that is received
+#: moments of a new segment, of a compaction, of a snapshot that is taken, and of one that is received
+ROLLING = (("open", "journal"), ("rename", "journal"), ("fsync_dir", "journal"))
 COMPACTION = (("unlink", "journal"), ("fsync_dir", "journal"), ("unlink", "snapshots"))
-TAKING = (("create", ".taken"), ("pwrite", ".taken"), ("fdatasync", ".taken"), ("rename", ".taken"))
+TAKING = (("create", ".taken"), ("pwrite", "snapshots"), ("fdatasync", "snapshots"), ("rename", ".taken"))
 INSTALLING = (
     ("create", ".received"),
     ("pwrite", ".received"),
@@ -248,7 +251,7 @@ def slow_line(world: World, rng: random.Random) -> Script:
     rate = rng.choice([2_000, 10_000, 50_000])
     world.network.slow(sender, receiver, rate)
     world.timeline.note(0, f"slow {sender} -> {receiver}: {rate} bytes/s")
-    yield rng.uniform(500.0, 6000.0)
+    yield rng.uniform(500.0, rng.choice([6000.0, 15_000.0]))
     world.network.unslow(sender, receiver)
     world.timeline.note(0, f"quick {sender} -> {receiver}")
     return world.network.counters.slowed_bytes > before
@@ -332,6 +335,31 @@ def _crash_at(world: World, rng: random.Random, moments: tuple[tuple[str, str], 
     return False
 
 
+def crash_rolling(world: World, rng: random.Random) -> Script:
+    """A node ends while it begins a segment."""
+    return (yield from _crash_at(world, rng, ROLLING))
+
+
+def crash_again(world: World, rng: random.Random) -> Script:
+    """A node ends, and again within the first calls of the disk of its next lives."""
+    node = _some(world, rng)
+    if node is None:
+        return False
+    before = node.crashes
+    calls = 20
+    for _ in range(rng.randrange(2, 5)):
+        crashes, life = node.crashes, node.lives
+        node.crash_within(rng.randrange(calls), power=rng.random() < 0.7)
+        calls = rng.choice([10, 40, 80])
+        for _ in range(100):
+            yield 20.0
+            if node.crashes > crashes or (node.running and node.lives > life + 1):
+                break
+        if node.running:
+            break
+    return node.crashes > before + 1
+
+
 def crash_compacting(world: World, rng: random.Random) -> Script:
     """A node ends while it removes what snapshots made needless."""
     return (yield from _crash_at(world, rng, COMPACTION))
@@ -369,6 +397,41 @@ def transfer(world: World, rng: random.Random) -> Script:
         yield rng.uniform(50.0, 800.0)
         handed = handed or _term(world) > term
     return handed
+
+
+def stale_votes(world: World, rng: random.Random) -> Script:
+    """A candidate hears the votes of the election that it lost when it stands in the next one."""
+    leader = world.leader()
+    followers = [node for node in world.running() if node is not leader]
+    if leader is None or leader.member is None or len(followers) < 2:
+        return False
+    candidate, voter = rng.sample(followers, 2)
+    network, own = world.network, candidate.node_id
+    others = [node_id for node_id in world.nodes if node_id != own]
+    term = _term(world)
+    leader.member.engine.transfer(own)
+    yield from _until(world, candidate, Role.CANDIDATE, term + 1, 300)
+    for other in others:
+        network.cut(other, own)
+    yield from _until(world, candidate, Role.PRE_CANDIDATE, term + 1, 900)
+    for other in others:
+        if other != voter.node_id:
+            network.break_connection(other, own)
+            network.heal(other, own)
+    bit = yield from _until(world, candidate, Role.CANDIDATE, term + 2, 300)
+    network.heal(voter.node_id, own)
+    return bit
+
+
+def _until(world: World, node: SimNode, role: Role, term: int, most_ms: int) -> Generator[float, None, bool]:
+    """Wait until a node is in a role in a term."""
+    for _ in range(most_ms):
+        if node.member is not None:
+            engine = node.member.engine
+            if engine.term >= term and engine.soft_state.role is role:
+                return True
+        yield 1.0
+    return False
 
 
 def jump_clock(world: World, rng: random.Random) -> Script:
@@ -432,7 +495,8 @@ def fill_disk(world: World, rng: random.Random) -> Script:
         yield 250.0
         if disk.refused_for_room > before:
             break
-    yield rng.uniform(200.0, 3000.0)
+    # The long ones outlast the deadline of what was forwarded.
+    yield rng.uniform(200.0, rng.choice([3000.0, 9000.0]))
     disk.capacity_bytes = None
     world.timeline.note(node.node_id, "room on the disk")
     return disk.refused_for_room > before
@@ -449,11 +513,16 @@ def flip_bit(world: World, rng: random.Random) -> Script:
     names = [name for name in names if not name.endswith(".partial")]
     if not names:
         return False
-    path = f"{folder}/{rng.choice(names)}"
-    written_bits = 8 * len(node.disk.content(path).rstrip(b"\0"))
-    if not written_bits:
+    path = f"{folder}/{rng.choice([rng.choice(names), max(names)])}"
+    content = node.disk.content(path).rstrip(b"\0")
+    if not content:
         return False
-    world.operators.damage(node, path, rng.randrange(written_bits))
+    # Anywhere, in what was written last, or in the end of a group.
+    first, end = rng.choice([(0, len(content)), (max(0, len(content) - 600), len(content)), (-1, 0)])
+    if first < 0:
+        first = max(0, content.find(TRAILER_MAGIC, rng.randrange(len(content))))
+        end = min(first + TRAILER_BYTES, len(content))
+    world.operators.damage(node, path, rng.randrange(8 * first, 8 * end))
     yield rng.uniform(3000.0, 8000.0)
     return True
 
@@ -488,6 +557,34 @@ def crash_installing(world: World, rng: random.Random) -> Script:
     return node.crashes + node.disk.failed > before
 
 
+def break_installed(world: World, rng: random.Random) -> Script:
+    """A snapshot that a follower was sent is broken before it has taken one itself."""
+    node = yield from _leave_behind(world, rng)
+    if node is None or node.member is None:
+        return False
+    applied_index = node.member.engine.applied_index
+    for other in world.nodes:
+        world.network.heal(other, node.node_id)
+        world.network.heal(node.node_id, other)
+    for _ in range(200):
+        yield 20.0
+        member = world.nodes[node.node_id].member
+        if member is None:
+            return False
+        newest = member.storage.snapshots.newest
+        if newest is not None and applied_index < newest.log_index <= member.engine.applied_index:
+            break
+    else:
+        return False
+    if not world.operators.may_damage():
+        return False
+    node.kill()
+    written_bits = 8 * len(node.disk.content(newest.path))
+    world.operators.damage(node, newest.path, rng.randrange(written_bits))
+    yield rng.uniform(3000.0, 8000.0)
+    return True
+
+
 def _leave_behind(world: World, rng: random.Random) -> Generator[float, None, SimNode | None]:
     """Cut a follower off until the others have compacted the log that it has."""
     leader = world.leader()
@@ -496,7 +593,13 @@ def _leave_behind(world: World, rng: random.Random) -> Generator[float, None, Si
         return None
     node = rng.choice(followers)
     world.timeline.note(0, f"node {node.node_id} is left behind")
-    world.network.part([node.node_id], [each for each in world.nodes if each != node.node_id])
+    others = [each for each in world.nodes if each != node.node_id]
+    if rng.random() < 0.3:
+        # It goes on hearing the leader, and serving clients.
+        for other in others:
+            world.network.slow(other, node.node_id, rng.choice([500, 2_000]))
+    else:
+        world.network.part([node.node_id], others)
     for _ in range(rng.randrange(3, 6)):
         yield rng.uniform(1000.0, 2000.0)
         # Two are kept, and the log behind the older one.
@@ -513,7 +616,17 @@ def _come_back(world: World, rng: random.Random, node: SimNode) -> Generator[flo
         world.network.heal(other, node.node_id)
         world.network.heal(node.node_id, other)
     world.timeline.note(0, f"node {node.node_id} is back, at {rate} bytes/s")
+    quick = node.speed
+    if rng.random() < 0.3:
+        # What it is sent by one leader arrives under the next.
+        node.speed = SLOW_DISK
+        for _ in range(rng.randrange(2, 8)):
+            yield rng.uniform(100.0, 600.0)
+            leader = world.leader()
+            if leader is not None and leader.member is not None:
+                leader.member.engine.transfer(None)
     yield rng.uniform(2000.0, 8000.0)
+    node.speed = quick
     for other in others:
         world.network.unslow(other, node.node_id)
     yield 1000.0
@@ -544,13 +657,25 @@ def old_disk(world: World, rng: random.Random) -> Script:
     operators = world.operators
     node = _member(world, rng)
     change = operators.replace(node)
-    if change is None or change.lost is None or not (yield from _await_change(change)):
+    if change is None or change.lost is None:
         return False
-    yield rng.uniform(0.0, 1000.0)
-    if not change.ended or not operators.may_damage():
-        return False
+    if rng.random() < 0.4:
+        # Before the new one is known: the log names no disk of this node at all.
+        while not change.made:
+            yield 50.0
+    else:
+        if not (yield from _await_change(change)):
+            return False
+        yield rng.uniform(0.0, 1000.0)
+        if not change.ended or not operators.may_damage():
+            return False
     operators.put_in(node, change.lost)
     try:
+        yield rng.uniform(100.0, 500.0)
+        leader = world.leader()
+        if leader is not None and leader is not node and rng.random() < 0.5:
+            # Its vote is asked for.
+            leader.kill()
         yield rng.uniform(300.0, 4000.0)
     finally:
         operators.put_back(node)
@@ -627,10 +752,13 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         cut_power,
         crash,
         crash_all,
+        crash_rolling,
+        crash_again,
         crash_compacting,
         crash_taking,
         pause,
         transfer,
+        stale_votes,
         jump_clock,
         slow_disk,
         io_error,
@@ -638,6 +766,7 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         flip_bit,
         fall_behind,
         crash_installing,
+        break_installed,
         ask_snapshot,
         lose_disk,
         old_disk,
@@ -649,10 +778,13 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
 
 _NETWORK = ("cut_one_way", "cut_pair", "isolate", "halve", "break_connections", "rough_weather", "slow_line")
 _CLIENTS = ("cut_clients", "break_clients")
-_CRASHES = ("kill_one", "kill_all", "cut_power", "crash", "crash_all", "crash_compacting", "crash_taking")
+_CRASHES = (
+    *("kill_one", "kill_all", "cut_power", "crash", "crash_all", "crash_again"),
+    *("crash_rolling", "crash_compacting", "crash_taking"),
+)
 _DISKS = ("slow_disk", "io_error", "fill_disk", "flip_bit")
 _MEMBERS = ("lose_disk", "old_disk", "grow", "shrink")
-_SNAPSHOTS = ("fall_behind", "crash_installing", "ask_snapshot")
+_SNAPSHOTS = ("fall_behind", "crash_installing", "break_installed", "ask_snapshot")
 
 
 def _mix(*names: str, **weights: float) -> dict[str, float]:
@@ -673,7 +805,7 @@ PROFILES: dict[str, dict[str, float]] = {
     "calm": {},
     "partitions": _mix(*_NETWORK, *_CLIENTS, "pause", "transfer"),
     "crashes": _mix(*_CRASHES, "ask_snapshot"),
-    "pauses": _mix("pause", "transfer", "jump_clock", "kill_one", "isolate"),
+    "pauses": _mix("pause", "transfer", "stale_votes", "jump_clock", "kill_one", "isolate"),
     "disks": _mix(*_DISKS, "cut_power", "crash_all", "ask_snapshot"),
     "members": _mix(
         *_MEMBERS, "kill_one", "cut_power", "isolate", "transfer", "pause", "cut_one_way", grow=3.0

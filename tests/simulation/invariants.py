@@ -13,9 +13,11 @@ replay of the whole log, and with what the clients saw (checkers/verdict.py).
 - I3: commit and applied indexes only rise within a life; applied never passes committed, nor what is on the
   own platter.
 - I4: state_digest and apply_digest are equal at equal applied indexes, over all nodes and lives.
-- I7: a snapshot, as it is on the disk and as it was loaded, equals the replay of the entries up to its index.
+- I7: a snapshot, as it is on the disk and as it was loaded, equals the replay of the entries up to its index;
+  a file that has a snapshot's name was whole once, so that only a flipped bit breaks one.
 - Durability: a node acknowledges an index only when its group is on the platter, and a later start finds it
-  there. Now and then a copy of a disk loses its power and is recovered to prove it.
+  there; what a start read is on the platter before it counts. Now and then a copy of a disk loses its power
+  and is recovered to prove it.
 
 Source: testing ("Invariants"); raft ("Rules of the core", "Journal", "Snapshots").
 """
@@ -46,6 +48,7 @@ from quorum.raft.core.messages import (
     VoteReply,
 )
 from quorum.raft.core.node import Node
+from quorum.raft.forwarding import Forward, RegisterOrigin
 from quorum.raft.identity import journal_directory
 from quorum.raft.journal import Journal, JournalOptions, StagedGroup
 from quorum.raft.journal_index import LogIndex
@@ -55,6 +58,8 @@ from tests.simulation.checkers.verdict import judge
 from tests.simulation.finals import final_of
 from tests.simulation.history import History
 from tests.simulation.manners import Manners
+from tests.simulation.origins import INVARIANT as FORWARDING
+from tests.simulation.origins import Origins
 from tests.simulation.replay import Replay, load_from
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.sim_node import SimNode
@@ -96,8 +101,14 @@ class Platter:
         self.hard_state = HardState(0, 0)
         #: (term, candidate) of the last vote that left
         self.announced = HardState(0, 0)
-        #: whether a bit was turned around since the last start
+        #: whether a bit was turned around since the last start, and whether ever
         self.flipped = False
+        self.was_flipped = False
+        self.set_aside: set[str] = set()
+
+    def flip(self) -> None:
+        """A bit is turned around."""
+        self.flipped = self.was_flipped = True
 
     def holds(self, index: int, term: int) -> bool:
         """Tell whether an entry is there, in the log or below a snapshot."""
@@ -181,6 +192,7 @@ class Invariants:
         #: {index: (state_digest, apply_digest) after it, and whose}
         self._digests: dict[int, tuple[bytes, bytes, str]] = {}
         self._replay = Replay(self.entries)
+        self._origins = Origins()
         self._broken: InvariantBroken | None = None
         self._until_logs = LOGS_EVERY
         self._until_recovery = RECOVER_EVERY
@@ -200,6 +212,7 @@ class Invariants:
             VoteReply: self._votes,
             Vote: self._campaigns,
             Heartbeat: self._beats,
+            **dict.fromkeys((Forward, RegisterOrigin), self._hands_out),
             **dict.fromkeys((Append, SnapshotChunk, TimeoutNow), self._leads),
         }
         for node in nodes.values():
@@ -310,13 +323,14 @@ class Invariants:
         platter = self._platters.get(key)
         if platter is None:
             platter = self._platters[key] = Platter(node.disk, incarnation)
-            _tee(node.disk, "flip_bit", lambda *_: setattr(platter, "flipped", True))
+            _tee(node.disk, "flip_bit", lambda *_: platter.flip())
         platter.disk = node.disk
         life = self._lives[node.node_id] = _Life(node, member, platter)
         self._check_recovered(life)
         platter.log = life.journal._log
         platter.last_index, platter.last_term = platter.log.last_index, platter.log.last_term
         platter.hard_state = HardState(life.raft.term, life.raft.voted_for)
+        self._check_started(life, platter.log)
         member.replica.attach(_Tee(member, lambda entry: self._applied(life, entry)))
         _tee(life.journal, "finish", lambda group: self._finished(life, group))
         assert node.transport is not None
@@ -354,6 +368,23 @@ class Invariants:
                 f"entry {index} of term {term} was durable",
             )
 
+    def _check_started(self, life: _Life, log: LogIndex) -> None:
+        """What a start counts is on the platter, name and all; it finds no snapshot that was never whole."""
+        platter, disk = life.platter, life.platter.disk
+        end = life.journal._durable
+        for segment in log.segments:
+            if segment.sequence > end.sequence:
+                break
+            node = disk._platter_names.get(segment.path)
+            size = end.offset if segment.sequence == end.sequence else None
+            seen = disk.content(segment.path)[:size].rstrip(b"\0")
+            if node is None or bytes(node.platter[:size]).rstrip(b"\0") != seen:
+                self._break("I5", f"{life} counts {segment.path}, and its platter has something else")
+        set_aside = {path for path in disk._names if path.endswith(".damaged")}
+        if not platter.was_flipped and set_aside - platter.set_aside:
+            self._break("I7", f"{life} found broken snapshots that nobody broke: {sorted(set_aside)}")
+        platter.set_aside = set_aside
+
     # --- I1
 
     def _term_changed(self, life: _Life) -> None:
@@ -379,6 +410,10 @@ class Invariants:
     def _beats(self, life: _Life, message: Heartbeat) -> None:
         self._leads(life, message)
         life.manners.sent(message)
+
+    def _hands_out(self, life: _Life, message: Forward | RegisterOrigin) -> None:
+        if story := self._origins.used(life.platter.incarnation, message.incarnation, life.number):
+            self._break(FORWARDING, f"{life} {story}")
 
     def _leads(self, life: _Life, message: Any) -> None:
         if message.term > life.platter.hard_state.term:
@@ -572,6 +607,8 @@ class Invariants:
             self._break("I3", story)
         self._note_committed(life, entry)
         self._check_digests(life, entry.index)
+        if broken := self._origins.applied(entry, life.member.replica.machine):
+            self._break(broken[0], f"{life} {broken[1]}")
 
     def _check_digests(self, life: _Life, index: int) -> None:
         machine = life.member.replica.machine

@@ -1,7 +1,8 @@
 """How nodes treat each other in a term: what no log shows when it is broken, or only much later.
 
 - Nobody begins a term unasked: a campaign follows grants of its pre-vote by a majority, or a leader's call.
-- Nobody leads a term in which it was not elected: a majority has told it so in that term.
+- Nobody leads a term in which it was not elected: a majority has told it so in that term, each by the
+  incarnation that votes.
 - Nobody is counted for more than it has said itself in the term.
 - Nobody votes while it hears a leader, unless that leader asked for the election.
 - Nobody goes on leading unheard: without a word of a majority a leader stops within an election timeout.
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from quorum.raft.core.configuration import quorum_size
+from quorum.raft.core.configuration import Member, quorum_size
 from quorum.raft.core.messages import (
     Append,
     AppendReply,
@@ -39,6 +40,7 @@ UNHEARD_MS = 700.0
 ROUNDS_MAX = 4
 INVARIANT = "elections"
 
+_NOBODY = Member("", "nobody")
 _OF_LEADERS = (Append, Heartbeat, SnapshotChunk)
 
 
@@ -66,8 +68,8 @@ class Manners:
         self._break = break_
         #: (term, leader, when) of the last message of a leader; term -1 where there is none
         self._heard = (-1, 0, 0.0)
-        #: {(term, pre): who granted a vote for it}
-        self._granted: dict[tuple[int, bool], set[int]] = {}
+        #: {(term, pre): who granted a vote for it: (member, its incarnation)}
+        self._granted: dict[tuple[int, bool], set[tuple[int, str]]] = {}
         #: the term of `_matches`
         self._matches_term = -1
         #: {(member, its incarnation): up to where it said that its log is the leader's}
@@ -99,7 +101,8 @@ class Manners:
                     return
                 self._heard = (message.term, message.sender, now_ms)
             case VoteReply(granted=True):
-                self._granted.setdefault((message.asked_term, message.pre), set()).add(message.sender)
+                voter = node.node_id, node.incarnation
+                self._granted.setdefault((message.asked_term, message.pre), set()).add(voter)
             case TimeoutNow():
                 self._called.add(message.term)
             case Vote():
@@ -142,7 +145,11 @@ class Manners:
         raft = self._life.raft
         latest = raft.history.latest
         voters = len(raft.identity.founders if latest is None else latest.voters)
-        granted = self._granted.get((message.term, pre), set())
+        granted = {
+            node_id
+            for node_id, incarnation in self._granted.get((message.term, pre), ())
+            if latest is None or latest.voters.get(node_id, _NOBODY).incarnation == incarnation
+        }
         # Its own vote; and while it founds or changes the cluster one member more may be a voter by now.
         if len(granted) + 1 < quorum_size(voters):
             self._break(

@@ -21,6 +21,7 @@ from quorum.raft.core.messages import (
     VoteReply,
 )
 from quorum.raft.core.node import Node
+from quorum.raft.forwarding import RegisterOrigin
 from quorum.raft.identity import Start
 from quorum.raft.peers import PeerNode
 from tests.simulation.history import Outcome
@@ -286,7 +287,81 @@ def a_copy_of_the_disk_cannot_be_recovered(run: Run) -> None:
         run.go_on(5.0)
 
 
+@plant("I5")
+def a_start_counts_what_only_the_page_cache_holds(run: Run) -> None:
+    node = run.followers[0]
+    node.kill()
+    path = max(each for each in node.disk._names if "/journal/" in each)
+    node.disk._names[path].platter[:8] = bytes(8)
+    node.start()
+    run.look(node)
+
+
+# --- elections and forwarding
+
+
+@plant("elections")
+def a_leader_was_elected_by_disks_that_have_no_vote(run: Run) -> None:
+    node, leader = run.followers[0], run.leader
+    term = raft_of(node).term + 1
+    manners = run.world.invariants._lives[node.node_id].manners
+    for other in (leader, run.followers[1]):
+        reply = VoteReply(term, other.node_id, node.node_id, False, True, term)
+        manners.received(PeerNode(other.node_id, "", "another one"), reply)
+    manners.sent(Heartbeat(term, node.node_id, leader.node_id, 0, 0.0))
+    run.look(node)
+
+
+@plant("forwarding")
+def a_batch_takes_effect_that_was_not_the_next(run: Run) -> None:
+    origins = member_of(run.leader).replica.machine.origins
+    origins[9] = 1, 1
+    run.go_on(500.0)
+
+
+@plant("I11")
+def a_session_ends_that_wrote_since_it_was_judged(run: Run) -> None:
+    leader = run.leader
+    assert leader.runtime is not None
+    engine, machine = member_of(leader).engine, member_of(leader).replica.machine
+    origins = run.world.invariants._origins
+    session_id, session = next(iter(machine.sessions.items()))
+    proposal = ["expire", session_id, session.nonce, machine.applied_index]
+    # As if it had written in the entry that comes next; the state knows nothing of that.
+    origins._wrote[session_id, session.nonce] = machine.applied_index + 1
+    session.last_index = 0
+    leader.runtime.enter(engine.propose, EntryKind.CONTROL, msgpack.packb([1, [proposal]]))
+    while session_id in machine.sessions:
+        origins._wrote[session_id, session.nonce] = machine.applied_index + 1
+        session.last_index = 0
+        run.go_on(0.1)
+    run.look(leader)
+
+
+@plant("forwarding")
+def an_origin_incarnation_is_used_again(run: Run) -> None:
+    node, leader = run.followers[0], run.leader
+    incarnation = member_of(node).storage.identity.incarnation
+    assert not run.world.invariants._origins.used(incarnation, 99, node.lives - 1)
+    send(node, RegisterOrigin(raft_of(node).term, node.node_id, leader.node_id, 99))
+    run.look(node)
+
+
 # --- I7, I9
+
+
+@plant("I7")
+def a_broken_file_has_a_snapshots_name(run: Run) -> None:
+    node = run.followers[0]
+    for _ in range(2):
+        member_of(node).snapshotter.take()
+        run.go_on(1_500.0)
+    node.kill()
+    path = max(each for each in node.disk._names if each.endswith(".snapshot"))
+    for content in (node.disk._names[path].seen, node.disk._names[path].platter):
+        content[len(content) // 2] ^= 1
+    node.start()
+    run.look(node)
 
 
 @plant("I7")

@@ -29,6 +29,23 @@ RULES: Final = (
         "raft.md, D1; Raft §5.3",
         "a follower commits at most what this append proved of its log",
         (COMMIT_PROVEN,),
+        guard="a leader's probe carries the first entry that may differ, so that no other tail outlives the "
+        "append that proves what is before it",
+        beside="a-probe-carries-entries",
+    ),
+    Rule(
+        "a-probe-carries-entries",
+        "leading._send_append; Raft §5.3",
+        "the append that proves where the logs part carries what comes behind that",
+        (
+            Edit(
+                f"{_LEADING}:_send_append",
+                "if slices is not None and prev_index < node.log.last_index:",
+                "if slices is not None and prev_index < node.log.last_index and peer.flow is not Flow.PROBE:",
+            ),
+        ),
+        guard="a follower commits only what an append proves; alone it costs a round trip",
+        beside="commit-only-what-an-append-proves",
     ),
     Rule(
         "commit-only-what-a-heartbeat-proves",
@@ -84,8 +101,9 @@ RULES: Final = (
                 "if append.prev_index < 0: raise",
             ),
         ),
-        guard="nobody contradicts what is committed; beside a follower that commits too much I2 speaks first",
-        beside="commit-only-what-an-append-proves",
+        guard="nobody contradicts what is committed; beside a leader that lacks it, elected by voters that "
+        "have it, a stopped node becomes a lost entry",
+        beside="vote-only-for-current-logs",
     ),
     Rule(
         "next-stays-above-match",

@@ -178,6 +178,8 @@ RULES: Final = (
                 "if False:",
             ),
         ),
+        guard="a session begins and is resumed through the log, behind everything that its client saw: a "
+        "node that is behind answers when it has caught up",
     ),
     Rule(
         "reads-wait-for-writes-before-them",

@@ -1,0 +1,91 @@
+"""Whose batches take effect, and which expiries: a second, simple form of these rules, beside the product's.
+
+- A batch takes effect only under the origin incarnation that is registered, and as the very next one of it.
+- A registration takes effect only with a higher incarnation.
+- What one life on a disk called its origin incarnation, no other life on that disk uses.
+- An expiry takes effect only if the session wrote nothing above the index that was judged.
+
+Source: architecture (Forwarding, exactly once and in order; Sessions and clocks).
+"""
+
+from __future__ import annotations
+
+import msgpack
+
+from quorum.core.machine import StateMachine
+from quorum.raft.core.entry import Entry, EntryKind
+
+INVARIANT = "forwarding"
+EXPIRY = "I11"
+
+
+class Origins:
+    """All origins of one cluster."""
+
+    def __init__(self) -> None:
+        self._index = 0
+        #: {origin: (its incarnation, number of its last batch)} after entry `_index`
+        self._known: dict[int, tuple[int, int]] = {}
+        #: ids of the sessions behind entry `_index`
+        self._alive: set[int] = set()
+        #: {(session, nonce of its connection): entry that held its last commands}
+        self._wrote: dict[tuple[int, int], int] = {}
+        #: {(a node's own incarnation, its origin incarnation): the life that used it}
+        self._users: dict[tuple[str, int], int] = {}
+
+    def applied(self, entry: Entry, machine: StateMachine) -> tuple[str, str] | None:
+        """Return (invariant, story) of what is wrong behind an entry; judged where a node comes there first.
+
+        Args:
+            entry: was applied just now.
+            machine: the state behind it.
+        """
+        if entry.index != self._index + 1:
+            return None
+        self._index = entry.index
+        story = ""
+        if entry.kind is EntryKind.REGISTER:
+            _, origin, incarnation = msgpack.unpackb(entry.payload)
+            if incarnation > self._known.get(origin, (0, 0))[0]:
+                self._known[origin] = incarnation, 0
+        elif entry.kind is EntryKind.BATCH:
+            self._take_batch(entry)
+        elif entry.kind is EntryKind.CONTROL:
+            story = self._judge_expiries(entry, machine)
+        self._alive = set(machine.sessions)
+        if story:
+            return EXPIRY, story
+        if self._known != machine.origins:
+            return (
+                INVARIANT,
+                f"has {machine.origins} as origins behind entry {entry.index}, not {self._known}",
+            )
+        return None
+
+    def _take_batch(self, entry: Entry) -> None:
+        _, origin, incarnation, number, runs = msgpack.unpackb(entry.payload, raw=False, strict_map_key=False)
+        if self._known.get(origin) == (incarnation, number - 1):
+            self._known[origin] = incarnation, number
+            for session_id, nonce, _, _ in runs:
+                self._wrote[session_id, nonce] = entry.index
+
+    def _judge_expiries(self, entry: Entry, machine: StateMachine) -> str:
+        for _, session_id, nonce, judged_index in msgpack.unpackb(entry.payload)[1]:
+            wrote = self._wrote.get((session_id, nonce), 0)
+            if wrote > judged_index and session_id in self._alive and session_id not in machine.sessions:
+                return (
+                    f"expired session {session_id} by entry {entry.index}, judged behind entry "
+                    f"{judged_index}; it wrote with entry {wrote}"
+                )
+        return ""
+
+    def used(self, disk: str, incarnation: int, life: int) -> str:
+        """Return what is wrong with an origin incarnation that leaves a node, "" if nothing is.
+
+        Args:
+            disk: the node's own incarnation, which its disk holds.
+            incarnation: of its batches.
+            life: which one of the node.
+        """
+        user = self._users.setdefault((disk, incarnation), life)
+        return "" if user == life else f"uses the origin incarnation {incarnation} of life {user}"
