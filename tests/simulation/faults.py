@@ -29,6 +29,8 @@ ELECTION_TIMEOUT_MS = 600.0
 SESSION_TIMEOUT_MS = 1000.0
 #: writes go to the journal's thread, or, where each fsync but the last was quick, hold up the loop itself
 SLOW_DISKS = (DiskSpeed(5.0, 40.0, 0.1, 400.0), DiskSpeed(0.05, 0.4, 0.05, 1000.0))
+#: between two looks at a node that is to come to something
+LOOK_EVERY_MS = 4.0
 #: what may be called on a disk: (operation, part of the path)
 DISK_CALLS = (
     ("pwrite", "journal"),
@@ -409,28 +411,32 @@ def stale_votes(world: World, rng: random.Random) -> Script:
     network, own = world.network, candidate.node_id
     others = [node_id for node_id in world.nodes if node_id != own]
     term = _term(world)
+    # Long ways, so that the answers are still on theirs when the line is cut.
+    quick, network.weather.delay_ms = network.weather.delay_ms, (20.0, 40.0)
     leader.member.engine.transfer(own)
-    yield from _until(world, candidate, Role.CANDIDATE, term + 1, 300)
+    yield from _until(candidate, Role.CANDIDATE, term + 1, 500.0)
     for other in others:
         network.cut(other, own)
-    yield from _until(world, candidate, Role.PRE_CANDIDATE, term + 1, 900)
+    yield from _until(candidate, Role.PRE_CANDIDATE, term + 1, 900.0)
     for other in others:
         if other != voter.node_id:
-            network.break_connection(other, own)
+            # Its old vote comes while the candidate only asks whether it would be elected.
             network.heal(other, own)
-    bit = yield from _until(world, candidate, Role.CANDIDATE, term + 2, 300)
+    bit = yield from _until(candidate, Role.CANDIDATE, term + 2, 300.0)
     network.heal(voter.node_id, own)
+    yield 100.0
+    network.weather.delay_ms = quick
     return bit
 
 
-def _until(world: World, node: SimNode, role: Role, term: int, most_ms: int) -> Generator[float, None, bool]:
+def _until(node: SimNode, role: Role, term: int, most_ms: float) -> Generator[float, None, bool]:
     """Wait until a node is in a role in a term."""
-    for _ in range(most_ms):
+    for _ in range(int(most_ms / LOOK_EVERY_MS)):
         if node.member is not None:
             engine = node.member.engine
             if engine.term >= term and engine.soft_state.role is role:
                 return True
-        yield 1.0
+        yield LOOK_EVERY_MS
     return False
 
 

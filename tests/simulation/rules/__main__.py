@@ -63,12 +63,22 @@ class Search:
         self.finding = result.finding
         self.spoilt += result.spoilt
 
+    @property
+    def name(self) -> str:
+        """What is switched off."""
+        if not self.rule.guard:
+            return self.rule.name
+        return f"{self.rule.name} + {self.rule.beside}" if self.beside else f"{self.rule.name} (guard, alone)"
+
+    def cells(self) -> str:
+        """Say it as docs/simulation.md does."""
+        rule, finding = self.rule, self.finding
+        seed, by = (finding.seed, finding.by) if finding else ("none", "nobody")
+        return f"| {self.name} | {rule.source} | {seed} | {self.tried} | {by} |"
+
     def row(self) -> str:
         """Say it in a line."""
-        rule, finding = self.rule, self.finding
-        name = rule.name
-        if rule.guard:
-            name += f" + {rule.beside}" if self.beside else " (guard, alone)"
+        rule, finding, name = self.rule, self.finding, self.name
         seed = str(finding.seed) if finding else "none"
         by, story = (finding.by, finding.story) if finding else ("-", "nothing")
         row = ROW.format(name, AREA_OF[rule.name], seed, self.tried, by, story[:150])
@@ -119,6 +129,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2000, help="at most so many each (default: %(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the rows of docs/simulation.md at the end"
+    )
     parser.add_argument("--list", action="store_true", help="print the rules, and what is changed")
     arguments = parser.parse_args()
     rules = [rule for area, rules in AREAS.items() for rule in rules if area in (arguments.area or AREAS)]
@@ -138,6 +151,13 @@ def main() -> int:
     for search in run(searches_of(rules, arguments.first, arguments.seeds), arguments.workers):
         searches.append(search)
         print(search.row(), flush=True)
+    if arguments.markdown:
+        shown = [each for each in searches if each.beside or not each.rule.guard]
+        shown.sort(key=lambda each: list(RULES).index(each.rule.name))
+        print(
+            *(each.cells() for each in shown),
+            sep="\n",
+        )
     missed = [search.rule.name for search in searches if search.failed]
     found = sum(search.finding is not None for search in searches)
     seeds = sum(search.tried for search in searches)

@@ -48,6 +48,7 @@ RULES: Final = (
             ),
         ),
         guard="every message waits for the hard state (terms-and-votes-before-messages)",
+        beside="terms-and-votes-before-messages",
     ),
     Rule(
         "the-own-vote-when-durable",
@@ -136,6 +137,7 @@ RULES: Final = (
             ),
         ),
         guard="a majority has voted in this term already; one vote more elects nobody",
+        beside="one-vote-per-term",
     ),
     Rule(
         "proposals-stop-during-a-hand-over",
@@ -168,5 +170,6 @@ RULES: Final = (
             ),
         ),
         guard="a successor with an older log is elected by nobody; the hand-over only fails",
+        beside="vote-only-for-current-logs",
     ),
 )

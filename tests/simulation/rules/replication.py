@@ -122,6 +122,7 @@ RULES: Final = (
             ),
         ),
         guard="entries that come again change nothing at a follower that deletes only from a conflict",
+        beside="delete-only-from-a-conflict",
     ),
     Rule(
         "old-appends-are-refused",
@@ -159,6 +160,7 @@ RULES: Final = (
             ),
         ),
         guard="nobody follows it and check-quorum ends it within an election timeout",
+        beside="check-quorum",
     ),
     Rule(
         "durable-before-acknowledged",

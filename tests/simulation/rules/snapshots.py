@@ -49,6 +49,7 @@ RULES: Final = (
         "where there are snapshots and none is good, the start is refused",
         (Edit(f"{_STORE}.load_newest", "if newest_error is not None:", "if False:"),),
         guard="the log behind a snapshot is gone, and its beginning is compared with the state at the start",
+        beside="the-highest-install-is-reached",
     ),
     Rule(
         "a-snapshot-is-synced-before-its-name",
