@@ -625,7 +625,7 @@ def _come_back(world: World, rng: random.Random, node: SimNode) -> Generator[flo
     quick = node.speed
     if rng.random() < 0.3:
         # What it is sent by one leader arrives under the next.
-        node.speed = SLOW_DISK
+        node.speed = SLOW_DISKS[0]
         for _ in range(rng.randrange(2, 8)):
             yield rng.uniform(100.0, 600.0)
             leader = world.leader()
