@@ -14,19 +14,32 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Generator
-from typing import Protocol
 
 from quorum.raft.core.messages import Role
 from quorum.raft.journal_format import TRAILER_BYTES, TRAILER_MAGIC
-from tests.simulation.network import Network
-from tests.simulation.operators import Change, Operators
+from tests.simulation.nemesis import (
+    ELECTION_TIMEOUT_MS,
+    SESSION_TIMEOUT_MS,
+    Script,
+    World,
+    leader_term,
+    some_node,
+    take_snapshot,
+)
+from tests.simulation.network_faults import (
+    break_clients,
+    break_connections,
+    cut_clients,
+    cut_one_way,
+    cut_pair,
+    halve,
+    isolate,
+    rough_weather,
+    slow_line,
+)
+from tests.simulation.operators import Change
 from tests.simulation.sim_node import DiskSpeed, SimNode
-from tests.simulation.timeline import Timeline
 
-Script = Generator[float, None, bool]
-
-ELECTION_TIMEOUT_MS = 600.0
-SESSION_TIMEOUT_MS = 1000.0
 #: writes go to the journal's thread, or, where each fsync but the last was quick, hold up the loop itself
 SLOW_DISKS = (DiskSpeed(5.0, 40.0, 0.1, 400.0), DiskSpeed(0.05, 0.4, 0.05, 1000.0))
 #: between two looks at a node that is to come to something
@@ -63,208 +76,12 @@ INSTALLING = (
 )
 
 
-class World(Protocol):
-    """What the scripts may touch."""
-
-    nodes: dict[int, SimNode]
-    network: Network
-    timeline: Timeline
-    operators: Operators
-
-    def leader(self) -> SimNode | None:
-        """Return the running leader of the highest term."""
-
-    def running(self) -> list[SimNode]:
-        """Return the nodes that run and are not stopped, ascending."""
-
-    def whole(self) -> list[SimNode]:
-        """Return the members whose disks hold everything that was ever committed, ascending."""
-
-
-def _term(world: World) -> int:
-    leader = world.leader()
-    return 0 if leader is None or leader.member is None else leader.member.engine.term
-
-
-def _take_snapshot(node: SimNode | None) -> None:
-    """Let a node take a snapshot soon, as the admin port does on request."""
-    if node is not None and node.member is not None and node.runtime is not None:
-        node.runtime.enter(node.member.snapshotter.take)
-
-
-def _some(world: World, rng: random.Random) -> SimNode | None:
-    """Draw a running node; every second time the leader."""
-    running = world.running()
-    leader = world.leader()
-    if leader is not None and rng.random() < 0.5:
-        return leader
-    return rng.choice(running) if running else None
-
-
-def _two(world: World, rng: random.Random) -> list[int]:
-    """Draw two nodes; mostly the leader is one of them."""
-    ids = [node.node_id for node in world.running()]
-    leader = world.leader()
-    if leader is None or len(ids) < 2 or rng.random() < 0.3:
-        return rng.sample(sorted(world.nodes), 2)
-    two = [leader.node_id, rng.choice([each for each in ids if each != leader.node_id])]
-    rng.shuffle(two)
-    return two
-
-
-# --- network ----------------------------------------------------------------------------------------------
-
-
-def cut_one_way(world: World, rng: random.Random) -> Script:
-    """One direction between two nodes carries nothing; mostly from or to the leader."""
-    sender, receiver = _two(world, rng)
-    counters = world.network.counters
-    before = counters.held + counters.given_up
-    world.timeline.note(0, f"cut {sender} -> {receiver}")
-    world.network.cut(sender, receiver)
-    yield rng.uniform(100.0, 8000.0)
-    world.network.heal(sender, receiver)
-    world.timeline.note(0, f"healed {sender} -> {receiver}")
-    return counters.held + counters.given_up > before
-
-
-def cut_pair(world: World, rng: random.Random) -> Script:
-    """Two nodes cannot hear each other; mostly the leader and another one."""
-    one, other = _two(world, rng)
-    return (yield from _part(world, rng, [one], [other], 8000.0))
-
-
-def isolate(world: World, rng: random.Random) -> Script:
-    """A node hears no other one, and every second time no client either."""
-    node = _some(world, rng)
-    if node is None:
-        return False
-    others = [each for each in world.nodes if each != node.node_id]
-    return (yield from _part(world, rng, [node.node_id], others, 6000.0, clients=rng.random() < 0.5))
-
-
-def halve(world: World, rng: random.Random) -> Script:
-    """The nodes fall into two groups; clients reach both."""
-    ids = sorted(world.nodes)
-    rng.shuffle(ids)
-    half = rng.randrange(1, len(ids))
-    return (yield from _part(world, rng, ids[:half], ids[half:], 6000.0))
-
-
-def cut_clients(world: World, rng: random.Random) -> Script:
-    """No client reaches a node, or none hears it."""
-    node_id = rng.choice(sorted(world.nodes))
-    directions = rng.choice([[(0, node_id)], [(node_id, 0)], [(0, node_id), (node_id, 0)]])
-    talking = bool(world.nodes[node_id].links)
-    for direction in directions:
-        world.network.cut(*direction)
-    world.timeline.note(0, f"cut {directions}")
-    yield rng.uniform(100.0, 3 * SESSION_TIMEOUT_MS)
-    for direction in directions:
-        world.network.heal(*direction)
-    world.timeline.note(0, f"healed {directions}")
-    return talking
-
-
-def _part(
-    world: World,
-    rng: random.Random,
-    some: list[int],
-    others: list[int],
-    most_ms: float,
-    *,
-    clients: bool = False,
-) -> Script:
-    network = world.network
-    counters = network.counters
-    before = counters.held + counters.given_up
-    world.timeline.note(0, f"parted {some} from {others}{' and the clients' if clients else ''}")
-    network.part(some, [*others, 0] if clients else others)
-    yield rng.uniform(100.0, most_ms)
-    for one in some:
-        for other in [*others, 0]:
-            network.heal(one, other)
-            network.heal(other, one)
-    world.timeline.note(0, f"joined {some} and {others}")
-    return counters.held + counters.given_up > before
-
-
-def break_connections(world: World, rng: random.Random) -> Script:
-    """Connections between nodes break, a few in a row; what is on its way is lost."""
-    before = world.network.counters.broken
-    ids = sorted(world.nodes)
-    for _ in range(rng.randrange(1, 6)):
-        sender, receiver = rng.sample(ids, 2)
-        if world.network.break_connection(sender, receiver):
-            world.timeline.note(0, f"broke {sender} -> {receiver}")
-        yield rng.uniform(0.0, 300.0)
-    return world.network.counters.broken > before
-
-
-def break_clients(world: World, rng: random.Random) -> Script:
-    """Connections of clients with a node break."""
-    node = rng.choice([world.nodes[node_id] for node_id in sorted(world.nodes)])
-    links = list(node.links.items())
-    for server, link in links:
-        if rng.random() < 0.7:
-            link.break_()
-            node.links.pop(server, None)
-    world.timeline.note(0, f"broke connections of clients with node {node.node_id}")
-    yield 0.0
-    return bool(links)
-
-
-def rough_weather(world: World, rng: random.Random) -> Script:
-    """For a while chunks come late, twice, in another order, or break their connection."""
-    counters, weather = world.network.counters, world.network.weather
-    calm = (
-        weather.late_chance,
-        weather.late_ms,
-        weather.twice_chance,
-        weather.stale_chance,
-        weather.break_chance,
-    )
-    before = counters.late + counters.twice + counters.stale + counters.broken
-    weather.late_chance = rng.choice([0.02, 0.1, 0.5])
-    weather.late_ms = rng.choice([50.0, 200.0, 700.0])
-    weather.twice_chance = rng.choice([0.0, 0.05, 0.2])
-    weather.stale_chance = rng.choice([0.0, 0.5, 1.0])
-    weather.break_chance = rng.choice([0.0, 0.001, 0.01])
-    world.timeline.note(0, f"rough weather: {weather}")
-    yield rng.uniform(500.0, 6000.0)
-    (
-        weather.late_chance,
-        weather.late_ms,
-        weather.twice_chance,
-        weather.stale_chance,
-        weather.break_chance,
-    ) = calm
-    world.timeline.note(0, "calm weather")
-    return counters.late + counters.twice + counters.stale + counters.broken > before
-
-
-def slow_line(world: World, rng: random.Random) -> Script:
-    """One direction carries few bytes."""
-    sender, receiver = rng.sample(sorted(world.nodes), 2)
-    leader = world.leader()
-    if leader is not None and leader.node_id != receiver and rng.random() < 0.6:
-        sender = leader.node_id
-    before = world.network.counters.slowed_bytes
-    rate = rng.choice([2_000, 10_000, 50_000])
-    world.network.slow(sender, receiver, rate)
-    world.timeline.note(0, f"slow {sender} -> {receiver}: {rate} bytes/s")
-    yield rng.uniform(500.0, rng.choice([6000.0, 15_000.0]))
-    world.network.unslow(sender, receiver)
-    world.timeline.note(0, f"quick {sender} -> {receiver}")
-    return world.network.counters.slowed_bytes > before
-
-
 # --- processes --------------------------------------------------------------------------------------------
 
 
 def kill_one(world: World, rng: random.Random) -> Script:
     """A process is killed."""
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None:
         return False
     node.kill()
@@ -300,7 +117,7 @@ def crash(world: World, rng: random.Random) -> Script:
 
 
 def _crash(world: World, rng: random.Random, *, power: bool) -> Script:
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None:
         return False
     before = node.crashes
@@ -321,14 +138,14 @@ def crash_all(world: World, rng: random.Random) -> Script:
 
 def _crash_at(world: World, rng: random.Random, moments: tuple[tuple[str, str], ...]) -> Script:
     """End a node at a moment of some kind, if that comes within a few seconds."""
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None:
         return False
     before = node.crashes
     operation, part = rng.choice(moments)
     node.crash_at(operation, part, power=rng.random() < 0.5, skip=rng.choice([0, 0, 1, 2]))
     for _ in range(20):
-        _take_snapshot(node)
+        take_snapshot(node)
         yield 250.0
         if node.crashes > before:
             world.timeline.note(node.node_id, f"that was at {operation} of {part}")
@@ -344,7 +161,7 @@ def crash_rolling(world: World, rng: random.Random) -> Script:
 
 def crash_again(world: World, rng: random.Random) -> Script:
     """A node ends, and again within the first calls of the disk of its next lives."""
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None:
         return False
     before = node.crashes
@@ -374,7 +191,7 @@ def crash_taking(world: World, rng: random.Random) -> Script:
 
 def pause(world: World, rng: random.Random) -> Script:
     """A process is stopped and goes on later, believing what it believed."""
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None or node.runtime is None:
         return False
     before, life = node.held, node.lives
@@ -394,10 +211,10 @@ def transfer(world: World, rng: random.Random) -> Script:
         if leader is None or leader.member is None:
             return handed
         others = [node_id for node_id in sorted(world.nodes) if node_id != leader.node_id]
-        term = _term(world)
+        term = leader_term(world)
         leader.member.engine.transfer(rng.choice([None, *others]))
         yield rng.uniform(50.0, 800.0)
-        handed = handed or _term(world) > term
+        handed = handed or leader_term(world) > term
     return handed
 
 
@@ -410,7 +227,7 @@ def stale_votes(world: World, rng: random.Random) -> Script:
     candidate, voter = rng.sample(followers, 2)
     network, own = world.network, candidate.node_id
     others = [node_id for node_id in world.nodes if node_id != own]
-    term = _term(world)
+    term = leader_term(world)
     # Long ways, so that the answers are still on theirs when the line is cut.
     quick, network.weather.delay_ms = network.weather.delay_ms, (20.0, 40.0)
     leader.member.engine.transfer(own)
@@ -457,7 +274,7 @@ def jump_clock(world: World, rng: random.Random) -> Script:
 
 def slow_disk(world: World, rng: random.Random) -> Script:
     """Each fsync of a machine takes long, or one in twenty, up to a second."""
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None:
         return False
     before, quick = node.syncs, node.speed
@@ -471,7 +288,7 @@ def slow_disk(world: World, rng: random.Random) -> Script:
 
 def io_error(world: World, rng: random.Random) -> Script:
     """A call of the disk fails with EIO."""
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None:
         return False
     operation, part = rng.choice(DISK_CALLS)
@@ -489,7 +306,7 @@ def io_error(world: World, rng: random.Random) -> Script:
 
 def fill_disk(world: World, rng: random.Random) -> Script:
     """A disk has no room for a while."""
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None:
         return False
     disk = node.disk
@@ -510,7 +327,7 @@ def fill_disk(world: World, rng: random.Random) -> Script:
 
 def flip_bit(world: World, rng: random.Random) -> Script:
     """A bit of a segment or a snapshot is another one when the node starts again."""
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None or not world.operators.may_damage():
         return False
     node.kill()
@@ -609,7 +426,7 @@ def _leave_behind(world: World, rng: random.Random) -> Generator[float, None, Si
     for _ in range(rng.randrange(3, 6)):
         yield rng.uniform(1000.0, 2000.0)
         # Two are kept, and the log behind the older one.
-        _take_snapshot(world.leader())
+        take_snapshot(world.leader())
     return node
 
 
@@ -640,12 +457,12 @@ def _come_back(world: World, rng: random.Random, node: SimNode) -> Generator[flo
 
 def ask_snapshot(world: World, rng: random.Random) -> Script:
     """A node takes a snapshot at once."""
-    node = _some(world, rng)
+    node = some_node(world, rng)
     if node is None or node.member is None:
         return False
     snapshotter = node.member.snapshotter
     before = snapshotter.taken_count
-    _take_snapshot(node)
+    take_snapshot(node)
     yield 500.0
     return snapshotter.taken_count > before
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.simulation.faults import Script, World
+from tests.simulation.nemesis import Script, World
 from tests.simulation.sim_node import SimNode
 
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.simulation.clients import ClientFleet
-from tests.simulation.faults import FAULTS, PROFILES, Script
-from tests.simulation.faults import World as Site
+from tests.simulation.faults import FAULTS, PROFILES
 from tests.simulation.invariants import InvariantBroken, Invariants
+from tests.simulation.nemesis import Script
+from tests.simulation.nemesis import World as Site
 from tests.simulation.network import Network, Weather
 from tests.simulation.openings import OPENINGS
 from tests.simulation.operators import Operators
