@@ -2,7 +2,9 @@
 
 An ACL is a tuple of (permissions, scheme, id). Znodes refer to it by a number; number 0 is world:anyone with
 every permission, is never counted and costs nothing on the hot path. The others are counted and forgotten
-with their last znode. Numbers rise and are part of the hard state, but digests use the contents.
+with their last znode. Numbers rise and are part of the hard state, but digests use the contents. A number
+stands for the ACL together with the lifetime of its znodes: nearly all are UNLIMITED, and so the packed
+record of a znode needs no further field for the few containers and TTL nodes.
 
 Schemes: world, auth (replaced by the caller's own ids at creation), digest, ip, super (a caller's id only).
 Pure; who a caller is comes in with the run. Source: ZooKeeper 3.9 PrepRequestProcessor.fixupACL,
@@ -17,7 +19,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
-from quorum.core.codes import BAD_ARGUMENTS, INT32_MAX, INVALID_ACL, PERM_ALL
+from quorum.core.codes import BAD_ARGUMENTS, INT32_MAX, INVALID_ACL, PERM_ALL, PERM_READ
 from quorum.core.records import ACL_MASK, NULL_DATA
 
 #: (permissions, scheme, id)
@@ -26,6 +28,10 @@ Acl: TypeAlias = tuple[AclEntry, ...]
 
 OPEN_ACL: Final[Acl] = ((PERM_ALL, "world", "anyone"),)
 OPEN_ACL_NUMBER: Final = 0
+#: lifetime of a znode that is there until it is deleted; above 0 it is a TTL in milliseconds
+UNLIMITED: Final = 0
+#: lifetime of a container: until its last child is gone
+CONTAINER: Final = -1
 _OPEN_AS_SENT: Final = [[PERM_ALL, "world", "anyone"]]
 #: schemes whose ids the entry "auth" stands for
 _AUTHENTICATED_SCHEMES: Final = ("digest", "x509")
@@ -187,20 +193,38 @@ def resolve_acl(requested: object, identities: object) -> Acl | int:
     return tuple(resolved) or INVALID_ACL
 
 
-def _content_digest(acl: Acl) -> bytes:
+def readable_by_all(acl: Acl) -> bool:
+    """Tell whether even a caller who has proven nothing may read."""
+    return permits(acl, PERM_READ, None)
+
+
+def redact(acl: Acl) -> Acl:
+    """Return an ACL without the digests of passwords, as callers see it who may read but not administer."""
+    return tuple(
+        (perms, scheme, f"{name.partition(':')[0]}:x" if scheme == "digest" and ":" in name else name)
+        for perms, scheme, name in acl
+    )
+
+
+def _content_digest(acl: Acl, lifetime: int) -> bytes:
     parts = [text.encode() for perms, scheme, name in acl for text in (str(perms), scheme, name)]
+    if lifetime:
+        parts.append(b"lifetime %d" % lifetime)
     return blake2b(b"".join(b"%d:%b" % (len(part), part) for part in parts), digest_size=16).digest()
 
 
 class AclTable:
-    """Every ACL that a znode has, once, with the number of znodes that have it. Hard state."""
+    """Every ACL that a znode has, once per lifetime, with the number of znodes that have it. Hard state."""
 
-    __slots__ = ("_acls", "_counts", "_numbers", "marks", "next_number")
+    __slots__ = ("_acls", "_counts", "_numbers", "lifetimes", "marks", "next_number")
 
     def __init__(self) -> None:
-        #: {number: ACL}, and the other way round
+        #: {number: ACL}
         self._acls: dict[int, Acl] = {OPEN_ACL_NUMBER: OPEN_ACL}
-        self._numbers: dict[Acl, int] = {OPEN_ACL: OPEN_ACL_NUMBER}
+        #: {number: lifetime of its znodes} of those that are not UNLIMITED
+        self.lifetimes: dict[int, int] = {}
+        #: {(ACL, lifetime): number}
+        self._numbers: dict[tuple[Acl, int], int] = {(OPEN_ACL, UNLIMITED): OPEN_ACL_NUMBER}
         #: {number: znodes with it}; the open ACL is not counted
         self._counts: dict[int, int] = {}
         #: the number that the next new ACL gets; rises, so that a number means one ACL while a snapshot is
@@ -209,10 +233,10 @@ class AclTable:
         #: {ACL field of a record: what a state digest takes for it}: the end of the path, null or not, the
         #: ACL's content
         self.marks: dict[int, bytes] = {}
-        self._mark(OPEN_ACL_NUMBER, OPEN_ACL)
+        self._mark(OPEN_ACL_NUMBER, OPEN_ACL, UNLIMITED)
 
-    def _mark(self, number: int, acl: Acl) -> None:
-        digest = _content_digest(acl)
+    def _mark(self, number: int, acl: Acl, lifetime: int) -> None:
+        digest = _content_digest(acl, lifetime)
         self.marks[number] = b"\0\1" + digest
         self.marks[number | NULL_DATA] = b"\0\2" + digest
 
@@ -225,15 +249,19 @@ class AclTable:
     def __len__(self) -> int:
         return len(self._acls)
 
-    def acquire(self, acl: Acl) -> int:
-        """Return the number of an ACL for one more znode; a new ACL gets a new number."""
-        number = self._numbers.get(acl)
+    def lifetime_of(self, number: int) -> int:
+        """Return the lifetime of the znodes with a number: UNLIMITED, CONTAINER or a TTL in milliseconds."""
+        return self.lifetimes.get(number, UNLIMITED)
+
+    def acquire(self, acl: Acl, lifetime: int = UNLIMITED) -> int:
+        """Return the number of an ACL and lifetime for one more znode; what is new gets a new number."""
+        number = self._numbers.get((acl, lifetime))
         if number is None:
             number = self.next_number
             while number in self._acls:
                 number = number % ACL_MASK + 1
             self.next_number = number % ACL_MASK + 1
-            self.add(number, acl)
+            self.add(number, acl, lifetime)
         if number != OPEN_ACL_NUMBER:
             self._counts[number] += 1
         return number
@@ -250,20 +278,22 @@ class AclTable:
         self._counts[number] -= 1
         if not self._counts[number]:
             del self._counts[number], self.marks[number], self.marks[number | NULL_DATA]
-            del self._numbers[self._acls.pop(number)]
+            del self._numbers[self._acls.pop(number), self.lifetimes.pop(number, UNLIMITED)]
 
-    def add(self, number: int, acl: Acl) -> None:
+    def add(self, number: int, acl: Acl, lifetime: int = UNLIMITED) -> None:
         """Store an ACL under a number, for no znode yet (a snapshot is loaded so).
 
         Raises:
             ValueError: the number is out of range, or the number or the ACL is already there.
         """
-        if not 0 < number <= ACL_MASK or number in self._acls or acl in self._numbers:
+        if not 0 < number <= ACL_MASK or number in self._acls or (acl, lifetime) in self._numbers:
             raise ValueError(f"ACL number {number} is out of range or repeated")
         self._acls[number] = acl
-        self._numbers[acl] = number
+        self._numbers[acl, lifetime] = number
+        if lifetime:
+            self.lifetimes[number] = lifetime
         self._counts[number] = 0
-        self._mark(number, acl)
+        self._mark(number, acl, lifetime)
 
     def stored(self) -> list[tuple[int, Acl, int]]:
         """Return (number, ACL, znodes) of every ACL but the open one, in the order of their storing."""

@@ -31,10 +31,13 @@ OP_ERROR: Final = -1
 OP_CREATE: Final = 1
 OP_DELETE: Final = 2
 OP_SET_DATA: Final = 5
+OP_SET_ACL: Final = 7
 OP_SYNC: Final = 9
 OP_CHECK: Final = 13
 OP_MULTI: Final = 14
 OP_CREATE2: Final = 15
+OP_CREATE_CONTAINER: Final = 19
+OP_CREATE_TTL: Final = 21
 OP_CREATE_SESSION: Final = -10
 OP_CLOSE_SESSION: Final = -11
 #: resume a session on the connection that the run names; Quorate's own
@@ -43,10 +46,13 @@ OP_ATTACH: Final = -100
 # Flags of a create: EPHEMERAL and SEQUENTIAL combine
 FLAG_EPHEMERAL: Final = 1
 FLAG_SEQUENTIAL: Final = 2
-#: the largest combination of the two; container (4) and TTL (5, 6) nodes have opcodes of their own
-CREATE_FLAGS_MAX: Final = 3
-#: the largest flags that mean anything to ZooKeeper
-KNOWN_FLAGS_MAX: Final = 6
+#: the flags of a container; whether the node is one is decided by the operation, and then they may be others
+FLAG_CONTAINER: Final = 4
+#: the flags of a node with a TTL, and of one with a suffix besides
+FLAG_TTL: Final = 5
+FLAG_TTL_SEQUENTIAL: Final = 6
+#: the largest TTL that fits into ZooKeeper's ephemeralOwner, in milliseconds
+TTL_MAX_MS: Final = 2**40 - 1
 
 # Permissions of an ACL entry
 PERM_READ: Final = 1

@@ -24,6 +24,7 @@ def verify(tree: Tree, sessions: Mapping[int, Session], zxid: int) -> None:
     node_count = data_bytes = 0
     acl_counts: dict[int, int] = {}
     ephemerals: dict[str, int] = {}
+    expirable: dict[str, None] = {}
     pending: list[tuple[str, Node]] = [("/", tree.root)]
     while pending:
         path, node = pending.pop()
@@ -35,6 +36,9 @@ def verify(tree: Tree, sessions: Mapping[int, Session], zxid: int) -> None:
         owner, number = fields[7], fields[11] & ACL_MASK
         assert number in tree.acls, f"{path}: ACL {number} is not in the table"
         acl_counts[number] = acl_counts.get(number, 0) + 1
+        if tree.acls.lifetime_of(number):
+            expirable[path] = None
+            assert not owner, f"{path}: an ephemeral with a lifetime of its own"
         if owner:
             assert isinstance(node, bytes), f"{path}: an ephemeral has children"
             ephemerals[path] = owner
@@ -46,6 +50,7 @@ def verify(tree: Tree, sessions: Mapping[int, Session], zxid: int) -> None:
     stored = {number: count for number, _, count in tree.acls.stored()}
     acl_counts.pop(0, None)
     assert stored == acl_counts, f"ACLs in use {acl_counts}, counted {stored}"
+    assert tree.expirable == expirable, f"containers and TTL nodes {expirable}, kept {tree.expirable}"
     owned = {path: session_id for session_id, session in sessions.items() for path in session.ephemerals}
     assert owned == ephemerals, f"ephemerals {ephemerals}, owned by sessions {owned}"
 

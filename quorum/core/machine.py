@@ -5,9 +5,9 @@ in, and the two digests of an entry. It is total: whatever a command holds, the 
 exception means that the caller broke the order of entries. Everything in it is hard state but the context of
 the open entry. It knows no clock: stamps, terms and indexes come with the entries.
 
-Zxids: one per create, create2, delete, setData, multi, createSession, closeSession (failed ones too),
-effective expiry and change of members; none for attach, sync, register, no-op, fenced or unknown commands and
-void proposals.
+Zxids: one per create of any kind, delete, setData, setACL, multi, createSession, closeSession (failed ones
+too), effective expiry, effective deletion of a container or TTL node and change of members; none for attach,
+sync, register, no-op, fenced or unknown commands and void proposals.
 Source: architecture ("Life of a write", "Forwarding", "Sessions and clocks", the decision on zxids).
 """
 
@@ -29,9 +29,12 @@ from quorum.core.codes import (
     OP_CLOSE_SESSION,
     OP_CREATE,
     OP_CREATE2,
+    OP_CREATE_CONTAINER,
     OP_CREATE_SESSION,
+    OP_CREATE_TTL,
     OP_DELETE,
     OP_MULTI,
+    OP_SET_ACL,
     OP_SET_DATA,
     OP_SYNC,
     SESSION_ATTACHED,
@@ -41,19 +44,20 @@ from quorum.core.codes import (
     UINT64_MAX,
     UNIMPLEMENTED,
 )
+from quorum.core.founding import plant
 from quorum.core.invariants import verify
 from quorum.core.members import cluster_id_of, describe_members, described_version, same_members
-from quorum.core.records import HEADER, HEADER_BYTES, STAT_BYTES
+from quorum.core.reaping import find_due
+from quorum.core.records import HEADER_BYTES
 from quorum.core.results import Event, Result, RunOutcome, Value
 from quorum.core.sessions import Session
 from quorum.core.transaction import Transaction
-from quorum.core.tree import Directory, Tree, descend, record_of
+from quorum.core.tree import Tree, record_of
 
 DIGEST_BYTES: Final = 16
 CONFIG_PATH: Final = "/zookeeper/config"
 #: by how much the zxid rises when a cluster goes on from one survivor, as with an epoch of ZooKeeper's
 FORCED_ZXID_JUMP: Final = 1 << 32
-_READ_BY_ANYONE: Final = ((1, "world", "anyone"),)
 _INDEX: Final = Struct(">q")
 
 # marks of what an entry's apply digest is made of; each is followed by a fixed number of numbers
@@ -111,6 +115,9 @@ class StateMachine:
             OP_CREATE: transaction.create,
             OP_CREATE2: transaction.create2,
             OP_DELETE: transaction.delete,
+            OP_SET_ACL: transaction.set_acl,
+            OP_CREATE_CONTAINER: transaction.create_container,
+            OP_CREATE_TTL: transaction.create_ttl,
         }
 
     @property
@@ -187,10 +194,7 @@ class StateMachine:
             self.session_key = session_key
             self.configuration = configuration_payload
             self._notes += (b"found", cluster_id.encode(), session_key, configuration_payload)
-            self._plant("/zookeeper", b"", 0)
-            self._plant("/zookeeper/quota", b"", 0)
-            number = self.tree.acls.acquire(_READ_BY_ANYONE)
-            self._plant(CONFIG_PATH, describe_members(configuration_payload, 0), number, -1)
+            plant(self.tree, CONFIG_PATH, describe_members(configuration_payload, 0))
         self._close()
 
     def apply_configuration(
@@ -245,18 +249,25 @@ class StateMachine:
         return effective
 
     def apply_control(self, index: int, term: int, stamp_ms: int, proposals: object) -> list[Result]:
-        """Apply the leader's own proposals: ["expire", session_id, nonce, judged_index].
+        """Apply the leader's own proposals.
+
+        Args:
+            index: log index of the entry, one above the last.
+            term: the entry's term.
+            stamp_ms: the leader's wall clock.
+            proposals: a list of ["expire", session_id, nonce, judged_index], to end a session, and ["reap",
+                path, czxid], to delete a container or TTL node.
 
         Returns:
-            A result per proposal; of a void one the error SESSION_EXPIRED (the session is gone),
-            SESSION_MOVED (it was attached or wrote after it was judged) or BAD_ARGUMENTS (no such proposal),
-            without a zxid of its own.
+            A result per proposal; of a void one an error, without a zxid of its own: SESSION_EXPIRED (the
+            session is gone), SESSION_MOVED (it was attached or wrote after it was judged), NO_NODE or
+            BAD_VERSION (as `find_due` says) or BAD_ARGUMENTS (no such proposal).
 
         Raises:
             ValueError: the entry does not follow the one before.
         """
         self._open(index, term, stamp_ms)
-        results = [self._expire(proposal) for proposal in proposals] if type(proposals) is list else []
+        results = [self._conclude(each) for each in proposals] if type(proposals) is list else []
         self._close()
         return results
 
@@ -415,11 +426,33 @@ class StateMachine:
         transaction.outcomes += (_CLOSED, session.session_id, transaction.zxid)
         return Result(OK, transaction.zxid, None, events)
 
-    def _expire(self, proposal: object) -> Result:
+    def _conclude(self, proposal: object) -> Result:
+        """Apply one proposal of the leader, if it still holds."""
+        match proposal:
+            case ["expire", *arguments]:
+                return self._expire(arguments)
+            case ["reap", *arguments]:
+                return self._reap(arguments)
+            case _:
+                return self._answer(BAD_ARGUMENTS)
+
+    def _reap(self, arguments: list[object]) -> Result:
+        """Delete a container or TTL node; void if it is another one, or not due by this entry's stamp."""
+        path = find_due(self.tree, arguments, self.last_stamp_ms)
+        if isinstance(path, int):
+            return self._answer(path)
+        transaction = self.transaction
+        transaction.zxid += 1
+        events = transaction.events = []
+        transaction.reap(path)
+        transaction.outcomes.append(transaction.zxid)
+        return Result(OK, transaction.zxid, None, events)
+
+    def _expire(self, arguments: list[object]) -> Result:
         """End a session on the leader's proposal; void if it was heard of since it was judged."""
-        if type(proposal) is not list or len(proposal) != 4 or proposal[0] != "expire":
+        if len(arguments) != 3:
             return self._answer(BAD_ARGUMENTS)
-        _, session_id, nonce, judged_index = proposal
+        session_id, nonce, judged_index = arguments
         if type(session_id) is not int or type(judged_index) is not int:
             return self._answer(BAD_ARGUMENTS)
         session = self.sessions.get(session_id)
@@ -439,24 +472,6 @@ class StateMachine:
         """Return the failure of a command that takes a zxid."""
         self.transaction.zxid += 1
         return self._answer(err)
-
-    def _plant(self, path: str, data: bytes, acl_number: int, version: int = 0) -> None:
-        """Create one of the nodes that exist from the start: zxid and times 0, not counted by its parent.
-
-        Source: ZooKeeper 3.9 DataTree (the root's cversion is -1, and so are both versions of the config).
-        """
-        tree = self.tree
-        parent_path, _, name = path.rpartition("/")
-        parent = tree.get(parent_path)
-        if isinstance(parent, bytes):
-            *above, parent_name = parent_path.split("/")
-            directory = Directory(parent, 0, 0)
-            descend(tree.top, above).children[parent_name] = directory
-            parent = directory
-        assert parent is not None
-        record = HEADER.pack(0, 0, 0, 0, version, 0, version, 0, len(data), 0, 0, acl_number) + data
-        tree.adopt(parent, name, path, record)
-        tree.changes += (path.encode(), tree.acls.marks[acl_number], record[:STAT_BYTES], data)
 
 
 def config_version(machine: StateMachine) -> int:

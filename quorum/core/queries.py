@@ -9,8 +9,8 @@ Source: ZooKeeper 3.9 FinalRequestProcessor.
 
 from __future__ import annotations
 
-from quorum.core.acl import permits
-from quorum.core.codes import BAD_ARGUMENTS, NO_AUTH, NO_NODE, PERM_READ, PERM_WRITE
+from quorum.core.acl import Acl, permits, redact
+from quorum.core.codes import BAD_ARGUMENTS, NO_AUTH, NO_NODE, PERM_ADMIN, PERM_READ, PERM_WRITE
 from quorum.core.machine import StateMachine
 from quorum.core.records import ACL_MASK, acl_field_of, data_of
 from quorum.core.tree import Directory, Node, record_of, stat_of
@@ -77,3 +77,54 @@ def get_children2(
     if isinstance(node, int):
         return node
     return list(node.children) if isinstance(node, Directory) else [], stat_of(node)
+
+
+def get_acl(machine: StateMachine, path: str, identities: object = None) -> tuple[Acl, bytes] | int:
+    """Return (ACL, Stat) of a node; who may not administer it sees no digests.
+
+    Returns:
+        The answer, or NO_NODE or NO_AUTH (it needs READ or ADMIN).
+    """
+    tree = machine.tree
+    node = tree.get(path)
+    if node is None:
+        return NO_NODE
+    acl = tree.acls[acl_field_of(record_of(node)) & ACL_MASK]
+    if permits(acl, PERM_ADMIN, identities):
+        return acl, stat_of(node)
+    return (redact(acl), stat_of(node)) if permits(acl, PERM_READ, identities) else NO_AUTH
+
+
+def count_descendants(machine: StateMachine, path: str, identities: object = None) -> int:
+    """Return how many nodes stand below a node, or NO_NODE or NO_AUTH.
+
+    As in ZooKeeper the root itself counts if it is named by the empty path.
+    """
+    node = _readable(machine, path, identities)
+    if isinstance(node, int):
+        return node
+    if node is machine.tree.root:
+        return machine.tree.node_count - (path == "/")
+    count = 0
+    pending = [node] if isinstance(node, Directory) else []
+    while pending:
+        children = pending.pop().children
+        count += len(children)
+        pending += [child for child in children.values() if isinstance(child, Directory)]
+    return count
+
+
+def ephemerals_of(machine: StateMachine, session_id: int, prefix: str) -> list[str]:
+    """Return the paths of a session's ephemerals that begin with a prefix, in any order.
+
+    Args:
+        machine: the state to read.
+        session_id: any number.
+        prefix: a string, not a path; white space or "/" alone stands for all.
+    """
+    session = machine.sessions.get(session_id)
+    if session is None:
+        return []
+    if prefix.strip() in ("", "/"):
+        return list(session.ephemerals)
+    return [path for path in session.ephemerals if path.startswith(prefix)]

@@ -38,6 +38,11 @@ KEPT: Final = Struct(">8s8x8s8xi16s4x12sI")
 #: numChildren to pzxid, ACL field)
 CHANGED: Final = Struct(">8sq8sqi16si12sI")
 _VERSION: Final = Struct(">32xi")
+_MTIME: Final = Struct(">24xq")
+_CZXID: Final = Struct(">q")
+_AVERSION: Final = Struct(">40xi")
+_INT: Final = Struct(">i")
+_UINT: Final = Struct(">I")
 _MZXID: Final = Struct(">8xq")
 _PZXID: Final = Struct(">60xq")
 _OWNER: Final = Struct(">44xq")
@@ -79,6 +84,30 @@ def version_of(record: bytes) -> int:
     """Return the data version."""
     version: int = _VERSION.unpack_from(record)[0]
     return version
+
+
+def czxid_of(record: bytes) -> int:
+    """Return the zxid that created the node."""
+    czxid: int = _CZXID.unpack_from(record)[0]
+    return czxid
+
+
+def mtime_of(record: bytes) -> int:
+    """Return the stamp of the last change of the data, in milliseconds."""
+    mtime_ms: int = _MTIME.unpack_from(record)[0]
+    return mtime_ms
+
+
+def aversion_of(record: bytes) -> int:
+    """Return the version of the ACL."""
+    aversion: int = _AVERSION.unpack_from(record)[0]
+    return aversion
+
+
+def with_acl(record: bytes, aversion: int, number: int) -> bytes:
+    """Return a record with another ACL and its version; whether the data is null stays."""
+    field = number | acl_field_of(record) & NULL_DATA
+    return record[:40] + _INT.pack(aversion) + record[44:68] + _UINT.pack(field) + record[HEADER_BYTES:]
 
 
 def mzxid_of(record: bytes) -> int:

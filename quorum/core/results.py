@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-#: (event type > 0, path), or a notice: (SESSION_CLOSED, session_id), (SESSION_ATTACHED, session_id, node_id,
-#: nonce)
-Event: TypeAlias = "tuple[int, str] | tuple[int, int] | tuple[int, int, int, int]"
-#: what one write gives: create → path; create2 → (path, stat); setData → stat; delete, check → None
+from quorum.core.acl import Acl
+
+#: (event type > 0, path); (event type > 0, path, ACL) if the node's ACL, as it was then, does not let all
+#: read; or a notice: (SESSION_CLOSED, session_id), (SESSION_ATTACHED, session_id, node_id, nonce)
+Event: TypeAlias = "tuple[int, str] | tuple[int, str, Acl] | tuple[int, int] | tuple[int, int, int, int]"
+#: what one write gives: create → path; create2, createContainer, createTTL → (path, stat); setData, setACL →
+#: stat; delete, check → None
 WriteValue: TypeAlias = "str | bytes | tuple[str, bytes] | None"
-#: (op, err, value) of one operation of a multi; op is -1 for every operation of a failed multi
+#: (op, err, value) of one operation of a multi; op is create2 for what makes containers and TTL nodes, and -1
+#: for every operation of a failed multi
 MultiItem: TypeAlias = "tuple[int, int, WriteValue]"
 #: createSession → (session_id, timeout_ms); attach → timeout_ms; multi → items in order; the others as
 #: WriteValue

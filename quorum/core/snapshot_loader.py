@@ -11,8 +11,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from quorum.core.acl import AclEntry
-from quorum.core.codes import INT32_MAX, INT64_MAX, UINT64_MAX
+from quorum.core.acl import CONTAINER, UNLIMITED, AclEntry
+from quorum.core.codes import INT32_MAX, INT64_MAX, TTL_MAX_MS, UINT64_MAX
 from quorum.core.machine import DIGEST_BYTES, StateMachine
 from quorum.core.paths import is_valid_segment
 from quorum.core.records import ACL_MASK, HEADER_BYTES, STAT_BYTES, acl_field_of, owner_of, pzxid_of
@@ -20,6 +20,8 @@ from quorum.core.sessions import Session
 from quorum.core.snapshot_walk import FORMAT
 from quorum.core.tree import Directory
 
+#: the format before znodes had lifetimes; still read
+_FORMAT_WITHOUT_LIFETIMES: Final = 1
 #: owner, data length, ACL field
 _CHECKED: Final = Struct(">44xqi12xI")
 #: the numbers of a header, behind its tag and format
@@ -158,8 +160,10 @@ class SnapshotLoader:
     def _take_header(self, values: list[object]) -> None:
         machine = self._machine
         (_, layout, *counters), texts = _list("header", values, _HEADER_LENGTH)[:10], values[10:]
-        if layout != FORMAT:
-            raise SnapshotFormatError(f"format {layout!r} is not {FORMAT}, the one that this release reads")
+        if layout not in (_FORMAT_WITHOUT_LIFETIMES, FORMAT):
+            raise SnapshotFormatError(
+                f"format {layout!r} is not {_FORMAT_WITHOUT_LIFETIMES} or {FORMAT}: take another release"
+            )
         numbers = [_number(what, value) for what, value in zip(_COUNTERS, counters, strict=True)]
         machine.applied_index, machine.applied_term, machine.last_stamp_ms = numbers[:3]
         machine.transaction.zxid, machine.session_counter = numbers[3:5]
@@ -170,7 +174,9 @@ class SnapshotLoader:
         machine.state_digest = _digest("state digest", texts[3])
         machine.apply_digest = _digest("apply digest", texts[4])
         for row in _list("ACLs", texts[5]):
-            self._take_acl(*_list("ACL", row, 2))
+            if layout == _FORMAT_WITHOUT_LIFETIMES:
+                row = [*_list("ACL", row, 2), UNLIMITED]
+            self._take_acl(*_list("ACL", row, 3))
         machine.tree.acls.next_number = _number("next ACL number", numbers[7], ACL_MASK)
         for row in _list("origins", texts[6]):
             node_id, incarnation, number = _list("origin", row, 3)
@@ -182,7 +188,7 @@ class SnapshotLoader:
             self._take_session(*_list("session", row, 5))
         self._has_header = True
 
-    def _take_acl(self, number: object, content: object) -> None:
+    def _take_acl(self, number: object, content: object, lifetime: object) -> None:
         acl: list[AclEntry] = []
         for entry in _list("ACL", content):
             perms, scheme, name = _list("ACL entry", entry, 3)
@@ -190,7 +196,11 @@ class SnapshotLoader:
                 raise SnapshotFormatError(f"permissions are {perms!r}, not a number")
             acl.append((perms, _string("scheme", scheme), _string("id", name)))
         try:
-            self._machine.tree.acls.add(_number("ACL number", number, ACL_MASK), tuple(acl))
+            self._machine.tree.acls.add(
+                _number("ACL number", number, ACL_MASK),
+                tuple(acl),
+                CONTAINER if lifetime == CONTAINER else _number("lifetime", lifetime, TTL_MAX_MS),
+            )
         except ValueError as error:
             raise SnapshotFormatError(str(error)) from error
 

@@ -25,7 +25,8 @@ from typing import Final, TypeAlias
 from quorum.core.machine import StateMachine
 from quorum.core.tree import Directory, FrozenNode, Node, Tree, freeze
 
-FORMAT: Final = 1
+#: 2: an ACL comes with the lifetime of its znodes; before, all were UNLIMITED
+FORMAT: Final = 2
 #: about what an overlay entry costs beside its path and record
 _ENTRY_BYTES: Final = 250
 CHUNK_BYTES_MAX: Final = 1024 * 1024
@@ -348,7 +349,11 @@ class SnapshotWalk:
 def _header(machine: StateMachine) -> Chunk:
     """Copy what is not in the tree."""
     acls = [
-        [number, [[perms, scheme, name] for perms, scheme, name in acl]]
+        [
+            number,
+            [[perms, scheme, name] for perms, scheme, name in acl],
+            machine.tree.acls.lifetime_of(number),
+        ]
         for number, acl, _ in machine.tree.acls.stored()
     ]
     origins = [[node_id, incarnation, number] for node_id, (incarnation, number) in machine.origins.items()]

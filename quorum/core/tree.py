@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias
 
 from quorum.core.acl import AclTable
-from quorum.core.records import HEADER, HEADER_BYTES, STAT_BYTES, patch_children
+from quorum.core.records import ACL_MASK, HEADER, HEADER_BYTES, STAT_BYTES, acl_field_of, patch_children
 
 #: a node as a snapshot keeps it: a leaf's record, or (record with patched Stat, child creations) of a
 #: directory
@@ -85,7 +85,7 @@ class Overlay(Protocol):
 class Tree:
     """All znodes."""
 
-    __slots__ = ("acls", "changes", "data_bytes", "node_count", "overlay", "root", "top")
+    __slots__ = ("acls", "changes", "data_bytes", "expirable", "node_count", "overlay", "root", "top")
 
     def __init__(self) -> None:
         self.acls: Final = AclTable()
@@ -100,6 +100,8 @@ class Tree:
         #: pieces of the open entry's state digest: path, mark (AclTable.marks; b"\0\0": absent), Stat, data
         self.changes: list[bytes] = []
         self.overlay: Overlay | None = None
+        #: {path: None} of all containers and TTL nodes; follows from the ACL numbers in their records
+        self.expirable: dict[str, None] = {}
 
     def get(self, path: str) -> Node | None:
         """Return the node at a path, or None. The empty path is the root, as in ZooKeeper."""
@@ -120,3 +122,5 @@ class Tree:
         parent.children[name] = node
         self.node_count += 1
         self.data_bytes += len(path) + len(record) - HEADER_BYTES
+        if self.acls.lifetimes and acl_field_of(record) & ACL_MASK in self.acls.lifetimes:
+            self.expirable[path] = None

@@ -20,9 +20,12 @@ from quorum.core.codes import (
     OP_CLOSE_SESSION,
     OP_CREATE,
     OP_CREATE2,
+    OP_CREATE_CONTAINER,
     OP_CREATE_SESSION,
+    OP_CREATE_TTL,
     OP_DELETE,
     OP_MULTI,
+    OP_SET_ACL,
     OP_SET_DATA,
     OP_SYNC,
 )
@@ -34,6 +37,9 @@ from quorum.raft.journal_format import Install, OriginIncarnation, Record, Segme
 _COMMANDS: Final[dict[object, tuple[str, tuple[str, ...]]]] = {
     OP_CREATE: ("create", ("path", "data", "acl", "flags")),
     OP_CREATE2: ("create2", ("path", "data", "acl", "flags")),
+    OP_CREATE_CONTAINER: ("createContainer", ("path", "data", "acl", "flags")),
+    OP_CREATE_TTL: ("createTTL", ("path", "data", "acl", "flags", "ttl_ms")),
+    OP_SET_ACL: ("setACL", ("path", "acl", "aversion")),
     OP_DELETE: ("delete", ("path", "version")),
     OP_SET_DATA: ("setData", ("path", "data", "version")),
     OP_CHECK: ("check", ("path", "version")),

@@ -18,7 +18,7 @@ from quorum.core.machine import StateMachine
 from quorum.core.snapshot import SnapshotOverflowError, SnapshotWalk
 from tests.unit.core.driver import Client, Driver, decode_stat, dump, load, replay, through_msgpack
 
-READ, WRITE, CREATE, DELETE = 1, 2, 4, 8
+READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
 OPEN = [[31, "world", "anyone"]]
 SEGMENTS = ["a", "b", "c", "."]
 #: what a deletion cannot reach
@@ -41,7 +41,7 @@ class Model:
         for path in KEPT:
             self.nodes[path] = self.node(b"", [[1, "world", "anyone"]] if path == KEPT[3] else OPEN, 0)
         # As in ZooKeeper: the node that describes the members is never at a version that a client could name.
-        self.nodes[KEPT[3]]["version"] = -1
+        self.nodes[KEPT[3]].update(version=-1, aversion=-1)
 
     def node(self, data: bytes | None, acl: Any, owner: int) -> dict[str, Any]:
         return {
@@ -55,7 +55,18 @@ class Model:
             "mtime": self.stamp_ms,
             "version": 0,
             "creates": 0,
+            "aversion": 0,
+            #: 0, a TTL in milliseconds, or -1 for a container
+            "lifetime": 0,
         }
+
+    def tell(self, event_type: int, path: str) -> None:
+        """Add an event; the ACL goes along if not everyone may read."""
+        acl = self.nodes[path]["acl"]
+        if any(perms & READ and scheme == "world" for perms, scheme, _ in acl):
+            self.events.append((event_type, path))
+        else:
+            self.events.append((event_type, path, tuple(map(tuple, acl))))
 
     def children(self, path: str) -> list[str]:
         prefix = path.rstrip("/") + "/"
@@ -71,7 +82,7 @@ class Model:
         return (
             *(node[name] for name in ("czxid", "mzxid", "ctime", "mtime", "version")),
             2 * node["creates"] - count,
-            0,
+            node["aversion"],
             node["owner"],
             len(node["data"] or b""),
             count,
@@ -97,9 +108,16 @@ class Model:
             raise ModelError(-8)
 
     def create(
-        self, path: str, data: bytes | None, acl: Any, flags: int, session_id: int, identities: Any
+        self,
+        path: str,
+        data: bytes | None,
+        acl: Any,
+        flags: int,
+        session_id: int,
+        identities: Any,
+        lifetime: int = 0,
     ) -> str:
-        if "/" not in path or not 0 <= flags <= 3:
+        if "/" not in path or not 0 <= flags <= 4:
             raise ModelError(-8)
         if acl == []:
             raise ModelError(-114)
@@ -114,12 +132,16 @@ class Model:
             raise ModelError(-110)
         if self.nodes[parent]["owner"]:
             raise ModelError(-108)
+        if lifetime:
+            flags &= ~1
         self.nodes[path] = self.node(data, acl or OPEN, session_id if flags & 1 else 0)
+        self.nodes[path]["lifetime"] = lifetime
         self.nodes[parent]["creates"] += 1
         self.nodes[parent]["pzxid"] = self.zxid
         if flags & 1:
             self.sessions[session_id].append(path)
-        self.events += [(1, path), (4, parent)]
+        self.tell(1, path)
+        self.tell(4, parent)
         return path
 
     def delete(self, path: str, version: int, identities: Any) -> None:
@@ -138,11 +160,12 @@ class Model:
         self.drop(path)
 
     def drop(self, path: str) -> None:
+        self.tell(2, path)
         owner = self.nodes.pop(path)["owner"]
         if owner:
             self.sessions[owner].remove(path)
         self.nodes[self.parent(path)]["pzxid"] = self.zxid
-        self.events += [(2, path), (4, self.parent(path))]
+        self.tell(4, self.parent(path))
 
     def look(self, path: str, version: int, permission: int, identities: Any) -> dict[str, Any]:
         self.validate(path)
@@ -152,6 +175,29 @@ class Model:
         if version not in (-1, self.nodes[path]["version"]):
             raise ModelError(-103)
         return self.nodes[path]
+
+    def set_acl(self, path: str, acl: Any, version: int, identities: Any) -> tuple[int, ...]:
+        self.validate(path)
+        if not path:
+            raise ModelError(-8)
+        if acl == []:
+            raise ModelError(-114)
+        if path not in self.nodes:
+            raise ModelError(-101)
+        self.demand(path, ADMIN, identities)
+        node = self.nodes[path]
+        if version not in (-1, node["aversion"]):
+            raise ModelError(-103)
+        node.update(acl=acl or OPEN, aversion=node["aversion"] + 1)
+        return self.stat(path)
+
+    def is_due(self, path: str) -> bool:
+        node = self.nodes[path]
+        if self.children(path):
+            return False
+        if node["lifetime"] < 0:
+            return bool(node["creates"])
+        return bool(node["lifetime"]) and node["mtime"] + node["lifetime"] <= self.stamp_ms
 
     def write(self, command: Any, session_id: int, identities: Any) -> Any:
         """Apply one operation; returns its value with Stats as tuples."""
@@ -166,8 +212,19 @@ class Model:
             case [5, path, data, version]:
                 node = self.look(path, version, WRITE, identities)
                 node.update(data=data, mzxid=self.zxid, mtime=self.stamp_ms, version=node["version"] + 1)
-                self.events.append((3, path))
+                self.tell(3, path)
                 return self.stat(path)
+            case [19, path, data, acl, flags]:
+                path = self.create(path, data, acl, flags, session_id, identities, -1)
+                return path, self.stat(path)
+            case [21, path, data, acl, flags, ttl]:
+                if flags not in (5, 6) or not 0 < ttl < 2**40:
+                    raise ModelError(-8)
+                flags = 2 if flags == 6 else 0
+                path = self.create(path, data, acl, flags, session_id, identities, ttl)
+                return path, self.stat(path)
+            case [7, path, acl, version]:
+                return self.set_acl(path, acl, version, identities)
             case [13, path, version]:
                 self.look(path, version, READ, identities)
                 return None
@@ -178,7 +235,8 @@ class Model:
         items: list[Any] = []
         for operation in operations:
             try:
-                items.append((operation[0], 0, self.write(operation, session_id, identities)))
+                op = 15 if operation[0] in (19, 21) else operation[0]
+                items.append((op, 0, self.write(operation, session_id, identities)))
             except ModelError as error:
                 self.nodes, self.sessions = before
                 self.events = []
@@ -257,7 +315,12 @@ ACLS = st.sampled_from(
     ]
 )
 FLAGS = st.sampled_from([0, 0, 0, 1, 2, 3, 4])
-CREATES = st.tuples(st.sampled_from([1, 15]), PATHS, DATA, ACLS, FLAGS).map(list)
+TTLS_MS = st.sampled_from([10, 10, 200, 2**40 - 1, 0, -1, 2**40])
+CREATES = st.one_of(
+    st.tuples(st.sampled_from([1, 15]), PATHS, DATA, ACLS, FLAGS).map(list),
+    st.tuples(st.just(19), PATHS, DATA, ACLS, FLAGS).map(list),
+    st.tuples(st.just(21), PATHS, DATA, ACLS, st.sampled_from([5, 5, 6, 0]), TTLS_MS).map(list),
+)
 OPERATIONS = st.one_of(
     CREATES,
     CREATES,
@@ -267,7 +330,8 @@ OPERATIONS = st.one_of(
 )
 CHECKS = st.tuples(st.just(13), PATHS, VERSIONS).map(list)
 MULTIS = st.lists(OPERATIONS | CHECKS, max_size=4).map(lambda operations: [14, operations])
-COMMANDS = st.one_of(OPERATIONS, OPERATIONS, OPERATIONS, MULTIS, st.just([9, "/"]))
+SET_ACLS = st.tuples(st.just(7), PATHS, ACLS, VERSIONS).map(list)
+COMMANDS = st.one_of(OPERATIONS, OPERATIONS, OPERATIONS, MULTIS, SET_ACLS, st.just([9, "/"]))
 IDENTITIES = st.sampled_from([None, [["digest", "u:p"]], [["ip", "10.0.0.1"], ["digest", "u:q"]]])
 
 
@@ -327,6 +391,25 @@ class TreeMachine(RuleBasedStateMachine):
         assert (result.err, result.value, result.events, result.zxid) == (err, value, events, self.model.zxid)
         self.connect()
 
+    @rule(path=PATHS, shift=st.sampled_from([0, 0, 0, 1]))
+    def reap(self, path: str, shift: int) -> None:
+        """The leader proposes a path, rightly or not; it goes only if it is due by the entry's stamp."""
+        self.model.stamp_ms = self.driver.stamp_ms + 10
+        known = self.model.nodes.get(path)
+        czxid = 0 if known is None else known["czxid"]
+        [result] = self.driver.control(["reap", path, czxid + shift])
+        if path == "":
+            assert result.err != 0
+        elif known is None or shift:
+            assert (result.err, result.zxid) == (-101, self.model.zxid)
+        elif not self.model.is_due(path):
+            assert (result.err, result.zxid) == (-103, self.model.zxid)
+        else:
+            self.model.zxid += 1
+            self.model.events = []
+            self.model.drop(path)
+            assert (result.err, result.zxid, result.events) == (0, self.model.zxid, self.model.events)
+
     @rule(which=st.integers(0, 2))
     def move(self, which: int) -> None:
         index = which % len(self.clients)
@@ -384,6 +467,8 @@ class TreeMachine(RuleBasedStateMachine):
                 continue
             data, stat = queries.get_data(machine, path, [["super", ""]])  # type: ignore[misc]
             assert (data, decode_stat(stat)) == (node["data"], self.model.stat(path)), path
+            acl, _ = queries.get_acl(machine, path, [["super", ""]])  # type: ignore[misc]
+            assert list(map(list, acl)) == list(map(list, node["acl"])), path
             names = queries.get_children(machine, path, [["super", ""]])
             assert isinstance(names, list)
             assert sorted(f"{path.rstrip('/')}/{name}" for name in names) == sorted(self.model.children(path))

@@ -29,11 +29,13 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-OPCODES = st.sampled_from([1, 2, 5, 9, 13, 14, 15, -10, -11, -100, 4, 7, 0, 100])
+OPCODES = st.sampled_from([1, 2, 5, 7, 9, 13, 14, 15, 19, 21, -10, -11, -100, 4, 0, 100])
 COMMANDS = st.one_of(VALUES, st.builds(lambda op, rest: [op, *rest], OPCODES, st.lists(VALUES, max_size=5)))
 TIDY_PATHS = st.sampled_from(["/", "/a", "/a/b", "/a/c", "/e", "/e/x", "", "x", "/\ud800"])
 NEARLY = st.one_of(
-    st.tuples(st.sampled_from([1, 15]), TIDY_PATHS, SCALARS, VALUES, st.integers(-1, 4)).map(list),
+    st.tuples(st.sampled_from([1, 15, 19]), TIDY_PATHS, SCALARS, VALUES, st.integers(-1, 6)).map(list),
+    st.tuples(st.just(21), TIDY_PATHS, SCALARS, VALUES, st.integers(4, 7), SCALARS).map(list),
+    st.tuples(st.just(7), TIDY_PATHS, VALUES, SCALARS).map(list),
     st.tuples(st.just(5), TIDY_PATHS, SCALARS, SCALARS).map(list),
     st.tuples(st.sampled_from([2, 13]), TIDY_PATHS, SCALARS).map(list),
     st.tuples(st.just(14), st.lists(COMMANDS, max_size=4)).map(list),
@@ -87,7 +89,7 @@ def test_other_entries_of_any_content_are_applied(
     driver.machine.check_invariants()
 
 
-@pytest.mark.parametrize("opcode", [1, 2, 5, 15])
+@pytest.mark.parametrize("opcode", [1, 2, 5, 7, 15, 19, 21])
 def test_a_malformed_write_is_a_bad_argument_and_takes_a_zxid(opcode: int) -> None:
     driver, client = started()
     for rest in (
@@ -105,7 +107,7 @@ def test_a_malformed_write_is_a_bad_argument_and_takes_a_zxid(opcode: int) -> No
 
 
 @pytest.mark.parametrize(
-    "command", [[4, "/a", False], [13, "/a", 0], [7], [], None, "x", 5, {}, [[]], [None], ["1"]]
+    "command", [[4, "/a", False], [13, "/a", 0], [8], [], None, "x", 5, {}, [[]], [None], ["1"]]
 )
 def test_an_unknown_command_is_unimplemented_and_takes_none(command: Any) -> None:
     driver, client = started()

@@ -78,7 +78,7 @@ FAILURES: list[tuple[list[Any], int]] = [
     ([1, "/a", b"", None, 0], NODE_EXISTS),
     ([2, "/a", -1], NOT_EMPTY),
     ([5, "/missing", b"", -1], NO_NODE),
-    ([1, "/new", b"", None, 4], BAD_ARGUMENTS),
+    ([21, "/new", b"", None, 5, 0], BAD_ARGUMENTS),
     ([5, "/a"], BAD_ARGUMENTS),
     ([2, None, None], BAD_ARGUMENTS),
 ]
@@ -161,7 +161,9 @@ def test_a_malformed_multi_is_refused_as_a_whole(command: list[Any]) -> None:
         [],
         None,
         [[]],
+        [1, "/new", b"", None, 5],
         [1, "/new", b"", None, 7],
+        [19, "/new", b"", None, 6],
         [15, "/new", b"", None, -1],
     ],
 )
