@@ -219,6 +219,7 @@ class QuorumMember:
             forward_deadline_ms=config.raft.forward_deadline_ms,
             heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
             batch_bytes_max=config.raft.batch_bytes_max,
+            container_check_interval_ms=config.limits.container_check_interval_ms,
         )
         frontend.attach(replica)
         self.snapshotter = Snapshotter(
@@ -313,6 +314,7 @@ class QuorumMember:
             contact_loss_ms_max=2.0 * self.config.raft.election_timeout_ms[1],
             four_letter_words=self.config.security.four_letter_words,
             super_digest=self.config.security.super_digest,
+            read_only_mode=limits.read_only_mode,
         )
 
     # --- what the parts tell ----------------------------------------------------------------------

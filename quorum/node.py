@@ -178,8 +178,6 @@ class QuorumNode:
 
     async def _start(self) -> None:
         config = self.config
-        if config.limits.read_only_mode:
-            log.warning("limits.read_only_mode is set and has no effect yet: it is not served")
         client, peer, admin = self._bind()
         secret = read_peer_secret(config.security.peer_secret_file)
         self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())

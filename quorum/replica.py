@@ -1,9 +1,9 @@
 """The replica: one node's state machine between the Raft engine below and the client front end above.
 
 It packs the runs of one turn of the event loop into a batch, applies committed entries in order, hands each
-outcome to whoever waits for it, lets the leader propose the expiry of silent sessions, and reports touched
-sessions and the digests of the state to the leader. The only hard state is the machine; it changes only in
-`apply` and `install`. Sockets, frames and files belong to others.
+outcome to whoever waits for it, lets the leader propose the end of silent sessions and of nodes past their
+lifetime, and reports touched sessions and the digests of the state to the leader. The only hard state is the
+machine; it changes only in `apply` and `install`. Sockets, frames and files belong to others.
 
 Order contract, kept in `_apply_batch`: an entry is applied as a whole, one run at a time; between two runs
 the front end answers the reads that wait behind the first, so a read sees every write before it on its
@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import msgpack
 
 from quorum.core.machine import StateMachine, config_version
+from quorum.core.reaping import Rounds
 from quorum.core.watches import WatchTable
 from quorum.digests.exchange import DigestExchange
 from quorum.errors import NotLeaderError, QuorateError
@@ -48,7 +49,12 @@ EXPIRIES_PER_ENTRY_MAX = 1000
 #: sessions that one report to the leader names at most; the others come with the next
 TOUCHES_PER_REPORT_MAX = 10_000
 
+#: deletions of containers and TTL nodes that one entry holds at most; the others come with the next
+REAPS_PER_ENTRY_MAX = 1000
+
 BATCH_FORMAT = 1
+#: 2: proposals to reap stand beside those to expire
+CONTROL_FORMAT = 2
 
 
 class Observer(Protocol):
@@ -72,6 +78,7 @@ class Replica:
         forward_deadline_ms: float,
         heartbeat_interval_ms: float,
         batch_bytes_max: int,
+        container_check_interval_ms: float,
     ) -> None:
         """Join the parts; nothing is submitted before the engine starts.
 
@@ -85,6 +92,7 @@ class Replica:
             heartbeat_interval_ms: how often touched sessions are reported.
             batch_bytes_max: a batch is closed when it reaches this size; a single run may exceed it by one
                 frame.
+            container_check_interval_ms: how often the leader looks for containers and TTL nodes that are due.
         """
         self.machine = machine
         self.watches: WatchTable[Connection] = WatchTable()
@@ -124,6 +132,7 @@ class Replica:
         self._reported_ms = 0.0
         #: whether the last tick came late because this process stood still
         self._late = False
+        self._reaping = Rounds(container_check_interval_ms)
         self._when_deposed: list[Callable[[], None]] = []
 
     def attach(self, observer: Observer) -> None:
@@ -329,7 +338,9 @@ class Replica:
             return
         self._ready_term = term
         timeouts_ms = [(session.session_id, session.timeout_ms) for session in self.machine.sessions.values()]
-        self.sessions.become_leader(timeouts_ms, self._runtime.monotonic_ms())
+        now_ms = self._runtime.monotonic_ms()
+        self.sessions.become_leader(timeouts_ms, now_ms)
+        self._reaping.restart(now_ms)
         if engine.soft_state.transfer_target:
             # Leadership is being handed over already; if that is given up, leadership_changed accepts.
             return
@@ -374,6 +385,7 @@ class Replica:
                 self.sessions.add_stall(stall_ms)
             if self._engine.accepts_proposals:
                 self._expire(now_ms)
+                self._reap(now_ms)
         elif now_ms - self._reported_ms >= self._heartbeat_interval_ms:
             self._report(now_ms)
         self._frontend.tick(now_ms)
@@ -385,10 +397,23 @@ class Replica:
         proposals = [["expire", sid, sessions[sid].nonce, judged_index] for sid in due if sid in sessions]
         if proposals:
             log.info("proposing to expire %d sessions that were silent: %s", len(proposals), _ids(due))
-            try:
-                self._engine.propose(EntryKind.CONTROL, msgpack.packb([1, proposals]))
-            except NotLeaderError as error:
-                log.info("left the expiry to the next leader: %s", error)
+            self._propose(proposals)
+
+    def _reap(self, now_ms: float) -> None:
+        """Propose the deletion of containers and TTL nodes that are due; apply judges them again."""
+        machine = self.machine
+        stamp_ms = max(self._runtime.wall_ms(), machine.last_stamp_ms)
+        due = self._reaping.look(machine.tree, now_ms, stamp_ms, REAPS_PER_ENTRY_MAX)
+        if due:
+            log.info("proposing to delete %d containers and TTL nodes: %s, …", len(due), due[0][0])
+            self._propose([["reap", path, czxid] for path, czxid in due])
+
+    def _propose(self, proposals: list[list[Any]]) -> None:
+        """Append proposals of this leader; an entry of it can only be committed in its own term."""
+        try:
+            self._engine.propose(EntryKind.CONTROL, msgpack.packb([CONTROL_FORMAT, proposals]))
+        except NotLeaderError as error:
+            log.info("left what is due to the next leader: %s", error)
 
     def _report(self, now_ms: float) -> None:
         leader = self._engine.leader_id

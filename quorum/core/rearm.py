@@ -1,7 +1,8 @@
-"""setWatches: what a client that comes back has missed, and the watches that it left again.
+"""setWatches and setWatches2: what a client that comes back has missed, and the watches that it left again.
 
 For each watch it decides between an event (the node changed after the last zxid that the client saw) and a
-new watch. The caller sends the events before the reply. Only the watch table changes, soft state.
+new watch; persistent ones are left again in any case. The caller sends the events before the reply. Only the
+watch table changes, soft state.
 Source: ZooKeeper 3.9 DataTree.setWatches, zookeeper ("Watches").
 """
 
@@ -41,6 +42,8 @@ def rearm(
     data_paths: Iterable[str],
     exist_paths: Iterable[str],
     child_paths: Iterable[str],
+    persistent_paths: Iterable[str] = (),
+    recursive_paths: Iterable[str] = (),
 ) -> list[tuple[int, str]]:
     """Leave a returning client's watches again, or tell what it missed.
 
@@ -52,6 +55,8 @@ def rearm(
         data_paths: watches left by getData, and by exists on nodes that were there.
         exist_paths: watches left by exists on nodes that were missing.
         child_paths: watches left by getChildren.
+        persistent_paths: persistent watches.
+        recursive_paths: persistent watches on all that is below.
 
     Returns:
         (event type, path) of every watch that fires now instead of being left, in the order of the arguments.
@@ -68,4 +73,8 @@ def rearm(
                 table.add(kind, path, watcher)
             else:
                 missed.append((event_type, path))
+    for path in persistent_paths:
+        table.add(WatchKind.PERSISTENT, path, watcher)
+    for path in recursive_paths:
+        table.add(WatchKind.RECURSIVE, path, watcher)
     return missed

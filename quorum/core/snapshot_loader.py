@@ -174,9 +174,8 @@ class SnapshotLoader:
         machine.state_digest = _digest("state digest", texts[3])
         machine.apply_digest = _digest("apply digest", texts[4])
         for row in _list("ACLs", texts[5]):
-            if layout == _FORMAT_WITHOUT_LIFETIMES:
-                row = [*_list("ACL", row, 2), UNLIMITED]
-            self._take_acl(*_list("ACL", row, 3))
+            unlimited = layout == _FORMAT_WITHOUT_LIFETIMES
+            self._take_acl(*([*_list("ACL", row, 2), UNLIMITED] if unlimited else _list("ACL", row, 3)))
         machine.tree.acls.next_number = _number("next ACL number", numbers[7], ACL_MASK)
         for row in _list("origins", texts[6]):
             node_id, incarnation, number = _list("origin", row, 3)

@@ -6,18 +6,21 @@ practice a connection.
 
 Kinds are bits, so that one entry holds all that a watcher wants of a path and an event reaches it once:
 
-    event              reaches
-    created            DATA, EXIST
-    deleted            DATA, EXIST, CHILD
-    data changed       DATA, EXIST
-    children changed   CHILD
+    event              reaches                       and, left on an ancestor
+    created            DATA, EXIST, PERSISTENT       RECURSIVE
+    deleted            all                           RECURSIVE
+    data changed       DATA, EXIST, PERSISTENT       RECURSIVE
+    children changed   CHILD, PERSISTENT
+
+RECURSIVE counts on the path itself as on an ancestor; both it and PERSISTENT stay when they fire. As long as
+nobody left a recursive watch no ancestor is looked at, else each of them once per event.
 
 Source: ZooKeeper 3.9 WatchManager, zookeeper ("Watches").
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from enum import IntFlag
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -32,18 +35,27 @@ class WatchKind(IntFlag):
     DATA = 1
     EXIST = 2
     CHILD = 4
+    PERSISTENT = 8
+    RECURSIVE = 16
 
 
 _NODE: Final = int(WatchKind.DATA | WatchKind.EXIST)
 _CHILD: Final = int(WatchKind.CHILD)
+_PERSISTENT: Final = int(WatchKind.PERSISTENT)
+_RECURSIVE: Final = int(WatchKind.RECURSIVE)
 #: kinds that are used up by the first event that they fire on
 _ONE_SHOT: Final = _NODE | _CHILD
 _FIRES: Final = {
-    EVENT_CREATED: _NODE,
-    EVENT_DELETED: _NODE | _CHILD,
-    EVENT_DATA_CHANGED: _NODE,
-    EVENT_CHILDREN_CHANGED: _CHILD,
+    EVENT_CREATED: _NODE | _PERSISTENT | _RECURSIVE,
+    EVENT_DELETED: _NODE | _CHILD | _PERSISTENT | _RECURSIVE,
+    EVENT_DATA_CHANGED: _NODE | _PERSISTENT | _RECURSIVE,
+    EVENT_CHILDREN_CHANGED: _CHILD | _PERSISTENT,
 }
+#: kinds that ZooKeeper keeps in its table of data watches, and in that of child watches
+_DATA_TABLE: Final = _NODE | _PERSISTENT | _RECURSIVE
+_CHILD_TABLE: Final = _CHILD | _PERSISTENT
+#: {what a request calls the kinds: the kinds}. Source: Watcher.WatcherType of ZooKeeper 3.9.
+KINDS_BY_TYPE: Final = {1: _CHILD, 2: _NODE, 3: _DATA_TABLE | _CHILD_TABLE, 4: _PERSISTENT, 5: _RECURSIVE}
 
 
 class WatchCounts(NamedTuple):
@@ -55,8 +67,15 @@ class WatchCounts(NamedTuple):
 
 
 def _weight(kinds: int) -> int:
-    """Return how many watches some kinds count as: data and exist watches of a path are one."""
-    return bool(kinds & _NODE) + bool(kinds & _CHILD)
+    """Return how many watches some kinds count as: one per table of ZooKeeper's that they stand in."""
+    return bool(kinds & _DATA_TABLE) + bool(kinds & _CHILD_TABLE)
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    """Iterate over the paths above a path, the nearest first."""
+    while len(path) > 1:
+        path = path.rpartition("/")[0] or "/"
+        yield path
 
 
 class WatchTable(Generic[W]):
@@ -65,6 +84,8 @@ class WatchTable(Generic[W]):
     def __init__(self) -> None:
         #: {path: {watcher: kinds}}, watchers in the order of their first registration on the path
         self._by_path: dict[str, dict[W, int]] = {}
+        #: {path: {watcher: None}} of the recursive ones
+        self._recursive: dict[str, dict[W, None]] = {}
         #: {watcher: {path: None}}
         self._by_watcher: dict[W, dict[str, None]] = {}
         #: {watcher: number of its watches}
@@ -80,6 +101,8 @@ class WatchTable(Generic[W]):
         if new == old:
             return
         watchers[watcher] = new
+        if new & _RECURSIVE:
+            self._recursive.setdefault(path, {})[watcher] = None
         self._by_watcher.setdefault(watcher, {})[path] = None
         self._totals[watcher] = self._totals.get(watcher, 0) + _weight(new) - _weight(old)
 
@@ -94,19 +117,42 @@ class WatchTable(Generic[W]):
             Each watcher once, in the order of registration.
         """
         watchers = self._by_path.get(path)
-        if watchers is None:
+        if watchers is None and not self._recursive:
             return []
         fires = _FIRES.get(event_type, 0)
-        reached = [watcher for watcher, kinds in watchers.items() if kinds & fires]
-        for watcher in reached:
-            self._keep(path, watcher, watchers, ~(fires & _ONE_SHOT))
+        reached: list[W] = []
+        if watchers is not None:
+            reached = [watcher for watcher, kinds in watchers.items() if kinds & fires]
+            for watcher in reached:
+                self._keep(path, watcher, watchers, ~(fires & _ONE_SHOT))
+        if self._recursive and fires & _RECURSIVE:
+            return self._with_recursive(path, reached)
         return reached
+
+    def _with_recursive(self, path: str, reached: list[W]) -> list[W]:
+        """Add those who watch an ancestor, each once."""
+        found = dict.fromkeys(reached)
+        for ancestor in _ancestors(path):
+            found |= self._recursive.get(ancestor, {})
+        return list(found)
+
+    def has(self, path: str, watcher: W, kinds: int) -> bool:
+        """Tell whether a watcher has a watch of one of some kinds on a path."""
+        return bool(self._by_path.get(path, {}).get(watcher, 0) & kinds)
+
+    def remove(self, path: str, watcher: W, kinds: int) -> bool:
+        """Take watches of some kinds from a path; returns whether there was one. The other kinds stay."""
+        if not self.has(path, watcher, kinds):
+            return False
+        self._keep(path, watcher, self._by_path[path], ~kinds)
+        return True
 
     def remove_watcher(self, watcher: W) -> None:
         """Forget all watches of a watcher."""
         for path in self._by_watcher.pop(watcher, {}):
             watchers = self._by_path[path]
-            del watchers[watcher]
+            if watchers.pop(watcher) & _RECURSIVE:
+                self._forget_recursive(path, watcher)
             if not watchers:
                 del self._by_path[path]
         self._totals.pop(watcher, None)
@@ -119,11 +165,28 @@ class WatchTable(Generic[W]):
         """Return the totals."""
         return WatchCounts(len(self._by_watcher), len(self._by_path), sum(self._totals.values()))
 
+    def data_watches(self) -> dict[str, list[W]]:
+        """Return {path: watchers} without child watches, as ZooKeeper's four-letter words count them."""
+        found: dict[str, list[W]] = {}
+        for path, watchers in self._by_path.items():
+            names = [watcher for watcher, kinds in watchers.items() if kinds & _DATA_TABLE]
+            if names:
+                found[path] = names
+        return found
+
+    def _forget_recursive(self, path: str, watcher: W) -> None:
+        watchers = self._recursive[path]
+        del watchers[watcher]
+        if not watchers:
+            del self._recursive[path]
+
     def _keep(self, path: str, watcher: W, watchers: dict[W, int], mask: int) -> None:
         """Reduce what a watcher wants of a path to the kinds in a mask."""
         old = watchers[watcher]
         new = old & mask
         self._totals[watcher] += _weight(new) - _weight(old)
+        if (old ^ new) & _RECURSIVE:
+            self._forget_recursive(path, watcher)
         if new:
             watchers[watcher] = new
             return

@@ -14,28 +14,27 @@ Source: zookeeper design, "Handshake and sessions", "Ordering"; architecture, "L
 from __future__ import annotations
 
 import logging
-from collections import deque
 from functools import partial
 from typing import Any, Final
 
-from quorum.core.codes import OK, OP_CLOSE_SESSION, OP_SYNC, SESSION_EXPIRED, SESSION_MOVED, UNIMPLEMENTED
+from quorum.core.codes import OK, OP_CLOSE_SESSION, OP_SYNC, SESSION_MOVED, UNIMPLEMENTED
 from quorum.core.machine import CONFIG_PATH
-from quorum.core.results import Result, RunOutcome
+from quorum.core.results import RunOutcome
 from quorum.server.auth import authenticate
-from quorum.server.handshake import Drop, Refuse, judge_handshake, password_of
+from quorum.server.greeting import GreetingStream, Run
+from quorum.server.handshake import is_local
 from quorum.server.host import Host
+from quorum.server.lookups import LOOKUPS
 from quorum.server.reads import ANSWERS, answer_get_data, answer_set_watches
 from quorum.server.reconfig import begin_change
-from quorum.server.stream import OPEN, ClientStream, Phase
+from quorum.server.stream import OPEN, Phase
 from quorum.wire.errors import WireError
 from quorum.wire.jute import INT
-from quorum.wire.protocol import XID_PING, OpCode
+from quorum.wire.lookups import SetWatches2, decode_set_watches2, watches_of
+from quorum.wire.protocol import OPERATIONS, XID_PING, ErrorCode, OpCode, Treatment
 from quorum.wire.replies import (
-    REFUSED_SESSION,
     REPLY_HEAD,
     REPLY_HEADER_BYTES,
-    ConnectResponse,
-    encode_connect_response,
     encode_header,
     encode_multi,
     encode_path,
@@ -43,14 +42,11 @@ from quorum.wire.replies import (
 )
 from quorum.wire.requests import (
     COMMAND_DECODERS,
-    CONNECT_BYTES_MIN,
     REQUEST_HEAD,
     REQUEST_HEADER_BYTES,
     Command,
-    ConnectRequest,
     SetWatches,
     decode_auth,
-    decode_connect,
     decode_read,
     decode_reconfig,
     decode_set_watches,
@@ -74,150 +70,25 @@ _RUN_DECODERS: Final = {op: decoder for op, decoder in COMMAND_DECODERS.items() 
 _decode_sync: Final = COMMAND_DECODERS[OP_SYNC]
 _PING: Final = int(OpCode.PING)
 _SET_WATCHES: Final = int(OpCode.SET_WATCHES)
+_SET_WATCHES2: Final = int(OpCode.SET_WATCHES2)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
+_NOT_READ_ONLY: Final = int(ErrorCode.NOT_READ_ONLY)
+#: what a connection that may only read is refused
+_CHANGING: Final = frozenset(
+    op for op, how in OPERATIONS.items() if how in (Treatment.WRITE, Treatment.MEMBERSHIP)
+) | {int(OpCode.CHECK)}
 
 
-class Run:
-    """Consecutive writes whose outcome is awaited."""
-
-    __slots__ = ("started_ms", "sync_path", "xids")
-
-    def __init__(self, xids: list[int], started_ms: float, sync_path: str | None = None) -> None:
-        self.xids = xids
-        self.started_ms = started_ms
-        #: the path to repeat in the reply, if this is a sync (which is always alone)
-        self.sync_path = sync_path
-
-
-#: what waits behind a run: (xid, operation, its decoded body)
-Waiting = tuple[int, int, Any]
-
-
-class Connection(ClientStream):
+class Connection(GreetingStream):
     """A client connection."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.session_id = 0
-        self.nonce = 0
-        #: [[scheme, id], …] that the client has proven
-        self.identities: list[list[str]] | None = None
-        #: silence of the leader after which nothing is answered, and after which this connection ends
-        self.contact_limit_ms = self.silence_limit_ms = float("inf")
-        self.requests_received = 0
-        #: requests in `_pending`; bounded by outstanding_requests_max
-        self.outstanding = 0
-        #: runs in the order in which they were submitted, and between them what waits for the run before
-        self._pending: deque[Run | Waiting] = deque()
-        self._handshake: ConnectRequest | None = None
         #: when the chunk that is being read came
         self._chunk_ms = 0.0
         #: while a change of members is under way nothing behind it is read
         self._reconfiguring = False
-
-    def take(self, data: bytes) -> None:
-        """Read what came."""
-        if self.phase is OPEN:
-            self._receive(data)
-        elif self.phase is Phase.GREETING:
-            self._greet(data)
-        elif self.phase is Phase.BINDING:
-            # Reading is paused; this was under way.
-            self._keep(data, 0, 0)
-
-    def forget(self) -> None:
-        """Nothing that is awaited can be answered."""
-        self._pending.clear()
-        self.outstanding = 0
-
-    # -- greeting --
-
-    def _greet(self, data: bytes) -> None:
-        """Read the first packet: a word of four letters, or a ConnectRequest."""
-        if len(data) < 4:
-            self._keep(data, 0, 4)
-            return
-        host = self._host
-        word = host.words.get(data[:4])
-        if word is not None:
-            self._count(1)
-            self._queue(host.answer_word(word))
-            self.finish()
-            return
-        length = _unpack_int(data)[0]
-        limit = host.options.frame_bytes_max
-        if not CONNECT_BYTES_MIN <= length <= limit:
-            problem = f"from {CONNECT_BYTES_MIN} to {limit} bytes are allowed"
-            self._malformed(WireError("connect.length", length, problem))
-        elif len(data) < 4 + length:
-            self._keep(data, 0, 4 + length)
-        else:
-            try:
-                request = decode_connect(data, 4, 4 + length)
-            except WireError as error:
-                self._malformed(error)
-                return
-            self._count(1)
-            self._bind(request)
-            if self.phase is Phase.BINDING:
-                self._keep(data, 4 + length, 0)
-
-    def _bind(self, request: ConnectRequest) -> None:
-        """Hand a handshake to the log, or turn the client away."""
-        host = self._host
-        replica = host.replica
-        match judge_handshake(request, replica.machine, host.options, serving=host.serving()):
-            case Drop(reason):
-                host.counters.handshakes_refused += 1
-                log.info("closed the connection of %s before its session: %s", self.address, reason)
-                self.finish()
-            case Refuse(reason):
-                log.info("refused to resume a session for %s: %s", self.address, reason)
-                self._refuse_session(request)
-            case (session_id, command):
-                self.phase = Phase.BINDING
-                self._handshake = request
-                self.nonce = replica.next_nonce()
-                self._update_reading()
-                self._pending.append(Run([0], host.now_ms()))
-                replica.submit(self, session_id, self.nonce, None, [command])
-
-    def _refuse_session(self, request: ConnectRequest) -> None:
-        refusal = REFUSED_SESSION
-        if request.read_only is not None:
-            refusal = refusal._replace(read_only=False)
-        self._queue(encode_connect_response(refusal))
-        self.finish()
-
-    def _conclude_binding(self, result: Result) -> None:
-        """Act on the outcome of a handshake."""
-        request = self._handshake
-        assert request is not None
-        self._handshake = None
-        if result.err != OK:
-            if result.err == SESSION_EXPIRED:
-                log.info(
-                    "refused to resume session 0x%x for %s: it is over", request.session_id, self.address
-                )
-                self._refuse_session(request)
-            else:
-                self.finish()
-            return
-        host = self._host
-        created = request.session_id == 0
-        value: Any = result.value
-        self.session_id, timeout_ms = value if created else (request.session_id, value)
-        self.phase = OPEN
-        host.bound(self, timeout_ms)
-        password = password_of(host.replica.machine.session_key, self.session_id)
-        read_only = None if request.read_only is None else False
-        self._queue(
-            encode_connect_response(ConnectResponse(0, timeout_ms, self.session_id, password, read_only))
-        )
-        # What the client sent behind its handshake is read at the end of the turn, as any other request.
-        self._stalled = True
-        host.resuming[self] = None
 
     # -- requests --
 
@@ -237,6 +108,7 @@ class Connection(ClientStream):
         commands: list[Command] = []
         position, end = 0, len(data)
         refused: WireError | None = None
+        decoders = _RUN_DECODERS if not self.read_only else {}
         try:
             while end - position >= _HEAD_BYTES:
                 length, xid, op = _unpack_head(data, position)
@@ -246,7 +118,7 @@ class Connection(ClientStream):
                 if room <= 0:
                     self._stalled = True
                     break
-                decode = _RUN_DECODERS.get(op)
+                decode = decoders.get(op)
                 if decode is not None:
                     commands.append(decode(data, position + _HEAD_BYTES, after)[0])
                     xids.append(xid)
@@ -265,7 +137,7 @@ class Connection(ClientStream):
             refused = error
         if xids:
             self._submit(xids, commands)
-        if position:
+        if position and not self.read_only:
             host.replica.sessions.touch(self.session_id)
         if refused is not None:
             self._malformed(refused)
@@ -277,6 +149,10 @@ class Connection(ClientStream):
         body: Any = None
         if op in ANSWERS:
             body = decode_read(data, start, after)
+        elif self.read_only and self._refuse_change(xid, op):
+            return
+        elif op in LOOKUPS:
+            body = LOOKUPS[op].decode(data, start, after)
         elif op == OP_SYNC:
             command = _decode_sync(data, start, after)[0]
             self._submit([xid], [command], command[1])
@@ -287,6 +163,8 @@ class Connection(ClientStream):
             return
         elif op == _SET_WATCHES:
             body = decode_set_watches(data, start, after)
+        elif op == _SET_WATCHES2:
+            body = decode_set_watches2(data, start, after)
         elif op == _RECONFIG:
             body = decode_reconfig(data, start, after)
             self._reconfiguring = self._stalled = True
@@ -302,6 +180,22 @@ class Connection(ClientStream):
         else:
             self._answer(xid, op, body)
             self._host.counters.answered(1, 0.0)
+
+    def _refuse_change(self, xid: int, op: int) -> bool:
+        """Answer what a connection that may only read cannot have; returns whether it was that.
+
+        Its session ends with a closeSession if it is this node's own; others are not this node's to end.
+        """
+        closes = op == OP_CLOSE_SESSION
+        if op not in _CHANGING and not closes:
+            return False
+        self._count(1)
+        ends = closes and is_local(self.session_id)
+        self._queue(encode_header(xid, self._host.replica.machine.zxid, OK if ends else _NOT_READ_ONLY))
+        self._host.counters.answered(1, 0.0)
+        if ends:
+            self.finish()
+        return True
 
     def _must_yield(self) -> bool:
         """Tell whether reading must stop here: it was the last request, or others have waited long enough."""
@@ -321,10 +215,6 @@ class Connection(ClientStream):
         self._count(count)
         self._host.replica.submit(self, self.session_id, self.nonce, self.identities, commands)
 
-    def _count(self, requests: int) -> None:
-        self.requests_received += requests
-        self._host.counters.requests_received += requests
-
     def _answer(self, xid: int, op: int, body: Any) -> None:
         """Answer a request that needs no outcome from the state as it is now."""
         replica = self._host.replica
@@ -332,9 +222,11 @@ class Connection(ClientStream):
         if answer is not None:
             path, watch = body
             self._queue(answer(replica, self, xid, path, watch=watch))
+        elif op in LOOKUPS:
+            self._queue(LOOKUPS[op].answer(replica, self, xid, body))
         elif op == _PING:
             self._queue(_pack_head(REPLY_HEADER_BYTES, XID_PING, replica.machine.zxid, OK))
-        elif op == _SET_WATCHES:
+        elif op in (_SET_WATCHES, _SET_WATCHES2):
             self._rearm(xid, body)
         elif op == _RECONFIG:
             begin_change(self._host.replica, self.identities, body, partial(self._reconfigured, xid))
@@ -374,8 +266,8 @@ class Connection(ClientStream):
         if not self._reconfiguring:
             super().proceed()
 
-    def _rearm(self, xid: int, request: SetWatches) -> None:
-        if not self.may_watch(len(request.data) + len(request.exist) + len(request.child)):
+    def _rearm(self, xid: int, request: SetWatches | SetWatches2) -> None:
+        if not self.may_watch(watches_of(request)):
             # Client libraries do not look at the code of this reply: watches would be lost silently.
             log.info(
                 "closed the connection of %s: its setWatches goes beyond watches_per_connection_max = %d",
@@ -416,12 +308,6 @@ class Connection(ClientStream):
             self._keep(data, position, 4 + length)
         elif remaining:
             self._keep(data, position, 4)
-
-    def _malformed(self, error: WireError) -> None:
-        """End a connection whose bytes mean nothing; what came whole before them stays valid."""
-        self._host.counters.malformed_frames += 1
-        log.info("closed the connection of %s: %s", self.address, error.message)
-        self.finish()
 
     # -- outcomes --
 

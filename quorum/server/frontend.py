@@ -25,11 +25,13 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from quorum.core.codes import SESSION_ATTACHED, SESSION_CLOSED
+from quorum.core.acl import permits
+from quorum.core.codes import PERM_READ, SESSION_ATTACHED, SESSION_CLOSED
 from quorum.core.results import Event, Result, RunOutcome
 from quorum.server import words
 from quorum.server.connection import Connection
 from quorum.server.counters import Counters
+from quorum.server.greeting import GreetingStream
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
 from quorum.server.stream import ClientStream, Phase
@@ -85,7 +87,9 @@ class Frontend:
         #: {host: connections from it}
         self._per_address: dict[str, int] = {}
         #: {session id: the connection of this node that serves it}
-        self._by_session: dict[int, Connection] = {}
+        self._by_session: dict[int, GreetingStream] = {}
+        #: connections that may only read, because there was no quorum
+        self._read_only: dict[ClientStream, None] = {}
         #: the clock at the first outcome of this turn
         self._turn_ms: float | None = None
         #: when a leader was last known to be heard
@@ -159,6 +163,10 @@ class Frontend:
     def tick(self, now_ms: float) -> None:
         """Judge time limits; to be called at least as often as heartbeats are sent."""
         self._judge_contact(now_ms)
+        if self._read_only and self.serving():
+            # They come back, and get sessions that the log knows.
+            self._finish_all(list(self._read_only), "there is a quorum again, they could only read")
+            self._read_only.clear()
         overdue = [stream for stream, deadline_ms in self._greeting.items() if deadline_ms <= now_ms]
         for stream in overdue:
             del self._greeting[stream]
@@ -203,13 +211,19 @@ class Frontend:
         self.replica.sessions.touch(connection.session_id)
 
     def fire(self, zxid: int, events: list[Event]) -> None:
-        """Queue the events of a transaction to all who watch, and act on its session notices."""
+        """Queue the events of a transaction to all who watch, and act on its session notices.
+
+        Whoever must not read the node is told nothing; a one-shot watch is used up all the same.
+        """
         trigger = self.replica.watches.trigger
         for event in events:
             event_type, subject = event[0], event[1]
             if event_type > 0:
                 path: Any = subject
                 watchers = trigger(event_type, path)
+                if watchers and len(event) == 3:
+                    acl = event[2]
+                    watchers = [each for each in watchers if permits(acl, PERM_READ, each.identities)]
                 if watchers:
                     frame = encode_watch_event(zxid, event_type, path)
                     for watcher in watchers:
@@ -238,7 +252,7 @@ class Frontend:
         self._greeting[stream] = self.now_ms() + options.handshake_timeout_ms
         return True
 
-    def bound(self, connection: Connection, timeout_ms: int) -> None:
+    def bound(self, connection: GreetingStream, timeout_ms: int) -> None:
         """A connection has a session now."""
         self._greeting.pop(connection, None)
         connection.silence_limit_ms = timeout_ms / _SILENT_SHARE
@@ -246,13 +260,21 @@ class Frontend:
         self._by_session[connection.session_id] = connection
         self.replica.sessions.touch(connection.session_id)
 
+    def opened_read_only(self, connection: GreetingStream) -> None:
+        """A connection is served with reads alone, until there is a quorum."""
+        self._greeting.pop(connection, None)
+        self._read_only[connection] = None
+
     def finishing(self, stream: ClientStream) -> None:
         """A connection is to be closed at the end of the turn."""
         self._finishing[stream] = self.now_ms() + self.options.handshake_timeout_ms
 
     def closed(self, stream: ClientStream) -> None:
         """A connection is gone, and its watches with it."""
-        for known in (self._greeting, self._finishing, self.dirty, self.resuming, self.held):
+        for known in (
+            *(self._greeting, self._finishing, self.dirty, self.resuming),
+            *(self.held, self._read_only),
+        ):
             known.pop(stream, None)
         if stream not in self.connections:
             return

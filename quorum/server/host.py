@@ -13,7 +13,7 @@ from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
 
 if TYPE_CHECKING:
-    from quorum.server.connection import Connection
+    from quorum.server.greeting import GreetingStream
     from quorum.server.stream import ClientStream
 
 
@@ -56,8 +56,11 @@ class Host(Protocol):
     def opened(self, stream: ClientStream) -> bool:
         """Register a connection; false if its address has too many."""
 
-    def bound(self, connection: Connection, timeout_ms: int) -> None:
+    def bound(self, connection: GreetingStream, timeout_ms: int) -> None:
         """Learn that a connection has a session now."""
+
+    def opened_read_only(self, connection: GreetingStream) -> None:
+        """Learn that a connection is served with reads alone."""
 
     def finishing(self, stream: ClientStream) -> None:
         """Learn that a connection is to be closed at the end of the turn."""

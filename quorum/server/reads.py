@@ -1,4 +1,4 @@
-"""Answers to what changes nothing: exists, getData, getChildren, getChildren2, setWatches.
+"""Answers to what changes nothing: exists, getData, getChildren, getChildren2, setWatches, setWatches2.
 
 Each takes the replica's state as it is now and returns the reply as a whole frame; the watch that was asked
 for is armed after the state was read and before anything else can change it. exists arms a watch on a
@@ -16,6 +16,7 @@ from quorum.core.codes import NO_NODE
 from quorum.core.rearm import rearm
 from quorum.core.watches import WatchKind
 from quorum.server.replica_view import ReplicaView
+from quorum.wire.lookups import SetWatches2
 from quorum.wire.protocol import ErrorCode, OpCode
 from quorum.wire.replies import (
     encode_children,
@@ -37,6 +38,8 @@ _CHILD: Final = WatchKind.CHILD
 class Asker(Protocol):
     """The connection that asks."""
 
+    #: its session; 0 before it has one
+    session_id: int
     #: [[scheme, id], …] that the client has proven, or None
     identities: list[list[str]] | None
 
@@ -115,7 +118,9 @@ ANSWERS: Final[dict[int, Answer]] = {
 }
 
 
-def answer_set_watches(replica: ReplicaView, asker: Asker, xid: int, request: SetWatches) -> list[bytes]:
+def answer_set_watches(
+    replica: ReplicaView, asker: Asker, xid: int, request: SetWatches | SetWatches2
+) -> list[bytes]:
     """Arm what a returning client had armed.
 
     Returns:

@@ -61,7 +61,7 @@ class Treatment(Enum):
     SESSION = "session"
     #: Becomes a change of the cluster's members and waits for its outcome.
     MEMBERSHIP = "membership"
-    #: Is answered with UNIMPLEMENTED (-6), and the connection ends: not yet served, or never alone.
+    #: Is answered with UNIMPLEMENTED (-6), and the connection ends: not served, or never alone.
     REFUSED = "refused"
 
 
@@ -72,8 +72,8 @@ OPERATIONS: Final[dict[int, Treatment]] = {
     OpCode.EXISTS: Treatment.READ,
     OpCode.GET_DATA: Treatment.READ,
     OpCode.SET_DATA: Treatment.WRITE,
-    OpCode.GET_ACL: Treatment.REFUSED,
-    OpCode.SET_ACL: Treatment.REFUSED,
+    OpCode.GET_ACL: Treatment.READ,
+    OpCode.SET_ACL: Treatment.WRITE,
     OpCode.GET_CHILDREN: Treatment.READ,
     OpCode.SYNC: Treatment.WRITE,
     OpCode.PING: Treatment.SESSION,
@@ -82,20 +82,20 @@ OPERATIONS: Final[dict[int, Treatment]] = {
     OpCode.MULTI: Treatment.WRITE,
     OpCode.CREATE2: Treatment.WRITE,
     OpCode.RECONFIG: Treatment.MEMBERSHIP,
-    OpCode.CHECK_WATCHES: Treatment.REFUSED,
-    OpCode.REMOVE_WATCHES: Treatment.REFUSED,
-    OpCode.CREATE_CONTAINER: Treatment.REFUSED,
-    OpCode.DELETE_CONTAINER: Treatment.REFUSED,
-    OpCode.CREATE_TTL: Treatment.REFUSED,
-    OpCode.MULTI_READ: Treatment.REFUSED,
+    OpCode.CHECK_WATCHES: Treatment.READ,
+    OpCode.REMOVE_WATCHES: Treatment.READ,
+    OpCode.CREATE_CONTAINER: Treatment.WRITE,
+    OpCode.DELETE_CONTAINER: Treatment.REFUSED,  # only the log deletes them, when they are due
+    OpCode.CREATE_TTL: Treatment.WRITE,
+    OpCode.MULTI_READ: Treatment.READ,
     OpCode.AUTH: Treatment.SESSION,
     OpCode.SET_WATCHES: Treatment.SESSION,
     OpCode.SASL: Treatment.REFUSED,
-    OpCode.GET_EPHEMERALS: Treatment.REFUSED,
-    OpCode.GET_ALL_CHILDREN_NUMBER: Treatment.REFUSED,
-    OpCode.SET_WATCHES2: Treatment.REFUSED,
-    OpCode.ADD_WATCH: Treatment.REFUSED,
-    OpCode.WHO_AM_I: Treatment.REFUSED,
+    OpCode.GET_EPHEMERALS: Treatment.READ,
+    OpCode.GET_ALL_CHILDREN_NUMBER: Treatment.READ,
+    OpCode.SET_WATCHES2: Treatment.SESSION,
+    OpCode.ADD_WATCH: Treatment.READ,
+    OpCode.WHO_AM_I: Treatment.READ,
     OpCode.CREATE_SESSION: Treatment.REFUSED,  # a handshake makes sessions, a request never does
     OpCode.CLOSE_SESSION: Treatment.SESSION,
 }

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from quorum.wire.errors import WireError
-from quorum.wire.jute import INT, Buffer, Reader, Stat, buffer_bytes, string_bytes, strings_bytes
+from quorum.wire.jute import INT, Buffer, Reader, Stat, acl_bytes, buffer_bytes, string_bytes, strings_bytes
 from quorum.wire.protocol import PASSWORD_BYTES, XID_NOTIFICATION, KeeperState, OpCode
 
 #: Length, xid, zxid, err.
@@ -121,7 +121,7 @@ def encode_data(xid: int, zxid: int, data: bytes | None, stat: bytes) -> bytes:
 
 
 def encode_children(xid: int, zxid: int, names: Sequence[str], stat: bytes = b"") -> bytes:
-    """Encode the reply to getChildren, or to getChildren2 if a Stat is given."""
+    """Encode the reply to getChildren or getEphemerals, or to getChildren2 if a Stat is given."""
     body = strings_bytes(names) + stat
     return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
 
@@ -152,6 +152,48 @@ def encode_multi(xid: int, zxid: int, results: Sequence[tuple[int, int, Any]]) -
     parts.append(_MULTI_END)
     parts[0] = _head(REPLY_HEADER_BYTES + sum(map(len, parts)), xid, zxid, 0)
     return b"".join(parts)
+
+
+def encode_acl(xid: int, zxid: int, acl: Sequence[Sequence[int | str]], stat: bytes) -> bytes:
+    """Encode the reply to getACL."""
+    body = acl_bytes(acl) + stat
+    return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
+
+
+def encode_number(xid: int, zxid: int, number: int) -> bytes:
+    """Encode the reply to getAllChildrenNumber, or to addWatch, which answers 0."""
+    return _head(REPLY_HEADER_BYTES + 4, xid, zxid, 0) + INT.pack(number)
+
+
+def encode_identities(xid: int, zxid: int, identities: Sequence[tuple[str, str]]) -> bytes:
+    """Encode the reply to whoAmI: (scheme, user name) in any order."""
+    parts = [string_bytes(scheme) + string_bytes(user) for scheme, user in identities]
+    body = INT.pack(len(parts)) + b"".join(parts)
+    return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
+
+
+def encode_multi_read(
+    xid: int, zxid: int, results: Sequence[tuple[int, int | list[str] | tuple[bytes | None, bytes]]]
+) -> bytes:
+    """Encode the reply to multiRead.
+
+    Args:
+        xid: of the request.
+        zxid: the last transaction that was applied.
+        results: (operation, answer) in order: (data, stat) of a getData, names of a getChildren, or the code
+            of an error.
+    """
+    parts: list[bytes] = []
+    for op, found in results:
+        if isinstance(found, int):
+            parts.append(_MULTI_HEADER.pack(_ERROR, False, found) + INT.pack(found))
+        elif isinstance(found, list):
+            parts.append(_MULTI_HEADER.pack(op, False, 0) + strings_bytes(found))
+        else:
+            data, stat = found
+            parts.append(_MULTI_HEADER.pack(op, False, 0) + buffer_bytes(data) + stat)
+    body = b"".join((*parts, _MULTI_END))
+    return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
 
 
 def encode_watch_event(zxid: int, event_type: int, path: str) -> bytes:

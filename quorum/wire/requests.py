@@ -1,7 +1,8 @@
 """Requests of ZooKeeper's client protocol: the server decodes them, the client encodes them.
 
 A write is a *command*, the list that also stands in the replicated log: ``[op, argument, …]`` (create and
-create2 ``[op, path, data, acl, flags]``, delete and check ``[op, path, version]``, setData ``[op, path, data,
+create2 and createContainer ``[op, path, data, acl, flags]``, createTTL the same and the TTL in milliseconds,
+setACL ``[7, path, acl, aversion]``, delete and check ``[op, path, version]``, setData ``[op, path, data,
 version]``, multi ``[14, [command, …]]``, sync ``[9, path]``, closeSession ``[-11]``); an access list of
 world:anyone with all permissions is None. `decode_command` and `encode_command` are inverse to each other.
 
@@ -17,9 +18,19 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from quorum.core.codes import PERM_ALL
+from quorum.core.codes import FLAG_CONTAINER, PERM_ALL
 from quorum.wire.errors import WireError
-from quorum.wire.jute import INT, Acl, Buffer, Reader, acl_bytes, buffer_bytes, string_bytes, strings_bytes
+from quorum.wire.jute import (
+    INT,
+    LONG,
+    Acl,
+    Buffer,
+    Reader,
+    acl_bytes,
+    buffer_bytes,
+    string_bytes,
+    strings_bytes,
+)
 from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, OpCode
 
 #: ``[op, argument, …]``; the arguments' types depend on the operation.
@@ -40,6 +51,9 @@ _CHECK: Final = int(OpCode.CHECK)
 _MULTI: Final = int(OpCode.MULTI)
 _CREATE2: Final = int(OpCode.CREATE2)
 _CLOSE_SESSION: Final = int(OpCode.CLOSE_SESSION)
+_CREATE_CONTAINER: Final = int(OpCode.CREATE_CONTAINER)
+_CREATE_TTL: Final = int(OpCode.CREATE_TTL)
+_SET_ACL: Final = int(OpCode.SET_ACL)
 
 _read_int: Final = INT.unpack_from
 _MULTI_HEADER: Final = Struct(">i?i")
@@ -249,6 +263,34 @@ _check: Final = _versioned(_CHECK, "check")
 _create: Final = _creation(_CREATE, "create")
 _create2: Final = _creation(_CREATE2, "create2")
 
+_create_container: Final = _creation(_CREATE_CONTAINER, "createContainer")
+
+
+def _create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    (_, *fields), position = _creation(_CREATE_TTL, "createTTL")(buffer, start, end)
+    reader = Reader(buffer, position, end, "createTTL")
+    return [_CREATE_TTL, *fields, reader.int64("ttl")], reader.position
+
+
+def _set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
+    reader = Reader(buffer, start, end, "setACL")
+    path, acl = reader.string("path"), reader.acl("acl")
+    return [_SET_ACL, path, None if acl == OPEN_ACL else acl, reader.int32("version")], reader.position
+
+
+def _as_zookeeper_reads(part: Command) -> Command:
+    """Return an operation of a multi as what ZooKeeper makes of it: there the flags decide.
+
+    Source: MultiOperationRecord.deserialize and Op.create of ZooKeeper 3.9.
+    """
+    op = part[0]
+    if op in (_CREATE, _CREATE2) and part[4] == FLAG_CONTAINER:
+        return [_CREATE_CONTAINER, *part[1:]]
+    if op == _CREATE_TTL and 0 <= part[4] <= FLAG_CONTAINER:
+        return [_CREATE_CONTAINER if part[4] == FLAG_CONTAINER else _CREATE, *part[1:5]]
+    return part
+
+
 #: {operation inside a multi: its decoder}
 _MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
     _CREATE: _create,
@@ -256,6 +298,8 @@ _MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]
     _SET_DATA: _set_data,
     _CHECK: _check,
     _CREATE2: _create2,
+    _CREATE_CONTAINER: _create_container,
+    _CREATE_TTL: _create_ttl,
 }
 
 
@@ -270,10 +314,10 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
         decode = _MULTI_PARTS.get(op)
         if decode is None:
             raise WireError(
-                "multi.type", op, "create, create2, delete, setData and check can stand in a multi"
+                "multi.type", op, "creates of any kind, delete, setData and check can stand in a multi"
             )
         part, position = decode(buffer, position, end)
-        parts.append(part)
+        parts.append(_as_zookeeper_reads(part) if op != _SET_DATA else part)
     raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")
 
 
@@ -292,6 +336,9 @@ COMMAND_DECODERS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, in
     _SYNC: _sync,
     _MULTI: _multi,
     _CREATE2: _create2,
+    _SET_ACL: _set_acl,
+    _CREATE_CONTAINER: _create_container,
+    _CREATE_TTL: _create_ttl,
 }
 
 
@@ -317,10 +364,14 @@ def decode_command(op: int, buffer: Buffer, start: int, end: int) -> Command:
 
 def _command_body(command: Sequence[Any]) -> bytes:
     op = command[0]
-    if op in (_CREATE, _CREATE2):
-        _, path, data, acl, flags = command
+    if op in (_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL):
+        _, path, data, acl, flags, *ttl = command
         entries = _OPEN_ACL_BYTES if acl is None else acl_bytes(acl)
-        return string_bytes(path) + buffer_bytes(data) + entries + INT.pack(flags)
+        body = string_bytes(path) + buffer_bytes(data) + entries + INT.pack(flags)
+        return body + LONG.pack(*ttl) if op == _CREATE_TTL else body
+    if op == _SET_ACL:
+        _, path, acl, version = command
+        return string_bytes(path) + (_OPEN_ACL_BYTES if acl is None else acl_bytes(acl)) + INT.pack(version)
     if op == _SET_DATA:
         _, path, data, version = command
         return string_bytes(path) + buffer_bytes(data) + INT.pack(version)

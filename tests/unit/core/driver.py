@@ -200,7 +200,7 @@ def dump(machine: StateMachine) -> dict[str, Any]:
         "nodes": dump_nodes(machine),
         "counts": (machine.tree.node_count, machine.tree.data_bytes, machine.tree.acls.next_number),
         "acls": sorted(machine.tree.acls.stored()),
-        "lifetimes": (machine.tree.acls.lifetimes, sorted(machine.tree.expirable)),
+        "lifetimes": (dict(machine.tree.acls.lifetimes), sorted(machine.tree.expirable)),
         "applied": (machine.applied_index, machine.applied_term, machine.last_stamp_ms, machine.zxid),
         "identity": (machine.cluster_id, machine.session_key, machine.configuration, machine.session_counter),
         "digests": (machine.state_digest, machine.apply_digest),

@@ -269,7 +269,7 @@ def test_the_super_user_writes_the_configuration_by_hand(node: MemoryNode) -> No
 def test_without_a_super_digest_nobody_is_the_super_user() -> None:
     node = MemoryNode()
     client = super_client(node)
-    assert client.connection.identities == [["digest", SUPER]]
+    assert client.connection.identities == [["ip", "10.0.0.1"], ["digest", SUPER]]
 
 
 def test_a_connection_proves_a_bounded_number_of_identities_once_each() -> None:

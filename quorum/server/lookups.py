@@ -1,0 +1,141 @@
+"""Answers to what only looks or watches, beside the four reads of reads.py.
+
+getACL, getEphemerals, getAllChildrenNumber, whoAmI and multiRead read the state as it is now; addWatch,
+checkWatches and removeWatches concern the watches of the connection that asks, whether their path exists or
+not. Each takes a decoded body and returns the reply as a whole frame; the header's zxid is the last
+transaction that this node has applied. Knows no order of requests: that is the connection's.
+
+Source: FinalRequestProcessor and DataTree of ZooKeeper 3.9; zookeeper design, "Watches", "Access".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from quorum.core import queries
+from quorum.core.codes import MARSHALLING_ERROR, OK
+from quorum.core.watches import KINDS_BY_TYPE, WatchKind
+from quorum.server.reads import Asker
+from quorum.server.replica_view import ReplicaView
+from quorum.wire.jute import Buffer
+from quorum.wire.lookups import (
+    ADD_PERSISTENT,
+    ADD_RECURSIVE,
+    WatchRequest,
+    decode_looked_at,
+    decode_multi_read,
+    decode_nothing,
+    decode_prefix,
+    decode_watch_request,
+)
+from quorum.wire.protocol import ErrorCode, OpCode
+from quorum.wire.replies import (
+    encode_acl,
+    encode_children,
+    encode_header,
+    encode_identities,
+    encode_multi_read,
+    encode_number,
+)
+
+_NO_WATCHER: Final = int(ErrorCode.NO_WATCHER)
+_QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
+_GET_DATA: Final = int(OpCode.GET_DATA)
+_KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchKind.PERSISTENT, ADD_RECURSIVE: WatchKind.RECURSIVE}
+#: {mode: watches that it counts as}
+_WATCHES_BY_MODE: Final = {ADD_PERSISTENT: 2, ADD_RECURSIVE: 1}
+
+
+def _get_acl(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+    machine = replica.machine
+    found = queries.get_acl(machine, path, asker.identities)
+    if isinstance(found, int):
+        return encode_header(xid, machine.zxid, found)
+    return encode_acl(xid, machine.zxid, *found)
+
+
+def _get_all_children_number(replica: ReplicaView, asker: Asker, xid: int, path: str) -> bytes:
+    machine = replica.machine
+    found = queries.count_descendants(machine, path, asker.identities)
+    if found < 0:
+        return encode_header(xid, machine.zxid, found)
+    return encode_number(xid, machine.zxid, found)
+
+
+def _get_ephemerals(replica: ReplicaView, asker: Asker, xid: int, prefix: str) -> bytes:
+    machine = replica.machine
+    return encode_children(xid, machine.zxid, queries.ephemerals_of(machine, asker.session_id, prefix))
+
+
+def _who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -> bytes:
+    """Tell schemes and user names; a digest stays where it is."""
+    proven = [
+        (scheme, name.partition(":")[0] if scheme == "digest" else name)
+        for scheme, name in asker.identities or []
+    ]
+    return encode_identities(xid, replica.machine.zxid, proven)
+
+
+def _multi_read(replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[int, str]] | None) -> bytes:
+    """Answer each read on its own; no watch is armed."""
+    machine = replica.machine
+    if reads is None:
+        return encode_header(xid, machine.zxid, MARSHALLING_ERROR)
+    identities = asker.identities
+    results: list[tuple[int, int | list[str] | tuple[bytes | None, bytes]]] = []
+    for op, path in reads:
+        if op == _GET_DATA:
+            results.append((op, queries.get_data(machine, path, identities)))
+        else:
+            results.append((op, queries.get_children(machine, path, identities)))
+    return encode_multi_read(xid, machine.zxid, results)
+
+
+def _add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:
+    zxid = replica.machine.zxid
+    kind = _KINDS_BY_MODE.get(request.code)
+    if kind is None:
+        return encode_header(xid, zxid, MARSHALLING_ERROR)
+    if not asker.may_watch(_WATCHES_BY_MODE[request.code]):
+        return encode_header(xid, zxid, _QUOTA_EXCEEDED)
+    replica.watches.add(kind, request.path, asker)
+    return encode_number(xid, zxid, OK)
+
+
+def _check_watches(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:
+    kinds = KINDS_BY_TYPE.get(request.code)
+    if kinds is None:
+        err = MARSHALLING_ERROR
+    else:
+        err = OK if replica.watches.has(request.path, asker, kinds) else _NO_WATCHER
+    return encode_header(xid, replica.machine.zxid, err)
+
+
+def _remove_watches(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:
+    kinds = KINDS_BY_TYPE.get(request.code)
+    if kinds is None:
+        err = MARSHALLING_ERROR
+    else:
+        err = OK if replica.watches.remove(request.path, asker, kinds) else _NO_WATCHER
+    return encode_header(xid, replica.machine.zxid, err)
+
+
+class Lookup(NamedTuple):
+    """How one operation is read and answered."""
+
+    decode: Callable[[Buffer, int, int], Any]
+    answer: Callable[[ReplicaView, Asker, int, Any], bytes]
+
+
+#: {operation: how it is read and answered}
+LOOKUPS: Final[dict[int, Lookup]] = {
+    int(OpCode.GET_ACL): Lookup(decode_looked_at, _get_acl),
+    int(OpCode.GET_ALL_CHILDREN_NUMBER): Lookup(decode_looked_at, _get_all_children_number),
+    int(OpCode.GET_EPHEMERALS): Lookup(decode_prefix, _get_ephemerals),
+    int(OpCode.WHO_AM_I): Lookup(decode_nothing, _who_am_i),
+    int(OpCode.MULTI_READ): Lookup(decode_multi_read, _multi_read),
+    int(OpCode.ADD_WATCH): Lookup(decode_watch_request, _add_watch),
+    int(OpCode.CHECK_WATCHES): Lookup(decode_watch_request, _check_watches),
+    int(OpCode.REMOVE_WATCHES): Lookup(decode_watch_request, _remove_watches),
+}
