@@ -162,8 +162,9 @@ class GreetingStream(ClientStream):
         host.opened_read_only(self)
         password = password_of(host.replica.machine.session_key, session_id)
         self._queue(encode_connect_response(ConnectResponse(0, timeout_ms, session_id, password, True)))
+        # As behind any handshake: what the client sent with it is read in a turn of its own.
         self._stalled = True
-        host.resuming[self] = None
+        host.proceed_soon(self)
 
     def _refuse_session(self, request: ConnectRequest) -> None:
         refusal = REFUSED_SESSION

@@ -42,9 +42,12 @@ longs = st.integers(-(2**63), 2**63 - 1)
 acls = st.none() | st.lists(st.tuples(ints, texts, texts).map(list), max_size=3).filter(
     lambda acl: acl != OPEN_ACL
 )
-creations = st.builds(lambda op, *rest: [op, *rest], st.sampled_from([1, 15]), paths, datas, acls, ints)
+#: a create with the flags of a container (4) becomes another command in a multi
+flags = ints.filter(lambda number: number != 4)
+creations = st.builds(lambda op, *rest: [op, *rest], st.sampled_from([1, 15, 19]), paths, datas, acls, flags)
 parts = st.one_of(
     creations,
+    st.builds(lambda *rest: [21, *rest], paths, datas, acls, st.integers(5, 9), longs),
     st.builds(lambda *rest: [2, *rest], paths, ints),
     st.builds(lambda *rest: [5, *rest], paths, datas, ints),
     st.builds(lambda *rest: [13, *rest], paths, ints),
@@ -52,6 +55,7 @@ parts = st.one_of(
 commands = st.one_of(
     parts.filter(lambda part: part[0] != 13),
     st.builds(lambda path: [9, path], paths),
+    st.builds(lambda *rest: [7, *rest], paths, acls, ints),
     st.builds(lambda inner: [14, inner], st.lists(parts, max_size=4)),
 )
 
