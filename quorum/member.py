@@ -315,6 +315,10 @@ class QuorumMember:
             four_letter_words=self.config.security.four_letter_words,
             super_digest=self.config.security.super_digest,
             read_only_mode=limits.read_only_mode,
+            node_id=self.config.node.id,
+            client_port=self.config.listen.client.port,
+            tick_ms=limits.tick_ms,
+            data_dir=str(self.config.node.data_dir),
         )
 
     # --- what the parts tell ----------------------------------------------------------------------

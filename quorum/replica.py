@@ -201,6 +201,10 @@ class Replica:
             return "standalone"
         return "leader" if engine.leads else "follower"
 
+    def followers(self) -> tuple[int, int] | None:
+        """Return (connected members, those of them that have all that is committed); None: no leader."""
+        return self._engine.followers() if self._engine.leads else None
+
     def _close_batch(self) -> None:
         """Give what was submitted in this turn a number and hand it to the leader."""
         self._close_scheduled = False

@@ -246,6 +246,12 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         """Tell whether the link to a member is up."""
         return node_id in self._connected
 
+    def followers(self) -> tuple[int, int]:
+        """Return how many other members are connected to this leader, and how many have all commits."""
+        status = self._core.status()
+        connected = [peer for peer in status.peers if peer.node_id in self._connected]
+        return len(connected), sum(peer.match_index >= status.commit_index for peer in connected)
+
     def term_at(self, index: int) -> int | None:
         """Return the term of a log entry; None if it was compacted."""
         return self._core.term_at(index)

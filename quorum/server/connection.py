@@ -85,8 +85,6 @@ class Connection(GreetingStream):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        #: when the chunk that is being read came
-        self._chunk_ms = 0.0
         #: while a change of members is under way nothing behind it is read
         self._reconfiguring = False
 
@@ -95,7 +93,7 @@ class Connection(GreetingStream):
     def _receive(self, data: bytes) -> None:
         """Read whole requests, hand the writes on and answer what can be answered."""
         host = self._host
-        now_ms = self._chunk_ms = host.now_ms()
+        now_ms = self.last_read_ms = host.now_ms()
         if host.silence_ms(now_ms) >= self.contact_limit_ms:
             self._stalled = True
             host.await_contact(self)
@@ -180,6 +178,7 @@ class Connection(GreetingStream):
         else:
             self._answer(xid, op, body)
             self._host.counters.answered(1, 0.0)
+            self.last_request = (xid, op, self._host.replica.machine.zxid)
 
     def _refuse_change(self, xid: int, op: int) -> bool:
         """Answer what a connection that may only read cannot have; returns whether it was that.
@@ -209,7 +208,7 @@ class Connection(GreetingStream):
 
     def _submit(self, xids: list[int], commands: list[Command], sync_path: str | None = None) -> None:
         """Hand a run to the log."""
-        self._pending.append(Run(xids, self._chunk_ms, sync_path))
+        self._pending.append(Run(xids, commands[-1][0], self.last_read_ms, sync_path))
         count = len(xids)
         self.outstanding += count
         self._count(count)
@@ -351,7 +350,11 @@ class Connection(GreetingStream):
                 out.append(_encode_rare(xid, zxid, value))
         count = len(run.xids)
         self.outstanding -= count
-        host.counters.answered(count, host.turn_ms() - run.started_ms)
+        latency_ms = host.turn_ms() - run.started_ms
+        host.counters.answered(count, latency_ms)
+        self.waits.waited(count, latency_ms)
+        if outcome.results:
+            self.last_request = (run.xids[-1], run.op, outcome.results[-1].zxid)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -370,6 +373,7 @@ class Connection(GreetingStream):
             self.outstanding -= 1
             host.counters.answered(1, 0.0)
             self._answer(*head)
+            self.last_request = (head[0], head[1], host.replica.machine.zxid)
         if self._stalled and 2 * self.outstanding < host.options.outstanding_requests_max:
             host.resuming[self] = None
         if self.phase is Phase.LEAVING and not pending:

@@ -10,6 +10,27 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
+class Waits:
+    """How long the writes of one connection waited for their outcome, in milliseconds."""
+
+    runs: int = 0
+    requests: int = 0
+    total_ms: float = 0.0
+    last_ms: float = 0.0
+    min_ms: float = 0.0
+    max_ms: float = 0.0
+
+    def waited(self, requests: int, latency_ms: float) -> None:
+        """Count requests that were answered together."""
+        self.min_ms = min(self.min_ms, latency_ms) if self.runs else latency_ms
+        self.max_ms = max(self.max_ms, latency_ms)
+        self.last_ms = latency_ms
+        self.total_ms += requests * latency_ms
+        self.requests += requests
+        self.runs += 1
+
+
+@dataclass(slots=True)
 class Counters:
     """Totals since the start of this process."""
 
@@ -38,6 +59,11 @@ class Counters:
             self.latency_min_ms = latency_ms
         self.latency_count += requests
         self.latency_total_ms += requests * latency_ms
+
+    def reset(self) -> None:
+        """Begin to count again what a server's statistics are made of; refusals stay counted."""
+        self.requests_received = self.packets_sent = self.latency_count = 0
+        self.latency_total_ms = self.latency_min_ms = self.latency_max_ms = 0.0
 
     def latency_average_ms(self) -> float:
         """Return the average over all answered requests, 0 if there were none."""

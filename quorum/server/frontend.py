@@ -78,7 +78,7 @@ class Frontend:
         self.resuming: dict[ClientStream, None] = {}
         self.held: dict[ClientStream, None] = {}
         #: connections whose requests wait until a leader is heard
-        self._awaiting: dict[Connection, None] = {}
+        self._awaiting: dict[GreetingStream, None] = {}
         self._call_soon = call_soon
         #: {connection without a session: when it must have one}, in the order of the deadlines
         self._greeting: dict[ClientStream, float] = {}
@@ -205,7 +205,7 @@ class Frontend:
         """Milliseconds for which no contact to a leader was seen."""
         return now_ms - self._contact_ms
 
-    def await_contact(self, connection: Connection) -> None:
+    def await_contact(self, connection: GreetingStream) -> None:
         """Let a connection read on once a leader is heard; that its client was heard is known already."""
         self._awaiting[connection] = None
         self.replica.sessions.touch(connection.session_id)

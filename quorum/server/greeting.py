@@ -15,8 +15,9 @@ from abc import abstractmethod
 from collections import deque
 from typing import Any, Final
 
-from quorum.core.codes import OK, SESSION_EXPIRED
+from quorum.core.codes import OK, OP_CREATE_SESSION, SESSION_EXPIRED
 from quorum.core.results import Result
+from quorum.server.counters import Waits
 from quorum.server.handshake import (
     Drop,
     ReadOnly,
@@ -41,10 +42,12 @@ _unpack_int: Final = INT.unpack_from
 class Run:
     """Consecutive writes whose outcome is awaited."""
 
-    __slots__ = ("started_ms", "sync_path", "xids")
+    __slots__ = ("op", "started_ms", "sync_path", "xids")
 
-    def __init__(self, xids: list[int], started_ms: float, sync_path: str | None = None) -> None:
+    def __init__(self, xids: list[int], op: int, started_ms: float, sync_path: str | None = None) -> None:
         self.xids = xids
+        #: the operation of the last of them
+        self.op = op
         self.started_ms = started_ms
         #: the path to repeat in the reply, if this is a sync (which is always alone)
         self.sync_path = sync_path
@@ -68,6 +71,14 @@ class GreetingStream(ClientStream):
         #: silence of the leader after which nothing is answered, and after which this connection ends
         self.contact_limit_ms = self.silence_limit_ms = float("inf")
         self.requests_received = 0
+        #: (xid, operation, zxid) of the last request that was answered; None: there was none
+        self.last_request: tuple[int, int, int] | None = None
+        self.waits = Waits()
+        #: when it was last heard
+        self.last_read_ms = 0.0
+        self.timeout_ms = 0
+        #: when it got its session
+        self.established_ms = 0.0
         #: requests in `_pending`; bounded by outstanding_requests_max
         self.outstanding = 0
         #: runs in the order in which they were submitted, and between them what waits for the run before
@@ -150,7 +161,7 @@ class GreetingStream(ClientStream):
                 self._handshake = request
                 self.nonce = replica.next_nonce()
                 self._update_reading()
-                self._pending.append(Run([0], host.now_ms()))
+                self._pending.append(Run([0], OP_CREATE_SESSION, host.now_ms()))
                 replica.submit(self, session_id, self.nonce, None, [command])
 
     def _open_read_only(self, session_id: int, timeout_ms: int) -> None:
@@ -159,12 +170,23 @@ class GreetingStream(ClientStream):
         self.phase = OPEN
         self.read_only = True
         self.session_id = session_id
+        self._note_session(timeout_ms)
         host.opened_read_only(self)
         password = password_of(host.replica.machine.session_key, session_id)
         self._queue(encode_connect_response(ConnectResponse(0, timeout_ms, session_id, password, True)))
         # As behind any handshake: what the client sent with it is read in a turn of its own.
         self._stalled = True
         host.proceed_soon(self)
+
+    def _note_session(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self.established_ms = self._host.now_ms()
+        self.last_request = (0, OP_CREATE_SESSION, self._host.replica.machine.zxid)
+
+    def reset_counts(self) -> None:
+        """Begin to count again what is told about this connection."""
+        self.requests_received = self.packets_sent = 0
+        self.waits = Waits()
 
     def _refuse_session(self, request: ConnectRequest) -> None:
         refusal = REFUSED_SESSION
@@ -191,6 +213,7 @@ class GreetingStream(ClientStream):
         created = request.session_id == 0
         value: Any = result.value
         self.session_id, timeout_ms = value if created else (request.session_id, value)
+        self._note_session(timeout_ms)
         self.phase = OPEN
         host.bound(self, timeout_ms)
         password = password_of(host.replica.machine.session_key, self.session_id)

@@ -47,7 +47,7 @@ class Host(Protocol):
     def silence_ms(self, now_ms: float) -> float:
         """Milliseconds for which no contact to a leader was seen."""
 
-    def await_contact(self, connection: Connection) -> None:
+    def await_contact(self, connection: GreetingStream) -> None:
         """Let a connection read on once a leader is heard."""
 
     def fire(self, zxid: int, events: list[Event]) -> None:

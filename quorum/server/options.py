@@ -28,7 +28,8 @@ class ServerOptions:
         before it is closed. contact_loss_ms_max: silence of the majority after which no client is
         answered, whatever its session timeout; twice the longest election timeout.
         read_only_mode: whether a node without a quorum serves reads to clients that allow it.
-        four_letter_words: the words that are answered. super_digest: who the super user is, "" for nobody.
+        four_letter_words: the words that are answered. node_id, client_port, tick_ms,
+        data_dir: only shown. super_digest: who the super user is, "" for nobody.
     """
 
     frame_bytes_max: int = 4 * _MIB
@@ -43,3 +44,7 @@ class ServerOptions:
     four_letter_words: tuple[str, ...] = DEFAULT_WORDS
     super_digest: str = ""
     read_only_mode: bool = False
+    node_id: int = 0
+    client_port: int = 0
+    tick_ms: int = 2000
+    data_dir: str = ""

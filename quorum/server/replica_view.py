@@ -67,3 +67,6 @@ class ReplicaView(Protocol):
 
     def mode(self) -> str:
         """This node's part, as the four-letter words say it: leader, follower, standalone or looking."""
+
+    def followers(self) -> tuple[int, int] | None:
+        """Return (connected members, those of them that have all that is committed); None: no leader."""

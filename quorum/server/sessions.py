@@ -120,6 +120,10 @@ class SessionTracker:
         if timeout_ms is not None:
             self._deadlines[session_id] = now_ms - self._shift_ms + timeout_ms
 
+    def deadlines(self) -> list[tuple[float, int]]:
+        """Return (deadline in milliseconds of the clock, session id) of every session; only while leading."""
+        return [(deadline + self._shift_ms, session_id) for session_id, deadline in self._deadlines.items()]
+
     def add_stall(self, stall_ms: float) -> None:
         """Move every deadline: for so long this node could not have heard anyone."""
         self._shift_ms += stall_ms

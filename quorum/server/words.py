@@ -1,26 +1,24 @@
 """Four-letter words: what monitors and ZooKeeper's own tools ask over the client port.
 
 Decides the text alone, line by line as ZooKeeper 3.9 prints it, because it is parsed by others. A word
-outside the allow-list is refused with ZooKeeper's own sentence; without contact to a leader only ruok and
-isro say more than that nothing is served. Source: ZooKeeper administrator's guide (four letter words),
-StatCommand, MonitorCommand, ServerStats.
+outside the allow-list is refused with ZooKeeper's own sentence; without contact to a leader only ruok, isro
+and envi say more than that nothing is served, unless clients may read. The words that look into the node
+stand in inspection.py. Source: ZooKeeper administrator's guide (four letter words), StatCommand,
+MonitorCommand, ServerStats.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import quorum
-from quorum.server.connection import Connection
-from quorum.server.counters import Counters
-from quorum.server.options import ServerOptions
-from quorum.server.replica_view import ReplicaView
-from quorum.server.stream import ClientStream
+from quorum.core.members import members_of
+from quorum.server.inspection import INSPECTIONS, Server, brief, clients, envi
 
-#: every word of ZooKeeper 3.9; one that is not answered yet is never on the allow-list's effective part
+#: every word of ZooKeeper 3.9 that does not change settings
 _ALL: Final = (
     *("ruok", "srvr", "stat", "mntr", "isro", "conf", "cons", "dirs"),
     *("wchs", "wchc", "wchp", "dump", "envi", "crst", "srst"),
@@ -33,23 +31,6 @@ VERSION: Final = f"3.9.5-quorate-{quorum.__version__}"
 NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests\n"
 
 
-class Server(Protocol):
-    """What the words tell about."""
-
-    options: ServerOptions
-    replica: ReplicaView
-    counters: Counters
-    #: when this server was made, by its own clock
-    started_ms: float
-    connections: dict[ClientStream, None]
-
-    def serving(self) -> bool:
-        """Tell whether there is contact to a leader."""
-
-    def now_ms(self) -> float:
-        """The monotonic clock."""
-
-
 def answer(word: str, server: Server) -> bytes:
     """Answer a word.
 
@@ -57,10 +38,25 @@ def answer(word: str, server: Server) -> bytes:
         word: one of KNOWN.
         server: the node that is asked.
     """
-    speak = _SPOKEN.get(word)
-    if speak is None or word not in server.options.four_letter_words:
+    if word not in server.options.four_letter_words:
         return f"{word} is not executed because it is not in the whitelist.\n".encode()
-    return speak(server).encode()
+    speak = _SPOKEN.get(word)
+    if speak is not None:
+        return speak(server).encode()
+    return (INSPECTIONS[word](server) if _running(server) else NOT_SERVING).encode()
+
+
+def _running(server: Server) -> bool:
+    """Tell whether clients are served, be it with reads alone."""
+    return server.serving() or server.options.read_only_mode
+
+
+def _mode(server: Server) -> str:
+    return server.replica.mode() if server.serving() else "read-only"
+
+
+def _envi(server: Server) -> str:
+    return envi(server, VERSION)
 
 
 def _ruok(_server: Server) -> str:
@@ -68,25 +64,22 @@ def _ruok(_server: Server) -> str:
 
 
 def _isro(server: Server) -> str:
-    return "rw" if server.serving() else "null"
+    if server.serving():
+        return "rw"
+    return "ro" if server.options.read_only_mode else "null"
 
 
 def _srvr(server: Server) -> str:
-    if not server.serving():
+    if not _running(server):
         return NOT_SERVING
     return f"Zookeeper version: {VERSION}\n" + _status(server)
 
 
 def _stat(server: Server) -> str:
-    if not server.serving():
+    if not _running(server):
         return NOT_SERVING
     lines = [f"Zookeeper version: {VERSION}\n", "Clients:\n"]
-    for each in _clients(server.connections):
-        reads = int(each.reading)
-        lines.append(
-            f" /{each.address}[{reads}](queued={each.outstanding},recved={each.requests_received},"
-            f"sent={each.packets_sent})\n"
-        )
+    lines += [f"{brief(each)})\n" for each in clients(server.connections)]
     return "".join((*lines, "\n", _status(server)))
 
 
@@ -101,26 +94,28 @@ def _status(server: Server) -> str:
         f"Connections: {len(server.connections)}\n"
         f"Outstanding: {_outstanding(server)}\n"
         f"Zxid: 0x{machine.zxid:x}\n"
-        f"Mode: {server.replica.mode()}\n"
+        f"Mode: {_mode(server)}\n"
         f"Node count: {machine.tree.node_count}\n"
     )
 
 
 def _mntr(server: Server) -> str:
-    if not server.serving():
+    if not _running(server):
         return NOT_SERVING
     counters = server.counters
     replica = server.replica
     machine = replica.machine
     rows: list[tuple[str, object]] = [
         ("version", VERSION),
-        ("server_state", replica.mode()),
+        ("server_state", _mode(server)),
+        *_part(server),
         ("ephemerals_count", sum(len(each.ephemerals) for each in machine.sessions.values())),
         ("num_alive_connections", len(server.connections)),
         ("avg_latency", round(counters.latency_average_ms(), 4)),
         ("outstanding_requests", _outstanding(server)),
         ("znode_count", machine.tree.node_count),
         ("global_sessions", len(machine.sessions)),
+        ("local_sessions", sum(each.read_only for each in clients(server.connections))),
         ("packets_sent", counters.packets_sent),
         ("packets_received", counters.requests_received),
         ("watch_count", replica.watches.counts().watches),
@@ -135,6 +130,22 @@ def _mntr(server: Server) -> str:
     return "".join(f"zk_{name}\t{value}\n" for name, value in rows)
 
 
+def _part(server: Server) -> list[tuple[str, object]]:
+    """Return the rows of a member of an ensemble: what it does, and on the leader who follows."""
+    rows: list[tuple[str, object]] = []
+    states = {"leader": "leading - broadcast", "follower": "following - broadcast"}
+    state = states.get(server.replica.mode())
+    if state is None or not server.serving():
+        return rows
+    rows.append(("peer_state", state))
+    followers = server.replica.followers()
+    if followers is not None:
+        connected, synced = followers
+        rows += [("learners", connected), ("followers", connected), ("synced_followers", synced)]
+    rows.append(("quorum_size", len(members_of(server.replica.machine.configuration))))
+    return rows
+
+
 def _open_files() -> list[tuple[str, object]]:
     """Return the row of open files, or nothing where the system does not tell."""
     try:
@@ -143,19 +154,16 @@ def _open_files() -> list[tuple[str, object]]:
         return []
 
 
-def _clients(streams: Iterable[ClientStream]) -> Iterable[Connection]:
-    return (each for each in streams if isinstance(each, Connection))
-
-
 def _outstanding(server: Server) -> int:
-    return sum(each.outstanding for each in _clients(server.connections))
+    return sum(each.outstanding for each in clients(server.connections))
 
 
-#: {word: what answers it}; the others are known, and refused like those that the allow-list leaves out
+#: {word: what answers it}, in whatever state the node is; the others are asked of a node that serves
 _SPOKEN: Final[dict[str, Callable[[Server], str]]] = {
     "ruok": _ruok,
     "isro": _isro,
     "srvr": _srvr,
     "stat": _stat,
     "mntr": _mntr,
+    "envi": _envi,
 }

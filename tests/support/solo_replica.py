@@ -95,6 +95,9 @@ class SoloReplica:
     def mode(self) -> str:
         return "standalone"
 
+    def followers(self) -> tuple[int, int] | None:
+        return None
+
     def release(self, runs: int | None = None) -> None:
         """Apply so many held runs as one entry, or all of them and what comes from now on."""
         if runs is None:

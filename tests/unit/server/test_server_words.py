@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from quorum.server.words import KNOWN
+from quorum.wire.lookups import encode_watch_request
 from quorum.wire.requests import encode_command, encode_read
-from tests.unit.server.memory import MemoryNode
+from tests.unit.server.memory import GREETING, MemoryClient, MemoryNode
 
 NOT_SERVING = "This ZooKeeper instance is not currently serving requests\n"
 
@@ -98,9 +102,139 @@ def test_isro_tells_that_writes_are_served() -> None:
     assert ask(MemoryNode(), "isro") == "rw"
 
 
-@pytest.mark.parametrize("word", ["srvr", "stat", "mntr"])
+EVERY_WORD = tuple(KNOWN.values())
+
+
+def watched_node(**limits: Any) -> tuple[MemoryNode, MemoryClient]:
+    """A node with all words, and a client with an ephemeral and three data watches, one of them recursive."""
+    node = MemoryNode(four_letter_words=EVERY_WORD, **limits)
+    client = node.greeted()
+    client.send(
+        encode_command(1, [1, "/e", b"", None, 1]),
+        encode_watch_request(2, 106, "/p", 0),
+        encode_watch_request(3, 106, "/r", 1),
+        encode_read(4, 4, "/", True),
+        encode_read(5, 8, "/", True),
+    )
+    client.received()
+    return node, client
+
+
+def test_the_watch_words_count_data_watches_as_zookeeper_does() -> None:
+    node, client = watched_node()
+    session = f"0x{client.connection.session_id:x}"
+    assert ask(node, "wchs") == "1 connections watching 3 paths\nTotal watches:3\n"
+    assert ask(node, "wchc") == f"{session}\n\t/p\n\t/r\n\t/\n\n"
+    assert ask(node, "wchp") == f"/p\n\t{session}\n/r\n\t{session}\n/\n\t{session}\n\n"
+    assert "zk_watch_count\t5\n" in ask(node, "mntr"), "child watches count there"
+
+
+def test_cons_tells_of_each_connection_its_session_and_last_request() -> None:
+    node, _ = watched_node()
+    idle = node.client()
+    first, second, third, end = ask(node, "cons").split("\n", 3)
+    assert re.fullmatch(
+        r" /10\.0\.0\.1:50000\[1\]\(queued=0,recved=6,sent=6,sid=0x1,lop=GETC,est=\d{13},to=10000,lcxid=0x5,"
+        r"lzxid=0x2,lresp=\d+,llat=0,minlat=0,avglat=0,maxlat=0\)",
+        first,
+    )
+    assert second == " /10.0.0.1:50000[1](queued=0,recved=0,sent=0)"
+    assert third.startswith(" /10.0.0.1:50000[1](queued=0,recved=1"), "the one that asks"
+    assert end == "\n"
+    assert not idle.has_ended()
+
+
+def test_a_write_that_waited_shows_in_cons_until_it_is_reset() -> None:
+    node, client = watched_node()
+    node.replica.holding = True
+    client.send(encode_command(6, [5, "/e", b"", -1]))
+    node.time_ms += 40
+    node.replica.release()
+    line = ask(node, "cons").split("\n", 1)[0]
+    assert "lop=SETD" in line
+    assert "lcxid=0x6" in line
+    assert "llat=40,minlat=0,avglat=6,maxlat=40" in line
+    assert ask(node, "crst") == "Connection stats reset.\n"
+    assert "recved=0,sent=0" in ask(node, "cons").split("\n", 1)[0]
+    assert "maxlat=0)" in ask(node, "cons").split("\n", 1)[0]
+
+
+def test_srst_resets_what_the_server_counted() -> None:
+    node, client = watched_node()
+    node.replica.holding = True
+    client.send(encode_command(6, [5, "/e", b"", -1]))
+    node.time_ms += 40
+    node.replica.release()
+    assert "0/6.6667/40" in ask(node, "srvr")
+    assert ask(node, "srst") == "Server stats reset.\n"
+    text = ask(node, "srvr")
+    assert "Latency min/avg/max: 0/0.0/0\nReceived: 1\nSent: 1\n" in text
+
+
+def test_dump_lists_sessions_ephemerals_and_connections() -> None:
+    node, _ = watched_node()
+    text = ask(node, "dump")
+    assert text.startswith("SessionTracker dump:\nGlobal Sessions(1):\n0x1\t10000ms\nephemeral nodes dump:\n")
+    assert "Sessions with Ephemerals (1):\n0x1:\n\t/e\nConnections dump:\n" in text
+    assert "\tip: /10.0.0.1:50000 sessionId: 0x1\n" in text
+    node.replica.sessions.become_leader([(1, 10_000), (2, 10_000)], node.time_ms)
+    text = ask(node, "dump")
+    assert re.search(r"Session Sets \(1\)/\(1\):\n2 expire at \w{3} .* UTC \d{4}:\n\t0x1\n\t0x2\n", text)
+
+
+def test_conf_and_dirs_tell_settings_and_sizes(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "segment").write_bytes(bytes(1234))
+    node, _ = watched_node(
+        data_dir=str(tmp_path), client_port=2181, node_id=3, connections_per_address_max=60
+    )
+    rows = dict(line.split("=") for line in ask(node, "conf").splitlines())
+    assert list(rows)[:4] == ["clientPort", "secureClientPort", "dataDir", "dataDirSize"]
+    assert (rows["clientPort"], rows["dataDirSize"], rows["serverId"]) == ("2181", "1234", "3")
+    assert (rows["tickTime"], rows["maxClientCnxns"]) == ("2000", "60")
+    assert (rows["minSessionTimeout"], rows["maxSessionTimeout"]) == ("4000", "40000")
+    assert ask(node, "dirs") == "datadir_size: 1234\nlogdir_size: 1234\n"
+
+
+def test_envi_tells_where_the_server_runs() -> None:
+    node, _ = watched_node()
+    head, *lines = ask(node, "envi").splitlines()
+    assert head == "Environment:"
+    rows = dict(line.split("=", 1) for line in lines)
+    assert rows["zookeeper.version"].startswith("3.9.5-")
+    assert {"host.name", "os.name", "os.arch", "os.version", "user.dir"} <= set(rows)
+
+
+def test_a_member_of_an_ensemble_tells_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, _ = watched_node()
+    monkeypatch.setattr(node.replica, "mode", lambda: "leader")
+    monkeypatch.setattr(node.replica, "followers", lambda: (2, 1))
+    rows = dict(line.split("\t") for line in ask(node, "mntr").splitlines())
+    assert (rows["zk_server_state"], rows["zk_peer_state"]) == ("leader", "leading - broadcast")
+    assert (rows["zk_followers"], rows["zk_synced_followers"]) == ("2", "1")
+    assert "membership: \n" in ask(node, "conf")
+    monkeypatch.setattr(node.replica, "mode", lambda: "follower")
+    monkeypatch.setattr(node.replica, "followers", lambda: None)
+    text = ask(node, "mntr")
+    assert "zk_peer_state\tfollowing - broadcast\n" in text
+    assert "zk_synced_followers" not in text
+
+
+def test_a_node_that_may_only_be_read_says_so() -> None:
+    node, _ = watched_node(read_only_mode=True)
+    node.replica.silence_ms = float("inf")
+    node.advance(60_000)
+    assert ask(node, "isro") == "ro"
+    assert "Mode: read-only\n" in ask(node, "srvr")
+    assert "zk_server_state\tread-only\n" in ask(node, "mntr")
+    reader = node.client()
+    reader.greet(GREETING._replace(read_only=True))
+    assert "zk_local_sessions\t1\n" in ask(node, "mntr")
+
+
+@pytest.mark.parametrize("word", [word for word in EVERY_WORD if word not in ("ruok", "isro", "envi")])
 def test_without_a_leader_the_words_say_that_nothing_is_served(word: str) -> None:
-    node = MemoryNode()
+    node = MemoryNode(four_letter_words=EVERY_WORD)
     node.replica.silence_ms = float("inf")
     assert ask(node, word) == NOT_SERVING
     assert ask(node, "ruok") == "imok"
