@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorum.server.handshake import is_local
+from quorum.server.handshake import is_local, password_of
 from quorum.wire.lookups import encode_looked_at, encode_watch_request
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import (
@@ -138,13 +138,19 @@ def test_a_session_of_the_log_reads_under_its_own_id_and_cannot_be_closed_here()
 
 def test_a_session_that_is_not_known_here_is_not_called_dead() -> None:
     node, _ = alone()
+    password = password_of(node.replica.machine.session_key, 77)
     client = node.client()
+    client.send(encode_connect(CONTENT._replace(session_id=77, password=password)))
+    assert client.has_ended()
+    assert client.received() == b""
+
+
+def test_an_own_session_is_resumed_with_its_password_alone() -> None:
+    node, _ = alone()
     known = node.client().greet(CONTENT)
-    other = CONTENT._replace(session_id=77, password=known.password)
-    from_elsewhere = node.client()
-    assert from_elsewhere.greet(other).session_timeout_ms == 0, "a wrong password"
-    resumed = client.greet(CONTENT._replace(session_id=known.session_id, password=known.password))
-    assert resumed.session_id == known.session_id
+    resume = CONTENT._replace(session_id=known.session_id, password=known.password)
+    assert node.client().greet(resume) == known
+    assert node.client().greet(resume._replace(password=bytes(16))).session_timeout_ms == 0
 
 
 def test_an_own_session_ends_with_its_closing() -> None:
