@@ -32,6 +32,7 @@ from quorum.client.errors import (
     SessionMovedError,
     WatchOverflowError,
 )
+from quorum.client.lookups import AccessEntry, ReadOutcome
 from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
 from quorum.client.session import SessionToken
 from quorum.client.state import ClientState
@@ -41,6 +42,7 @@ from quorum.wire.protocol import EventType
 
 __all__ = [
     "ANY_VERSION",
+    "AccessEntry",
     "BadArgumentsError",
     "BadVersionError",
     "Client",
@@ -61,6 +63,7 @@ __all__ = [
     "NodeExistsError",
     "NotEmptyError",
     "OperationResult",
+    "ReadOutcome",
     "RequestTooLargeError",
     "ServerError",
     "SessionExpiredError",

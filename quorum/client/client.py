@@ -11,10 +11,12 @@ works on both).
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Final, Self
 
-from quorum.client import requests
+from quorum.client import lookups, requests
 from quorum.client.hosts import parse_hosts
+from quorum.client.lookups import AccessEntry, ReadOutcome
 from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
 from quorum.client.session import NO_SESSION, Session, SessionToken, StateListener
 from quorum.client.state import ClientState
@@ -206,3 +208,57 @@ class Client:
     async def sync(self, path: str = "/") -> str:
         """Wait until the server has applied everything that was committed before, and return the path."""
         return await self._session.call(requests.sync(path))
+
+    async def create_container(self, path: str, data: bytes | None = b"") -> tuple[str, Stat]:
+        """Create a node that the servers delete once it had children and has none; fails as create does."""
+        return await self._session.call(lookups.create_container(path, data))
+
+    async def create_ttl(
+        self, path: str, data: bytes | None, ttl_ms: int, *, sequential: bool = False
+    ) -> tuple[str, Stat]:
+        """Create a node that the servers delete once its data is older than ttl_ms and it has no children.
+
+        Raises:
+            BadArgumentsError: ttl_ms is not from 1 to 2^40 - 1. Otherwise fails as create does.
+        """
+        return await self._session.call(lookups.create_ttl(path, data, ttl_ms, sequential=sequential))
+
+    async def get_acl(self, path: str) -> tuple[list[AccessEntry], Stat]:
+        """Return the access list of a node, without digests unless this client may change it, and its Stat.
+
+        Raises:
+            NoNodeError: there is no such node.
+            NoAuthError: this client may neither read nor administer it.
+        """
+        return await self._session.call(lookups.get_acl(path))
+
+    async def set_acl(self, path: str, acl: Sequence[AccessEntry], aversion: int = ANY_VERSION) -> Stat:
+        """Replace the access list of a node and return its Stat.
+
+        Raises:
+            InvalidAclError: the list is empty, or an entry is invalid.
+            NoNodeError: there is no such node.
+            NoAuthError: this client may not administer it.
+            BadVersionError: its access list has another version.
+        """
+        return await self._session.call(lookups.set_acl(path, acl, aversion))
+
+    async def get_ephemerals(self, prefix: str = "/") -> list[str]:
+        """Return the paths of this session's ephemerals that begin with a prefix, in any order."""
+        return await self._session.call(lookups.get_ephemerals(prefix))
+
+    async def count_descendants(self, path: str) -> int:
+        """Return how many nodes stand below a node.
+
+        Raises:
+            NoNodeError: there is no such node.
+        """
+        return await self._session.call(lookups.count_descendants(path))
+
+    async def who_am_i(self) -> list[tuple[str, str]]:
+        """Return what the server takes this client for: (scheme, user name) in any order."""
+        return await self._session.call(lookups.who_am_i())
+
+    async def read_all(self, paths: Sequence[str]) -> list[ReadOutcome]:
+        """Read several nodes in one request; a node that cannot be read has its error in the result."""
+        return await self._session.call(lookups.read_all(paths))

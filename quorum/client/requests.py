@@ -24,7 +24,10 @@ T = TypeVar("T")
 ANY_VERSION: Final = -1
 
 _NO_NODE: Final = int(ErrorCode.NO_NODE)
-_CREATIONS: Final = (int(OpCode.CREATE), int(OpCode.CREATE2))
+_CREATIONS: Final = (
+    *(int(OpCode.CREATE), int(OpCode.CREATE2)),
+    *(int(OpCode.CREATE_CONTAINER), int(OpCode.CREATE_TTL)),
+)
 
 
 class CreateMode(IntEnum):
@@ -115,6 +118,16 @@ class Transaction:
         self._commands.append([int(OpCode.CREATE2), path, data, None, int(mode)])
         return self
 
+    def create_container(self, path: str, data: bytes | None = b"") -> Self:
+        """Create a node that goes when its last child is gone; its result has the path and the Stat."""
+        self._commands.append([int(OpCode.CREATE_CONTAINER), path, data, None, 4])
+        return self
+
+    def create_ttl(self, path: str, data: bytes | None, ttl_ms: int) -> Self:
+        """Create a node that goes when its data is older than ttl_ms; its result has path and Stat."""
+        self._commands.append([int(OpCode.CREATE_TTL), path, data, None, 5, ttl_ms])
+        return self
+
     def delete(self, path: str, version: int = ANY_VERSION) -> Self:
         """Delete a node without children, if it has the version."""
         self._commands.append([int(OpCode.DELETE), path, version])
@@ -139,33 +152,33 @@ class Transaction:
 def create(path: str, data: bytes | None, mode: CreateMode) -> Request[str]:
     """Create a node; returns its path, with the sequence suffix of a sequential one."""
     command = [int(OpCode.CREATE), path, data, None, int(mode)]
-    return _write("create", path, command, replies.decode_path)
+    return written("create", path, command, replies.decode_path)
 
 
 def create2(path: str, data: bytes | None, mode: CreateMode) -> Request[tuple[str, Stat]]:
     """Create a node; returns its path and Stat."""
     command = [int(OpCode.CREATE2), path, data, None, int(mode)]
-    return _write("create2", path, command, replies.decode_path_stat)
+    return written("create2", path, command, replies.decode_path_stat)
 
 
 def delete(path: str, version: int) -> Request[None]:
     """Delete a node."""
-    return _write("delete", path, [int(OpCode.DELETE), path, version], _nothing)
+    return written("delete", path, [int(OpCode.DELETE), path, version], _nothing)
 
 
 def set_data(path: str, data: bytes | None, version: int) -> Request[Stat]:
     """Replace the data of a node."""
-    return _write("set", path, [int(OpCode.SET_DATA), path, data, version], replies.decode_stat)
+    return written("set", path, [int(OpCode.SET_DATA), path, data, version], replies.decode_stat)
 
 
 def sync(path: str) -> Request[str]:
     """Wait until this server has everything that was committed before; returns the path."""
-    return _write("sync", path, [int(OpCode.SYNC), path], replies.decode_path)
+    return written("sync", path, [int(OpCode.SYNC), path], replies.decode_path)
 
 
 def close_session() -> Request[None]:
     """End the session."""
-    return _write("close", "", [int(OpCode.CLOSE_SESSION)], _nothing)
+    return written("close", "", [int(OpCode.CLOSE_SESSION)], _nothing)
 
 
 def exists(path: str, watch: WatchCallback | None) -> Request[Stat | None]:
@@ -249,9 +262,10 @@ def _multi_cause(commands: Sequence[requests.Command], index: int, err: int) -> 
     return server_error(err, path, creating=op in _CREATIONS)
 
 
-def _write(
+def written(
     operation: str, path: str, command: list[Any], decode_body: Callable[[memoryview], T]
 ) -> Request[T]:
+    """Make the request of a write: its command, and what decodes the body of its reply."""
     return Request(
         path,
         f"{operation} {path}",

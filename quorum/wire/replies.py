@@ -29,6 +29,7 @@ _MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _CONNECT: Final = Struct(">iiq")
 
 _CREATE: Final = int(OpCode.CREATE)
+_GET_DATA: Final = int(OpCode.GET_DATA)
 _SET_DATA: Final = int(OpCode.SET_DATA)
 _CREATE2: Final = int(OpCode.CREATE2)
 _ERROR: Final = int(OpCode.ERROR)
@@ -293,6 +294,41 @@ def decode_multi(frame: Buffer) -> list[MultiResult]:
             results.append(MultiResult(op, err, None, None))
         else:
             raise WireError("multi reply.type", op, "this operation has no result in a multi")
+
+
+def decode_acl(frame: Buffer) -> tuple[list[tuple[int, str, str]], Stat]:
+    """Decode the reply to getACL: (permissions, scheme, id) in order, and the Stat."""
+    reader = _body(frame, "getACL reply")
+    acl = [(int(perms), str(scheme), str(name)) for perms, scheme, name in reader.acl("acl")]
+    return acl, reader.stat("stat")
+
+
+def decode_number(frame: Buffer) -> int:
+    """Decode the reply to getAllChildrenNumber."""
+    return _body(frame, "number reply").int32("totalNumber")
+
+
+def decode_identities(frame: Buffer) -> list[tuple[str, str]]:
+    """Decode the reply to whoAmI: (scheme, user name)."""
+    reader = _body(frame, "whoAmI reply")
+    count = reader.count("clientInfo", 8)
+    return [(reader.string("authScheme"), reader.string("user")) for _ in range(count)]
+
+
+def decode_multi_read(frame: Buffer) -> list[tuple[bytes | None, Stat] | int]:
+    """Decode the reply to a multiRead of getData alone: (data, Stat), or the code of an error."""
+    reader = _body(frame, "multiRead reply")
+    results: list[tuple[bytes | None, Stat] | int] = []
+    while True:
+        op, done, _ = reader.int32("type"), reader.boolean("done"), reader.int32("err")
+        if done:
+            return results
+        if op == _ERROR:
+            results.append(reader.int32("error"))
+        elif op == _GET_DATA:
+            results.append((reader.buffer("data"), reader.stat("stat")))
+        else:
+            raise WireError("multiRead reply.type", op, "only getData was asked for")
 
 
 def decode_watch_event(frame: Buffer) -> WatcherEvent:

@@ -218,7 +218,7 @@ def test_removing_one_kind_leaves_the_others_armed() -> None:
     writer.send(encode_command(6, [5, "/a", b"", -1]), create(7, "/a/b"))
     assert told(watcher.replies()) == [(3, "/a"), (1, "/a/b"), (4, "/a")], "recursive and child watch"
     assert errors(ask(watcher, remove(8, "/a", 3), remove(9, "/a", 3))) == [0, NO_WATCHER]
-    writer.send(encode_command(10, [5, "/a", b"", -1]))
+    writer.send(encode_command(10, [5, "/a", b"", -1]), create(11, "/a/c"), create(12, "/a/c/d"))
     assert watcher.replies() == []
     assert node.replica.watches.counts() == (0, 0, 0)
 

@@ -1,0 +1,121 @@
+"""The rarer operations of the client: access lists, lifetimes, and what only looks.
+
+Pure, as requests.py: arguments in, a Request out. An access list is a list of AccessEntry; the schemes are
+the servers' affair. Source: zookeeper.jute (ZooKeeper 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from quorum.client.errors import ServerError, server_error
+from quorum.client.requests import Request, written
+from quorum.wire import lookups, replies
+from quorum.wire.jute import Stat
+from quorum.wire.protocol import OpCode
+
+T = TypeVar("T")
+
+#: what read_all gives for one path: (data, Stat), or why it could not be read
+ReadOutcome = tuple[bytes | None, Stat] | ServerError
+
+
+class AccessEntry(NamedTuple):
+    """Who may do what."""
+
+    #: sum of 1 read, 2 write, 4 create, 8 delete, 16 administer
+    permissions: int
+    #: world, auth, digest or ip
+    scheme: str
+    #: in the form of the scheme, as "anyone" of world
+    identity: str
+
+
+def set_acl(path: str, acl: Sequence[AccessEntry], aversion: int) -> Request[Stat]:
+    """Replace the access list of a node."""
+    command = [int(OpCode.SET_ACL), path, [list(entry) for entry in acl], aversion]
+    return written("set_acl", path, command, replies.decode_stat)
+
+
+def create_container(path: str, data: bytes | None) -> Request[tuple[str, Stat]]:
+    """Create a node that goes when its last child is gone."""
+    command = [int(OpCode.CREATE_CONTAINER), path, data, None, 4]
+    return written("create_container", path, command, replies.decode_path_stat)
+
+
+def create_ttl(path: str, data: bytes | None, ttl_ms: int, *, sequential: bool) -> Request[tuple[str, Stat]]:
+    """Create a node that goes when its data is older than a time."""
+    command = [int(OpCode.CREATE_TTL), path, data, None, 6 if sequential else 5, ttl_ms]
+    return written("create_ttl", path, command, replies.decode_path_stat)
+
+
+def get_acl(path: str) -> Request[tuple[list[AccessEntry], Stat]]:
+    """Read the access list and Stat of a node."""
+
+    def decode(err: int, frame: memoryview) -> tuple[list[AccessEntry], Stat]:
+        if err:
+            raise server_error(err, path)
+        acl, stat = replies.decode_acl(frame)
+        return [AccessEntry(*entry) for entry in acl], stat
+
+    return Request(
+        path, f"get_acl {path}", lambda xid: lookups.encode_looked_at(xid, OpCode.GET_ACL, path), decode
+    )
+
+
+def count_descendants(path: str) -> Request[int]:
+    """Count the nodes below a node."""
+
+    def decode(err: int, frame: memoryview) -> int:
+        if err:
+            raise server_error(err, path)
+        return replies.decode_number(frame)
+
+    op = OpCode.GET_ALL_CHILDREN_NUMBER
+    return Request(
+        path, f"count_descendants {path}", lambda xid: lookups.encode_looked_at(xid, op, path), decode
+    )
+
+
+def get_ephemerals(prefix: str) -> Request[list[str]]:
+    """Read the paths of this session's ephemerals."""
+
+    def decode(err: int, frame: memoryview) -> list[str]:
+        if err:
+            raise server_error(err, prefix)
+        return replies.decode_children(frame)
+
+    op = OpCode.GET_EPHEMERALS
+    return Request(
+        "", f"get_ephemerals {prefix}", lambda xid: lookups.encode_looked_at(xid, op, prefix), decode
+    )
+
+
+def who_am_i() -> Request[list[tuple[str, str]]]:
+    """Read what the server takes this client for."""
+
+    def decode(err: int, frame: memoryview) -> list[tuple[str, str]]:
+        if err:
+            raise server_error(err, "")
+        return replies.decode_identities(frame)
+
+    return Request("", "who_am_i", lookups.encode_who_am_i, decode)
+
+
+def read_all(paths: Sequence[str]) -> Request[list[ReadOutcome]]:
+    """Read the data of several nodes in one request; each read stands for itself."""
+    reads = [(int(OpCode.GET_DATA), path) for path in paths]
+
+    def decode(err: int, frame: memoryview) -> list[ReadOutcome]:
+        if err:
+            raise server_error(err, "")
+        found = replies.decode_multi_read(frame)
+        return [
+            server_error(each, path) if isinstance(each, int) else each
+            for path, each in zip(paths, found, strict=True)
+        ]
+
+    return Request(
+        "", f"read_all of {len(reads)} nodes", lambda xid: lookups.encode_multi_read(xid, reads), decode
+    )
