@@ -72,6 +72,16 @@ def test_a_client_that_allows_it_reads_and_is_told() -> None:
     assert node.replica.runs_submitted[2:] == []
 
 
+def test_a_node_that_never_heard_a_leader_serves_reads_too() -> None:
+    node = MemoryNode(read_only_mode=True)
+    node.replica.silence_ms = float("inf")
+    client = node.client()
+    assert client.greet(CONTENT).read_only is True
+    client.send(encode_read(1, OpCode.EXISTS, "/", False))
+    assert [reply.err for reply in client.replies()] == [0]
+    assert not client.has_ended()
+
+
 @pytest.mark.parametrize("request_", [GREETING, GREETING._replace(read_only=None)])
 def test_a_client_that_does_not_allow_it_is_sent_away_without_an_answer(request_: ConnectRequest) -> None:
     node, _ = alone()

@@ -157,6 +157,13 @@ def test_a_write_that_waited_shows_in_cons_until_it_is_reset() -> None:
     assert ask(node, "crst") == "Connection stats reset.\n"
     assert "recved=0,sent=0" in ask(node, "cons").split("\n", 1)[0]
     assert "maxlat=0)" in ask(node, "cons").split("\n", 1)[0]
+    node.replica.holding = True
+    client.send(encode_command(7, [5, "/e", b"", -1]))
+    node.time_ms += 30
+    node.replica.release()
+    assert "llat=30,minlat=30,avglat=30,maxlat=30" in ask(node, "cons").split("\n", 1)[0]
+    client.send(encode_read(8, 4, "/", False))
+    assert "llat=30,minlat=0,avglat=15,maxlat=30" in ask(node, "cons").split("\n", 1)[0]
 
 
 def test_srst_resets_what_the_server_counted() -> None:
