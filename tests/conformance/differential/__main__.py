@@ -1,0 +1,106 @@
+"""Compare Quorate with a real ZooKeeper 3.9.5, request by request and event by event.
+
+Exits with 1 if a stream differs in a way that no row of DIVERGENCES.md explains; the first such stream is
+made small and printed. With --planted the nodes have a defect, and the run fails if it is not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+
+import uvloop
+
+from tests.conformance.differential.campaign import LANES, Arena, Report, Verdict, run_seeds
+from tests.conformance.differential.clusters import quorate, zookeeper
+from tests.conformance.differential.link import Side
+from tests.conformance.differential.planted import PLANTED, serving
+from tests.conformance.differential.shrink import shrink, tell
+
+PLANTED_STREAMS_MAX = 500
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.differential", description=__doc__)
+    parser.add_argument("--streams", type=int, default=200, help="how many streams (default: 200)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first stream (default: 1)")
+    parser.add_argument("--lanes", type=int, default=LANES, help=f"streams at a time (default: {LANES})")
+    parser.add_argument("--failures", type=int, default=1, help="stop after so many (default: 1)")
+    parser.add_argument("--no-shrink", action="store_true", help="print streams that differ as they are")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--planted", choices=(*PLANTED, "all"), help="look for a defect put in on purpose")
+    what.add_argument("--self-check", action="store_true", help="compare ZooKeeper with ZooKeeper")
+    return parser.parse_args()
+
+
+async def run(arena: Arena, arguments: argparse.Namespace) -> Report:
+    """Run the streams that the command line asks for; print what differs."""
+    failures: list[Verdict] = []
+
+    def judge(verdict: Verdict) -> bool:
+        if verdict.difference is not None:
+            failures.append(verdict)
+        return bool(len(failures) < arguments.failures)
+
+    seeds = range(arguments.seed, arguments.seed + arguments.streams)
+    async with arena.opened():
+        report = await run_seeds(arena, seeds, judge, lanes=arguments.lanes)
+        for verdict in failures:
+            print(f"\nstream {verdict.stream.seed} differs; to repeat it:")
+            print(f"  python -m tests.conformance.differential --streams 1 --seed {verdict.stream.seed}")
+            small = verdict if arguments.no_shrink else await shrink(arena, verdict)
+            print(tell(small), flush=True)
+    return report
+
+
+async def find(arena: Arena, arguments: argparse.Namespace) -> tuple[str, bool]:
+    """Look for a planted defect: a line about what found it, and whether anything did."""
+    found: list[Verdict] = []
+
+    def judge(verdict: Verdict) -> bool:
+        if verdict.difference is not None:
+            found.append(verdict)
+        return not found
+
+    seeds = range(arguments.seed, arguments.seed + PLANTED_STREAMS_MAX)
+    async with arena.opened():
+        report = await run_seeds(arena, seeds, judge, lanes=arguments.lanes)
+        if not found:
+            return f"NOT FOUND in {report.streams} streams", False
+        small = found[0] if arguments.no_shrink else await shrink(arena, found[0])
+    where = f"by stream {found[0].stream.seed}, the {report.streams}. that was run"
+    return f"found {where}; {len(small.stream.steps)} steps are left of it:\n{tell(small)}", True
+
+
+def look_for(names: list[str], arguments: argparse.Namespace, theirs: Side) -> int:
+    """Look for defects one after the other; prints the table."""
+    rows: list[tuple[str, str, bool]] = []
+    for name in names:
+        with quorate(serving(name)) as ours:
+            line, found = uvloop.run(find(Arena(theirs, ours), arguments))
+        rows.append((name, line, found))
+        print(f"{name}: {line}", flush=True)
+    print("\ndefect                       found")
+    for name, line, _ in rows:
+        print(f"{name:28} {line.splitlines()[0].partition(';')[0]}")
+    return not all(found for _, _, found in rows)
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code."""
+    arguments = parse()
+    with contextlib.ExitStack() as stack:
+        theirs = stack.enter_context(zookeeper())
+        if arguments.planted:
+            names = list(PLANTED) if arguments.planted == "all" else [arguments.planted]
+            return look_for(names, arguments, theirs)
+        ours = stack.enter_context(zookeeper() if arguments.self_check else quorate())
+        report = uvloop.run(run(Arena(theirs, ours), arguments))
+    print(report.summary())
+    return bool(report.failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

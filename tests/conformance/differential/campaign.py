@@ -1,0 +1,157 @@
+"""Runs streams on both systems, several at a time, and gathers what differs.
+
+Ordinary streams run beside each other (`lanes`); every `DENSE_EVERY`-th runs alone, and its zxids are
+compared to the last unit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.conformance.differential.compare import Difference, differences
+from tests.conformance.differential.coverage import Coverage
+from tests.conformance.differential.generator import generate
+from tests.conformance.differential.known import KNOWN, explain
+from tests.conformance.differential.link import Side
+from tests.conformance.differential.player import Player, Transcript
+from tests.conformance.differential.steps import Stream
+
+DENSE_EVERY: Final = 8
+LANES: Final = 8
+
+
+@dataclass
+class Verdict:
+    """What came of one stream."""
+
+    stream: Stream
+    dense: bool
+    #: the first difference that no known one explains
+    difference: Difference | None
+    #: {name of a known difference: how often}
+    known: Counter[str]
+    theirs: Transcript
+    ours: Transcript
+
+
+@dataclass
+class Report:
+    """What came of many streams."""
+
+    coverage: Coverage = field(default_factory=Coverage)
+    known: Counter[str] = field(default_factory=Counter)
+    failures: list[Verdict] = field(default_factory=list)
+    streams: int = 0
+    begun_s: float = field(default_factory=time.monotonic)
+
+    def add(self, verdict: Verdict) -> None:
+        """Count a stream."""
+        self.streams += 1
+        self.coverage.count(verdict.stream, verdict.theirs)
+        self.known.update(verdict.known)
+        if verdict.difference is not None:
+            self.failures.append(verdict)
+
+    def summary(self) -> str:
+        """Write what was run."""
+        took_s = time.monotonic() - self.begun_s
+        lines = [self.coverage.table(), "known differences:"]
+        lines += [f"  {name}: {self.known[name]}" for name in KNOWN]
+        rate = self.streams / took_s if took_s else 0.0
+        lines.append(f"{self.streams} streams, {rate:.1f} per second, {len(self.failures)} differ")
+        return "\n".join(lines)
+
+
+def is_dense(seed: int) -> bool:
+    """Whether the stream of a seed runs alone."""
+    return seed % DENSE_EVERY == 0
+
+
+class Arena:
+    """Two systems on which streams are compared."""
+
+    def __init__(self, theirs: Side, ours: Side) -> None:
+        self.theirs = theirs
+        self.ours = ours
+        self._runs = 0
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[Arena]:
+        """Hold the checker's own sessions open."""
+        await self.theirs.open()
+        await self.ours.open()
+        yield self
+        await self.theirs.close()
+        await self.ours.close()
+
+    async def run(self, stream: Stream, *, dense: bool) -> Verdict:
+        """Play a stream on both and compare."""
+        self._runs += 1
+        root = f"/s{stream.seed}-{self._runs}/r"
+        theirs, ours = await asyncio.gather(
+            Player(self.theirs, stream, root).play(), Player(self.ours, stream, root).play()
+        )
+        known: Counter[str] = Counter()
+        found: Difference | None = None
+        for difference in differences(theirs, ours, dense=dense):
+            name = explain(stream, difference)
+            if name is None:
+                found = difference
+                break
+            known[name] += 1
+        return Verdict(stream, dense, found, known, theirs, ours)
+
+
+async def run_seeds(
+    arena: Arena,
+    seeds: Iterable[int],
+    on_verdict: Callable[[Verdict], bool],
+    *,
+    lanes: int = LANES,
+) -> Report:
+    """Run the streams of seeds.
+
+    Args:
+        arena: the two systems.
+        seeds: which.
+        on_verdict: told of each stream; False ends the run.
+        lanes: how many run at a time.
+    """
+    report = Report()
+    pending = iter(seeds)
+    alone: list[int] = []
+    stopped = False
+
+    def judge(verdict: Verdict) -> None:
+        nonlocal stopped
+        report.add(verdict)
+        stopped = stopped or not on_verdict(verdict)
+
+    async def lane() -> None:
+        for seed in pending:
+            if is_dense(seed):
+                alone.append(seed)
+                if len(alone) >= lanes:
+                    return
+                continue
+            judge(await arena.run(generate(seed, dense=False), dense=False))
+            if stopped:
+                return
+
+    exhausted = False
+    while not (stopped or exhausted):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(lanes):
+                group.create_task(lane())
+        exhausted = len(alone) < lanes
+        for seed in alone:
+            if not stopped:
+                judge(await arena.run(generate(seed, dense=True), dense=True))
+        alone.clear()
+    return report

@@ -1,0 +1,66 @@
+"""The two systems that are compared: three real ZooKeeper servers and three Quorate nodes on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tests.conformance.differential.access import SUPER_DIGEST
+from tests.conformance.differential.link import Side
+from tests.support.nodes import QuorateNodes
+from tests.support.zookeeper import ZooKeeper
+
+TICK_MS: Final = 1000
+SESSION_TIMEOUT_MIN_MS: Final = 2000
+SESSION_TIMEOUT_MAX_MS: Final = 600_000
+#: containers and TTL nodes vanish by themselves only after a run
+CHECK_INTERVAL_MS: Final = 3_600_000
+
+_SETTINGS: Final[dict[str, dict[str, object]]] = {
+    "raft": {"election_timeout_ms": [1500, 3000], "heartbeat_interval_ms": 100},
+    "limits": {
+        "tick_ms": TICK_MS,
+        "session_timeout_min_ms": SESSION_TIMEOUT_MIN_MS,
+        "session_timeout_max_ms": SESSION_TIMEOUT_MAX_MS,
+        "container_check_interval_ms": CHECK_INTERVAL_MS,
+    },
+    "security": {"super_digest": SUPER_DIGEST},
+}
+
+
+@contextlib.contextmanager
+def zookeeper() -> Iterator[Side]:
+    """Three ZooKeeper servers, without fsync: none of them is killed."""
+    servers = ZooKeeper(
+        3,
+        tick_ms=TICK_MS,
+        config={
+            "minSessionTimeout": SESSION_TIMEOUT_MIN_MS,
+            "maxSessionTimeout": SESSION_TIMEOUT_MAX_MS,
+            "snapCount": 1_000_000,
+        },
+        properties={
+            "zookeeper.DigestAuthenticationProvider.superDigest": SUPER_DIGEST,
+            "znode.container.checkIntervalMs": str(CHECK_INTERVAL_MS),
+        },
+        jvm_options=("-Xmx512m", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+        fsync=False,
+    )
+    with servers:
+        leader = servers.leader()
+        ports = servers.client_ports
+        yield Side("ZooKeeper", [ports[leader], *ports[:leader], *ports[leader + 1 :]])
+
+
+@contextlib.contextmanager
+def quorate(arguments: Sequence[str] = ("-m", "quorum", "serve")) -> Iterator[Side]:
+    """Three Quorate nodes.
+
+    Args:
+        arguments: what follows the Python interpreter, before `--config`.
+    """
+    with QuorateNodes(settings=_SETTINGS, arguments=arguments) as nodes:
+        leader = nodes.leader()
+        ids = [leader, *(node_id for node_id in nodes.node_ids if node_id != leader)]
+        yield Side("Quorate", [nodes.nodes[node_id].client_port for node_id in ids])

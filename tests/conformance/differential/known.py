@@ -1,0 +1,50 @@
+"""Differences that are meant: each has its row in DIVERGENCES.md.
+
+A rule sees the step and the first difference in it, and says whether it is the one that it describes.
+Whatever no rule describes is a defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from tests.conformance.differential.compare import MARSHALLING_ERROR, Difference
+from tests.conformance.differential.player import OUTCOME_CHANGED
+from tests.conformance.differential.steps import Break, Step, Stream
+
+
+class Known(NamedTuple):
+    """A difference that is meant."""
+
+    #: words that stand in its row of DIVERGENCES.md
+    divergence: str
+    matches: Callable[[Step | None, Any, Any], bool]
+
+
+def _undecodable(step: Step | None, theirs: Any, ours: Any) -> bool:
+    """ZooKeeper answers MARSHALLINGERROR and goes on; we close."""
+    if not isinstance(step, Break) or theirs is None or ours is None or theirs[1] != "reply":
+        return False
+    return bool(theirs[5] == MARSHALLING_ERROR and ours[1] == "closed")
+
+
+def _late(_step: Step | None, theirs: Any, _ours: Any) -> bool:
+    """A write of the connection before takes effect on ZooKeeper after the session has resumed elsewhere."""
+    return theirs is not None and theirs[1] == OUTCOME_CHANGED
+
+
+#: {name: what it is}
+KNOWN: Final[dict[str, Known]] = {
+    "undecodable request": Known("A request that cannot be decoded closes the connection", _undecodable),
+    "late write of a moved session": Known("a late request of it takes no effect", _late),
+}
+
+
+def explain(stream: Stream, difference: Difference) -> str | None:
+    """Return the name of the known difference that this is, or None."""
+    step = stream.steps[difference.step] if difference.step < len(stream.steps) else None
+    for name, known in KNOWN.items():
+        if known.matches(step, difference.theirs, difference.ours):
+            return name
+    return None

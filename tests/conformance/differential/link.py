@@ -1,0 +1,187 @@
+"""A connection of the checker's own, and a system's nodes as it sees them.
+
+A link hands out received frames one by one and knows when the server has closed; it judges nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import cast
+
+from tests.conformance.differential.wire import (
+    XID_PING,
+    Connected,
+    Op,
+    Reply,
+    Request,
+    connect_frame,
+    decode_connected,
+    decode_reply,
+    request_frame,
+)
+
+#: a reply that takes longer counts as missing
+REPLY_DEADLINE_S = 20.0
+SESSION_TIMEOUT_MS = 30_000
+OBSERVER_TIMEOUT_MS = 600_000
+
+
+class LostError(RuntimeError):
+    """A system does not do what the checker itself needs of it."""
+
+
+class Link(asyncio.Protocol):
+    """One connection, frame by frame."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._frames: deque[bytes] = deque()
+        self._buffer = b""
+        self._waiter: asyncio.Future[None] | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Cut what came into frames."""
+        buffer = self._buffer + data if self._buffer else data
+        at = 0
+        while len(buffer) - at >= 4:
+            end = at + 4 + int.from_bytes(buffer[at : at + 4], "big")
+            if end > len(buffer):
+                break
+            self._frames.append(buffer[at + 4 : end])
+            at = end
+        self._buffer = buffer[at:]
+        if self._frames:
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's interface
+        """Note that nothing more will come."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; to a closed connection nothing is sent."""
+        if self._transport is not None and not self.closed:
+            self._transport.write(data)
+
+    def drop(self) -> None:
+        """Close without another word."""
+        if self._transport is not None:
+            self._transport.abort()
+        self.closed = True
+
+    def waiting(self) -> bytes | None:
+        """Return the next received frame, if there is one."""
+        return self._frames.popleft() if self._frames else None
+
+    async def next(self) -> bytes | None:
+        """Wait for the next frame; None when the server has closed.
+
+        Raises:
+            TimeoutError: neither happened in time.
+        """
+        while not self._frames:
+            if self.closed:
+                return None
+            self._waiter = asyncio.get_running_loop().create_future()
+            async with asyncio.timeout(REPLY_DEADLINE_S):
+                await self._waiter
+        return self._frames.popleft()
+
+
+async def open_link(port: int) -> Link:
+    """Connect to a port of this machine."""
+    _, link = await asyncio.get_running_loop().create_connection(Link, "127.0.0.1", port)
+    return link
+
+
+class Observer:
+    """A session of the checker's own on one node: it brings the node up to date and looks at nodes."""
+
+    def __init__(self, link: Link, *, leading: bool) -> None:
+        self._link = link
+        self._leading = leading
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, port: int, *, leading: bool) -> Observer:
+        """Open a session that lasts as long as the run."""
+        link = await open_link(port)
+        link.send(connect_frame(0, OBSERVER_TIMEOUT_MS, 0, bytes(16)))
+        first = await link.next()
+        if first is None or not decode_connected(first).session_id:
+            raise LostError(f"port {port} opens no session")
+        return cls(link, leading=leading)
+
+    async def ask(self, *requests: Request) -> list[Reply]:
+        """Send requests in one packet and return their replies."""
+        async with self._turn:
+            self._link.send(b"".join(request_frame(1, request) for request in requests))
+            replies: list[Reply] = []
+            for request in requests:
+                data = await self._link.next()
+                if data is None:
+                    raise LostError("a node closed the connection of the checker's own session")
+                replies.append(decode_reply(data, request.op))
+            return replies
+
+    async def sync(self) -> None:
+        """Bring the node up to what is committed now."""
+        await self.ask(barrier(self._leading))
+
+    async def ping(self) -> None:
+        """Keep the session."""
+        async with self._turn:
+            self._link.send(request_frame(XID_PING, Request(Op.PING)))
+            await self._link.next()
+
+    async def close(self) -> None:
+        """End the session."""
+        async with self._turn:
+            self._link.send(request_frame(1, Request(Op.CLOSE_SESSION)))
+            await self._link.next()
+            self._link.drop()
+
+
+class Side:
+    """One of the two systems: the client ports of its nodes, the leader's first."""
+
+    def __init__(self, name: str, ports: Sequence[int]) -> None:
+        self.name = name
+        self.ports = tuple(ports)
+        self.observers: list[Observer] = []
+
+    async def open(self) -> None:
+        """Open the sessions of the checker's own."""
+        for node, port in enumerate(self.ports):
+            self.observers.append(await Observer.open(port, leading=node == 0))
+
+    async def close(self) -> None:
+        """End them."""
+        for observer in self.observers:
+            await observer.close()
+        self.observers.clear()
+
+
+def barrier(leading: bool) -> Request:
+    """Return the request whose reply shows that a node has applied what was committed before.
+
+    ZooKeeper's leader answers a sync like a read, at once, and may not have applied what a follower has
+    already answered; there a write is needed: one that fails, and so changes nothing but takes a zxid.
+    """
+    return Request(Op.DELETE, ("/there is no such node", -1)) if leading else Request(Op.SYNC, ("/",))
+
+
+def refused(connected: Connected) -> bool:
+    """Whether a handshake's answer says that there is no such session."""
+    return connected.session_id == 0 or connected.timeout_ms <= 0
