@@ -216,7 +216,7 @@ class Player:
         self, number: int, node: int, former: Live | None, behind: tuple[Request, ...]
     ) -> Live | None:
         """Open a session, or resume `former`; sends `behind` with the handshake."""
-        await self._side.observers[node].sync()
+        await self._refresh(node)
         link = await open_link(self._side.ports[node])
         session_id, password = (former.session_id, former.password) if former else (0, bytes(16))
         seen_zxid = former.seen_zxid if former else 0
@@ -250,6 +250,11 @@ class Player:
     async def _resume(self, live: Live, node: int, behind: tuple[Request, ...]) -> Live | None:
         live.link.drop()
         return await self._connect(live.number, node, live, behind)
+
+    async def _refresh(self, node: int) -> None:
+        """Bring a node up to date by the checker's own session; at the leader that is a transaction."""
+        await self._side.observers[node].sync()
+        self._writes += node == 0
 
     # -- requests --
 
@@ -297,7 +302,7 @@ class Player:
         live.writes_seen = self._writes
         if any(request.op == Op.SET_ACL for request in sent):
             # ZooKeeper's leader checks writes against the old list until it has applied the new one
-            await self._side.observers[0].sync()
+            await self._refresh(0)
         return True
 
     async def _take_reply(self, live: Live, op: int, parts: tuple[int, ...] = ()) -> bool:
@@ -398,7 +403,7 @@ class Player:
         live = await self._session(step.session)
         if live is None:
             return
-        await self._side.observers[step.node].sync()
+        await self._refresh(step.node)
         link = await open_link(self._side.ports[step.node])
         link.send(handshake(step.kind, live))
         answer = await link.next()
