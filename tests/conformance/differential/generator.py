@@ -196,7 +196,7 @@ class Chooser:
             path = path.rpartition("/")[0] + "/"
         args: tuple[Any, ...] = (path, self._data(), acl, flags)
         if op == Op.CREATE_TTL:
-            # out of range, with flags of no TTL node: every server of ZooKeeper 3.9.5 stops when it applies it
+            # out of range, with flags of no TTL node: ZooKeeper 3.9.5 stops on all servers when it applies it
             good_ttl = flags not in (5, 6) or not self._chance(0.15)
             fine = fine and good_ttl
             args += (self._random.randint(1, 5) * _DAY_MS if good_ttl else self._random.choice(_BAD_TTLS),)
