@@ -9,10 +9,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # how many seeds `make simulate` runs
 SEEDS ?= 1000
+# how many streams `make differential` compares
+STREAMS ?= 1000
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
 
-.PHONY: help up test lint format java strace bench simulate simulate-defects clean
+.PHONY: help up test lint format java strace bench differential simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -34,6 +36,9 @@ format: $(VENV)/.installed-dev ## mend what ruff can mend
 
 bench: $(VENV)/.installed-dev java ## benchmarks; prints tables and writes bench-results/
 	$(BIN)/python -m tests.bench $(ARGS)
+
+differential: $(VENV)/.installed-dev java ## requests compared with a real ZooKeeper (options: STREAMS=1000 ARGS="--seed 5000")
+	$(BIN)/python -m tests.conformance.differential --streams $(STREAMS) $(ARGS)
 
 simulate: $(VENV)/.installed-dev ## seeds of the simulated world, on all cores (options: SEEDS=1000 ARGS="--profile disks")
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)

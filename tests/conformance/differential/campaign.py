@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -24,6 +25,8 @@ from tests.conformance.differential.steps import Stream
 
 DENSE_EVERY: Final = 8
 LANES: Final = 8
+#: so that no two runs of this process share a root, whatever systems they have in common
+_RUN_NUMBERS: Final = itertools.count(1)
 
 
 @dataclass
@@ -79,7 +82,6 @@ class Arena:
     def __init__(self, theirs: Side, ours: Side) -> None:
         self.theirs = theirs
         self.ours = ours
-        self._runs = 0
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[Arena]:
@@ -92,8 +94,7 @@ class Arena:
 
     async def run(self, stream: Stream, *, dense: bool) -> Verdict:
         """Play a stream on both and compare."""
-        self._runs += 1
-        root = f"/s{stream.seed}-{self._runs}/r"
+        root = f"/s{stream.seed}-{next(_RUN_NUMBERS)}/r"
         theirs, ours = await asyncio.gather(
             Player(self.theirs, stream, root).play(), Player(self.ours, stream, root).play()
         )

@@ -12,6 +12,10 @@ from typing import Any, Final, NamedTuple
 from tests.conformance.differential.compare import MARSHALLING_ERROR, Difference
 from tests.conformance.differential.player import OUTCOME_CHANGED
 from tests.conformance.differential.steps import Break, Step, Stream
+from tests.conformance.differential.wire import Op
+
+UNIMPLEMENTED: Final = -6
+BAD_ARGUMENTS: Final = -8
 
 
 class Known(NamedTuple):
@@ -29,6 +33,13 @@ def _undecodable(step: Step | None, theirs: Any, ours: Any) -> bool:
     return bool(theirs[5] == MARSHALLING_ERROR and ours[1] == "closed")
 
 
+def _delete_container(step: Step | None, theirs: Any, ours: Any) -> bool:
+    """ZooKeeper carries a client's deleteContainer out; ours is not served."""
+    if not isinstance(step, Break) or step.op != Op.DELETE_CONTAINER or theirs is None or ours is None:
+        return False
+    return bool(theirs[5] in (0, BAD_ARGUMENTS) and ours[5] == UNIMPLEMENTED)
+
+
 def _late(_step: Step | None, theirs: Any, _ours: Any) -> bool:
     """A write of the connection before takes effect on ZooKeeper after the session has resumed elsewhere."""
     return theirs is not None and theirs[1] == OUTCOME_CHANGED
@@ -37,6 +48,7 @@ def _late(_step: Step | None, theirs: Any, _ours: Any) -> bool:
 #: {name: what it is}
 KNOWN: Final[dict[str, Known]] = {
     "undecodable request": Known("A request that cannot be decoded closes the connection", _undecodable),
+    "deleteContainer of a client": Known("`deleteContainer` from a client", _delete_container),
     "late write of a moved session": Known("a late request of it takes no effect", _late),
 }
 

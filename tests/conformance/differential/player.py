@@ -58,7 +58,7 @@ OUTCOME_CHANGED: Final = "an outcome changed after it had been seen"
 WRITES: Final = frozenset(
     {
         *(Op.CREATE, Op.CREATE2, Op.CREATE_CONTAINER, Op.CREATE_TTL, Op.DELETE, Op.SET_DATA, Op.SET_ACL),
-        *(Op.MULTI, Op.CLOSE_SESSION, Op.DELETE_CONTAINER),
+        *(Op.MULTI, Op.CLOSE_SESSION),
     }
 )
 _XIDS: Final = {
@@ -418,6 +418,8 @@ class Player:
             while not link.closed:
                 await link.next()
             self._note(step.session, "closed")
+            # ZooKeeper has closed the session's own connection as well, if that was on the same server
+            await self._resume(live, live.node, ())
         else:
             self._writes += 2
             link.send(request_frame(1, Request(Op.CLOSE_SESSION)))

@@ -1,0 +1,157 @@
+"""Quorate answers as a real ZooKeeper 3.9.5 does: seeded streams on both, and that a defect would be seen.
+
+The long runs are `make differential STREAMS=10000` and that with ARGS="--planted all".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.conformance.differential import odd
+from tests.conformance.differential.campaign import Arena, Report, Verdict, run_seeds
+from tests.conformance.differential.clusters import quorate, zookeeper
+from tests.conformance.differential.compare import differences
+from tests.conformance.differential.generator import generate
+from tests.conformance.differential.known import KNOWN
+from tests.conformance.differential.link import Side
+from tests.conformance.differential.planted import serving
+from tests.conformance.differential.player import Note, Transcript
+from tests.conformance.differential.shrink import shrink, tell
+from tests.conformance.differential.steps import Stream
+from tests.conformance.differential.wire import Connected, Event, Op, Owner, Reply, Request, Stamp, Stat, Zxid
+
+#: what fits into `make test`
+STREAMS = 150
+PLANTED_STREAMS_MAX = 500
+DIVERGENCES = Path(__file__).resolve().parents[2] / "DIVERGENCES.md"
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[Side]:
+    with zookeeper() as side:
+        yield side
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Side]:
+    with quorate() as side:
+        yield side
+
+
+async def first_difference(arena: Arena, streams: int) -> tuple[Report, Verdict | None]:
+    """Run streams until one differs; that one comes back made small."""
+    async with arena.opened():
+        report = await run_seeds(arena, range(1, streams + 1), lambda verdict: verdict.difference is None)
+        return report, await shrink(arena, report.failures[0]) if report.failures else None
+
+
+async def one(arena: Arena, stream: Stream) -> Verdict:
+    async with arena.opened():
+        return await arena.run(stream, dense=False)
+
+
+def test_seeded_streams_are_answered_as_zookeeper_answers_them(theirs: Side, ours: Side) -> None:
+    report, small = uvloop.run(first_difference(Arena(theirs, ours), STREAMS))
+    if small is not None:
+        seed = small.stream.seed
+        command = f"python -m tests.conformance.differential --streams 1 --seed {seed}"
+        pytest.fail(f"stream {seed} differs; to repeat it: {command}\n{tell(small)}")
+    assert report.streams == STREAMS
+    assert report.coverage.other["events"] > STREAMS
+    assert report.coverage.other["reconnects with pending writes"] > STREAMS / 10
+
+
+def test_a_planted_defect_is_found_and_made_small(theirs: Side) -> None:
+    with quorate(serving("version-off-by-one")) as defective:
+        report, small = uvloop.run(first_difference(Arena(theirs, defective), PLANTED_STREAMS_MAX))
+    assert small is not None, f"{report.streams} streams did not find it"
+    assert len(small.stream.steps) <= 3, tell(small)
+    assert "-103" in tell(small)
+
+
+def test_what_differs_on_purpose_is_explained_and_nothing_else(theirs: Side, ours: Side) -> None:
+    cut = odd.broken_request(0, "cut body", Request(Op.GET_DATA, raw=b"\0\0"))
+    container = odd.broken_request(0, "unknown operation", Request(Op.DELETE_CONTAINER, ("~",)))
+    verdict = uvloop.run(one(Arena(theirs, ours), Stream(1, (0, 1, 2), (cut, container))))
+    assert verdict.difference is None
+    assert set(verdict.known) == {"undecodable request", "deleteContainer of a client"}
+
+
+def test_every_known_difference_has_its_row_in_the_divergences() -> None:
+    text = DIVERGENCES.read_text(encoding="utf-8")
+    assert [name for name, known in KNOWN.items() if known.divergence not in text] == []
+
+
+def test_a_seed_always_gives_the_same_stream() -> None:
+    assert generate(7, dense=False) == generate(7, dense=False)
+    assert generate(7, dense=False) != generate(8, dense=False)
+
+
+def stat(zxid: int, owner: int = 0, mtime: int = 1_000) -> Stat:
+    stamps = (Stamp(1_000), Stamp(mtime))
+    return Stat(Zxid(zxid), Zxid(zxid), *stamps, 0, 0, 0, Owner(owner), 0, 0, Zxid(zxid))
+
+
+def transcript(base: int, session_id: int) -> Transcript:
+    """A session that creates a node and is told so, in a system whose zxids begin at `base`."""
+    password = session_id.to_bytes(16, "big")
+    notes = [
+        Note(0, 0, Connected(0, 30_000, session_id, password, b"\0")),
+        Note(0, 0, Event(Zxid(base + 2), 0, 1, 3, "/r/a")),
+        Note(0, Op.CREATE2, Reply(1, Zxid(base + 2), 0, ("/r/a", stat(base + 2, session_id)))),
+        Note(0, Op.GET_CHILDREN, Reply(2, Zxid(base + 2), 0, ("a", "b"))),
+    ]
+    return Transcript("/r", base, [notes], {session_id: "session 0"}, {session_id: password})
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_numbers_of_two_systems_are_compared_by_what_they_mean(dense: bool) -> None:
+    one_side, other = transcript(100, 7), transcript(2**32, 99)
+    assert list(differences(one_side, other, dense=dense)) == []
+    other.notes[0][3] = Note(0, Op.GET_CHILDREN, Reply(2, Zxid(2**32 + 2), 0, ("b", "a")))
+    assert list(differences(one_side, other, dense=dense)) == []
+
+
+def changed(position: int, note: Note) -> Transcript:
+    script = transcript(2**32, 99)
+    script.notes[0][position] = note
+    return script
+
+
+@pytest.mark.parametrize(
+    ("position", "note"),
+    [
+        (0, Note(0, 0, Connected(0, 30_000, 99, bytes(16), b"\0"))),
+        (0, Note(0, 0, Connected(0, 30_000, 99, (99).to_bytes(16, "big"), b""))),
+        (1, Note(0, 0, Event(Zxid(2**32 + 1), 0, 1, 3, "/r/a"))),
+        (1, Note(0, 0, Event(Zxid(2**32 + 2), 0, 3, 3, "/r/a"))),
+        (2, Note(0, Op.CREATE2, Reply(1, Zxid(2**32 + 3), 0, ("/r/a", stat(2**32 + 2, 99))))),
+        (2, Note(0, Op.CREATE2, Reply(1, Zxid(2**32 + 2), 0, ("/r/a", stat(2**32 + 2, 98))))),
+        (2, Note(0, Op.CREATE2, Reply(1, Zxid(2**32 + 2), 0, ("/r/a", stat(2**32 + 2, 99, 2_000))))),
+        (3, Note(0, Op.GET_CHILDREN, Reply(2, Zxid(2**32 + 2), 0, ("a",)))),
+    ],
+    ids=["password", "readOnly", "event zxid", "event type", "reply zxid", "owner", "times", "children"],
+)
+@pytest.mark.parametrize("dense", [True, False])
+def test_every_kind_of_difference_is_seen(dense: bool, position: int, note: Note) -> None:
+    found = list(differences(transcript(100, 7), changed(position, note), dense=dense))
+    assert [difference.step for difference in found] == [0]
+
+
+def test_only_a_dense_comparison_sees_a_zxid_left_out() -> None:
+    skipping = transcript(2**32, 99)
+    skipping = replace(skipping, first_zxid=2**32 - 1)
+    assert list(differences(transcript(100, 7), skipping, dense=True)) != []
+    assert list(differences(transcript(100, 7), skipping, dense=False)) == []
+
+
+def test_the_order_of_events_and_replies_counts() -> None:
+    other = transcript(2**32, 99)
+    notes = other.notes[0]
+    notes[1], notes[2] = notes[2], notes[1]
+    assert [difference.step for difference in differences(transcript(100, 7), other, dense=True)] == [0]
