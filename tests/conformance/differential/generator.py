@@ -7,7 +7,7 @@ each is stands in the tables at the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy
 from random import Random
 from typing import Any, Final
 
@@ -281,7 +281,7 @@ class Chooser:
 
     def multi(self) -> Request:
         count = 0 if self._chance(0.04) else self._random.randint(1, 5)
-        before = deepcopy(self._idea.nodes)
+        before = {path: copy(node) for path, node in self._idea.nodes.items()}
         likely = self._chance(0.8)
         parts = tuple(self._good_part() if likely else self._multi_part() for _ in range(count))
         if self._chance(0.4):
@@ -316,15 +316,28 @@ class Chooser:
         return part
 
     def _spoiled_check(self) -> Request:
-        return Request(Op.CHECK, (self._idea.there(), 99))
+        pick = self._random.random()
+        if pick < 0.1:
+            return Request(Op.CHECK, (self._random.choice(BAD_PATHS), -1))
+        if pick < 0.3:
+            return Request(Op.CHECK, (self._idea.restricted(), -1))
+        return Request(Op.CHECK, (self._idea.missing(), -1) if pick < 0.5 else (self._idea.there(), 99))
 
     def _spoiled_delete(self) -> Request:
         return Request(Op.DELETE, (self._random.choice((self._idea.missing(), self._idea.full())), -1))
 
     def _spoiled_create(self) -> Request:
-        return Request(
-            Op.CREATE, (self._random.choice((self._idea.there(), self._idea.orphan())), b"", access.OPEN, 0)
+        acl = self._random.choice(access.INVALID) if self._chance(0.15) else access.OPEN
+        path = self._random.choice(
+            (
+                self._idea.there(),
+                self._idea.orphan(),
+                f"{self._idea.ephemeral()}/a",
+                f"{self._idea.restricted()}/a",
+                self._random.choice(BAD_PATHS),
+            )
         )
+        return Request(Op.CREATE, (path, b"", acl, 0))
 
     def multi_read(self) -> Request:
         count = self._random.randint(0, 4)

@@ -36,6 +36,11 @@ _BEFORE_CVERSION: Final = 36
 _BEFORE_OWNER: Final = 44
 
 
+def _replace(owner: object, name: str, replacement: object) -> None:
+    """Put something else in the place of a method or function; its type may be that of a base class."""
+    setattr(owner, name, replacement)
+
+
 def pzxid_kept_by_delete() -> None:
     """A deleted child leaves its parent's pzxid as it was."""
     shipped = Transaction._remove
@@ -45,7 +50,7 @@ def pzxid_kept_by_delete() -> None:
         shipped(self, parent, name, path, node)
         parent.pzxid = pzxid
 
-    Transaction._remove = _remove  # type: ignore[method-assign]
+    _replace(Transaction, "_remove", _remove)
 
 
 def event_after_reply() -> None:
@@ -65,7 +70,7 @@ def event_after_reply() -> None:
         for zxid, events in late:
             self._host.fire(zxid, events)
 
-    Connection.deliver = deliver  # type: ignore[method-assign]
+    _replace(Connection, "deliver", deliver)
 
 
 def multi_errors() -> None:
@@ -74,7 +79,7 @@ def multi_errors() -> None:
     def _failed_items(position: int, error: int, count: int) -> list[tuple[int, int, None]]:
         return [(OP_ERROR, error if index >= position else 0, None) for index in range(count)]
 
-    setattr(quorum.core.transaction, "_failed_items", _failed_items)  # noqa: B010 - no part of its interface
+    _replace(quorum.core.transaction, "_failed_items", _failed_items)
 
 
 def cversion_counts_creates() -> None:
@@ -85,7 +90,7 @@ def cversion_counts_creates() -> None:
         right = shipped(self)
         return right[:_BEFORE_CVERSION] + pack(">i", self.creates) + right[_BEFORE_CVERSION + 4 :]
 
-    Directory.stat = stat  # type: ignore[method-assign]
+    _replace(Directory, "stat", stat)
 
 
 def ttl_owner() -> None:
@@ -99,7 +104,7 @@ def ttl_owner() -> None:
         path, stat = created
         return path, stat[:_BEFORE_OWNER] + pack(">q", command[5]) + stat[_BEFORE_OWNER + 8 :]
 
-    setattr(Transaction, "create_ttl", create_ttl)  # noqa: B010
+    _replace(Transaction, "create_ttl", create_ttl)
 
 
 def set_watches_ignores_missing() -> None:
@@ -110,7 +115,7 @@ def set_watches_ignores_missing() -> None:
         def missed(node: Node | None, zxid: int, shipped: Any = shipped) -> int | None:
             return None if node is None else shipped(node, zxid)
 
-        setattr(quorum.core.rearm, name, missed)
+        _replace(quorum.core.rearm, name, missed)
 
 
 def version_off_by_one() -> None:
@@ -123,7 +128,7 @@ def version_off_by_one() -> None:
             return shipped(self, [*command[:3], command[3] - 1])
         return result
 
-    Transaction.set_data = set_data  # type: ignore[method-assign]
+    _replace(Transaction, "set_data", set_data)
 
 
 def sequence_from_children() -> None:
@@ -141,7 +146,7 @@ def sequence_from_children() -> None:
         parent.creates += creates - children
         return created
 
-    setattr(Transaction, "_create", _create)  # noqa: B010 - its arguments are no part of any interface
+    _replace(Transaction, "_create", _create)
 
 
 def watch_fires_twice() -> None:
@@ -161,7 +166,7 @@ def watch_fires_twice() -> None:
                 self.add(kind, path, watcher)
         return reached
 
-    WatchTable.trigger = trigger  # type: ignore[method-assign]
+    _replace(WatchTable, "trigger", trigger)
 
 
 def close_leaves_ephemeral() -> None:
@@ -175,7 +180,7 @@ def close_leaves_ephemeral() -> None:
             session.ephemerals[left[0]] = None
             self.sessions[session.session_id] = session
 
-    Transaction.close_session = close_session  # type: ignore[method-assign]
+    _replace(Transaction, "close_session", close_session)
 
 
 def child_watch_misses_deletion() -> None:
@@ -199,7 +204,7 @@ def failed_multi_fires() -> None:
             ]
         return items
 
-    Transaction.multi = multi  # type: ignore[method-assign]
+    _replace(Transaction, "multi", multi)
 
 
 #: {name on the command line: what it does}
