@@ -168,8 +168,8 @@ class ZooKeeper:
                     self._wait_until_serving(server)
             except ZooKeeperStartError as error:
                 self.stop()
-                # A port may have been taken meanwhile, and servers of an ensemble that miss each other's first
-                # connections sometimes never find a quorum; both go away with other ports.
+                # A port may have been taken meanwhile, and servers of an ensemble that miss each other's
+                # first connections sometimes never find a quorum; both go away with other ports.
                 retriable = self._count > 1 or "BindException" in str(error)
                 if attempt + 1 == START_ATTEMPTS_MAX or not retriable:
                     raise
