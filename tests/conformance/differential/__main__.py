@@ -30,7 +30,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--failures", type=int, default=1, help="stop after so many (default: 1)")
     parser.add_argument("--no-shrink", action="store_true", help="print streams that differ as they are")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--planted", choices=(*PLANTED, "all"), help="look for a defect put in on purpose")
+    what.add_argument(
+        "--planted", nargs="+", choices=(*PLANTED, "all"), help="look for defects put in on purpose"
+    )
     what.add_argument("--self-check", action="store_true", help="compare ZooKeeper with ZooKeeper")
     return parser.parse_args()
 
@@ -94,7 +96,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         theirs = stack.enter_context(zookeeper())
         if arguments.planted:
-            names = list(PLANTED) if arguments.planted == "all" else [arguments.planted]
+            names = list(PLANTED) if "all" in arguments.planted else arguments.planted
             return look_for(names, arguments, theirs)
         ours = stack.enter_context(zookeeper() if arguments.self_check else quorate())
         report = uvloop.run(run(Arena(theirs, ours), arguments))

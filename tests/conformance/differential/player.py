@@ -387,6 +387,7 @@ class Player:
         live = await self._session(step.session)
         if live is None:
             return
+        seen_zxid = live.seen_zxid
         live.link.send(step.payload)
         if await self._take_reply(live, step.op):
             live.link.send(request_frame(XID_PING, Request(Op.PING)))
@@ -396,6 +397,8 @@ class Player:
                     break
             else:
                 self._note(live.number, "closed")
+        # where only one of the two answers, the clients would know different zxids from here on
+        live.seen_zxid = seen_zxid
         await self._resume(live, live.node, ())
 
     async def _greet(self, step: Greet) -> None:
