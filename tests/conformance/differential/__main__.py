@@ -14,7 +14,7 @@ import uvloop
 
 from tests.conformance.differential.campaign import LANES, Arena, Report, Verdict, run_seeds
 from tests.conformance.differential.clusters import quorate, zookeeper
-from tests.conformance.differential.link import Side
+from tests.conformance.differential.link import LostError, Side
 from tests.conformance.differential.planted import PLANTED, serving
 from tests.conformance.differential.shrink import shrink, tell
 
@@ -92,7 +92,16 @@ def look_for(names: list[str], arguments: argparse.Namespace, theirs: Side) -> i
 
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
-    arguments = parse()
+    code = 1
+    try:
+        code = compare(parse())
+    except* LostError as group:
+        print(f"error: {group.exceptions[0]}", file=sys.stderr)
+    return code
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Start both systems and run; return the exit code."""
     with contextlib.ExitStack() as stack:
         theirs = stack.enter_context(zookeeper())
         if arguments.planted:

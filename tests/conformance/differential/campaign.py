@@ -19,7 +19,7 @@ from tests.conformance.differential.compare import Difference, differences
 from tests.conformance.differential.coverage import Coverage
 from tests.conformance.differential.generator import generate
 from tests.conformance.differential.known import KNOWN, explain
-from tests.conformance.differential.link import Side
+from tests.conformance.differential.link import LostError, Side
 from tests.conformance.differential.player import Player, Transcript
 from tests.conformance.differential.steps import Stream
 
@@ -82,6 +82,8 @@ class Arena:
     def __init__(self, theirs: Side, ours: Side) -> None:
         self.theirs = theirs
         self.ours = ours
+        #: seeds of the streams that are being played
+        self.under_way: set[int] = set()
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[Arena]:
@@ -95,9 +97,16 @@ class Arena:
     async def run(self, stream: Stream, *, dense: bool) -> Verdict:
         """Play a stream on both and compare."""
         root = f"/s{stream.seed}-{next(_RUN_NUMBERS)}/r"
-        theirs, ours = await asyncio.gather(
-            Player(self.theirs, stream, root).play(), Player(self.ours, stream, root).play()
-        )
+        self.under_way.add(stream.seed)
+        try:
+            theirs, ours = await asyncio.gather(
+                Player(self.theirs, stream, root).play(), Player(self.ours, stream, root).play()
+            )
+        except (LostError, OSError) as error:
+            # the other streams fail with it; the first to notice says what was under way
+            under_way = ", ".join(map(str, sorted(self.under_way)))
+            raise LostError(f"a system stopped answering while streams {under_way} ran: {error!r}") from error
+        self.under_way.discard(stream.seed)
         known: Counter[str] = Counter()
         found: Difference | None = None
         for difference in differences(theirs, ours, dense=dense):

@@ -108,20 +108,21 @@ async def open_link(port: int) -> Link:
 class Observer:
     """A session of the checker's own on one node: it brings the node up to date and looks at nodes."""
 
-    def __init__(self, link: Link, *, leading: bool) -> None:
+    def __init__(self, link: Link, name: str, *, leading: bool) -> None:
         self._link = link
+        self._name = name
         self._leading = leading
         self._turn = asyncio.Lock()
 
     @classmethod
-    async def open(cls, port: int, *, leading: bool) -> Observer:
+    async def open(cls, port: int, name: str, *, leading: bool) -> Observer:
         """Open a session that lasts as long as the run."""
         link = await open_link(port)
         link.send(connect_frame(0, OBSERVER_TIMEOUT_MS, 0, bytes(16)))
         first = await link.next()
         if first is None or not decode_connected(first).session_id:
-            raise LostError(f"port {port} opens no session")
-        return cls(link, leading=leading)
+            raise LostError(f"{name} opens no session")
+        return cls(link, name, leading=leading)
 
     async def ask(self, *requests: Request) -> list[Reply]:
         """Send requests in one packet and return their replies."""
@@ -131,7 +132,7 @@ class Observer:
             for request in requests:
                 data = await self._link.next()
                 if data is None:
-                    raise LostError("a node closed the connection of the checker's own session")
+                    raise LostError(f"{self._name} closed the connection of the checker's own session")
                 replies.append(decode_reply(data, request.op))
             return replies
 
@@ -164,7 +165,8 @@ class Side:
     async def open(self) -> None:
         """Open the sessions of the checker's own."""
         for node, port in enumerate(self.ports):
-            self.observers.append(await Observer.open(port, leading=node == 0))
+            name = f"node {node} of {self.name} (port {port})"
+            self.observers.append(await Observer.open(port, name, leading=node == 0))
 
     async def close(self) -> None:
         """End them."""
