@@ -19,6 +19,8 @@ from tests.conformance.differential.planted import PLANTED, serving
 from tests.conformance.differential.shrink import shrink, tell
 
 PLANTED_STREAMS_MAX = 500
+#: streams between two lines about how far a run is
+PROGRESS_EVERY = 500
 
 
 def parse() -> argparse.Namespace:
@@ -40,8 +42,13 @@ def parse() -> argparse.Namespace:
 async def run(arena: Arena, arguments: argparse.Namespace) -> Report:
     """Run the streams that the command line asks for; print what differs."""
     failures: list[Verdict] = []
+    done = 0
 
     def judge(verdict: Verdict) -> bool:
+        nonlocal done
+        done += 1
+        if done % PROGRESS_EVERY == 0:
+            print(f"{done} streams, {len(failures)} differ", flush=True)
         if verdict.difference is not None:
             failures.append(verdict)
         return bool(len(failures) < arguments.failures)
