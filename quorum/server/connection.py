@@ -94,7 +94,7 @@ class Connection(GreetingStream):
         """Read whole requests, hand the writes on and answer what can be answered."""
         host = self._host
         now_ms = self.last_read_ms = host.now_ms()
-        if host.silence_ms(now_ms) >= self.contact_limit_ms:
+        if host.silence_ms(now_ms) >= self.contact_limit_ms and not self.read_only:
             self._stalled = True
             host.await_contact(self)
             self._keep_rest(data, 0)

@@ -11,11 +11,11 @@ everything queued.
 
 A session that this node's client believes in must not expire elsewhere unseen. Once no leader was heard for a
 third of its timeout, or for contact_loss_ms_max, its requests wait unanswered until one is; after a third of
-its timeout the connection ends. A pause of this process is no silence of the leader: after one, what has
-arrived is read first, and a connection ends only after two thirds, when its session may be over. Silence is
-judged from one tick to the next before new contact counts, so a process that was stopped for longer finds
-itself out even if old messages wait in its sockets. Source: architecture, "Life of a write", "Sessions and
-clocks"; zookeeper design, "Ordering", "Watches".
+its timeout, or four times contact_loss_ms_max, the connection ends. A pause of this process is no silence of
+the leader: after one, what has arrived is read first, and a connection ends only after twice that, when its
+session may be over. Silence is judged from one tick to the next before new contact counts, so a process that
+was stopped for longer finds itself out even if old messages wait in its sockets. Source: architecture, "Life
+of a write", "Sessions and clocks"; zookeeper design, "Ordering", "Watches".
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ log = logging.getLogger("quorate.server")
 
 #: Share of a session's timeout for which a leader may be silent.
 _SILENT_SHARE: Final = 3
+#: A node that hears nobody for so many times contact_loss_ms_max is cut off: its clients do better elsewhere.
+_CUT_OFF_SHARE: Final = 4
 #: So many of these shares it may be silent for a node that stood still itself: a client that talks once in a
 #: third of its timeout cannot have expired before.
 _SHARES_AFTER_PAUSE: Final = 2
@@ -255,8 +257,9 @@ class Frontend:
     def bound(self, connection: GreetingStream, timeout_ms: int) -> None:
         """A connection has a session now."""
         self._greeting.pop(connection, None)
-        connection.silence_limit_ms = timeout_ms / _SILENT_SHARE
-        connection.contact_limit_ms = min(connection.silence_limit_ms, self.options.contact_loss_ms_max)
+        loss_ms = self.options.contact_loss_ms_max
+        connection.silence_limit_ms = min(timeout_ms / _SILENT_SHARE, _CUT_OFF_SHARE * loss_ms)
+        connection.contact_limit_ms = min(connection.silence_limit_ms, loss_ms)
         self._by_session[connection.session_id] = connection
         self.replica.sessions.touch(connection.session_id)
 
@@ -340,7 +343,11 @@ class Frontend:
         self._ticked_ms = now_ms
         shares = _SHARES_AFTER_PAUSE if now_ms < self._listening_until_ms else 1
         silence_ms = self.silence_ms(now_ms)
-        if silence_ms >= shares * self.options.session_timeout_min_ms / _SILENT_SHARE:
+        options = self.options
+        shortest_ms = min(
+            options.session_timeout_min_ms / _SILENT_SHARE, _CUT_OFF_SHARE * options.contact_loss_ms_max
+        )
+        if silence_ms >= shares * shortest_ms:
             at_risk: list[ClientStream] = [
                 each for each in self._by_session.values() if silence_ms >= shares * each.silence_limit_ms
             ]
