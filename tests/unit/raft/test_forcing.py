@@ -29,6 +29,7 @@ from quorum.raft.identity import (
     write_identity,
 )
 from quorum.raft.journal import Journal, JournalOptions
+from quorum.raft.journal_format import SEGMENT_SUFFIX
 from quorum.raft.peers import PeerNode
 from quorum.storage import Storage, open_storage
 from tests.support.manual_runtime import ManualRuntime
@@ -189,8 +190,8 @@ def test_a_group_that_a_crash_tore_is_finished_by_the_next_start(config: NodeCon
     torn = 0
     own = Member("h:1", "")
     whole = member_of_three(config, own=own)
-    (segment,) = whole.listdir(journal_directory(DATA))
-    segment = f"{journal_directory(DATA)}/{segment}"
+    (name,) = [each for each in whole.listdir(journal_directory(DATA)) if each.endswith(SEGMENT_SUFFIX)]
+    segment = f"{journal_directory(DATA)}/{name}"
     old = opened(config, whole).recovered
     begun_bytes = len(whole.content(segment).rstrip(b"\0"))
     opened(config, whole, Start.FORCE_NEW_CLUSTER)
