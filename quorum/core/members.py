@@ -26,10 +26,7 @@ def _addresses(members: object) -> list[tuple[int, str]]:
 
 
 def _lines(members: object, role: str) -> list[tuple[int, str]]:
-    return [
-        (node_id, f"server.{node_id}={address}:{address.rpartition(':')[2]}:{role}\n")
-        for node_id, address in _addresses(members)
-    ]
+    return [(node_id, f"server.{node_id}={address}:0:{role}\n") for node_id, address in _addresses(members)]
 
 
 def describe_members(configuration: bytes, zxid: int) -> bytes:
@@ -40,8 +37,9 @@ def describe_members(configuration: bytes, zxid: int) -> bytes:
         zxid: the transaction that made it valid.
 
     Returns:
-        A line `server.<id>=<host>:<port>:<port>:participant` (or observer) per member, then `version=<hex
-        zxid>`.
+        A line `server.<id>=<host>:<port>:0:participant` (or observer) per member, then `version=<hex zxid>`.
+        The 0 stands where ZooKeeper names its election port: there is none here, and its Java client refuses
+        to read a line with the same port in both places.
     """
     try:
         parsed: object = json.loads(configuration)

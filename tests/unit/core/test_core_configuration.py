@@ -13,9 +13,9 @@ from quorum.core.members import describe_members
 from tests.unit.core.driver import CONFIGURATION, SESSION_KEY, Driver, data_at, dump_nodes, stat_at
 
 LINES = (
-    b"server.1=127.0.0.1:2281:2281:participant\n"
-    b"server.2=127.0.0.1:2282:2282:participant\n"
-    b"server.10=[::1]:2283:2283:participant\n"
+    b"server.1=127.0.0.1:2281:0:participant\n"
+    b"server.2=127.0.0.1:2282:0:participant\n"
+    b"server.10=[::1]:2283:0:participant\n"
 )
 
 
@@ -60,7 +60,7 @@ def test_a_change_of_members_is_a_transaction_on_the_config_node() -> None:
     assert (result.err, result.zxid, driver.zxid) == (0, 1, 1)
     assert result.events == [(3, "/zookeeper/config")]
     assert data_at(driver.machine, "/zookeeper/config") == (
-        b"server.1=a:1:1:participant\nserver.3=b:2:2:participant\nserver.4=h:9:9:observer\nversion=1"
+        b"server.1=a:1:0:participant\nserver.3=b:2:0:participant\nserver.4=h:9:0:observer\nversion=1"
     )
     stat = stat_at(driver.machine, "/zookeeper/config")
     # As measured on ZooKeeper 3.9.5: both versions stay -1, and the node was never created.

@@ -107,7 +107,7 @@ def test_the_answer_is_the_new_configuration_after_its_event(node: MemoryNode) -
     assert (reply.xid, reply.err) == (7, 0)
     data, stat = decode_data(bytes(REPLY_HEADER_BYTES) + reply.body)
     assert data is not None
-    assert b"server.4=h:4:4:observer\nversion=" in data
+    assert b"server.4=h:4:0:observer\nversion=" in data
     assert (stat.version, stat.mzxid, stat.czxid) == (-1, reply.zxid, 0)
     assert data.endswith(b"version=%x" % reply.zxid)
 
