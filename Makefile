@@ -47,7 +47,7 @@ simulate-defects: $(VENV)/.installed-dev ## are defects found? stock pysyncobj's
 	$(BIN)/python -m tests.simulation.stock
 	$(BIN)/python -m tests.simulation.rules $(ARGS)
 
-java: ## see that Java 17 or newer is there: a real ZooKeeper is the oracle of the tests
+java: ## see that a JDK of Java 17 or newer is there: a real ZooKeeper is the oracle of the tests
 	@bash deploy/ensure-java.sh
 
 strace: ## see that strace is there: a test watches what is durable when something is told
