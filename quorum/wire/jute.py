@@ -134,12 +134,13 @@ class Reader:
         return [self.string(field) for _ in range(self.count(field, 4))]
 
     def acl(self, field: str) -> Acl:
-        """Read a vector of access list entries."""
+        """Read a vector of access list entries; an id may be null, as kazoo sends the empty one of "auth"."""
         entries: Acl = []
         for _ in range(self.count(field, 12)):
             permissions = self.int32(f"{field}.perms")
             scheme = self.string(f"{field}.scheme")
-            entries.append([permissions, scheme, self.string(f"{field}.id")])
+            identity = self.buffer(f"{field}.id") or b""
+            entries.append([permissions, scheme, identity.decode("utf-8", "replace")])
         return entries
 
     def stat(self, field: str) -> Stat:
