@@ -24,7 +24,7 @@ from quorum.core.machine import StateMachine, config_version
 from quorum.core.reaping import Rounds
 from quorum.core.watches import WatchTable
 from quorum.digests.exchange import DigestExchange
-from quorum.errors import NotLeaderError, QuorateError
+from quorum.errors import NotLeaderError, ProposalRefusedError, QuorateError, shown
 from quorum.raft.administration import Administration, Told
 from quorum.raft.contracts import ShellMessage
 from quorum.raft.core.configuration import Configuration, parse_configuration
@@ -49,7 +49,8 @@ EXPIRIES_PER_ENTRY_MAX = 1000
 #: sessions that one report to the leader names at most; the others come with the next
 TOUCHES_PER_REPORT_MAX = 10_000
 
-#: deletions of containers and TTL nodes that one entry holds at most; the others come with the next
+#: deletions of containers and TTL nodes that one entry holds at most, and fewer if their paths are as long as
+#: a batch may be; the others come with the next
 REAPS_PER_ENTRY_MAX = 1000
 
 BATCH_FORMAT = 1
@@ -407,17 +408,20 @@ class Replica:
         """Propose the deletion of containers and TTL nodes that are due; apply judges them again."""
         machine = self.machine
         stamp_ms = max(self._runtime.wall_ms(), machine.last_stamp_ms)
-        due = self._reaping.look(machine.tree, now_ms, stamp_ms, REAPS_PER_ENTRY_MAX)
+        due = self._reaping.look(machine.tree, now_ms, stamp_ms, REAPS_PER_ENTRY_MAX, self._batch_bytes_max)
         if due:
-            log.info("proposing to delete %d containers and TTL nodes: %s, …", len(due), due[0][0])
+            log.info("proposing to delete %d containers and TTL nodes: %s, …", len(due), shown(due[0][0]))
             self._propose([["reap", path, czxid] for path, czxid in due])
 
     def _propose(self, proposals: list[list[Any]]) -> None:
-        """Append proposals of this leader; an entry of it can only be committed in its own term."""
+        """Append proposals of this leader; what it cannot append stays as it is until the next look."""
         try:
             self._engine.propose(EntryKind.CONTROL, msgpack.packb([CONTROL_FORMAT, proposals]))
         except NotLeaderError as error:
             log.info("left what is due to the next leader: %s", error)
+        except ProposalRefusedError as error:
+            # A path that a member with larger limits let in.
+            log.error("left what is due as it is: %s", error)
 
     def _report(self, now_ms: float) -> None:
         leader = self._engine.leader_id

@@ -73,7 +73,9 @@ class Rounds:
         self._left = []
         self._began_ms = now_ms
 
-    def look(self, tree: Tree, now_ms: float, stamp_ms: int, due_max: int) -> list[tuple[str, int]]:
+    def look(
+        self, tree: Tree, now_ms: float, stamp_ms: int, due_max: int, path_bytes_max: int
+    ) -> list[tuple[str, int]]:
         """Judge the next nodes of this round; begin the next one when it is time.
 
         Args:
@@ -81,6 +83,7 @@ class Rounds:
             now_ms: a clock that never goes back.
             stamp_ms: the time by the stamps of the log.
             due_max: how many nodes to name at most.
+            path_bytes_max: no more are named once their paths are as long; the last one may exceed it.
 
         Returns:
             (path, czxid) of nodes that are to go.
@@ -91,11 +94,13 @@ class Rounds:
             self._began_ms = now_ms
             self._left = list(tree.expirable)
         due: list[tuple[str, int]] = []
+        path_bytes = 0
         for _ in range(min(len(self._left), NODES_PER_LOOK_MAX)):
             path = self._left.pop()
             node = tree.get(path)
             if node is not None and is_due(tree, node, stamp_ms):
                 due.append((path, czxid_of(record_of(node))))
-                if len(due) >= due_max:
+                path_bytes += len(path.encode())
+                if len(due) >= due_max or path_bytes >= path_bytes_max:
                     break
         return due

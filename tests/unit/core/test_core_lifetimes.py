@@ -16,6 +16,8 @@ from tests.unit.core.driver import Client, Driver, chunks_of, dump, load, paths,
 
 OPEN = [[31, "world", "anyone"]]
 CONTAINER, TTL = 19, 21
+#: a bound that is not reached
+MANY = 10_000
 
 
 def ask(client: Client, *command: Any) -> Any:
@@ -209,12 +211,12 @@ def test_the_leader_looks_in_rounds_at_an_interval_a_bounded_piece_at_a_time() -
     client.one(TTL, "/later", b"", None, 5, 10_000)
     rounds = Rounds(1000.0)
     stamp_ms = driver.stamp_ms + 1
-    first = rounds.look(tree, 0.0, stamp_ms, 3)
-    second = rounds.look(tree, 1.0, stamp_ms, 3)
+    first = rounds.look(tree, 0.0, stamp_ms, 3, MANY)
+    second = rounds.look(tree, 1.0, stamp_ms, 3, MANY)
     assert len(first) == 3
     assert sorted(first + second) == [(f"/t{n}", czxid_at(driver.machine, f"/t{n}")) for n in range(5)]
-    assert rounds.look(tree, 999.0, stamp_ms, 3) == []
-    assert len(rounds.look(tree, 1000.0, stamp_ms, 9)) == 5, "nobody deleted them: named again"
+    assert rounds.look(tree, 999.0, stamp_ms, 3, MANY) == []
+    assert len(rounds.look(tree, 1000.0, stamp_ms, 9, MANY)) == 5, "nobody deleted them: named again"
     rounds.restart(1500.0)
-    assert rounds.look(tree, 2400.0, stamp_ms, 9) == []
+    assert rounds.look(tree, 2400.0, stamp_ms, 9, MANY) == []
     assert NODES_PER_LOOK_MAX >= 1000
