@@ -75,7 +75,8 @@ def settle_cluster_id(
             f"{latest.cluster_id}",
             "put back the identity or the journal that belongs to the other",
         )
-    settled = identity._replace(cluster_id=latest.cluster_id)
+    # A cluster that was met before keeps nobody from leading the one that this disk belongs to now.
+    settled = identity._replace(cluster_id=latest.cluster_id, met_cluster_id="")
     write_identity(disk, data_dir, settled)
     return settled
 

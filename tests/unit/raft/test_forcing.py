@@ -123,10 +123,14 @@ class Nowhere:
         return lambda *_arguments: None
 
 
-@pytest.mark.parametrize("kind", ["voter", "unrecorded voter", "learner"])
+@pytest.mark.parametrize("kind", ["voter", "unrecorded voter", "learner", "founder that met the cluster"])
 def test_it_leads_alone_and_goes_on_from_what_it_has(config: NodeConfig, kind: str) -> None:
     own = Member("h:1", "") if kind == "unrecorded voter" else None
     disk = member_of_three(config, own=own, learner=kind == "learner")
+    identity = load_identity(disk, DATA)
+    if kind == "founder that met the cluster":
+        # It has the log of that cluster and had not applied the entry that records it.
+        write_identity(disk, DATA, identity._replace(cluster_id="", met_cluster_id=identity.cluster_id))
     runtime = ManualRuntime()
     failures: list[BaseException] = []
     member = QuorumMember(config, runtime, disk, start=Start.FORCE_NEW_CLUSTER, on_failure=failures.append)
