@@ -43,6 +43,8 @@ _NO_WATCHER: Final = int(ErrorCode.NO_WATCHER)
 _QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
 _GET_DATA: Final = int(OpCode.GET_DATA)
 _KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchKind.PERSISTENT, ADD_RECURSIVE: WatchKind.RECURSIVE}
+#: bytes of the answers to one multiRead; a few bytes ask for a large node, and whole frames ask for it often
+MULTI_READ_BYTES_MAX: Final = 32 * 1024 * 1024
 #: {mode: watches that it counts as}
 _WATCHES_BY_MODE: Final = {ADD_PERSISTENT: 2, ADD_RECURSIVE: 1}
 
@@ -78,17 +80,24 @@ def _who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -> byte
 
 
 def _multi_read(replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[int, str]] | None) -> bytes:
-    """Answer each read on its own; no watch is armed."""
+    """Answer each read on its own, or none if the answers are too large together; no watch is armed."""
     machine = replica.machine
     if reads is None:
         return encode_header(xid, machine.zxid, MARSHALLING_ERROR)
     identities = asker.identities
     results: list[tuple[int, int | list[str] | tuple[bytes | None, bytes]]] = []
+    size_bytes = 0
     for op, path in reads:
+        found: int | list[str] | tuple[bytes | None, bytes]
         if op == _GET_DATA:
-            results.append((op, queries.get_data(machine, path, identities)))
+            found = data = queries.get_data(machine, path, identities)
+            size_bytes += len(data[0] or b"") if isinstance(data, tuple) else 0
         else:
-            results.append((op, queries.get_children(machine, path, identities)))
+            found = names = queries.get_children(machine, path, identities)
+            size_bytes += sum(map(len, names)) + 4 * len(names) if isinstance(names, list) else 0
+        if size_bytes > MULTI_READ_BYTES_MAX:
+            return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
+        results.append((op, found))
     return encode_multi_read(xid, machine.zxid, results)
 
 

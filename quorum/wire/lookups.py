@@ -137,5 +137,6 @@ def encode_set_watches2(request: SetWatches2, xid: int = XID_SET_WATCHES) -> byt
 
 
 def watches_of(request: SetWatches | SetWatches2) -> int:
-    """Return how many watches a setWatches of either kind asks for."""
-    return sum(map(len, request[1:]))
+    """Return how many watches a setWatches of either kind asks for; a persistent one counts as two."""
+    persistent = len(request.persistent) if isinstance(request, SetWatches2) else 0
+    return sum(map(len, request[1:])) + persistent

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from quorum.server.lookups import MULTI_READ_BYTES_MAX
 from quorum.wire.jute import Reader
 from quorum.wire.lookups import (
     SetWatches2,
@@ -168,6 +169,23 @@ def test_a_multi_read_arms_no_watch_and_takes_nothing_but_two_kinds_of_reads() -
     assert errors(ask(client, encode_multi_read(2, [(3, "/")]), encode_multi_read(3, []))) == [MARSHALLING, 0]
 
 
+def test_a_multi_read_whose_answers_are_too_large_is_refused_as_a_whole() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    size = 1 << 20
+    ask(client, encode_command(1, [1, "/a", bytes(size), None, 0]))
+    for number in range(16):
+        name = f"{number:02d}" + "n" * 100_000
+        ask(client, create(2, f"/{name}"))
+    fitting = MULTI_READ_BYTES_MAX // size
+    [whole] = ask(client, encode_multi_read(3, [(4, "/a")] * fitting))
+    assert (whole.err, len(whole.body) // size) == (0, fitting)
+    assert errors(ask(client, encode_multi_read(4, [(4, "/a")] * (fitting + 1)))) == [QUOTA]
+    assert errors(
+        ask(client, encode_multi_read(5, [(8, "/")] * 15), encode_multi_read(6, [(8, "/")] * 40))
+    ) == [*(0, QUOTA)]
+
+
 def test_a_persistent_watch_stays_and_hears_of_the_node_and_its_children() -> None:
     node = MemoryNode()
     writer, watcher = node.greeted(), node.greeted()
@@ -235,6 +253,13 @@ def test_a_watch_beyond_the_limit_is_refused_and_a_gone_client_leaves_none() -> 
     client = node.greeted()
     frames = [add_watch(1, "/a", 0), add_watch(2, "/b", 0), add_watch(3, "/b", 1), add_watch(4, "/c", 1)]
     assert errors(ask(client, *frames)) == [0, QUOTA, 0, QUOTA]
+    returning = node.greeted()
+    assert told(ask(returning, encode_set_watches2(SetWatches2(0, [], [], [], ["/a"], ["/b"])))) == [-8]
+    greedy = node.greeted()
+    assert ask(greedy, encode_set_watches2(SetWatches2(0, [], [], [], ["/a", "/b"], []))) == []
+    assert greedy.has_ended(), "a persistent watch counts as two, however it was left"
+    returning.vanish()
+    greedy.vanish()
     client.vanish()
     assert node.replica.watches.counts() == (0, 0, 0)
     assert node.replica.watches.trigger(1, "/b/x") == []
