@@ -56,6 +56,8 @@ log = logging.getLogger("quorate.server")
 
 #: replies to reads in one turn after which a connection lets others run
 TURN_BYTES_MAX: Final = 1024 * 1024
+#: how long one connection is answered in one turn: counting a million nodes takes longer than a read
+TURN_MS_MAX: Final = 5.0
 
 _unpack_head: Final = REQUEST_HEAD.unpack_from
 _unpack_int: Final = INT.unpack_from
@@ -200,10 +202,11 @@ class Connection(GreetingStream):
         """Tell whether reading must stop here: it was the last request, or others have waited long enough."""
         if self.phase is not OPEN or self._reconfiguring:
             return True
-        if self._out_bytes < TURN_BYTES_MAX:
+        host = self._host
+        if self._out_bytes < TURN_BYTES_MAX and host.now_ms() - self.last_read_ms < TURN_MS_MAX:
             return False
         self._stalled = True
-        self._host.proceed_soon(self)
+        host.proceed_soon(self)
         return True
 
     def _submit(self, xids: list[int], commands: list[Command], sync_path: str | None = None) -> None:

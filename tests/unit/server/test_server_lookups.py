@@ -314,3 +314,22 @@ def test_lookups_wait_for_the_writes_before_them() -> None:
     assert client.replies() == []
     node.replica.release()
     assert [(reply.xid, reply.err) for reply in client.replies()] == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_lookups_that_take_long_let_others_run_in_between() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    ask(client, create(1, "/a"))
+
+    def slow_clock() -> float:
+        node.time_ms += 2.0
+        return node.time_ms
+
+    node.frontend.now_ms = slow_clock
+    xids = range(2, 42)
+    client.send(*(encode_looked_at(xid, OpCode.GET_ALL_CHILDREN_NUMBER, "/a") for xid in xids), turn=False)
+    assert 0 < len(client.replies()) < 10
+    assert client.is_paused()
+    node.turn()
+    assert [reply.xid for reply in client.replies()][-1] == 41
+    assert not client.is_paused()
