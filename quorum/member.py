@@ -312,6 +312,8 @@ class QuorumMember:
             outstanding_requests_max=limits.outstanding_requests_max,
             watches_per_connection_max=limits.watches_per_connection_max,
             contact_loss_ms_max=2.0 * self.config.raft.election_timeout_ms[1],
+            # Ticks come more often than heartbeats, whatever their interval.
+            pause_ms_min=max(100.0, 2.0 * self.config.raft.heartbeat_interval_ms),
             four_letter_words=self.config.security.four_letter_words,
             super_digest=self.config.security.super_digest,
             read_only_mode=limits.read_only_mode,

@@ -46,8 +46,6 @@ _CUT_OFF_SHARE: Final = 4
 #: So many of these shares it may be silent for a node that stood still itself: a client that talks once in a
 #: third of its timeout cannot have expired before.
 _SHARES_AFTER_PAUSE: Final = 2
-#: More than this between two ticks is a pause of this process: busy loop, slow disk, SIGSTOP.
-_PAUSE_MS: Final = 100.0
 #: How long a stopping node waits for its clients to read what is queued for them.
 STOP_GRACE_S: Final = 0.2
 
@@ -198,7 +196,7 @@ class Frontend:
     def serving(self) -> bool:
         """Tell whether there is contact to a leader."""
         now_ms = self.now_ms()
-        if now_ms - self._ticked_ms <= _PAUSE_MS:
+        if now_ms - self._ticked_ms <= self.options.pause_ms_min:
             # After a pause the next tick judges the silence before new contact counts.
             self._contact_ms = max(self._contact_ms, now_ms - self.replica.contact_age_ms())
         return now_ms - self._contact_ms < self.options.contact_loss_ms_max
@@ -338,7 +336,7 @@ class Frontend:
 
     def _judge_contact(self, now_ms: float) -> None:
         """Close connections whose session the majority may let expire without this node knowing."""
-        if now_ms - self._ticked_ms > _PAUSE_MS:
+        if now_ms - self._ticked_ms > self.options.pause_ms_min:
             self._listening_until_ms = now_ms + self.options.contact_loss_ms_max
         self._ticked_ms = now_ms
         shares = _SHARES_AFTER_PAUSE if now_ms < self._listening_until_ms else 1

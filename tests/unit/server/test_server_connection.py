@@ -489,22 +489,25 @@ def test_an_installed_snapshot_closes_every_connection() -> None:
     assert all(client.has_ended() for client in clients)
 
 
-def test_each_connection_ends_by_its_own_timeout_when_no_leader_is_heard() -> None:
-    node = MemoryNode(contact_loss_ms_max=2000.0)
+@pytest.mark.parametrize(("pause_ms_min", "tick_ms"), [(100.0, 50), (300.0, 150)])
+def test_each_connection_ends_by_its_own_timeout_when_no_leader_is_heard(
+    pause_ms_min: float, tick_ms: int
+) -> None:
+    node = MemoryNode(contact_loss_ms_max=2000.0, pause_ms_min=pause_ms_min)
     short, long = node.client(), node.client()
     short.greet(short_timeout(4500))
     long.greet(short_timeout(9000))
     node.advance(0)
     node.replica.silence_ms = float("inf")
-    for _ in range(29):
-        node.advance(50)
+    for _ in range(1500 // tick_ms - 1):
+        node.advance(tick_ms)
     assert not short.has_ended()
-    node.advance(50)
+    node.advance(tick_ms)
     assert short.has_ended()
-    for _ in range(29):
-        node.advance(50)
+    for _ in range(1500 // tick_ms - 1):
+        node.advance(tick_ms)
     assert not long.has_ended()
-    node.advance(50)
+    node.advance(tick_ms)
     assert long.has_ended()
 
 
