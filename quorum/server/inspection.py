@@ -183,6 +183,14 @@ def dirs(server: Server) -> str:
     return f"datadir_size: {size}\nlogdir_size: {size}\n"
 
 
+def _user_name() -> str:
+    """Return who runs this process; a container may run it under a number that has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 def envi(server: Server, version: str) -> str:
     """Tell where the server runs."""
     rows = [
@@ -192,8 +200,8 @@ def envi(server: Server, version: str) -> str:
         ("os.name", platform.system()),
         ("os.arch", platform.machine()),
         ("os.version", platform.release()),
-        ("user.name", getpass.getuser()),
-        ("user.home", str(Path.home())),
+        ("user.name", _user_name()),
+        ("user.home", os.environ.get("HOME", "?")),
         ("user.dir", str(Path.cwd())),
         ("data.dir", server.options.data_dir),
     ]

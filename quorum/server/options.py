@@ -27,7 +27,8 @@ class ServerOptions:
         connection may have armed. outbound_bytes_max: replies and events that a connection may leave unread
         before it is closed. contact_loss_ms_max: silence of the majority after which no client is
         answered, whatever its session timeout; twice the longest election timeout.
-        pause_ms_min: more than this between two ticks is a pause of this process: busy loop, slow disk, SIGSTOP.
+        pause_ms_min: more than this between two ticks is a pause of this process: busy loop, slow disk,
+        SIGSTOP.
         read_only_mode: whether a node without a quorum serves reads to clients that allow it.
         four_letter_words: the words that are answered. node_id, client_port, tick_ms,
         data_dir: only shown. super_digest: who the super user is, "" for nobody.

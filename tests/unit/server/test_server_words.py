@@ -203,13 +203,20 @@ def test_conf_and_dirs_tell_settings_and_sizes(tmp_path: Path) -> None:
     assert ask(node, "dirs") == "datadir_size: 1234\nlogdir_size: 1234\n"
 
 
-def test_envi_tells_where_the_server_runs() -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_envi_tells_where_the_server_runs(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     node, _ = watched_node()
+    if not known:
+        # As in a container that runs under a number which no file names.
+        for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("os.getuid", lambda: 12_345_678)
     head, *lines = ask(node, "envi").splitlines()
     assert head == "Environment:"
     rows = dict(line.split("=", 1) for line in lines)
     assert rows["zookeeper.version"].startswith("3.9.5-")
     assert {"host.name", "os.name", "os.arch", "os.version", "user.dir"} <= set(rows)
+    assert known == (rows["user.name"] != "12345678")
 
 
 def test_a_member_of_an_ensemble_tells_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
