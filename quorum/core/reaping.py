@@ -14,8 +14,8 @@ from quorum.core.codes import BAD_ARGUMENTS, BAD_VERSION, NO_NODE
 from quorum.core.records import ACL_MASK, acl_field_of, czxid_of, mtime_of
 from quorum.core.tree import Directory, Node, Tree, record_of
 
-#: nodes that one look judges at most; the others come with the next
-NODES_PER_LOOK_MAX = 10_000
+#: nodes that one look judges at most, a few milliseconds of the loop; the others come with the next
+NODES_PER_LOOK_MAX = 1000
 
 
 def is_due(tree: Tree, node: Node, stamp_ms: int) -> bool:
