@@ -11,10 +11,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SEEDS ?= 1000
 # how many streams `make differential` compares
 STREAMS ?= 1000
+# how long `make fuzz` looks at each target, in seconds
+SECONDS ?= 600
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
 
-.PHONY: help up test lint format java strace bench differential simulate simulate-defects clean
+.PHONY: help up test lint format java strace bench differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -39,6 +41,10 @@ bench: $(VENV)/.installed-dev java ## benchmarks; prints tables and writes bench
 
 differential: $(VENV)/.installed-dev java ## requests compared with a real ZooKeeper (options: STREAMS=1000 ARGS="--seed 5000")
 	$(BIN)/python -m tests.conformance.differential --streams $(STREAMS) $(ARGS)
+
+fuzz: $(VENV)/.installed-dev ## odd input for decoders, apply and connections, each for SECONDS (options: SECONDS=600 ARGS="--seed 2")
+	@for target in decoder apply connection; do echo "== $$target"; \
+	  $(BIN)/python -m tests.fuzz $$target --seconds $(SECONDS) $(ARGS); done
 
 simulate: $(VENV)/.installed-dev ## seeds of the simulated world, on all cores (options: SEEDS=1000 ARGS="--profile disks")
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
