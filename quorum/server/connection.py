@@ -6,7 +6,9 @@ leave. What a command results in, which watches fire and who else is connected i
 Order contract. Replies leave in the order of the requests. A run (consecutive writes of one chunk) waits for
 its outcome; everything behind it waits with it, and is answered before the next run's outcome. Whatever
 leaves is queued in one list: an event before any reply that could show its change, the reply that arms a
-watch before that watch can fire, because a read is answered and its watch armed in one step.
+watch before that watch can fire, because a read is answered and its watch armed in one step. Only pings do
+not wait for a change of members, which may take seconds: clients match their replies by the xid alone, before
+those of requests (ClientCnxn.SendThread.readResponse of ZooKeeper, ConnectionHandler._read_socket of kazoo).
 
 Source: zookeeper design, "Handshake and sessions", "Ordering"; architecture, "Life of a write".
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from struct import Struct
 from typing import Any, Final
 
 from quorum.core.codes import OK, OP_CLOSE_SESSION, OP_SYNC, SESSION_MOVED, UNIMPLEMENTED
@@ -61,9 +64,12 @@ TURN_MS_MAX: Final = 5.0
 
 _unpack_head: Final = REQUEST_HEAD.unpack_from
 _unpack_int: Final = INT.unpack_from
+_unpack_xid_op: Final = Struct(">ii").unpack_from
 _pack_head: Final = REPLY_HEAD.pack
 _HEAD_BYTES: Final = REQUEST_HEAD.size
 _STAT_REPLY_BYTES: Final = REPLY_HEADER_BYTES + 68
+#: bytes of requests behind a change of members above which the peer is not read, and so its pings neither
+BEHIND_CHANGE_BYTES_MAX: Final = 1024 * 1024
 #: header zxid of the reply to an operation that is not served
 _NO_ZXID: Final = -1
 
@@ -87,20 +93,18 @@ class Connection(GreetingStream):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        #: while a change of members is under way nothing behind it is read
+        #: while a change of members is under way only pings are answered
         self._reconfiguring = False
+        #: whole frames that wait for the change; stalled when there are BEHIND_CHANGE_BYTES_MAX of them
+        self._behind = bytearray()
 
     # -- requests --
 
     def _receive(self, data: bytes) -> None:
         """Read whole requests, hand the writes on and answer what can be answered."""
-        host = self._host
-        now_ms = self.last_read_ms = host.now_ms()
-        if host.silence_ms(now_ms) >= self.contact_limit_ms and not self.read_only:
-            self._stalled = True
-            host.await_contact(self)
-            self._keep_rest(data, 0)
+        if self._hold(data):
             return
+        host = self._host
         length_max = host.options.frame_bytes_max
         outstanding_max = host.options.outstanding_requests_max
         room = outstanding_max - self.outstanding
@@ -144,6 +148,51 @@ class Connection(GreetingStream):
         elif self.phase is OPEN:
             self._keep_rest(data, position)
 
+    def _hold(self, data: bytes) -> bool:
+        """Keep what came while no leader is heard, all but pings while a change of members is under way."""
+        host = self._host
+        now_ms = self.last_read_ms = host.now_ms()
+        if host.silence_ms(now_ms) >= self.contact_limit_ms and not self.read_only:
+            self._stalled = True
+            host.await_contact(self)
+            self._keep(data, 0, 0)
+            self._update_reading()
+            return True
+        if self._reconfiguring:
+            self._receive_pings(data, 0)
+        return self._reconfiguring
+
+    def _receive_pings(self, data: bytes, position: int) -> None:
+        """Answer pings while a change of members is under way; what else is there waits for it."""
+        host = self._host
+        host.replica.sessions.touch(self.session_id)
+        length_max = host.options.frame_bytes_max
+        behind = self._behind
+        end, needed = len(data), 4
+        while end - position >= 4:
+            length = _unpack_int(data, position)[0]
+            if not REQUEST_HEADER_BYTES <= length <= length_max:
+                # Its turn to be refused comes behind the change.
+                self._stalled = True
+                break
+            needed = 4 + length
+            after = position + needed
+            if after > end:
+                break
+            xid, op = _unpack_xid_op(data, position + 4)
+            if op == _PING:
+                self._count(1)
+                self._answer(xid, op, None)
+                host.counters.answered(1, 0.0)
+            else:
+                behind += data[position:after]
+            position, needed = after, 4
+        if len(behind) >= BEHIND_CHANGE_BYTES_MAX:
+            self._stalled = True
+        if position < end or self._stalled:
+            self._keep(data, position, needed)
+            self._update_reading()
+
     def _receive_other(self, xid: int, op: int, data: bytes, start: int, after: int) -> None:
         """Take a request that is no plain write."""
         body: Any = None
@@ -167,7 +216,7 @@ class Connection(GreetingStream):
             body = decode_set_watches2(data, start, after)
         elif op == _RECONFIG:
             body = decode_reconfig(data, start, after)
-            self._reconfiguring = self._stalled = True
+            self._reconfiguring = True
         elif op == _AUTH:
             body = self._authenticate(*decode_auth(data, start, after))
         elif op != _PING:
@@ -260,13 +309,11 @@ class Connection(GreetingStream):
         else:
             self._queue(encode_header(xid, replica.machine.zxid, err))
         self._reconfiguring = False
+        self._received[:0] = self._behind
+        self._behind.clear()
+        self._stalled = True
         replica.sessions.touch(self.session_id)
         self._host.proceed_soon(self)
-
-    def proceed(self) -> None:
-        """Read on, if that is allowed again."""
-        if not self._reconfiguring:
-            super().proceed()
 
     def _rearm(self, xid: int, request: SetWatches | SetWatches2) -> None:
         if not self.may_watch(watches_of(request)):
@@ -291,6 +338,9 @@ class Connection(GreetingStream):
 
     def _keep_rest(self, data: bytes, position: int) -> None:
         """Keep what was not read: the beginning of a frame, or whole ones if this connection is stalled."""
+        if self._reconfiguring:
+            self._receive_pings(data, position)
+            return
         host = self._host
         if self._pending and host.replica.saturated():
             self._stalled = True

@@ -22,10 +22,18 @@ from quorum.errors import (
     UnknownMemberError,
 )
 from quorum.server.auth import IDENTITIES_MAX, authenticate
+from quorum.server.connection import BEHIND_CHANGE_BYTES_MAX
 from quorum.wire.jute import unpack_stat
-from quorum.wire.protocol import OpCode
+from quorum.wire.protocol import XID_PING, OpCode
 from quorum.wire.replies import REPLY_HEADER_BYTES, decode_data
-from quorum.wire.requests import Reconfig, encode_auth, encode_command, encode_read, encode_reconfig
+from quorum.wire.requests import (
+    PING_FRAME,
+    Reconfig,
+    encode_auth,
+    encode_command,
+    encode_read,
+    encode_reconfig,
+)
 from tests.unit.server.memory import MemoryClient, MemoryNode, Reply
 
 PASSWORD = b"super:pw"
@@ -218,6 +226,74 @@ def test_nothing_behind_it_is_done_before_it_is_answered(node: MemoryNode) -> No
     node.replica.changes[0][3](None)
     node.turn()
     assert [(reply.xid, reply.err) for reply in client.replies()] == [(2, 0), (3, 0), (4, 0), (5, 0)]
+
+
+def test_pings_behind_it_are_answered_at_once_and_keep_the_session(node: MemoryNode) -> None:
+    client = super_client(node)
+    read = encode_read(5, OpCode.EXISTS, "/", False)
+    sessions = node.replica.sessions
+    sessions.take_report(10, node.time_ms, 0)
+    client.send(encode_reconfig(2, leaving("3")), read, PING_FRAME)
+    assert [reply.xid for reply in client.replies()] == [XID_PING], "also one behind a request that waits"
+    assert sessions.take_report(10, node.time_ms, 0) == [client.connection.session_id]
+    for _ in range(3):
+        node.advance(1000)
+        client.send(PING_FRAME[:7])
+        assert client.replies() == []
+        client.send(PING_FRAME[7:] + PING_FRAME + read[:2])
+        client.send(read[2:])
+        assert [reply.xid for reply in client.replies()] == [XID_PING, XID_PING]
+        assert sessions.take_report(10, node.time_ms, 0) == [client.connection.session_id]
+    client.send(read[:-1])
+    node.replica.changes[0][3](None)
+    node.turn()
+    assert [reply.xid for reply in client.replies()] == [2, 5, 5, 5, 5]
+    client.send(read[-1:], PING_FRAME)
+    assert [reply.xid for reply in client.replies()] == [5, XID_PING]
+
+
+def test_a_ping_behind_it_waits_while_no_leader_is_heard(node: MemoryNode) -> None:
+    client = super_client(node)
+    asked(client, leaving("3"))
+    client.connection.silence_limit_ms = float("inf")
+    node.replica.silence_ms = 2000.0
+    node.advance(2000)
+    client.send(PING_FRAME)
+    assert client.replies() == []
+    node.replica.silence_ms = 0.0
+    node.advance(10)
+    assert [reply.xid for reply in client.replies()] == [XID_PING]
+    node.replica.changes[0][3](None)
+    node.turn()
+    assert [reply.xid for reply in client.replies()] == [7]
+
+
+def test_what_waits_behind_it_is_bounded(node: MemoryNode) -> None:
+    client = super_client(node)
+    asked(client, leaving("3"))
+    write = encode_command(9, [5, "/", bytes(BEHIND_CHANGE_BYTES_MAX // 2), -1])
+    client.send(write)
+    assert not client.is_paused()
+    client.send(write)
+    assert client.is_paused()
+    client.send(write, PING_FRAME)
+    assert client.replies() == []
+    node.replica.changes[0][3](None)
+    node.turn()
+    assert [reply.xid for reply in client.replies()] == [7, 9, 9, 9, XID_PING]
+    assert not client.is_paused()
+
+
+def test_a_broken_frame_behind_it_ends_the_connection_in_its_turn(node: MemoryNode) -> None:
+    client = super_client(node)
+    asked(client, leaving("3"))
+    client.send(encode_read(8, OpCode.EXISTS, "/", False), b"\0\0\0\1", PING_FRAME)
+    assert client.replies() == []
+    assert not client.has_ended()
+    node.replica.changes[0][3](None)
+    node.turn()
+    assert [reply.xid for reply in client.replies()] == [7, 8]
+    assert client.has_ended()
 
 
 def test_an_answer_to_a_client_that_went_is_dropped(node: MemoryNode) -> None:
