@@ -8,14 +8,17 @@ lives must have answered everything in the end.
 
 from __future__ import annotations
 
+import json
 import struct
+from base64 import b64encode
+from hashlib import sha1
 from typing import Final
 
-from quorum.errors import ProtocolError
+from quorum.errors import ChangeRefusedError, OutcomeUnknownError
 from quorum.wire.requests import ConnectRequest, encode_connect
 from tests.conformance.differential.wire import request_frame
 from tests.fuzz.choices import Choices
-from tests.fuzz.samples import SAMPLES
+from tests.fuzz.samples import CHANGE, PING, PROOF, SAMPLES, SUPER_USER
 from tests.unit.server.memory import GREETING, MemoryClient, MemoryNode
 
 STEPS_MAX: Final = 60
@@ -29,7 +32,11 @@ _LIMITS: Final = {
     "outstanding_requests_max": 4,
     "watches_per_connection_max": 6,
     "outbound_bytes_max": 1 << 20,
+    "super_digest": "super:" + b64encode(sha1(SUPER_USER, usedforsecurity=False).digest()).decode(),
 }
+_MEMBERS: Final = json.dumps(
+    {"voters": {str(number): {"address": f"h:{number}", "incarnation": ""} for number in (1, 2, 3)}}
+).encode()
 
 
 class _Peer:
@@ -102,6 +109,7 @@ class _Story:
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
         self._node = MemoryNode(**_LIMITS)
+        self._node.replica.apply_configuration(_MEMBERS)
         self._peers: list[_Peer] = []
         self._xid = 0
         self._tokens: list[tuple[int, bytes]] = []
@@ -180,7 +188,7 @@ class _Story:
         replica = self._node.replica
         if replica.changes:
             told = replica.changes.pop(0)[3]
-            told(self._choices.pick((None, ProtocolError("lost"))))
+            told(self._choices.pick((None, ChangeRefusedError("no"), OutcomeUnknownError("who knows"))))
             self._node.turn()
 
     def _send(self) -> None:
@@ -221,8 +229,10 @@ class ConnectionTarget:
 
     def seeds(self) -> list[bytes]:
         """Programs in which a client connects and sends one request of every kind."""
-        found = [bytes([0, 0, 0, 9, 0, 0, 0, number, 0, 0, 0, 0, 1]) for number in range(len(SAMPLES))]
-        return [*found, b"".join(found)]
+        connect = bytes(3)
+        sends = [bytes([9, 0, 0, 0, number, 0, 0, 0, 0, 1]) for number in range(len(SAMPLES))]
+        change = connect + sends[PROOF] + sends[CHANGE] + b"".join(sends[9:12]) + sends[PING] + bytes([8, 0])
+        return [*(connect + send for send in sends), connect + b"".join(sends), change]
 
     def run(self, data: bytes) -> None:
         """Play the program to its end."""

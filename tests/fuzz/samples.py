@@ -11,6 +11,8 @@ from tests.conformance.differential.wire import Op, Request, acls, blob, body, t
 _OPEN: Final = ((31, "world", "anyone"),)
 _OWN: Final = ((31, "auth", ""), (1, "digest", "bob:x"))
 RECONFIG: Final = 16
+#: credentials of a user who may change the members
+SUPER_USER: Final = b"super:pw"
 
 #: requests as the differential run writes them
 SAMPLES: Final = (
@@ -53,12 +55,17 @@ SAMPLES: Final = (
         ),
     ),
     Request(Op.MULTI_READ, ((Request(Op.GET_DATA, ("/a", False)), Request(Op.GET_CHILDREN, ("/", True))),)),
-    Request(RECONFIG, (), text("server.2=h:1:2;3") + text(None) + text(None) + pack(">q", -1)),
+    Request(Op.AUTH, (0, "digest", SUPER_USER)),
+    Request(RECONFIG, (), text("server.4=h:4:5;6") + text(None) + text(None) + pack(">q", -1)),
     Request(RECONFIG, (), text(None) + text("2") + text(None) + pack(">q", 3)),
     Request(Op.CLOSE_SESSION),
     Request(Op.DELETE_CONTAINER, ("/c",)),
     Request(Op.UNKNOWN),
 )
+#: where a client proves that it is the super user, asks for a change of members, and pings
+PROOF: Final = next(n for n, each in enumerate(SAMPLES) if SUPER_USER in each.args)
+CHANGE: Final = next(n for n, each in enumerate(SAMPLES) if each.op == RECONFIG)
+PING: Final = next(n for n, each in enumerate(SAMPLES) if each.op == Op.PING)
 
 _STAT: Final = pack(">qqqqiiiqiiq", *range(1, 12))
 _END: Final = pack(">i?i", -1, True, -1)

@@ -108,6 +108,17 @@ def answer_half(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Connection, "deliver", careless)
 
 
+def forget_what_waited_behind_a_change(patch: pytest.MonkeyPatch) -> None:
+    """Requests behind a change of members are dropped when it is answered."""
+    reconfigured = Connection._reconfigured
+
+    def careless(connection: Connection, xid: int, err: int | None) -> None:
+        connection._behind.clear()
+        reconfigured(connection, xid, err)
+
+    patch.setattr(Connection, "_reconfigured", careless)
+
+
 @pytest.mark.parametrize(
     ("target", "plant"),
     [
@@ -118,6 +129,7 @@ def answer_half(patch: pytest.MonkeyPatch) -> None:
         (ConnectionTarget, let_a_reply_overtake),
         (ConnectionTarget, forget_to_read_on),
         (ConnectionTarget, answer_half),
+        (ConnectionTarget, forget_what_waited_behind_a_change),
     ],
 )
 def test_a_planted_defect_is_found_and_made_small(
