@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 
 from quorum.raft.core.messages import Role
 from quorum.raft.journal_format import TRAILER_BYTES, TRAILER_MAGIC
+from quorum.raft.journal_note import NOTE_NAME
 from tests.simulation.nemesis import (
     ELECTION_TIMEOUT_MS,
     SESSION_TIMEOUT_MS,
@@ -336,7 +337,8 @@ def flip_bit(world: World, rng: random.Random) -> Script:
     names = [name for name in names if not name.endswith(".partial")]
     if not names:
         return False
-    path = f"{folder}/{rng.choice([rng.choice(names), max(names)])}"
+    newest = max([name for name in names if name != NOTE_NAME] or names)
+    path = f"{folder}/{rng.choice([rng.choice(names), newest])}"
     content = node.disk.content(path).rstrip(b"\0")
     if not content:
         return False

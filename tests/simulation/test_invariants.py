@@ -23,6 +23,7 @@ from quorum.raft.core.messages import (
 from quorum.raft.core.node import Node
 from quorum.raft.forwarding import RegisterOrigin
 from quorum.raft.identity import Start
+from quorum.raft.journal_format import SEGMENT_SUFFIX
 from quorum.raft.peers import PeerNode
 from tests.simulation.history import Outcome
 from tests.simulation.invariants import InvariantBroken
@@ -70,6 +71,10 @@ def member_of(node: SimNode) -> QuorumMember:
 
 def raft_of(node: SimNode) -> Node:
     return member_of(node).core._node
+
+
+def newest_segment(node: SimNode) -> str:
+    return max(path for path in node.disk._names if path.endswith(SEGMENT_SUFFIX))
 
 
 def send(node: SimNode, message: Any) -> None:
@@ -278,7 +283,7 @@ def a_disk_is_an_older_one(run: Run) -> None:
 @plant("I5")
 def a_copy_of_the_disk_cannot_be_recovered(run: Run) -> None:
     node = run.followers[0]
-    platter = node.disk._names[max(each for each in node.disk._names if "/journal/" in each)].platter
+    platter = node.disk._names[newest_segment(node)].platter
     written = len(bytes(platter).rstrip(b"\0"))
     platter[written // 2 : written // 2 + 64] = bytes(64)
     # The next acknowledgement may be another node's.
@@ -291,8 +296,7 @@ def a_copy_of_the_disk_cannot_be_recovered(run: Run) -> None:
 def a_start_counts_what_only_the_page_cache_holds(run: Run) -> None:
     node = run.followers[0]
     node.kill()
-    path = max(each for each in node.disk._names if "/journal/" in each)
-    node.disk._names[path].platter[:8] = bytes(8)
+    node.disk._names[newest_segment(node)].platter[:8] = bytes(8)
     node.start()
     run.look(node)
 

@@ -96,7 +96,7 @@ RULES: Final = (
         (
             Edit(
                 f"{_NODE}.vote_counts",
-                "member is not None and member.incarnation == incarnation",
+                "member is not None and bool(incarnation) and member.incarnation == incarnation",
                 "member is not None",
             ),
         ),

@@ -137,7 +137,7 @@ RULES: Final = (
         "nothing of a session takes effect after its close",
         (
             Edit(
-                "quorum.core.transaction:Transaction.close_session",
+                "quorum.core.writes:Writes.close_session",
                 "del self.sessions[session.session_id]",
                 "session.ephemerals = {}",
             ),
@@ -149,7 +149,7 @@ RULES: Final = (
         "all ephemerals of a session vanish in its end",
         (
             Edit(
-                "quorum.core.transaction:Transaction.close_session",
+                "quorum.core.writes:Writes.close_session",
                 "for path in sorted(session.ephemerals):",
                 "for path in sorted(session.ephemerals)[1:]:",
             ),
