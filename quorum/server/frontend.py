@@ -153,7 +153,13 @@ class Frontend:
                 stream.close()
 
     def installed(self) -> None:
-        """The state was replaced: what fired in between is unknown, so clients must come back and ask."""
+        """The state was replaced: what fired in between is unknown, so clients must come back and ask.
+
+        Nothing is answered any more: a reply would show a zxid behind events that were never told, and the
+        client would not ask for those when it comes back.
+        """
+        for stream in self.connections:
+            stream.forget()
         self._finish_all(list(self.connections), "a snapshot was installed")
 
     def stop_serving(self, reason: str) -> None:

@@ -489,6 +489,21 @@ def test_an_installed_snapshot_closes_every_connection() -> None:
     assert all(client.has_ended() for client in clients)
 
 
+def test_behind_an_installed_snapshot_nothing_is_answered() -> None:
+    # Simulation, seed 1 of the mix with five nodes: a reply came that was behind events that nobody told.
+    node = MemoryNode()
+    client = node.greeted()
+    client.send(create(1, "/a"))
+    client.replies()
+    node.replica.holding = True
+    client.send(create(2, "/b"), read(3, EXISTS, "/a"))
+    node.frontend.installed()
+    node.replica.release()
+    assert client.replies() == []
+    assert client.has_ended()
+    assert node.replica.machine.tree.get("/b") is not None
+
+
 @pytest.mark.parametrize(("pause_ms_min", "tick_ms"), [(100.0, 50), (300.0, 150)])
 def test_each_connection_ends_by_its_own_timeout_when_no_leader_is_heard(
     pause_ms_min: float, tick_ms: int
