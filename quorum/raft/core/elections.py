@@ -145,8 +145,9 @@ def _hears_leader(node: Node) -> bool:
 def _would_vote(node: Node, vote: Vote) -> bool:
     current = (vote.last_term, vote.last_index) >= (node.log.last_term, node.log.last_index)
     # A candidate of the cluster that exists may need this vote, and counts it only if it recorded this node.
-    rivals = bool(node.rivalled_cluster) and not node.met.get(vote.sender)
-    return current and not rivals and _has_a_vote(node)
+    # One that has not heard of all founders yet may be about to meet that cluster.
+    wary = bool(node.rivalled_cluster) or node.waits_to_found
+    return current and (not wary or bool(node.met.get(vote.sender))) and _has_a_vote(node)
 
 
 def _has_a_vote(node: Node) -> bool:

@@ -116,6 +116,9 @@ def acknowledge(node: Node) -> None:
     """Tell the leader what became durable since the last time, or what a probe waits for."""
     if node.halted or node.role is not Role.FOLLOWER or node.leader_id == 0 or not node.hard_state_is_durable:
         return
+    if node.follows_rival:
+        # It voted, and has met a cluster since then: with its copy another one would be founded.
+        return
     match_index = durable_match(node)
     owes = node.answer_at is not None and node.log.durable_index >= min(node.answer_at, node.log.last_index)
     if match_index > node.reported_index or owes:
@@ -127,10 +130,10 @@ def acknowledge(node: Node) -> None:
 
 
 def handle_heartbeat(node: Node, heartbeat: Heartbeat) -> None:
-    """Commit what both sides know to match, and answer."""
+    """Commit what both sides know to match, and answer; a founder of a second cluster gets no answer."""
     if not node.installing:
         node.commit_to(min(heartbeat.commit_index, node.matched_index))
-    if not node.halted:
+    if not node.halted and not node.follows_rival:
         own = node.identity.node_id
         match_index = durable_match(node)
         node.send(

@@ -304,6 +304,11 @@ class Node:
         return next((met for met in self.met.values() if met not in ("", own)), "")
 
     @property
+    def follows_rival(self) -> bool:
+        """Return whether the leader, if there is one, may lead a rival of the cluster that this node met."""
+        return bool(self.rivalled_cluster) and not self.met.get(self.leader_id)
+
+    @property
     def waits_to_found(self) -> bool:
         """Return whether this founder of an empty log should hear of more founders first: one of them may
         belong to a cluster already."""

@@ -6,8 +6,19 @@ import itertools
 
 import pytest
 
-from quorum.raft.core.entry import EntryKind
-from quorum.raft.core.messages import Append, ClusterMet, Message, PeerUp, Role, Tick, Vote, VoteReply
+from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.messages import (
+    Append,
+    AppendReply,
+    ClusterMet,
+    Heartbeat,
+    Message,
+    PeerUp,
+    Role,
+    Tick,
+    Vote,
+    VoteReply,
+)
 from quorum.raft.core.options import Options
 from tests.unit.raft_core.disk import CLUSTER_ID, TICK_MS, incarnation_of
 from tests.unit.raft_core.solo import Solo
@@ -30,12 +41,37 @@ def granted(solo: Solo, sender: int, *, pre: bool, last_index: int, last_term: i
     return reply.granted
 
 
+def founding_of(node_id: int) -> Entry:
+    """Return the first entry of a cluster with the id CLUSTER_ID."""
+    donor = Solo(node_id=node_id)
+    donor.lead(elector=2 if node_id != 2 else 1)
+    (founding,) = donor.unsynced[-1].entries if donor.unsynced else donor.disk.entries
+    assert founding.kind is EntryKind.FOUND
+    return founding
+
+
 def test_a_founder_hears_of_every_other_one_before_it_campaigns() -> None:
     solo = Solo()
     solo.step(PeerUp(2))
     assert solo.tick(PATIENCE_MS / 2) == []
     solo.step(PeerUp(3))
     assert {vote.receiver for vote in votes(solo.tick(PROMPT_MS + TICK_MS))} == {2, 3}
+
+
+@pytest.mark.parametrize("pre", [True, False])
+def test_a_founder_hears_of_every_other_one_before_it_votes(pre: bool) -> None:
+    solo = Solo()
+    solo.step(PeerUp(2))
+    assert not granted(solo, 2, pre=pre, last_index=0, last_term=0)
+    solo.step(PeerUp(3))
+    assert granted(solo, 2, pre=pre, last_index=0, last_term=0)
+
+
+def test_a_founder_votes_when_it_has_waited_long_enough_for_the_others() -> None:
+    solo = Solo()
+    solo.step(PeerUp(2))
+    solo.tick(PATIENCE_MS)
+    assert granted(solo, 2, pre=True, last_index=0, last_term=0)
 
 
 def test_a_founder_that_nobody_answers_does_not_wait_for_ever() -> None:
@@ -98,6 +134,29 @@ def test_a_founding_that_is_not_committed_is_given_up() -> None:
     assert votes(solo.tick(10_000)) == []
 
 
+@pytest.mark.parametrize("met_first", [True, False])
+def test_a_founding_beside_the_cluster_that_was_met_is_not_acknowledged(met_first: bool) -> None:
+    """It voted before it met that cluster, and learns of it on the way of the entry, or of its fsync."""
+    solo = Solo()
+    rival = Append(1, 3, 1, 0, 0, 0, True, (founding_of(3),))
+    met = ClusterMet(2, EXISTING)
+    if met_first:
+        sent = solo.step(met) + solo.hear(rival, incarnation_of(3))
+    else:
+        sent = solo.hear(rival, incarnation_of(3)) + solo.step(met)
+    sent += solo.sync()
+    sent += solo.hear(Heartbeat(1, 3, 1, 0, 0.0), incarnation_of(3))
+    assert sent == []
+
+
+def test_a_founding_that_was_met_is_acknowledged_to_a_leader_that_knew_of_none_when_it_was_linked() -> None:
+    solo = Solo()
+    solo.step(PeerUp(3))
+    solo.step(ClusterMet(2, CLUSTER_ID))
+    sent = solo.hear(Append(1, 3, 1, 0, 0, 0, True, (founding_of(3),)), incarnation_of(3)) + solo.sync()
+    assert [reply.match_index for reply in sent if isinstance(reply, AppendReply)] == [1]
+
+
 def test_a_cluster_that_was_founded_is_not_in_doubt() -> None:
     solo = Solo([1])
     solo.hear(Append(1, 2, 1, 1, 1, 1, False, ()))
@@ -113,13 +172,9 @@ def test_a_restarted_founder_knows_its_own_cluster_when_it_meets_it() -> None:
 
 
 def test_a_late_founder_follows_the_cluster_that_it_met() -> None:
-    donor = Solo()
-    donor.lead(elector=2)
-    (founding,) = donor.unsynced[-1].entries if donor.unsynced else donor.disk.entries
-    assert founding.kind is EntryKind.FOUND
     late = Solo(node_id=3)
     late.step(ClusterMet(1, CLUSTER_ID))
-    late.hear(Append(1, 1, 3, 0, 0, 1, True, (founding,)), incarnation_of(1))
+    late.hear(Append(1, 1, 3, 0, 0, 1, True, (founding_of(1),)), incarnation_of(1))
     late.sync()
     assert late.raft.status().commit_index == 1
 
