@@ -417,7 +417,7 @@ def test_what_cannot_be_done_now_is_refused_with_the_reason(nodes: QuorateNodes)
         return said if told == 409 else {}
 
     answer = eventually(refused, DEADLINE_S)
-    assert "bring node 2 back first, or remove what is gone for good" in answer["remedy"]
+    assert f"bring node {other} back first, or remove what is gone for good" in answer["remedy"]
     assert members(nodes, leader)[other]["role"] == "unreachable"
     eventually(lambda: nodes.change(leader, "POST", "/v1/leader", {"node_id": other})[0] == 409, DEADLINE_S)
 
