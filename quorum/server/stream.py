@@ -92,8 +92,10 @@ class ClientStream(asyncio.Protocol, ABC):
         transport = self._transport = cast("asyncio.Transport", base)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
-            self.host_name = str(peer[0])
-            self.address = f"[{peer[0]}]:{peer[1]}" if ":" in self.host_name else f"{peer[0]}:{peer[1]}"
+            # A listener on [::] sees callers by IPv4 so; access lists name them without.
+            self.host_name = str(peer[0]).removeprefix("::ffff:")
+            host = f"[{self.host_name}]" if ":" in self.host_name else self.host_name
+            self.address = f"{host}:{peer[1]}"
         bare = transport.get_extra_info("socket")
         if bare is not None and bare.family in (socket.AF_INET, socket.AF_INET6):
             bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -95,9 +95,10 @@ def test_set_acl_answers_with_the_stat_and_counts_its_own_version() -> None:
     assert errors(ask(node.greeted(), encode_command(4, [7, "/a", None, -1]))) == [NO_AUTH]
 
 
-def test_the_address_of_a_client_is_an_identity_of_it() -> None:
+@pytest.mark.parametrize("seen_as", ["10.0.0.7", "::ffff:10.0.0.7"])
+def test_the_address_of_a_client_is_an_identity_of_it(seen_as: str) -> None:
     node = MemoryNode()
-    near, far = node.greeted("10.0.0.7"), node.greeted("10.0.1.7")
+    near, far = node.greeted(seen_as), node.greeted("10.0.1.7")
     ask(near, create(1, "/net", [[31, "ip", "10.0.0.0/24"]]))
     reads = encode_read(2, OpCode.GET_DATA, "/net", False)
     assert errors(ask(near, reads) + ask(far, reads)) == [0, NO_AUTH]
