@@ -41,6 +41,7 @@ get -w /app
 set -s /app changed
 set -v 1 /app twice
 set -v 1 /app stale
+set -v 3 /app early
 set /nowhere x
 get -s /app
 stat -w /app/later
@@ -61,7 +62,7 @@ getAllChildrenNumber /nowhere
 getEphemerals
 getEphemerals /app
 getEphemerals /app/deep
-delete -v 7 /app/later
+delete -v 1 /app/later
 delete -v 0 /app/later
 delete /app/deep
 deleteall /app/deep

@@ -22,7 +22,6 @@ from kazoo.exceptions import (
     InvalidACLError,
     NoAuthError,
 )
-from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, WatchedEvent
 from kazoo.security import (
     CREATOR_ALL_ACL,
@@ -150,12 +149,11 @@ def test_a_session_that_was_ended_elsewhere_is_lost_and_followed_by_a_new_one(
     gone: list[WatchedEvent] = []
     assert other.exists("/ended", watch=gone.append).ephemeralOwner == session[0]
     end_session(ready.host(ready.node_ids[2]), session)
-    eventually(lambda: KazooState.LOST in clients.states[client], DEADLINE_S, "the client learns of it")
-    eventually(lambda: client.connected, DEADLINE_S, "it has a new session")
+    ending = [KazooState.LOST, KazooState.CONNECTED]
+    eventually(lambda: clients.states[client][-2:] == ending, DEADLINE_S, "it learns of it and starts anew")
     eventually(lambda: gone, DEADLINE_S, "the ephemeral node has gone")
     assert [(event.type, event.path) for event in gone] == [("DELETED", "/ended")]
     assert client.client_id[0] != session[0]
-    assert clients.states[client][-2:] == [KazooState.LOST, KazooState.CONNECTED]
     client.create("/ended", b"", ephemeral=True)
     assert client.exists("/ended").ephemeralOwner == client.client_id[0]
 
@@ -182,8 +180,7 @@ def test_without_a_quorum_requests_are_lost_and_the_session_is_not(ready: System
         ready.kill(node_id)
     clients.wait_states(client, KazooState.SUSPENDED)
     pending = client.create_async("/unknown", b"")
-    with pytest.raises(KazooTimeoutError):
-        pending.get(timeout=0.5)
+    assert not pending.ready()
     for node_id in ready.node_ids[1:]:
         ready.start_node(node_id)
     clients.wait_states(client, KazooState.SUSPENDED, KazooState.CONNECTED)

@@ -40,12 +40,12 @@ import org.apache.zookeeper.client.HostProvider;
 import org.apache.zookeeper.data.Stat;
 
 /**
- * Curator's recipes, three participants each, one at every node; the test kills the leading node in the middle.
+ * Curator's recipes, three participants each, one at every node; the test kills the leader in the middle.
  *
- * Arguments: three connect strings; a client begins with the first server of its own. Every recipe works before
- * the word "killed" is read, while the leader changes, and after it. What each participant saw is printed as
- * lines of JSON; the test decides whether it is right. Times are nanoseconds of one clock, since all
- * participants live in this process.
+ * Arguments: three connect strings; a client begins with the first server of its own. Every recipe works
+ * before the word "killed" is read, while the leader changes, and after it. What each participant saw is
+ * printed as lines of JSON; the test decides whether it is right. Times are nanoseconds of one clock, since
+ * all participants live in this process.
  */
 public class CuratorRecipes {
     static final int SESSION_TIMEOUT_MS = 10_000;
@@ -57,7 +57,7 @@ public class CuratorRecipes {
     static final ExecutorService threads = Executors.newCachedThreadPool();
     static final BufferedReader words = new BufferedReader(new InputStreamReader(System.in));
 
-    /** A recipe's participant: what it does until `finishing` is set, and at least `rounds` times. */
+    /** What a participant does again and again; the number of rounds so far is passed. */
     interface Round {
         void run(int number) throws Exception;
     }
@@ -169,9 +169,12 @@ public class CuratorRecipes {
             running.add(repeat(10, number -> {
                 lock.acquire();
                 long from = System.nanoTime();
-                TimeUnit.MILLISECONDS.sleep(1);
+                // long enough for whoever should not come in
+                TimeUnit.MILLISECONDS.sleep(10);
                 say("mutex", "client", client, "from", from, "to", System.nanoTime());
                 lock.release();
+                // how many contend changes all the time
+                TimeUnit.MILLISECONDS.sleep(number * (client + 3) % 5 * 10);
                 if (number == 5) {
                     warm.countDown();
                 }
@@ -310,15 +313,15 @@ public class CuratorRecipes {
     }
 
     /** DistributedBarrier: two wait at other nodes than the one that removes it. */
-    static List<Future<Boolean>> waiters(AtomicInteger passed) throws Exception {
+    static List<Future<Integer>> waiters(AtomicInteger passed) throws Exception {
         new DistributedBarrier(clients.get(0), "/barrier").setBarrier();
-        List<Future<Boolean>> waiting = new ArrayList<>();
+        List<Future<Integer>> waiting = new ArrayList<>();
         for (CuratorFramework client : clients) {
             client.sync().forPath("/barrier");
             waiting.add(threads.submit(() -> {
-                boolean released = new DistributedBarrier(client, "/barrier").waitOnBarrier(WAIT_S, TimeUnit.SECONDS);
-                passed.incrementAndGet();
-                return released;
+                // without a limit: one with a limit looks once more when its time is up
+                new DistributedBarrier(client, "/barrier").waitOnBarrier();
+                return passed.incrementAndGet();
             }));
         }
         return waiting;
@@ -401,7 +404,7 @@ public class CuratorRecipes {
         AtomicInteger added = new AtomicInteger();
         AtomicInteger passed = new AtomicInteger();
         PersistentNode node = persistent();
-        List<Future<Boolean>> waiting = waiters(passed);
+        List<Future<Integer>> waiting = waiters(passed);
         clients.get(0).create().orSetData().forPath("/cached", bytes("top"));
         List<CuratorCache> caches = new ArrayList<>();
         for (CuratorFramework client : clients) {
@@ -427,11 +430,10 @@ public class CuratorRecipes {
         compareCaches(caches, treeCache);
         int early = passed.get();
         new DistributedBarrier(clients.get(2), "/barrier").removeBarrier();
-        int released = 0;
-        for (Future<Boolean> waiter : waiting) {
-            released += waiter.get(WAIT_S, TimeUnit.SECONDS) ? 1 : 0;
+        for (Future<Integer> waiter : waiting) {
+            waiter.get(WAIT_S, TimeUnit.SECONDS);
         }
-        say("barrier", "early", early, "released", released);
+        say("barrier", "early", early, "released", passed.get());
         for (int i = 0; i < latches.size(); i++) {
             LeaderLatch leader = leading(latches);
             say("elected", "client", latches.indexOf(leader));
