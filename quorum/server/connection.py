@@ -415,12 +415,12 @@ class Connection(GreetingStream):
         host = self._host
         pending = self._pending
         while pending:
+            if self.phase is Phase.FINISHED:
+                # No reply may overtake the one that is not given any more, not even that of a later write.
+                self.forget()
+                break
             head = pending[0]
             if isinstance(head, Run):
-                break
-            if self.phase is Phase.FINISHED:
-                # No reply may overtake the one that is not given any more.
-                self.forget()
                 break
             pending.popleft()
             self.outstanding -= 1

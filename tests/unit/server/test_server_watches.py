@@ -183,3 +183,16 @@ def test_set_watches_beyond_the_limit_ends_the_connection_rather_than_losing_som
     assert client.replies() == []
     client.vanish()
     assert node.replica.watches.counts().watches == 0
+
+
+def test_no_write_behind_a_refused_set_watches_is_answered() -> None:
+    node = MemoryNode(watches_per_connection_max=2)
+    client = node.greeted()
+    node.replica.holding = True
+    too_many = encode_set_watches(SetWatches(99, ["/a"], ["/b"], ["/c"]))
+    client.send(create(1, "/a"), too_many, create(2, "/b"))
+    node.replica.release()
+    node.turn()
+    assert [reply.xid for reply in client.replies()] == [1], "the answer to a request before it is missing"
+    assert client.has_ended()
+    assert node.replica.machine.tree.get("/b") is not None
