@@ -11,6 +11,7 @@ whether it is definite.
 
 from quorum.client.client import Client
 from quorum.client.errors import (
+    AuthFailedError,
     BadArgumentsError,
     BadVersionError,
     ClientClosedError,
@@ -26,6 +27,7 @@ from quorum.client.errors import (
     NoParentError,
     NoServerError,
     NotEmptyError,
+    NoWatchError,
     RequestTooLargeError,
     ServerError,
     SessionExpiredError,
@@ -36,13 +38,14 @@ from quorum.client.lookups import AccessEntry, ReadOutcome
 from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
 from quorum.client.session import SessionToken
 from quorum.client.state import ClientState
-from quorum.client.watches import WatchCallback, WatchEvent, WatchStream
+from quorum.client.watches import WatchCallback, WatchEvent, WatchStream, WatchType
 from quorum.wire.jute import Stat
 from quorum.wire.protocol import EventType
 
 __all__ = [
     "ANY_VERSION",
     "AccessEntry",
+    "AuthFailedError",
     "BadArgumentsError",
     "BadVersionError",
     "Client",
@@ -60,6 +63,7 @@ __all__ = [
     "NoNodeError",
     "NoParentError",
     "NoServerError",
+    "NoWatchError",
     "NodeExistsError",
     "NotEmptyError",
     "OperationResult",
@@ -75,4 +79,5 @@ __all__ = [
     "WatchEvent",
     "WatchOverflowError",
     "WatchStream",
+    "WatchType",
 ]

@@ -20,7 +20,7 @@ from quorum.client.lookups import AccessEntry, ReadOutcome
 from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
 from quorum.client.session import NO_SESSION, Session, SessionToken, StateListener
 from quorum.client.state import ClientState
-from quorum.client.watches import WatchCallback
+from quorum.client.watches import WatchCallback, WatchType
 from quorum.wire.jute import Stat
 
 DEFAULT_SESSION_TIMEOUT_MS: Final = 10_000
@@ -242,6 +242,32 @@ class Client:
             BadVersionError: its access list has another version.
         """
         return await self._session.call(lookups.set_acl(path, acl, aversion))
+
+    async def add_auth(self, scheme: str, credentials: bytes) -> None:
+        """Prove something about this client, as ("digest", b"user:password"), on this and every later
+        connection; returns when a server has accepted it.
+
+        Raises:
+            AuthFailedError: it was refused. The server ends the connection; the session lives on without it.
+        """
+        await self._session.add_auth(scheme, credentials)
+
+    async def add_watch(self, path: str, watch: WatchCallback, *, recursive: bool = False) -> None:
+        """Watch a node, which need not exist, until the watch is removed or the session ends.
+
+        It tells of creation, change, deletion and children of the node; a recursive one of creation, change
+        and deletion of the node and of all below it. It lives on when the client reconnects, but what
+        happened in between is not told: read again after SUSPENDED and CONNECTED.
+        """
+        await self._session.call(lookups.add_watch(path, watch, recursive=recursive))
+
+    async def remove_watches(self, path: str, watch_type: WatchType = WatchType.ANY) -> None:
+        """Remove this client's watches of a path; each callback is told so by an event ..._WATCH_REMOVED.
+
+        Raises:
+            NoWatchError: there is none of this type.
+        """
+        await self._session.call(lookups.remove_watches(path, watch_type))
 
     async def get_ephemerals(self, prefix: str = "/") -> list[str]:
         """Return the paths of this session's ephemerals that begin with a prefix, in any order."""

@@ -109,6 +109,23 @@ class InvalidAclError(ServerError):
     story = "the access list is empty or malformed"
 
 
+class AuthFailedError(ServerError):
+    """The server does not accept the credentials; they are not sent again."""
+
+    code = -115
+    story = "the server does not accept the credentials"
+
+    def __init__(self, server_code: int = -115, path: str = "", scheme: str = "") -> None:
+        super().__init__(server_code, path, f"check the credentials of the scheme {scheme}" if scheme else "")
+
+
+class NoWatchError(ServerError):
+    """This client watches nothing of the kind on the path."""
+
+    code = -121
+    story = "this client has no such watch there"
+
+
 class SessionMovedError(ServerError):
     """The session is served through another connection by now; the operation had no effect."""
 
@@ -133,7 +150,9 @@ _CLASSES: Final[dict[int, type[ServerError]]] = {
     -111: NotEmptyError,
     -112: SessionExpiredError,
     -114: InvalidAclError,
+    -115: AuthFailedError,
     -118: SessionMovedError,
+    -121: NoWatchError,
 }
 
 

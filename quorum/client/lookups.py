@@ -6,11 +6,12 @@ the servers' affair. Source: zookeeper.jute (ZooKeeper 3.9).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from quorum.client.errors import ServerError, server_error
-from quorum.client.requests import Request, written
+from quorum.client.requests import Request, WatchRequest, written
+from quorum.client.watches import WatchCallback, WatchKind, WatchType
 from quorum.wire import lookups, replies
 from quorum.wire.jute import Stat
 from quorum.wire.protocol import OpCode
@@ -101,6 +102,37 @@ def who_am_i() -> Request[list[tuple[str, str]]]:
         return replies.decode_identities(frame)
 
     return Request("", "who_am_i", lookups.encode_who_am_i, decode)
+
+
+def add_watch(path: str, callback: WatchCallback, *, recursive: bool) -> Request[None]:
+    """Watch a node, or all from it down, until the watch is removed."""
+    mode = lookups.ADD_RECURSIVE if recursive else lookups.ADD_PERSISTENT
+    return Request(
+        path,
+        f"add_watch {path}",
+        lambda xid: lookups.encode_watch_request(xid, OpCode.ADD_WATCH, path, mode),
+        _refusal(path),
+        WatchRequest(callback, WatchKind.RECURSIVE if recursive else WatchKind.PERSISTENT),
+    )
+
+
+def remove_watches(path: str, watch_type: WatchType) -> Request[None]:
+    """Remove this client's watches of a path."""
+    return Request(
+        path,
+        f"remove_watches {path}",
+        lambda xid: lookups.encode_watch_request(xid, OpCode.REMOVE_WATCHES, path, watch_type),
+        _refusal(path),
+        removes=watch_type,
+    )
+
+
+def _refusal(path: str) -> Callable[[int, memoryview], None]:
+    def decode(err: int, _frame: memoryview) -> None:
+        if err:
+            raise server_error(err, path)
+
+    return decode
 
 
 def read_all(paths: Sequence[str]) -> Request[list[ReadOutcome]]:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from quorum.client.errors import MultiFailedError, ServerError, server_error
-from quorum.client.watches import WatchCallback, WatchKind
+from quorum.client.watches import WatchCallback, WatchKind, WatchType
 from quorum.wire import replies, requests
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat
@@ -67,6 +67,8 @@ class Request(Generic[T]):
     #: (err, whole reply) -> result; raises the error that the reply means.
     decode: Callable[[int, memoryview], T]
     watch: WatchRequest | None = None
+    #: What a success disarms on the path.
+    removes: WatchType | None = None
 
 
 class OperationResult(NamedTuple):

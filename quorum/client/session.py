@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
+from quorum.client.credentials import Credential, Credentials
 from quorum.client.errors import (
     ClientClosedError,
     ClientError,
@@ -34,11 +35,12 @@ from quorum.client.hosts import HostPort, HostRotation
 from quorum.client.link import Link
 from quorum.client.requests import Request, close_session
 from quorum.client.state import ClientState, check_transition
-from quorum.client.watches import WatchEvent, WatchRegistry
+from quorum.client.watches import ArmedPaths, WatchEvent, WatchRegistry
 from quorum.errors import ProtocolError
 from quorum.wire import replies, requests
 from quorum.wire.errors import WireError
-from quorum.wire.protocol import XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, EventType
+from quorum.wire.lookups import SetWatches2, encode_set_watches2
+from quorum.wire.protocol import XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, EventType
 
 _EVENT_TYPES: Final = frozenset(EventType)
 
@@ -105,6 +107,7 @@ class Session:
         self._state = ClientState.CONNECTING
         self._listeners: list[StateListener] = []
         self._watches = WatchRegistry()
+        self._credentials = Credentials()
         #: Called and not sent, in order: the connection is away, or requests_max are on the wire.
         self._waiting: deque[_Pending] = deque()
         #: On the wire, in order of xid; never more than requests_max.
@@ -193,6 +196,30 @@ class Session:
             raise
         return result
 
+    async def add_auth(self, scheme: str, credentials: bytes) -> None:
+        """Prove something on this connection and on every one to come; returns when it was accepted.
+
+        Raises:
+            AuthFailedError: it was refused, and is not tried again.
+            ClientError: as call does, but no ConnectionLossError: the next connection repeats it.
+        """
+        self._check_usable()
+        label = f"add_auth {scheme}"
+        try:
+            frame = requests.encode_auth(scheme, credentials)
+        except WireError as error:
+            raise InvalidArgumentError(label, error.message) from error
+        if len(frame) - 4 > self._request_bytes_max:
+            raise RequestTooLargeError(label, len(frame) - 4, self._request_bytes_max)
+        credential = self._credentials.find(frame)
+        if credential is None:
+            credential = Credential(scheme, frame, self._loop.create_future())
+            credential.future.add_done_callback(_take_outcome)
+            self._credentials.add(credential)
+            if self._link is not None and self._state is ClientState.CONNECTED:
+                self._link.send(self._credentials.send(credential))
+        await asyncio.shield(credential.future)
+
     async def close(self, *, keep_session: bool = False) -> None:
         """End the session (its ephemerals vanish) and the connection.
 
@@ -229,6 +256,7 @@ class Session:
         if self._runner is not None:
             self._runner.cancel()
         self._fail_sent("the client was closed")
+        self._credentials.fail(ClientClosedError())
         self._lose_watches()
 
     # -- connections -----------------------------------------------------------------------------------------
@@ -286,6 +314,9 @@ class Session:
             self._handle_event(header.zxid, replies.decode_watch_event(frame))
         elif header.xid in (XID_PING, XID_SET_WATCHES):
             self._saw_zxid(header.zxid)
+        elif header.xid == XID_AUTH:
+            if not self._credentials.answered(header.err):
+                raise ProtocolError("an answer to credentials that were not sent")
         else:
             self._handle_reply(header, frame)
 
@@ -321,8 +352,10 @@ class Session:
         self._token = SessionToken(granted.session_id, granted.password, self._token.last_zxid)
         self._timeout_ms = granted.session_timeout_ms
         link.keep_alive(granted.session_timeout_ms, requests.PING_FRAME)
+        for packet in self._credentials.send_all():
+            link.send(packet)
         for part in self._watches.rearm_requests():
-            link.send(requests.encode_set_watches(requests.SetWatches(self._token.last_zxid, *part)))
+            link.send(_encode_rearm(self._token.last_zxid, part))
         self._become(ClientState.CONNECTED)
         if not self._established.done():
             self._established.set_result(None)
@@ -333,6 +366,7 @@ class Session:
         self._fail_waiting(lambda request: SessionExpiredError(path=request.path))
         if not self._established.done():
             self._established.set_exception(SessionExpiredError())
+        self._credentials.fail(SessionExpiredError())
         self._lose_watches()
 
     def _handshake(self) -> bytes:
@@ -399,6 +433,9 @@ class Session:
                 pending.future.set_result(value)
         if request.watch is not None and (kind := request.watch.armed_kind(header.err)) is not None:
             self._watches.arm(kind, request.path, request.watch.callback)
+        if request.removes is not None and header.err == 0:
+            for callback, event in self._watches.remove(request.path, request.removes):
+                self._call_back(callback, event)
         self._pump()
 
     def _saw_zxid(self, zxid: int) -> None:
@@ -442,6 +479,13 @@ class Session:
             self._loop.call_exception_handler(
                 {"message": f"a callback of the quorum client failed on {argument}", "exception": error}
             )
+
+
+def _encode_rearm(last_zxid: int, part: ArmedPaths) -> bytes:
+    """Encode what arms watches again; servers before 3.6 know no persistent ones, and nothing of them."""
+    if part.persistent or part.recursive:
+        return encode_set_watches2(SetWatches2(last_zxid, *part))
+    return requests.encode_set_watches(requests.SetWatches(last_zxid, *part[:3]))
 
 
 def _take_outcome(future: asyncio.Future[Any]) -> None:

@@ -1,10 +1,12 @@
 """Watches of one client: what is armed, whom an event concerns, and how to arm them again elsewhere.
 
-Pure soft state: callbacks in, events out; no sockets, no clock. All kinds are one-shot. A watch is armed when
-the reply that registered it has arrived, exactly where the server armed it: a read of a missing node arms
-nothing, exists arms both ways. After a reconnect everything still armed is sent to the new server in
-SetWatches requests, each small enough for any server.
-Source: ZooKeeper programmer's guide (watches); zookeeper design, "Watches"; ZOOKEEPER-706 (split SetWatches).
+Pure soft state: callbacks in, events out; no sockets, no clock. What a read arms is one-shot; persistent and
+recursive watches stay until they are removed. A watch is armed when the reply that registered it has arrived,
+exactly where the server armed it: a read of a missing node arms nothing, exists arms both ways. After a
+reconnect everything still armed is sent to the new server in SetWatches requests, each small enough for any
+server; what a persistent watch missed in between is not told.
+Source: ZooKeeper programmer's guide (watches); zookeeper design, "Watches"; ZOOKEEPER-706 (split SetWatches);
+ZKWatchManager.materialize (ZooKeeper 3.9).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final, NamedTuple, Self
 
 from quorum.client.errors import WatchOverflowError
@@ -23,13 +25,13 @@ EVENTS_MAX: Final = 10_000
 
 
 class WatchEvent(NamedTuple):
-    """What a watch tells, once."""
+    """What a watch tells."""
 
-    #: NONE means that the session is over and the watch with it.
+    #: NONE means that the session is over and the watch with it; ..._WATCH_REMOVED that it was removed.
     event_type: EventType
-    #: The path that was watched.
+    #: The path that was watched; of a recursive watch the node below it that changed.
     path: str
-    #: Transaction that caused it; -1 from servers before 3.9 and when the session was lost.
+    #: Transaction that caused it; -1 from servers before 3.9, at a removal and when the session was lost.
     zxid: int
 
 
@@ -37,11 +39,23 @@ WatchCallback = Callable[[WatchEvent], None]
 
 
 class WatchKind(Enum):
-    """Which read armed a watch, and so what it waits for."""
+    """What armed a watch, and so what it waits for."""
 
     DATA = "data"
     EXIST = "exist"
     CHILD = "child"
+    PERSISTENT = "persistent"
+    RECURSIVE = "recursive"
+
+
+class WatchType(IntEnum):
+    """Which watches of a path are meant when some are removed; the numbers are ZooKeeper's."""
+
+    CHILDREN = 1
+    DATA = 2
+    ANY = 3
+    PERSISTENT = 4
+    RECURSIVE = 5
 
 
 class ArmedPaths(NamedTuple):
@@ -50,8 +64,24 @@ class ArmedPaths(NamedTuple):
     data: list[str]
     exist: list[str]
     child: list[str]
+    persistent: list[str]
+    recursive: list[str]
 
 
+_KINDS_BY_TYPE: Final = {
+    WatchType.CHILDREN: (WatchKind.CHILD,),
+    WatchType.DATA: (WatchKind.DATA, WatchKind.EXIST),
+    WatchType.ANY: tuple(WatchKind),
+    WatchType.PERSISTENT: (WatchKind.PERSISTENT,),
+    WatchType.RECURSIVE: (WatchKind.RECURSIVE,),
+}
+_REMOVALS: Final = {
+    WatchKind.DATA: EventType.DATA_WATCH_REMOVED,
+    WatchKind.EXIST: EventType.DATA_WATCH_REMOVED,
+    WatchKind.CHILD: EventType.CHILD_WATCH_REMOVED,
+    WatchKind.PERSISTENT: EventType.PERSISTENT_WATCH_REMOVED,
+    WatchKind.RECURSIVE: EventType.PERSISTENT_WATCH_REMOVED,
+}
 _FIRED_KINDS: Final = {
     EventType.NODE_CREATED: (WatchKind.DATA, WatchKind.EXIST),
     EventType.NODE_DATA_CHANGED: (WatchKind.DATA, WatchKind.EXIST),
@@ -79,13 +109,30 @@ class WatchRegistry:
             callbacks.append(callback)
 
     def fire(self, event: WatchEvent) -> list[WatchCallback]:
-        """Disarm and return the callbacks that an event concerns, each once, in the order of arming."""
+        """Return the callbacks that an event concerns, each once, the one-shot ones first and disarmed."""
+        kinds = _FIRED_KINDS.get(event.event_type, ())
+        concerned = [callback for kind in kinds for callback in self._armed[kind].pop(event.path, ())]
+        if kinds:
+            concerned += self._armed[WatchKind.PERSISTENT].get(event.path, ())
+        recursive = self._armed[WatchKind.RECURSIVE]
+        if recursive and kinds and event.event_type is not EventType.NODE_CHILDREN_CHANGED:
+            for path in _with_ancestors(event.path):
+                concerned += recursive.get(path, ())
         fired: list[WatchCallback] = []
-        for kind in _FIRED_KINDS.get(event.event_type, ()):
-            for callback in self._armed[kind].pop(event.path, ()):
-                if callback not in fired:
-                    fired.append(callback)
+        for callback in concerned:
+            if callback not in fired:
+                fired.append(callback)
         return fired
+
+    def remove(self, path: str, watch_type: WatchType) -> Iterator[tuple[WatchCallback, WatchEvent]]:
+        """Disarm what the server has removed; yields what to call: each callback once per kind of removal."""
+        told: list[tuple[WatchCallback, WatchEvent]] = []
+        for kind in _KINDS_BY_TYPE[watch_type]:
+            event = WatchEvent(_REMOVALS[kind], path, -1)
+            for callback in self._armed[kind].pop(path, ()):
+                if (callback, event) not in told:
+                    told.append((callback, event))
+        yield from told
 
     def lose_all(self) -> Iterator[tuple[WatchCallback, WatchEvent]]:
         """Disarm everything; yields what to call: each armed callback once per path with NONE."""
@@ -105,17 +152,25 @@ class WatchRegistry:
 
         A single path longer than bytes_max makes a part of its own.
         """
-        part, used = ArmedPaths([], [], []), 0
+        part, used = ArmedPaths([], [], [], [], []), 0
         for kind, paths in self._armed.items():
             for path in paths:
                 size = 4 + len(path.encode("utf-8"))
                 if used and used + size > bytes_max:
                     yield part
-                    part, used = ArmedPaths([], [], []), 0
+                    part, used = ArmedPaths([], [], [], [], []), 0
                 used += size
                 _list_of(part, kind).append(path)
         if used:
             yield part
+
+
+def _with_ancestors(path: str) -> Iterator[str]:
+    """Yield a path and every path above it, down to the root."""
+    while path != "/":
+        yield path
+        path = path[: path.rfind("/")] or "/"
+    yield path
 
 
 def _list_of(part: ArmedPaths, kind: WatchKind) -> list[str]:
@@ -126,6 +181,10 @@ def _list_of(part: ArmedPaths, kind: WatchKind) -> list[str]:
             return part.exist
         case WatchKind.CHILD:
             return part.child
+        case WatchKind.PERSISTENT:
+            return part.persistent
+        case WatchKind.RECURSIVE:
+            return part.recursive
 
 
 class WatchStream:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quorum.client import EventType, WatchEvent, WatchOverflowError, WatchStream
-from quorum.client.watches import WatchKind, WatchRegistry
+from quorum.client.watches import WatchKind, WatchRegistry, WatchType
 
 
 class Recorder:
@@ -42,7 +42,7 @@ FIRES = {
 
 
 @pytest.mark.parametrize("event_type", FIRES)
-@pytest.mark.parametrize("kind", list(WatchKind))
+@pytest.mark.parametrize("kind", [WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD])
 def test_an_event_fires_the_kinds_that_it_concerns_once(event_type: EventType, kind: WatchKind) -> None:
     registry = WatchRegistry()
     log: list[tuple[str, WatchEvent]] = []
@@ -63,6 +63,46 @@ def test_a_callback_on_several_kinds_is_told_once_of_a_deletion() -> None:
     registry.arm(WatchKind.CHILD, "/a", second)
     registry.arm(WatchKind.CHILD, "/a", second)
     assert registry.fire(event(EventType.NODE_DELETED)) == [first, second]
+
+
+def test_persistent_watches_fire_again_and_again_recursive_ones_from_their_path_down() -> None:
+    registry = WatchRegistry()
+    node, below, everything = Recorder("n", []), Recorder("b", []), Recorder("e", [])
+    registry.arm(WatchKind.PERSISTENT, "/a", node)
+    registry.arm(WatchKind.RECURSIVE, "/a", below)
+    registry.arm(WatchKind.RECURSIVE, "/", everything)
+    for _ in range(2):
+        for event_type in (EventType.NODE_CREATED, EventType.NODE_DATA_CHANGED, EventType.NODE_DELETED):
+            assert registry.fire(event(event_type, "/a")) == [node, below, everything]
+            assert registry.fire(event(event_type, "/a/b/c")) == [below, everything]
+            assert registry.fire(event(event_type, "/ab")) == [everything]
+            assert registry.fire(event(event_type, "/")) == [everything]
+        assert registry.fire(event(EventType.NODE_CHILDREN_CHANGED, "/a")) == [node]
+        assert registry.fire(event(EventType.NODE_CHILDREN_CHANGED, "/")) == []
+    assert registry.fire(event(EventType.NONE, "/a")) == []
+    assert len(registry) == 3
+
+
+@pytest.mark.parametrize(
+    ("watch_type", "told", "left"),
+    [
+        (WatchType.CHILDREN, ["CHILD"], 4),
+        (WatchType.DATA, ["DATA"], 3),
+        (WatchType.PERSISTENT, ["PERSISTENT"], 4),
+        (WatchType.RECURSIVE, ["PERSISTENT"], 4),
+        (WatchType.ANY, ["DATA", "CHILD", "PERSISTENT"], 0),
+    ],
+)
+def test_what_is_removed_is_told_once_and_disarmed(watch_type: WatchType, told: list[str], left: int) -> None:
+    registry = WatchRegistry()
+    callback = Recorder("w", [])
+    for kind in WatchKind:
+        registry.arm(kind, "/a", callback)
+    assert list(registry.remove("/b", watch_type)) == []
+    assert list(registry.remove("/a", watch_type)) == [
+        (callback, WatchEvent(EventType[f"{name}_WATCH_REMOVED"], "/a", -1)) for name in told
+    ]
+    assert len(registry) == left
 
 
 def test_losing_the_session_tells_everybody_once_per_path() -> None:
@@ -94,7 +134,9 @@ def test_rearming_splits_by_bytes_and_names_every_path_in_its_kind() -> None:
     assert [path for part in parts for path in part.data] == paths[WatchKind.DATA]
     assert [path for part in parts for path in part.exist] == paths[WatchKind.EXIST]
     assert [path for part in parts for path in part.child] == paths[WatchKind.CHILD]
-    assert len(registry) == 150
+    assert [path for part in parts for path in part.persistent] == paths[WatchKind.PERSISTENT]
+    assert [path for part in parts for path in part.recursive] == paths[WatchKind.RECURSIVE]
+    assert len(registry) == 250
 
 
 def test_nothing_armed_needs_no_request_and_a_huge_path_gets_its_own() -> None:

@@ -292,7 +292,7 @@ def test_changed_frames_are_refused_with_a_wire_error_or_read(
 
 def test_a_vector_that_claims_two_billion_elements_is_refused_by_name() -> None:
     body = pack(">q", 1) + pack(">i", HUGE)
-    with pytest.raises(WireError, match="dataWatches"):
+    with pytest.raises(WireError, match=r"dataWatches.* a count from -1 to 0 was"):
         requests.decode_set_watches(body, 0, len(body))
-    with pytest.raises(WireError, match="acl"):
+    with pytest.raises(WireError, match=r"acl.* a count from -1 to 0 was"):
         requests.decode_command(1, pack(">i", 0) * 2 + pack(">i", HUGE), 0, 12)

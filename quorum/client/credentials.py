@@ -1,0 +1,78 @@
+"""What a client proves about itself, on every connection again.
+
+Pure soft state: knows frames and answers, no socket. Servers keep credentials per connection, so all of them
+are sent behind each handshake, before anything that they may be needed for. Answers come in the order of the
+packets, but ZooKeeper lets them overtake replies; they have an xid of their own. Refused credentials are
+dropped: the server ends the connection, and the next one goes on without them.
+Source: ZooKeeperServer.processPacket, ClientCnxn.SendThread.primeConnection (ZooKeeper 3.9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+
+from quorum.client.errors import AuthFailedError, ClientError
+
+
+class Credential:
+    """One proof, and who waits for its acceptance."""
+
+    __slots__ = ("frame", "future", "scheme")
+
+    def __init__(self, scheme: str, frame: bytes, future: asyncio.Future[None]) -> None:
+        self.scheme = scheme
+        #: the auth packet, the same on every connection
+        self.frame = frame
+        self.future = future
+
+
+class Credentials:
+    """Everything that is proven, or on its way."""
+
+    def __init__(self) -> None:
+        """Start with nothing to prove."""
+        #: in the order in which they were added
+        self._known: list[Credential] = []
+        #: sent on this connection and not answered, in order
+        self._sent: deque[Credential] = deque()
+
+    def find(self, frame: bytes) -> Credential | None:
+        """Return the same proof, if it was added before."""
+        return next((each for each in self._known if each.frame == frame), None)
+
+    def add(self, credential: Credential) -> None:
+        """Keep a proof for every connection to come."""
+        self._known.append(credential)
+
+    def send(self, credential: Credential) -> bytes:
+        """Return the packet that proves it on this connection."""
+        self._sent.append(credential)
+        return credential.frame
+
+    def send_all(self) -> Iterator[bytes]:
+        """Yield the packets for a new connection."""
+        self._sent.clear()
+        for credential in self._known:
+            yield self.send(credential)
+
+    def answered(self, err: int) -> bool:
+        """Take the answer to the oldest packet; returns whether there was one to answer."""
+        if not self._sent:
+            return False
+        credential = self._sent.popleft()
+        if err:
+            self._known.remove(credential)
+        if not credential.future.done():
+            if err:
+                credential.future.set_exception(AuthFailedError(err, "", credential.scheme))
+            else:
+                credential.future.set_result(None)
+        return True
+
+    def fail(self, error: ClientError) -> None:
+        """Tell whoever still waits that no connection will come."""
+        for credential in self._known:
+            if not credential.future.done():
+                credential.future.set_exception(error)
