@@ -94,7 +94,7 @@ def unused(data_dir: str) -> Iterator[ReadOnlyDisk]:
                 holder = file.read(32).decode("ascii", "replace").strip() or "unknown"
                 raise UsageError(
                     f"data directory {data_dir} is in use by the process with id {holder}",
-                    "stop that node first, or look at a copy of the directory",
+                    "stop that node first: a copy that is made while it runs looks damaged",
                 ) from None
         yield disk
 

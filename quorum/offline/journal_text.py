@@ -124,11 +124,10 @@ def _verification_lines(found: Verification) -> Iterator[str]:
     yield ""
     recovered = found.recovered
     if recovered is not None:
-        live = _span((recovered.first_index, recovered.last_index))
-        yield (
-            f"live log: {live if recovered.last_index >= recovered.first_index else 'empty'}; term "
-            f"{recovered.hard_state.term}, vote {recovered.hard_state.voted_for or 'nobody'}"
-        )
+        first, last, hard_state = recovered.first_index, recovered.last_index, recovered.hard_state
+        live = _span((first, last)) if last >= first else "empty"
+        yield f"live log: {live}; ends with entry {last} of term {recovered.last_term}"
+        yield f"hard state: term {hard_state.term}, vote {hard_state.voted_for or 'nobody'}"
     for note in found.notes:
         yield f"note: {note}"
     if found.torn:

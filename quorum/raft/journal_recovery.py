@@ -142,7 +142,8 @@ def _check_note(directory: str, note: DurableEnd, scan: JournalScan) -> None:
     remedy = (
         "put the file back as it was; if it is lost and the other voters are healthy, run `quorate members "
         "replace` for this node and start it with `quorate serve --join` on an empty data directory; a node "
-        f"without others starts without the lost writes once {directory}/{NOTE_NAME} is removed"
+        f"without others starts without the lost writes once {directory}/{NOTE_NAME} is removed, and gives "
+        "their zxids to later writes: restart its clients too"
     )
     if note.sequence > after.sequence:
         path = f"{directory}/{segment_name(after.sequence + 1)}"

@@ -185,7 +185,7 @@ def test_verify_of_a_good_journal_counts_everything(tool: Tool, written: Written
     text = tool("journal", "verify", f"{written.data_dir}/")
     assert text.code == 0
     assert "good" in text.out.splitlines()[-1]
-    assert f"live log: {first}-{last}" in text.out
+    assert f"live log: {first}-{last}; ends with entry {last} of term 1" in text.out
 
 
 def test_dump_shows_every_entry_once_with_its_commands(tool: Tool, written: Written) -> None:

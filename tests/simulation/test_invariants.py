@@ -280,10 +280,6 @@ def a_disk_is_an_older_one(run: Run) -> None:
     run.look(node)
 
 
-def newest_segment(node: SimNode) -> str:
-    return max(each for each in node.disk._names if each.endswith(SEGMENT_SUFFIX))
-
-
 @plant("I5")
 def a_copy_of_the_disk_cannot_be_recovered(run: Run) -> None:
     node = run.followers[0]
