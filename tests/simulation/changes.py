@@ -47,9 +47,13 @@ def judge_commit(raft: Node, before: int, holds: Holds) -> str:
         holds: asks the disks.
     """
     known: Configuration | None = None
+    latest = raft.history.latest
     for index, configuration in raft.history._items:
         term = raft.log.term_at(index)
-        if known is not None and term is not None and index > 1 and before < index <= raft.commit_index:
+        # What a forced start found open in its log is committed by the operator's word.
+        forced = latest is not None and configuration.cluster_id != latest.cluster_id
+        now = before < index <= raft.commit_index and not forced
+        if known is not None and term is not None and index > 1 and now:
             holders = [
                 node_id
                 for node_id, member in configuration.voters.items()

@@ -36,8 +36,9 @@ from quorum.raft.peers import PeerNode
 HEARD_MS = 240.0
 #: longer than the shortest election timeout, and than what keeps a node from looking at its clock
 UNHEARD_MS = 700.0
-#: rounds of heartbeats that a leader may send behind that: it may have stood still
-ROUNDS_MAX = 4
+#: rounds of heartbeats that a leader may send behind that: if it stood still it asks anew, for as long as the
+#: shortest election timeout, which is six of them
+ROUNDS_MAX = 8
 INVARIANT = "elections"
 
 _NOBODY = Member("", "nobody")

@@ -9,19 +9,33 @@ A cut of a direction holds what is sent, as TCP does: it arrives in order when t
 the sender gives the connection up. The world is more hostile than TCP in three ways, each by chance: a chunk
 may come twice, a chunk of an old connection may come after the new one is up, and a break may swallow the
 last chunks that were on their way. Node id 0 stands for all clients.
+
+Every connection begins with the shipped hello (quorum/raft/hello.py), judged as the shipped transport judges
+it (quorum/raft/admission.py); it needs both directions. Its ways are one instant here: the dialler learns at
+once what was proved, the acceptor when the connection, or the refusal, reaches it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from quorum.node import MESSAGE_TYPES
+from quorum.raft.admission import Admission
 from quorum.raft.codec import Codec
 from quorum.raft.core.messages import Append, SnapshotChunk
 from quorum.raft.forwarding import Forward
-from quorum.raft.hello import PeerIdentity, conflict
+from quorum.raft.hello import (
+    NONCE_BYTES,
+    Acceptor,
+    Dialler,
+    HelloRefusedError,
+    PeerIdentity,
+    Refusal,
+    conflict,
+)
 from quorum.raft.peers import PeerNode
 from tests.simulation.scheduler import Handle, Scheduler
 from tests.simulation.sim_runtime import SimRuntime
@@ -40,6 +54,8 @@ MESSAGE_HEAD_BYTES = 64
 CODEC_EVERY = 50
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 BULK = (Append, SnapshotChunk, Forward)
+SECRET = b"what all nodes of the world share"
+ANYBODY = range(1, 2**31)
 
 
 class MessageChangedError(AssertionError):
@@ -83,15 +99,18 @@ class NetworkCounters:
     slowed_bytes: int = 0
     snapshot_chunks: int = 0
     through_codec: int = 0
+    hellos_refused: int = 0
 
 
 class Connection:
-    """One direction between two lives; `sender` dialled it."""
+    """One direction between two lives; `sender` dialled it, as `dialler`, and found `acceptor` there."""
 
     __slots__ = (
+        "acceptor",
         "arrive_ms",
         "broken",
         "bulk",
+        "dialler",
         "held",
         "key",
         "lost_after_ms",
@@ -104,13 +123,21 @@ class Connection:
         "urgent",
     )
 
-    def __init__(self, sender: SimTransport, receiver: SimTransport, now_ms: float) -> None:
+    def __init__(
+        self,
+        sender: SimTransport,
+        receiver: SimTransport,
+        dialler: PeerIdentity,
+        acceptor: PeerIdentity,
+        now_ms: float,
+    ) -> None:
         self.sender = sender
         self.receiver = receiver
+        self.dialler = dialler
+        self.acceptor = acceptor
         self.key = (sender.node_id, receiver.node_id)
         #: the sender, as the receiver's callbacks are given it
-        identity = sender.identity()
-        self.node = PeerNode(sender.node_id, "", identity.incarnation)
+        self.node = PeerNode(sender.node_id, "", dialler.incarnation)
         self.opened_ms = now_ms
         self.arrive_ms = 0.0
         self.broken = False
@@ -122,6 +149,10 @@ class Connection:
         #: chunks that a cut holds
         self.held: list[tuple[Any, ...] | None] = []
         self.unacknowledged: Handle | None = None
+
+    def beyond(self, end: SimTransport) -> PeerIdentity:
+        """Return what the hello proved to one end of the other."""
+        return self.acceptor if end is self.sender else self.dialler
 
 
 class Network:
@@ -383,6 +414,20 @@ def size_of(message: Any) -> int:
     return MESSAGE_HEAD_BYTES
 
 
+def greet(dialler: Dialler, acceptor: Acceptor) -> HelloRefusedError | None:
+    """Run a hello to its end; return who refused whom first, if it was refused."""
+    refused: HelloRefusedError | None = None
+    sides = itertools.cycle((acceptor, dialler))
+    record = dialler.begin()
+    while record:
+        try:
+            record = next(sides).feed(record)
+        except HelloRefusedError as error:
+            refused = refused or error
+            record = error.reply
+    return refused
+
+
 class _Peer:
     """What a transport keeps of one member."""
 
@@ -412,12 +457,16 @@ class SimTransport:
         identity: Callable[[], PeerIdentity],
         members: Iterable[int],
         admits_strangers: Callable[[], bool] = lambda: False,
+        admission: Callable[[], Admission] = Admission,
+        on_proven: Callable[[PeerIdentity], None] = lambda _: None,
     ) -> None:
         self.network = network
         self.runtime = runtime
         self.node_id = node_id
         self.identity = identity
         self._admits_strangers = admits_strangers
+        self._admission = admission
+        self._on_proven = on_proven
         self._peers = {member: _Peer(member, "") for member in sorted(members) if member != node_id}
         self._on_message: Callable[[PeerNode, Any], None] | None = None
         self._on_chunk: Callable[[], None] | None = None
@@ -517,14 +566,14 @@ class SimTransport:
         self._peers.clear()
 
     def recheck_identities(self) -> None:
-        """Close connections with nodes of other clusters."""
-        mine = self.identity()
+        """Close connections with other clusters' nodes and with disks that may not speak for a member."""
+        mine, admission = self.identity(), self._admission()
         for peer in list(self._peers.values()):
             for connection in (peer.outbound, peer.inbound):
                 if connection is None:
                     continue
-                end = connection.receiver if connection.sender is self else connection.sender
-                if conflict(mine, end.identity()) is not None:
+                proven = connection.beyond(self)
+                if conflict(mine, proven) or admission.refusal(proven):
                     self.runtime.call_soon(self.lost, connection)
 
     def setOnMessageReceivedCallback(self, callback: Callable[[PeerNode, Any], None] | None) -> None:  # noqa: N802
@@ -581,23 +630,58 @@ class SimTransport:
         if self._stopped or peer.outbound is not None or self._peers.get(peer.node_id) is not peer:
             return
         other = network.transports.get(peer.node_id)
-        if (self.node_id, peer.node_id) in network.cuts:
+        if not network.cuts.isdisjoint({(self.node_id, peer.node_id), (peer.node_id, self.node_id)}):
             self._redial_later(peer, CONNECT_TIMEOUT_MS)
         elif other is None:
             self._redial_later(peer)
         elif other.runtime.paused:
             peer.dialling = network.scheduler.at(STOPPED_PEER_MS, self.runtime.enter, self._greet, peer)
-        elif not other.knows(self.node_id) or conflict(self.identity(), other.identity()) is not None:
-            self._redial_later(peer)
         else:
-            self._open(peer, other)
+            self._hello(peer, other)
 
-    def _open(self, peer: _Peer, other: SimTransport) -> None:
+    def _hello(self, peer: _Peer, other: SimTransport) -> None:
         network = self.network
-        incarnation = other.identity().incarnation
+        nonce = network.rng.randbytes(NONCE_BYTES)
+        dialler = Dialler(self.identity(), peer.node_id, SECRET, nonce, judge=self._judge)
+        acceptor = other.acceptor()
+        refused = greet(dialler, acceptor)
+        assert dialler.proven is not None
+        assert acceptor.proven is not None
+        if refused is not None:
+            network.counters.hellos_refused += 1
+            network.scheduler.at(network.delay_ms(), other.runtime.enter, other.refused, acceptor.proven)
+        self._on_proven(dialler.proven)
+        if refused is not None:
+            self._redial_later(peer)
+        elif not self._stopped:
+            self._open(
+                peer, Connection(self, other, acceptor.proven, dialler.proven, network.scheduler.now_ms)
+            )
+
+    def acceptor(self) -> Acceptor:
+        """Return this side of a hello that somebody begins now."""
+        admitted = ANYBODY if self._admits_strangers() else self._peers
+        nonce = self.network.rng.randbytes(NONCE_BYTES)
+        return Acceptor(self.identity(), admitted, SECRET, nonce, judge=self._judge)
+
+    def _judge(self, other: PeerIdentity) -> Refusal | None:
+        """Say why a process may not speak for its node id, or not while another one does."""
+        admission = self._admission()
+        peer = self._peers.get(other.node_id)
+        present = None if peer is None or peer.inbound is None else peer.inbound.dialler
+        refusal = admission.refusal(other)
+        return refusal if refusal or present is None else admission.refusal_beside(other, present)
+
+    def refused(self, other: PeerIdentity) -> None:
+        """A hello that somebody else began ended in a refusal, by whichever side."""
+        if not self._stopped:
+            self._on_proven(other)
+
+    def _open(self, peer: _Peer, connection: Connection) -> None:
+        network = self.network
+        incarnation = connection.acceptor.incarnation
         if peer.inbound is not None and peer.inbound.node.incarnation != incarnation:
             self._lose(peer, peer.inbound)
-        connection = Connection(self, other, network.scheduler.now_ms)
         peer.outbound = connection
         network.connections[connection.key] = connection
         network.transmit(connection, None)
@@ -607,17 +691,15 @@ class SimTransport:
         if self._on_connected is not None:
             self._on_connected(PeerNode(peer.node_id, peer.address, incarnation))
 
-    def knows(self, node_id: int) -> bool:
-        """Tell whether a hello of this node would be accepted."""
-        return node_id in self._peers or self._admits_strangers()
-
     def arrive(self, connection: Connection, chunk: tuple[Any, ...] | None) -> None:
         """Take a chunk, or the opening of a connection."""
+        if chunk is None and not self._stopped and not connection.broken:
+            self._on_proven(connection.dialler)
         if self._stopped:
             return
         peer = self._peers.get(connection.sender.node_id)
         if peer is None and chunk is None and self._admits_strangers():
-            stranger = connection.sender.identity()
+            stranger = connection.dialler
             peer = self._peers[stranger.node_id] = _Peer(stranger.node_id, stranger.address)
         if peer is None:
             self.network.close(connection, self)
@@ -662,5 +744,5 @@ class SimTransport:
             peer.backoff_ms = BACKOFF_MIN_MS
         self._redial_later(peer)
         if self._on_disconnected is not None:
-            end = connection.receiver if connection.sender is self else connection.sender
-            self._on_disconnected(PeerNode(peer.node_id, peer.address, end.identity().incarnation))
+            incarnation = connection.beyond(self).incarnation
+            self._on_disconnected(PeerNode(peer.node_id, peer.address, incarnation))

@@ -216,7 +216,10 @@ class Operators:
 
     def replace(self, node: SimNode) -> Change | None:
         """The disk of a node is lost: put in an empty one and let the node join with it."""
-        if not self.may_damage() or (self.change is not None and self.change.node is node):
+        if not self.may_damage():
+            return None
+        if self.change is not None and (not self.change.made or self.change.node is node):
+            # Nobody would carry on what is not committed yet.
             return None
         if node.running:
             node.power_cut()

@@ -177,6 +177,8 @@ class SimNode:
             member.identity,
             config.members,
             member.hears_nobody,
+            member.admission,
+            member.peer_proved,
         )
         member.attach(self.transport)
         self.member = member

@@ -37,6 +37,7 @@ TELLING = (
     "fsync-before-the-callback",
     "a-segment-has-its-name-durably",
     "a-snapshot-is-synced-before-its-name",
+    "who-met-a-cluster-founds-none",
 )
 #: these run only where a disk is damaged, or a little rarer still
 RARE = {
@@ -61,7 +62,7 @@ HANDLE_APPEND = "quorum.raft.core.following:handle_append"
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", TELLING)
 def test_a_rule_that_is_switched_off_is_found(name: str) -> None:
-    result = hunt(RULES[name].changes, SEEDS)
+    result = hunt(RULES[name].changes, SEEDS, RULES[name].profile)
     assert result.finding is not None, f"look with: python -m tests.simulation.rules --rule {name}"
 
 

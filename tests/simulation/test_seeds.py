@@ -14,9 +14,6 @@ from tests.simulation.__main__ import run_all
 from tests.simulation.faults import FAULTS
 from tests.simulation.world import FULL, SHORT, Outcome, Span
 
-#: Whether a founder that was bootstrapped again is kept from founding a second cluster. As long as it is not,
-#: every seed of `founders` fails with I1 or I2.
-FOUNDED_ONCE = False
 #: (profile, nodes, first seed, how many, how long)
 PLAN = (
     ("mix", 3, 1, 30, FULL),
@@ -30,7 +27,8 @@ PLAN = (
     ("members", 3, 1, 30, SHORT),
     ("snapshots", 3, 1, 30, SHORT),
     ("forced", 3, 1, 20, SHORT),
-    *((("founders", 3, 1, 20, SHORT),) if FOUNDED_ONCE else ()),
+    ("founders", 3, 1, 20, SHORT),
+    ("founders", 5, 1, 4, SHORT),
 )
 
 

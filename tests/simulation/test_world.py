@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from quorum.raft.admission import Admission
+from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.messages import Append, AppendReply, Heartbeat
-from quorum.raft.hello import PeerIdentity
+from quorum.raft.hello import PeerIdentity, RefusalReason
 from quorum.raft.identity import Start
 from quorum.raft.peers import PeerNode
 from tests.simulation.faults import FAULTS, PROFILES
@@ -280,12 +282,29 @@ def test_a_lane_beside_the_loop_crashes_fails_and_pauses_like_any_other() -> Non
 class Peer:
     """One end of the network that writes down what it hears."""
 
-    def __init__(self, network: Network, node_id: int, ids: tuple[int, ...] = (1, 2)) -> None:
+    def __init__(
+        self,
+        network: Network,
+        node_id: int,
+        ids: tuple[int, ...] = (1, 2),
+        *,
+        identity: PeerIdentity | None = None,
+        admission: Admission | None = None,
+    ) -> None:
         machine = FakeMachine()
         machine.node_id = node_id
         self.runtime = SimRuntime(network.scheduler, machine, network.scheduler.rng(f"life-{node_id}"))
-        identity = PeerIdentity("c", "", node_id, f"{node_id:032x}")
-        self.transport = SimTransport(network, self.runtime, node_id, lambda: identity, ids)
+        me = identity or PeerIdentity("c", "", node_id, f"{node_id:032x}")
+        self.proved: list[PeerIdentity] = []
+        self.transport = SimTransport(
+            network,
+            self.runtime,
+            node_id,
+            lambda: me,
+            ids,
+            admission=lambda: admission or Admission(),
+            on_proven=self.proved.append,
+        )
         self.node_id = node_id
         self.heard: list[Any] = []
         self.transport.setOnMessageReceivedCallback(lambda _node, message: self.heard.append(message))
@@ -362,6 +381,53 @@ def test_a_break_is_heard_by_both_ends_and_both_come_back() -> None:
         heard = peer.take()
         assert heard[0] == ("down", name)
         assert heard[-1] == ("up", name)
+
+
+def test_a_hello_tells_both_ends_who_proved_it_also_when_one_refuses() -> None:
+    network = Network(Scheduler(1))
+    here = PeerIdentity("c", "a" * 32, 1, f"{1:032x}")
+    for cluster_id, up in (("", True), ("b" * 32, False)):
+        there = PeerIdentity("c", cluster_id, 2, f"{2:032x}")
+        one, other = Peer(network, 1, identity=here), Peer(network, 2, identity=there)
+        network.scheduler.run(network.scheduler.now_ms + 2000.0)
+        assert (set(one.proved), set(other.proved)) == ({there}, {here})
+        assert (("up", 2) in one.heard, ("up", 1) in other.heard) == (up, up)
+        for peer in (one, other):
+            peer.transport.vanish(silently=False)
+            peer.runtime.end()
+
+
+@pytest.mark.parametrize("way", [(1, 2), (2, 1)])
+def test_a_hello_needs_both_directions(way: tuple[int, int]) -> None:
+    network = Network(Scheduler(1))
+    network.cut(*way)
+    one, other = Peer(network, 1), Peer(network, 2)
+    network.scheduler.run(3000.0)
+    assert (one.proved, other.proved, one.heard, other.heard) == ([], [], [], [])
+    network.heal(*way)
+    network.scheduler.run(6000.0)
+    assert ("up", 2) in one.heard
+    assert ("up", 1) in other.heard
+
+
+def test_a_retired_disk_is_refused_and_another_one_does_not_displace_the_recorded_one() -> None:
+    network = Network(Scheduler(1))
+    recorded, impostor, retired = (PeerIdentity("c", "", 2, 32 * each) for each in "abc")
+    voters = {1: Member("", f"{1:032x}"), 2: Member("", "")}
+    latest = Configuration("d" * 32, voters, {}, (retired.incarnation,))
+    one = Peer(network, 1, admission=Admission(latest, latest, 1))
+    judged = one.transport.acceptor()._judge
+    refusal = judged(retired)
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.RETIRED
+    Peer(network, 2, identity=recorded)
+    network.scheduler.run(2000.0)
+    assert ("up", 2) in one.heard
+    voters[2] = Member("", recorded.incarnation)
+    refusal = judged(impostor)
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.ANOTHER_DISK
+    assert judged(recorded) is None
 
 
 def test_a_dead_process_is_noticed_and_what_it_sent_before_may_arrive() -> None:

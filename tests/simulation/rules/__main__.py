@@ -1,7 +1,8 @@
 """Are our own rules found when they are switched off? python -m tests.simulation.rules --help.
 
-Seeds of the ordinary mix are run with one rule switched off until one fails that passes with the rule on. A
-guard, whose lack alone is no harm, is tried alone with a few seeds, and then beside the rule that it guards.
+Seeds of the ordinary mix, or of the profile that a rule names, are run with one rule switched off until one
+fails that passes with the rule on. A guard, whose lack alone is no harm, is tried alone with a few seeds, and
+then beside the rule that it guards.
 Exits with 1 if a rule that is no guard is not found.
 """
 
@@ -74,6 +75,8 @@ class Search:
         """Say it as docs/simulation.md does."""
         rule, finding = self.rule, self.finding
         seed, by = (finding.seed, finding.by) if finding else ("none", "nobody")
+        if rule.profile != "mix":
+            by += f"; profile {rule.profile}"
         return f"| {self.name} | {rule.source} | {seed} | {self.tried} | {by} |"
 
     def row(self) -> str:

@@ -150,6 +150,26 @@ RULES: Final = (
         beside="votes-by-incarnation",
     ),
     Rule(
+        "who-met-a-cluster-founds-none",
+        "guarantees.md, Members; consensus.md, Why a founder that lost its disk founds nothing",
+        "an empty founder that met a cluster neither campaigns nor votes for anybody outside it",
+        (
+            Edit(
+                f"{_NODE}.rivalled_cluster",
+                'next((met for met in self.met.values() if met not in ("", own)), "")',
+                '""',
+            ),
+        ),
+        profile="founders",
+    ),
+    Rule(
+        "a-met-cluster-is-remembered",
+        "guarantees.md, Members; identity.store_met_cluster",
+        "a founder that met a cluster founds none after a restart either",
+        (Edit("quorum.member:QuorumMember.attach", "if met_cluster_id:", "if False:"),),
+        profile="founders",
+    ),
+    Rule(
         "promotion-of-who-has-caught-up",
         "raft.md, Rules of the core; dissertation §4.2.1",
         "a learner becomes a voter only when it has caught up",

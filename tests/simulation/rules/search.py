@@ -13,8 +13,6 @@ from tests.simulation.rules.catalogue import RULES, changes_of
 from tests.simulation.rules.edits import Change, made
 from tests.simulation.world import run_seed
 
-PROFILE = "mix"
-
 
 class Finding(NamedTuple):
     """A seed that fails with a rule switched off and passes with it.
@@ -48,10 +46,10 @@ class Hunt(NamedTuple):
     spoilt: tuple[int, ...] = ()
 
 
-def try_seed(changes: Sequence[Change], seed: int) -> Finding | None:
+def try_seed(changes: Sequence[Change], seed: int, profile: str = "mix") -> Finding | None:
     """Run one seed with rules switched off; None if nothing broke."""
     with made(changes):
-        outcome = run_seed(seed, PROFILE)
+        outcome = run_seed(seed, profile)
     if outcome.ok:
         return None
     by, story = _read(outcome.story)
@@ -59,21 +57,21 @@ def try_seed(changes: Sequence[Change], seed: int) -> Finding | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def story_when_on(seed: int) -> str:
+def story_when_on(seed: int, profile: str) -> str:
     """Return what breaks in a seed with every rule on, "" if nothing does."""
-    return run_seed(seed, PROFILE).story
+    return run_seed(seed, profile).story
 
 
-def hunt(changes: Sequence[Change], seeds: Iterable[int]) -> Hunt:
+def hunt(changes: Sequence[Change], seeds: Iterable[int], profile: str = "mix") -> Hunt:
     """Run seeds with rules switched off until one finds that, and passes with them on."""
     tried = 0
     spoilt: list[int] = []
     for seed in seeds:
         tried += 1
-        finding = try_seed(changes, seed)
+        finding = try_seed(changes, seed, profile)
         if finding is None:
             continue
-        if not story_when_on(seed):
+        if not story_when_on(seed, profile):
             return Hunt(tried, finding, tuple(spoilt))
         spoilt.append(seed)
     return Hunt(tried, None, tuple(spoilt))
@@ -82,7 +80,7 @@ def hunt(changes: Sequence[Change], seeds: Iterable[int]) -> Hunt:
 def hunt_for(name: str, seeds: Iterable[int], *, beside: bool) -> Hunt:
     """Run seeds with the rule of this name switched off, and the one beside it where that is asked."""
     rule = RULES[name]
-    return hunt(changes_of(rule) if beside else rule.changes, seeds)
+    return hunt(changes_of(rule) if beside else rule.changes, seeds, rule.profile)
 
 
 def _read(story: str) -> tuple[str, str]:
