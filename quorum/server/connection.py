@@ -20,7 +20,7 @@ from functools import partial
 from struct import Struct
 from typing import Any, Final
 
-from quorum.core.codes import OK, OP_CLOSE_SESSION, OP_SYNC, SESSION_MOVED, UNIMPLEMENTED
+from quorum.core.codes import MARSHALLING_ERROR, OK, OP_CLOSE_SESSION, OP_SYNC, SESSION_MOVED, UNIMPLEMENTED
 from quorum.core.machine import CONFIG_PATH
 from quorum.core.results import RunOutcome
 from quorum.server.auth import authenticate
@@ -81,6 +81,8 @@ _SET_WATCHES: Final = int(OpCode.SET_WATCHES)
 _SET_WATCHES2: Final = int(OpCode.SET_WATCHES2)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
+#: stands for a request whose body cannot be decoded; no frame can hold this number
+_UNDECODABLE: Final = -(1 << 32)
 _NOT_READ_ONLY: Final = int(ErrorCode.NOT_READ_ONLY)
 #: what a connection that may only read is refused
 _CHANGING: Final = frozenset(
@@ -111,18 +113,17 @@ class Connection(GreetingStream):
         xids: list[int] = []
         commands: list[Command] = []
         position, end = 0, len(data)
-        refused: WireError | None = None
         decoders = _RUN_DECODERS if not self.read_only else {}
-        try:
-            while end - position >= _HEAD_BYTES:
-                length, xid, op = _unpack_head(data, position)
-                after = position + 4 + length
-                if after > end or length < REQUEST_HEADER_BYTES or length > length_max:
-                    break
-                if room <= 0:
-                    self._stalled = True
-                    break
-                decode = decoders.get(op)
+        while end - position >= _HEAD_BYTES:
+            length, xid, op = _unpack_head(data, position)
+            after = position + 4 + length
+            if after > end or length < REQUEST_HEADER_BYTES or length > length_max:
+                break
+            if room <= 0:
+                self._stalled = True
+                break
+            decode = decoders.get(op)
+            try:
                 if decode is not None:
                     commands.append(decode(data, position + _HEAD_BYTES, after)[0])
                     xids.append(xid)
@@ -133,19 +134,20 @@ class Connection(GreetingStream):
                     self._submit(xids, commands)
                     xids, commands = [], []
                 self._receive_other(xid, op, data, position + _HEAD_BYTES, after)
-                position = after
-                if self._must_yield():
-                    break
-                room = outstanding_max - self.outstanding
-        except WireError as error:
-            refused = error
+            except WireError as error:
+                if xids:
+                    self._submit(xids, commands)
+                    xids, commands = [], []
+                self._receive_undecodable(xid, op, error)
+            position = after
+            if self._must_yield():
+                break
+            room = outstanding_max - self.outstanding
         if xids:
             self._submit(xids, commands)
         if position and not self.read_only:
             host.replica.sessions.touch(self.session_id)
-        if refused is not None:
-            self._malformed(refused)
-        elif self.phase is OPEN:
+        if self.phase is OPEN:
             self._keep_rest(data, position)
 
     def _hold(self, data: bytes) -> bool:
@@ -222,6 +224,22 @@ class Connection(GreetingStream):
         elif op != _PING:
             log.info("refused operation %d of %s: it is not served", op, self.address)
             self.phase = Phase.LEAVING
+        self._take_in(xid, op, body)
+
+    def _receive_undecodable(self, xid: int, op: int, error: WireError) -> None:
+        """Refuse a whole frame whose body means nothing, in its turn; the length tells where the next begins.
+
+        Only credentials end the connection, as in ZooKeeper: what comes behind them may rely on them.
+        """
+        if op == _AUTH:
+            self._malformed(error)
+            return
+        self._host.counters.malformed_frames += 1
+        log.info("refused a request of %s: %s", self.address, error.message)
+        self._take_in(xid, _UNDECODABLE, None)
+
+    def _take_in(self, xid: int, op: int, body: Any) -> None:
+        """Answer a request that needs no outcome, now or behind the runs that are under way."""
         self._count(1)
         if self._pending:
             self._pending.append((xid, op, body))
@@ -281,6 +299,8 @@ class Connection(GreetingStream):
             self._rearm(xid, body)
         elif op == _RECONFIG:
             begin_change(self._host.replica, self.identities, body, partial(self._reconfigured, xid))
+        elif op == _UNDECODABLE:
+            self._queue(encode_header(xid, replica.machine.zxid, MARSHALLING_ERROR))
         elif op == _AUTH:
             self._queue(encode_header(xid, 0, body))
             if body != OK:

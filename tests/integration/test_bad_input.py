@@ -3,7 +3,8 @@
 On the ports: the connection ends or is answered with an error, and nobody else notices: a parallel client on
 every node sees no error, no process ends, and the state digests stay as they were. At a start: exit code 1
 or 2, no traceback, an error that names the thing and its value, and a remedy. Source: zookeeper.md
-(malformed frames close the connection at once), architecture.md (node.toml), raft.md (identity, journal).
+(malformed frames close the connection at once, undecodable bodies are refused as ZooKeeper does),
+architecture.md (node.toml), raft.md (identity, journal).
 """
 
 from __future__ import annotations
@@ -185,15 +186,16 @@ FRAMES = {
     "a negative length": struct.pack(">i", -1),
     "a length over the limit": struct.pack(">i", FRAME_BYTES_MAX + 1),
     "half a header": struct.pack(">ii", 4, 1),
-    "an empty create": frame(1, CREATE, b""),
-    "a path longer than the frame": frame(1, GET_DATA, struct.pack(">i", 1 << 30) + b"/watched"),
-    "data of a negative length": frame(1, SET_DATA, buffer(b"/watched") + struct.pack(">ii", -5, 0)),
-    "an ACL of a billion entries": frame(1, CREATE, buffer(b"/x") + buffer(b"") + struct.pack(">i", 10**9)),
-    "a multi without an end": frame(1, 14, struct.pack(">i?i", 2, False, -1)),
-    "a multi in a multi": frame(
-        1, 14, struct.pack(">i?i", 14, False, -1) + struct.pack(">i?i", -1, True, -1)
-    ),
     "an unknown operation": frame(1, 4711, b""),
+}
+
+BODIES = {
+    "an empty create": (CREATE, b""),
+    "a path longer than the frame": (GET_DATA, struct.pack(">i", 1 << 30) + b"/watched"),
+    "data of a negative length": (SET_DATA, buffer(b"/watched") + struct.pack(">ii", -5, 0)),
+    "an ACL of a billion entries": (CREATE, buffer(b"/x") + buffer(b"") + struct.pack(">i", 10**9)),
+    "a multi without an end": (14, struct.pack(">i?i", 2, False, -1)),
+    "a multi in a multi": (14, struct.pack(">i?i", 14, False, -1) + struct.pack(">i?i", -1, True, -1)),
 }
 
 
@@ -213,6 +215,16 @@ def test_a_bad_frame_behind_a_good_handshake(undisturbed: QuorateNodes, bad: byt
     for node in undisturbed.nodes.values():
         answer = closed_after(node.client_port, handshake(), bad)
         assert len(answer) >= 41, "the handshake was not answered"
+
+
+@pytest.mark.parametrize(("op", "body"), BODIES.values(), ids=BODIES.keys())
+def test_a_body_that_means_nothing_is_a_marshalling_error(
+    undisturbed: QuorateNodes, op: int, body: bytes
+) -> None:
+    for node_id in undisturbed.nodes:
+        with Connection(undisturbed.host(node_id)) as connection:
+            assert connection.call(op, body)[0] == -5
+            assert connection.call(GET_DATA, read_body("/watched"))[0] == 0
 
 
 def test_a_path_that_is_not_utf8_is_answered_with_an_error(undisturbed: QuorateNodes) -> None:

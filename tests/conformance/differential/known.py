@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from tests.conformance.differential.compare import MARSHALLING_ERROR, Difference
+from tests.conformance.differential.compare import Difference
 from tests.conformance.differential.player import OUTCOME_CHANGED
 from tests.conformance.differential.steps import Break, Step, Stream
 from tests.conformance.differential.wire import Op
@@ -26,13 +26,6 @@ class Known(NamedTuple):
     matches: Callable[[Step | None, Any, Any], bool]
 
 
-def _undecodable(step: Step | None, theirs: Any, ours: Any) -> bool:
-    """ZooKeeper answers MARSHALLINGERROR and goes on; we close."""
-    if not isinstance(step, Break) or theirs is None or ours is None or theirs[1] != "reply":
-        return False
-    return bool(theirs[5] == MARSHALLING_ERROR and ours[1] == "closed")
-
-
 def _delete_container(step: Step | None, theirs: Any, ours: Any) -> bool:
     """ZooKeeper carries a client's deleteContainer out; ours is not served."""
     if not isinstance(step, Break) or step.op != Op.DELETE_CONTAINER or theirs is None or ours is None:
@@ -47,7 +40,6 @@ def _late(_step: Step | None, theirs: Any, _ours: Any) -> bool:
 
 #: {name: what it is}
 KNOWN: Final[dict[str, Known]] = {
-    "undecodable request": Known("A request that cannot be decoded closes the connection", _undecodable),
     "deleteContainer of a client": Known("`deleteContainer` from a client", _delete_container),
     "late write of a moved session": Known("a late request of it takes no effect", _late),
 }

@@ -267,10 +267,7 @@ def test_a_refusal_waits_for_its_turn() -> None:
         (struct.pack(">i", 7) + bytes(7), "frame.length = 7"),
         (struct.pack(">i", 1025), "frame.length = 1025: from 8 to 1024 bytes"),
         (struct.pack(">iii", 1100, 1, 11) + bytes(1200), "frame.length = 1100"),
-        (struct.pack(">iiii", 12, 2, 5, -2), "setData.path = -2"),
-        (struct.pack(">iiii", 12, 2, 4, 9), "read.path = 9"),
-        (struct.pack(">iii", 8, 2, 9), "sync.path"),
-        (struct.pack(">iii", 8, 2, 101), "setWatches.relativeZxid"),
+        (struct.pack(">iii", 8, -4, 100), "auth.type"),
     ],
 )
 def test_a_malformed_frame_ends_the_connection_at_once_with_one_line_that_names_it(
@@ -289,6 +286,43 @@ def test_a_malformed_frame_ends_the_connection_at_once_with_one_line_that_names_
     assert "10.0.0.1:50000" in lines[0]
     assert node.frontend.counters.malformed_frames == 1
     assert not node.greeted().has_ended()
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        (struct.pack(">iiii", 12, 2, 1, 9), "create.path = 9"),
+        (struct.pack(">iiii", 12, 2, 5, -2), "setData.path = -2"),
+        (struct.pack(">iiii", 12, 2, 14, 1), "multi"),
+        (struct.pack(">iiii", 12, 2, 4, 9), "read.path = 9"),
+        (struct.pack(">iii", 8, 2, 9), "sync.path"),
+        (struct.pack(">iii", 8, 2, 16), "reconfig.joiningServers"),
+        (struct.pack(">iii", 8, 2, 101), "setWatches.relativeZxid"),
+        (struct.pack(">iii", 8, 2, 105), "setWatches2.relativeZxid"),
+    ],
+)
+@pytest.mark.parametrize("holding", [False, True])
+def test_a_body_that_means_nothing_is_refused_in_its_turn_as_zookeeper_does(
+    bad: bytes, named: str, holding: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "quorate.server")
+    node = MemoryNode()
+    client = node.greeted()
+    node.replica.holding = holding
+    client.send(create(1, "/a"), bad, create(3, "/b"), bad, PING_FRAME)
+    if holding:
+        assert client.replies() == []
+        node.replica.release()
+        node.turn()
+    replies = client.replies()
+    assert [(reply.xid, reply.err) for reply in replies] == [(1, 0), (2, -5), (3, 0), (2, -5), (-2, 0)]
+    assert replies[2].zxid == replies[0].zxid + 1, "a refused write takes no zxid"
+    assert not client.has_ended()
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert named in lines[0]
+    assert node.frontend.counters.malformed_frames == 2
+    assert node.replica.machine.tree.get("/b") is not None
 
 
 def test_a_frame_of_exactly_the_limit_is_taken() -> None:

@@ -300,11 +300,11 @@ def test_the_acl_that_counts_is_that_of_the_event_not_of_later() -> None:
 
 
 @pytest.mark.parametrize("op", [OpCode.GET_ACL, OpCode.ADD_WATCH, OpCode.SET_WATCHES2, OpCode.MULTI_READ])
-def test_a_body_that_cannot_be_decoded_ends_the_connection(op: int) -> None:
+def test_a_body_that_cannot_be_decoded_is_refused(op: int) -> None:
     client = MemoryNode().greeted()
     client.send(struct.pack(">iii", 9, 1, op) + b"\x01")
-    assert client.has_ended()
-    assert client.replies() == []
+    assert [(reply.xid, reply.err, reply.body) for reply in client.replies()] == [(1, -5, b"")]
+    assert not client.has_ended()
 
 
 def test_lookups_wait_for_the_writes_before_them() -> None:
