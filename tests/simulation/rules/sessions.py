@@ -185,7 +185,7 @@ RULES: Final = (
         "reads-wait-for-writes-before-them",
         _ORDERING,
         "a request waits for everything before it on its connection",
-        (Edit(f"{_CONNECTION}._receive_other", "if self._pending:", "if False:"),),
+        (Edit(f"{_CONNECTION}._take_in", "if self._pending:", "if False:"),),
     ),
     Rule(
         "events-before-replies",
