@@ -17,18 +17,18 @@ from tests.simulation.world import FULL, SHORT, Outcome, Span
 #: (profile, nodes, first seed, how many, how long)
 PLAN = (
     ("mix", 3, 1, 30, FULL),
-    ("mix", 3, 1001, 150, SHORT),
-    ("mix", 5, 1, 10, SHORT),
-    ("calm", 3, 1, 4, SHORT),
-    ("partitions", 3, 1, 30, SHORT),
-    ("crashes", 3, 1, 30, SHORT),
-    ("pauses", 3, 1, 20, SHORT),
-    ("disks", 3, 1, 30, SHORT),
-    ("members", 3, 1, 30, SHORT),
-    ("snapshots", 3, 1, 30, SHORT),
-    ("forced", 3, 1, 20, SHORT),
-    ("founders", 3, 1, 20, SHORT),
-    ("founders", 5, 1, 4, SHORT),
+    ("mix", 3, 1001, 80, SHORT),
+    ("mix", 5, 1, 6, SHORT),
+    ("calm", 3, 1, 2, SHORT),
+    ("partitions", 3, 1, 12, SHORT),
+    ("crashes", 3, 1, 14, SHORT),
+    ("pauses", 3, 1, 10, SHORT),
+    ("disks", 3, 1, 14, SHORT),
+    ("members", 3, 1, 14, SHORT),
+    ("snapshots", 3, 1, 14, SHORT),
+    ("forced", 3, 1, 8, SHORT),
+    ("founders", 3, 1, 12, SHORT),
+    ("founders", 5, 1, 2, SHORT),
 )
 
 
