@@ -2,7 +2,7 @@
 
 Decides what "later" means: a turn of the loop follows after a drawn moment (what arrives in between belongs
 to it). A lane's work runs in one piece when its drawn fsync would be done, or, as drawn, beside the loop
-from one call of the disk to the next (lane_thread.py); `done` follows in a turn behind it. While a life is
+from one call of the disk to the next (lane_work.py); `done` follows in a turn behind it. While a life is
 paused everything that falls due waits, in order, and the clock goes on; once it has ended nothing of it ever
 runs again. What the loop itself spends on the disk keeps it busy: whatever falls due meanwhile waits.
 
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
-from tests.simulation.lane_thread import LaneThread
+from tests.simulation.lane_work import LaneWork
 from tests.simulation.scheduler import Handle, Scheduler
 from tests.support.memory_disk import Stopped
 
@@ -66,7 +66,7 @@ class _Lane:
 
     def __init__(self) -> None:
         #: of the first one, if it runs beside the loop
-        self.thread: LaneThread | None = None
+        self.thread: LaneWork | None = None
         self.works: deque[tuple[Callable[[], Any], Callable[[Any, Any], object]]] = deque()
         #: when the last `done` is due: they keep the order of the works
         self.done_ms = 0.0
@@ -97,7 +97,7 @@ class SimRuntime:
         self._lane_ms: float | None = None
         self._lanes: dict[str, _Lane] = {}
         #: the thread that runs at this moment, and how long its next call of the disk takes
-        self._running: LaneThread | None = None
+        self._running: LaneWork | None = None
         self._call_ms = 0.0
 
     # --- Runtime ----------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class SimRuntime:
     def _begin(self, lane: _Lane) -> None:
         begun_ms = self._scheduler.now_ms
         if self._delays.random() < BESIDE_SHARE:
-            lane.thread = LaneThread(lane.works[0][0], begun_ms)
+            lane.thread = LaneWork(lane.works[0][0], begun_ms)
             self._scheduler.at(self._delays.random() * HANDOVER_MS_MAX, self._advance, lane)
         else:
             self._scheduler.at(self._machine.sync_ms(), self.enter, self._work, lane, begun_ms)
