@@ -8,10 +8,8 @@ each `Ready` in the order that it contracts: persist, send, apply. It decides no
 commit, and knows nothing about znodes.
 
 Within one turn of the event loop all stimuli are taken in first and one `ready()` follows, so a burst of
-proposals becomes one append per peer and one group in the journal.
-
-An exception anywhere below the event loop stops the node with its story: it never goes on with half a step
-done.
+proposals becomes one append per peer and one group in the journal. An exception anywhere below the event loop
+stops the node with its story: it never goes on with half a step done.
 
 Source: Raft §5; etcd-io/raft (Ready); the design of pysyncobj 0.3.17.
 """
@@ -208,7 +206,8 @@ class Engine(SyncObjHost):
         except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, f"step({type(stimulus).__name__})"))
             return
-        self._schedule_pump()
+        if not self._core.rests:
+            self._schedule_pump()
 
     def state_installed(self, applied_index: int) -> None:
         """A snapshot replaced the state above: entries up to its index will not be applied one by one."""

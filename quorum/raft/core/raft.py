@@ -109,6 +109,8 @@ class Raft:
             rng=rng,
             now_ms=now_ms,
         )
+        #: whether the last stimulus was a follower's mere look at the clock: ``ready()`` has nothing new
+        self.rests = False
         self._told_soft_state: SoftState | None = None
         self._told_configuration: Configuration | None = None
         self._told_beyond: dict[int, str] = {}  #: linked besides its members
@@ -127,8 +129,9 @@ class Raft:
             TransferError: leadership cannot go there; nothing changed.
             InvariantError: fatal, the node must stop.
         """
-        self._advance_clock(now_ms)
         node = self._node
+        self.rests = type(stimulus) is Tick and node.role is Role.FOLLOWER and now_ms < node.campaign_ms
+        self._advance_clock(now_ms)
         match stimulus:
             case Tick(wall_ms):
                 node.wall_ms = wall_ms
