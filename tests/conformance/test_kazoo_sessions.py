@@ -236,8 +236,8 @@ def test_an_unknown_scheme_fails_the_client(clients: Clients) -> None:
     client = clients.connect(0)
     with pytest.raises(AuthFailedError):
         client.add_auth("unheard-of", "x")
-    eventually(lambda: client.client_state == "AUTH_FAILED", DEADLINE_S, "the client gives up")
-    assert KazooState.LOST in clients.states[client]
+    # What kazoo does behind that (it may reconnect, and fails again) passes too quickly to be looked at.
+    eventually(lambda: KazooState.LOST in clients.states[client], DEADLINE_S, "the client gives up")
 
 
 class Clock:
