@@ -101,6 +101,7 @@ class Solo:
             now_ms=self.now_ms,
         )
         self.unsynced: list[Persist] = []
+        self._drained = False  #: whether everything was taken once
         self._written = 0  #: how many of them are on the disk already
         self.committed: list[Entry] = []
         self.reads: list[SnapshotRead] = []
@@ -127,10 +128,13 @@ class Solo:
             self._written = len(self.unsynced)
             self.disk.continue_from(stimulus.snapshot_index, stimulus.snapshot_term)
         self.raft.step(stimulus, self.now_ms)
+        if self.raft.rests and self._drained:
+            assert self.raft.ready() is None
         return self.drain()
 
     def drain(self) -> list[Message]:
         messages: list[Message] = []
+        self._drained = True
         while (ready := self.raft.ready()) is not None:
             if ready.persist is not None:
                 self.unsynced.append(ready.persist)
