@@ -118,6 +118,9 @@ class Solo:
     def role(self) -> Role:
         return self.raft.status().role
 
+    def rests(self) -> bool:
+        return self.raft.rests
+
     def step(self, stimulus: Stimulus, after_ms: float = 0.0) -> list[Message]:
         """Advance the clock, take the stimulus, return the messages that leave at once."""
         self.now_ms += after_ms

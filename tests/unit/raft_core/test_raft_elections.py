@@ -375,13 +375,13 @@ def test_answers_of_a_majority_keep_a_leader() -> None:
 def test_only_a_follower_that_waits_rests_at_a_tick() -> None:
     solo = Solo([1])
     solo.step(Tick(0))
-    assert solo.raft.rests
+    assert solo.rests()
     solo.step(PeerUp(2))
-    assert not solo.raft.rests
+    assert not solo.rests()
     solo.tick(TIMEOUT_MAX_MS)
     assert solo.role() is Role.PRE_CANDIDATE
     solo.step(Tick(0))
-    assert not solo.raft.rests
+    assert not solo.rests()
 
 
 def test_a_leader_that_steps_down_at_a_tick_does_not_rest() -> None:
@@ -390,7 +390,7 @@ def test_a_leader_that_steps_down_at_a_tick_does_not_rest() -> None:
     solo.tick(TIMEOUT_MIN_MS - 10)
     solo.step(Tick(0), after_ms=30)
     assert solo.role() is Role.FOLLOWER
-    assert not solo.raft.rests
+    assert not solo.rests()
 
 
 def test_a_leader_that_was_paused_asks_its_voters_before_it_steps_down() -> None:
