@@ -283,6 +283,14 @@ class NodeStoppedError(QuorateError):
         story = f"node {node_id} stopped itself: {type(failure).__name__}: {failure}"
         return cls(story, "keep its log and its data directory for a report; the other nodes go on")
 
+    @classmethod
+    def during(cls, what: str, failure: Exception) -> NodeStoppedError:
+        """Tell what could not be done; the remedy is the failure's own, where it has one."""
+        if isinstance(failure, QuorateError) and failure.remedy:
+            return cls(f"{what}: {failure.message}", failure.remedy)
+        remedy = "the other members go on; keep the data directory and report this with the log"
+        return cls(f"{what}: {failure!r}", remedy)
+
 
 def shown(value: object) -> str:
     """Print a value for an error message: one line, bounded in length."""

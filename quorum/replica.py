@@ -34,6 +34,7 @@ from quorum.raft.engine import Engine
 from quorum.raft.forwarder import Forwarder
 from quorum.raft.forwarding import Batch, DigestQuestion, DigestReport, DigestVerdict, SessionTouches
 from quorum.raft.founding import parse_founding
+from quorum.raft.payloads import BATCH_FORMAT, BATCH_HEAD, CONTROL_FORMAT, fields_of
 from quorum.raft.requests import Action, ChangeReply, ChangeRequest, Request
 from quorum.raft.runtime import Runtime
 from quorum.server.connection import Connection
@@ -52,10 +53,6 @@ TOUCHES_PER_REPORT_MAX = 10_000
 #: deletions of containers and TTL nodes that one entry holds at most, and fewer if their paths are as long as
 #: a batch may be; the others come with the next
 REAPS_PER_ENTRY_MAX = 1000
-
-BATCH_FORMAT = 1
-#: 2: proposals to reap stand beside those to expire
-CONTROL_FORMAT = 2
 
 
 class Observer(Protocol):
@@ -229,6 +226,7 @@ class Replica:
         """Apply one committed entry; called in log order, each entry once.
 
         Raises:
+            PayloadFormatError: a newer version wrote it: the node must stop, and be updated.
             Exception: the entry cannot be decoded or the machine is not total: the node must stop.
         """
         index, term, kind, stamp_ms, payload = entry
@@ -238,10 +236,10 @@ class Replica:
             self.machine.apply_noop(index, term, stamp_ms)
             self._maybe_ready(term)
         elif kind == EntryKind.CONTROL:
-            _format, proposals = msgpack.unpackb(payload)
+            (proposals,) = fields_of(kind, payload)
             self._frontend.observe_results(self.machine.apply_control(index, term, stamp_ms, proposals))
         elif kind == EntryKind.REGISTER:
-            _format, node_id, incarnation = msgpack.unpackb(payload)
+            node_id, incarnation = fields_of(kind, payload)
             self.machine.apply_register(index, term, stamp_ms, node_id, incarnation)
             self._forwarder.registered(node_id, incarnation)
         else:
@@ -252,6 +250,8 @@ class Replica:
             self._observer.entry_applied(entry)
 
     def _apply_batch(self, index: int, term: int, stamp_ms: int, payload: bytes) -> None:
+        if payload[:2] != BATCH_HEAD:
+            fields_of(EntryKind.BATCH, payload)
         _format, origin, incarnation, number, runs = msgpack.unpackb(payload, raw=False, strict_map_key=False)
         frontend = self._frontend
         outcomes = self.machine.apply_batch(index, term, stamp_ms, origin, incarnation, number, runs)

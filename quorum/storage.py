@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from quorum.config import NodeConfig
 from quorum.core.machine import StateMachine
-from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLoader
+from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLayoutError, SnapshotLoader
 from quorum.errors import DataDirError
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.errors import ConfigurationError
@@ -34,7 +34,7 @@ from quorum.raft.identity import (
 from quorum.raft.journal import Journal, JournalOptions
 from quorum.raft.journal_start import Recovered
 from quorum.raft.runtime import DirectoryLock, Disk
-from quorum.raft.snapshot_format import SnapshotReader
+from quorum.raft.snapshot_format import SnapshotReader, SnapshotVersionError
 from quorum.raft.snapshots import SnapshotStore
 
 log = logging.getLogger("quorate.storage")
@@ -157,11 +157,15 @@ def load_machine(reader: SnapshotReader, overlay_bytes_max: int) -> tuple[StateM
 
     Raises:
         SnapshotDamagedError: the file is not what was written.
+        SnapshotVersionError: another version wrote it.
         SnapshotFormatError, ConfigurationError: its content is refused.
     """
     loader = SnapshotLoader(overlay_bytes_max)
-    for chunk in reader.chunks():
-        loader.feed(chunk)
+    try:
+        for chunk in reader.chunks():
+            loader.feed(chunk)
+    except SnapshotLayoutError as error:
+        raise SnapshotVersionError(reader.path, str(error)) from error
     machine = loader.finish()
     header = reader.header
     if (machine.applied_index, machine.applied_term) != (header.log_index, header.term):

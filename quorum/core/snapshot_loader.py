@@ -43,6 +43,10 @@ class SnapshotFormatError(Exception):
     """The chunks are not those of a whole snapshot; take another snapshot, or the log."""
 
 
+class SnapshotLayoutError(SnapshotFormatError):
+    """The chunks are of a form that this version does not know; take the version that wrote them."""
+
+
 def _number(what: str, value: object, maximum: int = INT64_MAX) -> int:
     if type(value) is not int or not 0 <= value <= maximum:
         raise SnapshotFormatError(f"{what} is {value!r}, not a number from 0 to {maximum}")
@@ -161,8 +165,9 @@ class SnapshotLoader:
         machine = self._machine
         (_, layout, *counters), texts = _list("header", values, _HEADER_LENGTH)[:10], values[10:]
         if layout not in (_FORMAT_WITHOUT_LIFETIMES, FORMAT):
-            raise SnapshotFormatError(
-                f"format {layout!r} is not {_FORMAT_WITHOUT_LIFETIMES} or {FORMAT}: take another release"
+            problem = f"the format of the state is {layout!r}"
+            raise SnapshotLayoutError(
+                f"{problem}, this version reads {_FORMAT_WITHOUT_LIFETIMES} and {FORMAT}"
             )
         numbers = [_number(what, value) for what, value in zip(_COUNTERS, counters, strict=True)]
         machine.applied_index, machine.applied_term, machine.last_stamp_ms = numbers[:3]

@@ -32,6 +32,7 @@ from quorum.core.codes import (
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry, EntryKind
 from quorum.raft.core.messages import HardState
 from quorum.raft.journal_format import Install, OriginIncarnation, Record, SegmentHeader
+from quorum.raft.payloads import PayloadFormatError, fields_of
 
 #: {opcode: (name, names of the fields behind the opcode)}
 _COMMANDS: Final[dict[object, tuple[str, tuple[str, ...]]]] = {
@@ -89,6 +90,8 @@ def _describe_entry(entry: Entry, *, values: bool) -> Plain:
     }
     try:
         described |= _describe_payload(kind, payload, values=values)
+    except PayloadFormatError as error:
+        described["problem"] = error.message
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
         described["problem"] = f"the payload is not that of a {kind.name.lower()} entry: {error}"
     return described
@@ -99,14 +102,14 @@ def _describe_payload(kind: EntryKind, payload: bytes, *, values: bool) -> Plain
         return {}
     if kind in CONFIGURATION_KINDS:
         return {"configuration": public_configuration(json.loads(payload))}
-    unpacked = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+    fields = fields_of(kind, payload)
     if kind is EntryKind.REGISTER:
-        _format, node_id, incarnation = unpacked
+        node_id, incarnation = fields
         return {"node_id": node_id, "origin_incarnation": incarnation}
     if kind is EntryKind.CONTROL:
-        _format, proposals = unpacked
+        (proposals,) = fields
         return {"proposals": jsonable(proposals)}
-    return _describe_batch(unpacked, values=values)
+    return _describe_batch(fields, values=values)
 
 
 def public_configuration(plain: object) -> Plain:
@@ -120,8 +123,8 @@ def public_configuration(plain: object) -> Plain:
     return {name: value for name, value in plain.items() if name not in _SECRETS}
 
 
-def _describe_batch(batch: Any, *, values: bool) -> Plain:
-    _format, origin, incarnation, number, runs = batch
+def _describe_batch(batch: list[Any], *, values: bool) -> Plain:
+    origin, incarnation, number, runs = batch
     described: Plain = {
         "origin": origin,
         "origin_incarnation": incarnation,

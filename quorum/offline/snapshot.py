@@ -21,7 +21,13 @@ from quorum.core.tree import Directory, Node, record_of, stat_of
 from quorum.errors import UsageError
 from quorum.offline.entries import Plain, jsonable, public_configuration
 from quorum.raft.runtime import Disk, File
-from quorum.raft.snapshot_format import REMEDY, SnapshotDamagedError, SnapshotHeader, SnapshotReader
+from quorum.raft.snapshot_format import (
+    REMEDY,
+    SnapshotDamagedError,
+    SnapshotHeader,
+    SnapshotReader,
+    SnapshotVersionError,
+)
 from quorum.storage import REFUSALS, load_machine
 
 #: the name that a node gives to a snapshot: log index and term
@@ -61,6 +67,7 @@ def check_file(disk: Disk, path: str) -> tuple[SnapshotHeader | None, SnapshotDa
         Its header, None where that cannot be read, and what is wrong with the file, None if nothing.
 
     Raises:
+        UsageError: another version wrote it.
         OSError: the file cannot be opened.
     """
     file = disk.open(path)
@@ -72,9 +79,15 @@ def check_file(disk: Disk, path: str) -> tuple[SnapshotHeader | None, SnapshotDa
         reader.verify()
     except SnapshotDamagedError as error:
         return header, error
+    except SnapshotVersionError as error:
+        raise _of_another_version(error) from error
     finally:
         file.close()
     return header, None
+
+
+def _of_another_version(error: SnapshotVersionError) -> UsageError:
+    return UsageError(error.message, "use the version that wrote it")
 
 
 def _check_name(path: str, header: SnapshotHeader) -> None:
@@ -90,6 +103,7 @@ def inspect(disk: Disk, path: str) -> Inspection:
     """Check and load a snapshot.
 
     Raises:
+        UsageError: another version wrote it.
         OSError: the file cannot be opened.
     """
     file = disk.open(path)
@@ -112,6 +126,8 @@ def _inspect(file: File, path: str) -> Inspection:
         machine = _load(file, path, header)
     except SnapshotDamagedError as error:
         return Inspection(path, size, header, None, chunks, error)
+    except SnapshotVersionError as error:
+        raise _of_another_version(error) from error
     return Inspection(path, size, header, machine, chunks, None)
 
 

@@ -27,7 +27,7 @@ def inspection_lines(disk: Disk, path: str, *, znode: str | None, tree: bool, as
         as_json: JSON instead of text; of a tree one object a line.
 
     Raises:
-        UsageError: there is no such znode.
+        UsageError: there is no such znode, or another version wrote the file.
         SnapshotDamagedError: what is damaged; behind the last line.
         OSError: the file cannot be opened.
     """

@@ -406,10 +406,8 @@ class Engine(SyncObjHost):
         try:
             application.apply(entry)
         except Exception as error:
-            raise NodeStoppedError(
-                f"applying entry {entry.index} ({entry.kind!r}, term {entry.term}) failed: {error!r}",
-                "the other members go on; keep the data directory and report this with the log",
-            ) from error
+            what = f"applying entry {entry.index} ({entry.kind!r}, term {entry.term}) failed"
+            raise NodeStoppedError.during(what, error) from error
         self.applied_index = entry.index
         if entry.index in self._waiting:
             for term, callback in self._waiting.pop(entry.index):

@@ -33,6 +33,7 @@ from quorum.raft.forwarding import (
     RegisterOrigin,
     Verdict,
 )
+from quorum.raft.payloads import REGISTER_FORMAT
 
 Token = TypeVar("Token")
 ForwardingMessage = Forward | ForwardExpected | ForwardRefused | RegisterOrigin
@@ -310,7 +311,7 @@ class Forwarder(Generic[Token]):
         if incarnation <= known:
             return
         try:
-            self._host.propose(EntryKind.REGISTER, msgpack.packb([1, origin, incarnation]))
+            self._host.propose(EntryKind.REGISTER, msgpack.packb([REGISTER_FORMAT, origin, incarnation]))
         except NotLeaderError:
             # Leadership went in this very turn; the origin asks whoever leads then.
             return

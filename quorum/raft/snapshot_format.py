@@ -20,7 +20,7 @@ from zlib import crc32
 
 import msgpack
 
-from quorum.errors import DataDamagedError
+from quorum.errors import DataDamagedError, DataDirError
 from quorum.raft.runtime import File
 
 FORMAT_VERSION = 1
@@ -36,6 +36,13 @@ Values = list[object]
 
 class SnapshotDamagedError(DataDamagedError):
     """A snapshot file that is not what was written; names the file and the offset."""
+
+
+class SnapshotVersionError(DataDirError):
+    """A snapshot file that another version wrote, whole as far as can be told; it stays as it is."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path} cannot be read: {problem}", "start the version that wrote it")
 
 
 class SnapshotHeader(NamedTuple):
@@ -116,6 +123,7 @@ class SnapshotReader:
 
         Raises:
             SnapshotDamagedError: there is none.
+            SnapshotVersionError: another version wrote it.
         """
         self._file = file
         self._size = file.size()
@@ -178,7 +186,8 @@ class SnapshotReader:
         values = self._unpack(self._next_frame(), start)
         match values:
             case [kind, int(version), *_] if kind == _HEADER and version != FORMAT_VERSION:
-                raise self._damaged(start, f"format version {version}; this version reads {FORMAT_VERSION}")
+                problem = f"its format version is {version}, this version reads {FORMAT_VERSION}"
+                raise SnapshotVersionError(self.path, problem)
             case [kind, _, int(index), int(term), int(stamp_ms), str(cluster), bytes(payload)] if (
                 kind == _HEADER
             ):

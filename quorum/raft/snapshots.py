@@ -142,6 +142,7 @@ class SnapshotStore:
 
         Raises:
             SnapshotDamagedError: there are snapshots and none is good.
+            SnapshotVersionError: another version wrote the newest good one; all files stay as they are.
         """
         damaged: list[SnapshotFile] = []
         newest_error: SnapshotDamagedError | None = None
@@ -415,7 +416,7 @@ class PartialSnapshot:
         """Do what `finish` does, a piece of the verification a step."""
         try:
             return (yield from self._store.adopt(self._file, self._path, self._log_index, self._term))
-        except (SnapshotDamagedError, OSError):
+        except (DataDirError, OSError):
             self.discard()
             raise
 

@@ -6,6 +6,7 @@ import asyncio
 import importlib.metadata
 from pathlib import Path
 
+import msgpack
 import pytest
 from pysyncobj import FAIL_REASON, SyncObj, replicated
 
@@ -13,9 +14,12 @@ from quorum.client import Client, ConnectionLossError
 from quorum.core.machine import StateMachine
 from quorum.errors import NodeStoppedError, ProposalRefusedError, QuorateError
 from quorum.node import QuorumNode
+from quorum.offline.directory import ReadOnlyDisk
+from quorum.offline.journal import dump
 from quorum.raft import syncobj_host
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.engine import Engine
+from quorum.raft.payloads import BATCH_FORMAT
 from quorum.raft.peers import PeerNode
 from tests.support.node_configs import loopback_configs
 
@@ -55,6 +59,39 @@ async def test_an_entry_that_cannot_be_applied_stops_the_node_with_its_index(
         await client.close()
     finally:
         await node.stop()
+
+
+async def test_an_entry_of_a_newer_version_stops_the_node_at_every_start_until_it_is_updated(
+    tmp_path: Path,
+) -> None:
+    config = loopback_configs(tmp_path)[0]
+    node = QuorumNode(config, bootstrap=True)
+    await node.start()
+    try:
+        await ready(node)
+        newer = msgpack.packb([BATCH_FORMAT + 1, config.node.id, 1, 1, [], "what is new"])
+        index = node.view.engine.propose(EntryKind.BATCH, newer)
+        await node.run_until_stopped()
+    finally:
+        await node.stop()
+    again = QuorumNode(config)
+    try:
+        await again.start()
+        await again.run_until_stopped()
+    finally:
+        await again.stop()
+    for stopped in (node, again):
+        assert isinstance(stopped.failure, NodeStoppedError)
+        assert f"applying entry {index} " in stopped.failure.message
+        assert (
+            "format 2 of a batch entry is newer than this version knows (up to 1)" in stopped.failure.message
+        )
+        assert stopped.failure.remedy.startswith("update this node")
+    kept = [
+        row.content
+        for row in dump(ReadOnlyDisk(), str(config.node.data_dir), first=index, last=index, values=False)
+    ]
+    assert [row["bytes"] for row in kept if row["type"] == "entry"] == [len(newer)]
 
 
 async def test_a_proposal_through_syncobjs_own_entry_tells_its_fate_once(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from quorum.raft.core.node import Node
 from quorum.raft.forwarding import RegisterOrigin
 from quorum.raft.identity import Start
 from quorum.raft.journal_format import SEGMENT_SUFFIX
+from quorum.raft.payloads import CONTROL_FORMAT
 from quorum.raft.peers import PeerNode
 from tests.simulation.history import Outcome
 from tests.simulation.invariants import InvariantBroken
@@ -261,7 +262,7 @@ def a_leader_commits_without_a_majority(run: Run) -> None:
     run.world.network.part([leader.node_id], [node.node_id for node in run.followers])
     assert leader.member is not None
     assert leader.runtime is not None
-    leader.runtime.enter(leader.member.engine.propose, EntryKind.CONTROL, msgpack.packb([1, []]))
+    leader.runtime.enter(leader.member.engine.propose, EntryKind.CONTROL, msgpack.packb([CONTROL_FORMAT, []]))
     run.go_on(150.0)
     raft = raft_of(leader)
     raft.commit_to(raft.log.last_index)
@@ -334,7 +335,7 @@ def a_session_ends_that_wrote_since_it_was_judged(run: Run) -> None:
     # As if it had written in the entry that comes next; the state knows nothing of that.
     origins._wrote[session_id, session.nonce] = machine.applied_index + 1
     session.last_index = 0
-    leader.runtime.enter(engine.propose, EntryKind.CONTROL, msgpack.packb([1, [proposal]]))
+    leader.runtime.enter(engine.propose, EntryKind.CONTROL, msgpack.packb([CONTROL_FORMAT, [proposal]]))
     while session_id in machine.sessions:
         origins._wrote[session_id, session.nonce] = machine.applied_index + 1
         session.last_index = 0

@@ -10,7 +10,10 @@ from typing import Final, NamedTuple
 
 
 class EntryKind(IntEnum):
-    """What an entry's payload is. The numbers are written to journals: never reuse one."""
+    """What an entry's payload is. The numbers are written to journals: never reuse one.
+
+    A new kind needs a new format of the journal and of the peers' frames.
+    """
 
     NOOP = 0  #: first entry of a leader's term; empty payload
     BATCH = 1  #: client commands of one origin node

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quorum.core.snapshot import SnapshotWalk
+from quorum.errors import UsageError
 from quorum.offline.snapshot import Inspection, inspect
 from quorum.raft.snapshot_format import SnapshotEncoder, SnapshotHeader, pack_chunk
 from tests.support.memory_disk import MemoryDisk
@@ -92,3 +93,25 @@ def test_a_header_that_is_not_that_of_the_state_is_damage(fields: dict[str, Any]
     found = inspected(chunks_of(state()), **fields)
     assert found.problem is not None
     assert "not those of its header" in found.problem.message
+
+
+@pytest.mark.parametrize(
+    "where", ["quorum.raft.snapshot_format.FORMAT_VERSION", "quorum.core.snapshot_walk.FORMAT"]
+)
+def test_a_snapshot_of_another_version_is_not_called_damaged(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, 9)
+    chunks = chunks_of(state())
+    encoder = SnapshotEncoder()
+    _, _, log_index, term, stamp_ms, *_ = chunks[0]
+    header = SnapshotHeader(log_index, term, stamp_ms, CLUSTER_ID, CONFIGURATION % CLUSTER_ID.encode())
+    parts = encoder.begin(header)
+    for chunk in chunks:
+        parts += encoder.chunk(pack_chunk(chunk))
+    monkeypatch.undo()
+    disk = MemoryDisk(random.Random(0))
+    disk.plant(PATH, b"".join([*parts, *encoder.end()]))
+    with pytest.raises(UsageError, match=r"format.* is 9, this version reads") as caught:
+        inspect(disk, PATH)
+    assert caught.value.remedy == "use the version that wrote it"

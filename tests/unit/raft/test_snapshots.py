@@ -7,7 +7,13 @@ import random
 
 import pytest
 
-from quorum.raft.snapshot_format import SnapshotEncoder, SnapshotHeader, SnapshotReader, pack_chunk
+from quorum.raft.snapshot_format import (
+    SnapshotEncoder,
+    SnapshotHeader,
+    SnapshotReader,
+    SnapshotVersionError,
+    pack_chunk,
+)
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE, VERIFY_REST_MS, SnapshotWriter
 from quorum.raft.snapshots import SnapshotDamagedError, SnapshotFile, SnapshotStore, SnapshotTransferError
 from tests.support.manual_runtime import ManualRuntime
@@ -178,12 +184,23 @@ def test_a_chunk_of_another_snapshot_is_noticed_though_its_crc_is_right() -> Non
         bench.store.load_newest(load)
 
 
-def test_a_snapshot_of_another_version_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
+def test_a_snapshot_of_another_version_is_no_damaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, receiver = Bench(), Bench()
     bench.taken()
     monkeypatch.setattr("quorum.raft.snapshot_format.FORMAT_VERSION", 2)
-    with pytest.raises(SnapshotDamagedError, match="format version 1"):
+    newest = bench.taken(11)
+    content = bench.disk.content(newest.path)
+    monkeypatch.undo()
+    before = bench.disk.listdir(DIRECTORY)
+    with pytest.raises(SnapshotVersionError, match="format version is 2, this version reads 1") as caught:
         bench.store.load_newest(load)
+    assert caught.value.remedy == "start the version that wrote it"
+    assert bench.disk.listdir(DIRECTORY) == before, "nothing is set aside"
+    incoming = receiver.store.begin_receive(11, 2, newest.size_bytes)
+    incoming.write(0, content)
+    with pytest.raises(SnapshotVersionError):
+        incoming.finish()
+    assert receiver.disk.listdir(DIRECTORY) == []
 
 
 def test_a_broken_newest_one_falls_back_to_the_one_before_and_is_set_aside() -> None:
