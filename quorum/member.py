@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from quorum.config import NodeConfig
@@ -51,6 +52,8 @@ CHUNK_BYTES_MAX = 512 * 1024
 JOINED_INCARNATION_MIN = 1 << 30
 #: how often a full disk is tried again
 RETRY_INTERVAL_MS = 500.0
+#: measures the data directory for the four-letter words that tell its size
+WORDS_LANE = "words"
 
 
 class Sizes(NamedTuple):
@@ -209,7 +212,12 @@ class QuorumMember:
             heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
             on_failure=self._on_engine_failed,
         )
-        self.frontend = frontend = Frontend(self._server_options(), runtime.monotonic_ms, runtime.call_soon)
+        self.frontend = frontend = Frontend(
+            self._server_options(),
+            runtime.monotonic_ms,
+            runtime.call_soon,
+            partial(runtime.run_in_thread, WORDS_LANE),
+        )
         self.replica = replica = Replica(
             storage.machine,
             engine,

@@ -51,11 +51,11 @@ _FIRES: Final = {
     EVENT_DATA_CHANGED: _NODE | _PERSISTENT | _RECURSIVE,
     EVENT_CHILDREN_CHANGED: _CHILD | _PERSISTENT,
 }
-#: kinds that ZooKeeper keeps in its table of data watches, and in that of child watches
-_DATA_TABLE: Final = _NODE | _PERSISTENT | _RECURSIVE
+#: kinds that ZooKeeper keeps in its table of data watches, which its words list, and in that of child watches
+DATA_KINDS: Final = _NODE | _PERSISTENT | _RECURSIVE
 _CHILD_TABLE: Final = _CHILD | _PERSISTENT
 #: {what a request calls the kinds: the kinds}. Source: Watcher.WatcherType of ZooKeeper 3.9.
-KINDS_BY_TYPE: Final = {1: _CHILD, 2: _NODE, 3: _DATA_TABLE | _CHILD_TABLE, 4: _PERSISTENT, 5: _RECURSIVE}
+KINDS_BY_TYPE: Final = {1: _CHILD, 2: _NODE, 3: DATA_KINDS | _CHILD_TABLE, 4: _PERSISTENT, 5: _RECURSIVE}
 
 
 class WatchCounts(NamedTuple):
@@ -68,7 +68,7 @@ class WatchCounts(NamedTuple):
 
 def _weight(kinds: int) -> int:
     """Return how many watches some kinds count as: one per table of ZooKeeper's that they stand in."""
-    return bool(kinds & _DATA_TABLE) + bool(kinds & _CHILD_TABLE)
+    return bool(kinds & DATA_KINDS) + bool(kinds & _CHILD_TABLE)
 
 
 def _ancestors(path: str) -> Iterator[str]:
@@ -165,14 +165,21 @@ class WatchTable(Generic[W]):
         """Return the totals."""
         return WatchCounts(len(self._by_watcher), len(self._by_path), sum(self._totals.values()))
 
-    def data_watches(self) -> dict[str, list[W]]:
-        """Return {path: watchers} without child watches, as ZooKeeper's four-letter words count them."""
-        found: dict[str, list[W]] = {}
-        for path, watchers in self._by_path.items():
-            names = [watcher for watcher, kinds in watchers.items() if kinds & _DATA_TABLE]
-            if names:
-                found[path] = names
-        return found
+    def paths(self) -> list[str]:
+        """Return all paths that somebody watches."""
+        return list(self._by_path)
+
+    def watchers(self) -> list[W]:
+        """Return all watchers."""
+        return list(self._by_watcher)
+
+    def paths_of(self, watcher: W) -> list[str]:
+        """Return the paths that a watcher watches."""
+        return list(self._by_watcher.get(watcher, ()))
+
+    def watchers_of(self, path: str) -> list[W]:
+        """Return who watches a path, in the order of registration."""
+        return list(self._by_path.get(path, ()))
 
     def _forget_recursive(self, path: str, watcher: W) -> None:
         watchers = self._recursive[path]

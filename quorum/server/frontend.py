@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from quorum.core.acl import permits
@@ -32,8 +33,10 @@ from quorum.server import words
 from quorum.server.connection import Connection
 from quorum.server.counters import Counters
 from quorum.server.greeting import GreetingStream
+from quorum.server.inspection import UNKNOWN_BYTES, bytes_below
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
+from quorum.server.speaking import SpeakingStream
 from quorum.server.stream import ClientStream, Phase
 from quorum.wire.replies import encode_watch_event
 
@@ -58,6 +61,9 @@ class Frontend:
         options: ServerOptions,
         now_ms: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], object],
+        run_in_thread: Callable[
+            [Callable[[], int], Callable[[int | None, BaseException | None], object]], object
+        ],
     ) -> None:
         """Prepare; nothing is served before `attach`.
 
@@ -65,6 +71,7 @@ class Frontend:
             options: limits.
             now_ms: a clock that never goes back, in milliseconds.
             call_soon: runs a function in a later turn of the event loop.
+            run_in_thread: runs a function beside the loop, then another one in it with its result or error.
         """
         self.options = options
         self.now_ms = now_ms
@@ -79,7 +86,15 @@ class Frontend:
         self.held: dict[ClientStream, None] = {}
         #: connections whose requests wait until a leader is heard
         self._awaiting: dict[GreetingStream, None] = {}
+        #: size of the data directory when it was last asked for
+        self.data_dir_bytes = 0
+        #: who waits until it is measured
+        self._awaiting_size: list[Callable[[], None]] = []
+        #: connections that go on with the answer to a word, the next one first
+        self._speaking: dict[SpeakingStream, None] = {}
+        self._speech_scheduled = False
         self._call_soon = call_soon
+        self._run_in_thread = run_in_thread
         #: {connection without a session: when it must have one}, in the order of the deadlines
         self._greeting: dict[ClientStream, float] = {}
         #: {connection to be closed: when it is dropped, even if it does not read}, in that order
@@ -274,6 +289,7 @@ class Frontend:
 
     def finishing(self, stream: ClientStream) -> None:
         """A connection is to be closed at the end of the turn."""
+        self._finishing.pop(stream, None)
         self._finishing[stream] = self.now_ms() + self.options.handshake_timeout_ms
 
     def closed(self, stream: ClientStream) -> None:
@@ -296,12 +312,47 @@ class Frontend:
         self.replica.watches.remove_watcher(stream)
         if isinstance(stream, Connection):
             self._awaiting.pop(stream, None)
+            self._speaking.pop(stream, None)
             if self._by_session.get(stream.session_id) is stream:
                 del self._by_session[stream.session_id]
 
-    def answer_word(self, word: str) -> bytes:
-        """Return the answer to a four-letter word."""
-        return words.answer(word, self)
+    def answer_word(self, word: str, speak: Callable[[Iterator[str]], None]) -> None:
+        """Hand the answer to a four-letter word over; a word about the disk waits until that was measured."""
+        if word not in words.MEASURED or word not in self.options.four_letter_words:
+            speak(words.answer(word, self))
+            return
+        self._awaiting_size.append(partial(self._speak_of_size, word, speak))
+        if len(self._awaiting_size) == 1:
+            self._run_in_thread(partial(bytes_below, self.options.data_dir), self._measured)
+
+    def _speak_of_size(self, word: str, speak: Callable[[Iterator[str]], None]) -> None:
+        speak(words.answer(word, self))
+
+    def _measured(self, size: int | None, error: BaseException | None) -> None:
+        """Answer all who asked while the data directory was measured."""
+        if size is None:
+            log.warning("could not measure the data directory %s: %s", self.options.data_dir, error)
+        self.data_dir_bytes = UNKNOWN_BYTES if size is None else size
+        waiting, self._awaiting_size = self._awaiting_size, []
+        for answer in waiting:
+            answer()
+
+    def speak_soon(self, stream: SpeakingStream) -> None:
+        """Let a connection go on with the answer to a word: one a turn, by the order in which they ask."""
+        self._speaking[stream] = None
+        if not self._speech_scheduled:
+            self._speech_scheduled = True
+            self._call_soon(self._speak)
+
+    def _speak(self) -> None:
+        self._speech_scheduled = False
+        if self._speaking:
+            stream = next(iter(self._speaking))
+            del self._speaking[stream]
+            stream.speak()
+        if self._speaking and not self._speech_scheduled:
+            self._speech_scheduled = True
+            self._call_soon(self._speak)
 
     # -- inner parts --
 

@@ -28,7 +28,8 @@ from quorum.server.handshake import (
     password_of,
 )
 from quorum.server.host import Host
-from quorum.server.stream import OPEN, ClientStream, Phase
+from quorum.server.speaking import SpeakingStream
+from quorum.server.stream import OPEN, Phase
 from quorum.wire.errors import WireError
 from quorum.wire.jute import INT
 from quorum.wire.replies import REFUSED_SESSION, ConnectResponse, encode_connect_response
@@ -57,7 +58,7 @@ class Run:
 Waiting = tuple[int, int, Any]
 
 
-class GreetingStream(ClientStream):
+class GreetingStream(SpeakingStream):
     """A client connection up to its session."""
 
     def __init__(self, host: Host) -> None:
@@ -120,8 +121,7 @@ class GreetingStream(ClientStream):
         word = host.words.get(data[:4])
         if word is not None:
             self._count(1)
-            self._queue(host.answer_word(word))
-            self.finish()
+            self._ask_word(word)
             return
         length = _unpack_int(data)[0]
         limit = host.options.frame_bytes_max

@@ -5,6 +5,7 @@ A seam, so that a connection knows neither the listener nor how outcomes reach i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from quorum.core.results import Event
@@ -14,6 +15,7 @@ from quorum.server.replica_view import ReplicaView
 
 if TYPE_CHECKING:
     from quorum.server.greeting import GreetingStream
+    from quorum.server.speaking import SpeakingStream
     from quorum.server.stream import ClientStream
 
 
@@ -68,5 +70,8 @@ class Host(Protocol):
     def closed(self, stream: ClientStream) -> None:
         """Learn that a connection is gone."""
 
-    def answer_word(self, word: str) -> bytes:
-        """Return the answer to a four-letter word."""
+    def answer_word(self, word: str, speak: Callable[[Iterator[str]], None]) -> None:
+        """Hand the answer to a four-letter word over, now or later."""
+
+    def speak_soon(self, stream: SpeakingStream) -> None:
+        """Call `stream.speak` in a later turn; one stream a turn."""

@@ -2,8 +2,10 @@
 
 Decides the text alone, line by line as ZooKeeper 3.9 prints it: cons, crst, srst, conf, dirs, envi, dump,
 wchs, wchc and wchp. What a JVM would tell about itself has no line. Whether a word may be asked, and whether
-the node serves at all, words.py decides. Source: ConsCommand, ConfCommand, DumpCommand, EnviCommand,
-WatchCommand and ServerCnxn.dumpConnectionInfo of ZooKeeper 3.9.
+the node serves at all, words.py decides. An answer comes in pieces, each of them little work, and others have
+their turns in between: so the names of what is listed are copied first, and looked up when their line is
+made. Source: ConsCommand, ConfCommand, DumpCommand, EnviCommand, WatchCommand and
+ServerCnxn.dumpConnectionInfo of ZooKeeper 3.9.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -21,6 +23,8 @@ from typing import Final, Protocol
 from quorum.core.codes import OP_CLOSE_SESSION, OP_CREATE_SESSION
 from quorum.core.machine import CONFIG_PATH
 from quorum.core.queries import get_data
+from quorum.core.sessions import Session
+from quorum.core.watches import DATA_KINDS
 from quorum.server.connection import Connection
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
@@ -29,6 +33,8 @@ from quorum.server.stream import ClientStream
 from quorum.wire.protocol import OpCode
 
 _UINT64: Final = 2**64 - 1
+#: the size of a data directory that could not be measured
+UNKNOWN_BYTES: Final = -1
 #: {operation: what ZooKeeper calls it where there is little room}
 _SHORT_NAMES: Final[dict[int, str]] = {
     OpCode.CREATE: "CREA",
@@ -70,6 +76,8 @@ class Server(Protocol):
     #: when this server was made, by its own clock
     started_ms: float
     connections: dict[ClientStream, None]
+    #: size of the data directory, just measured; UNKNOWN_BYTES if it could not be
+    data_dir_bytes: int
 
     def serving(self) -> bool:
         """Tell whether there is contact to a leader."""
@@ -104,9 +112,11 @@ def _date(wall_ms: float) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
 
 
-def cons(server: Server) -> str:
+def cons(server: Server) -> Iterator[str]:
     """List the connections with all that is known about each."""
-    return "".join(f"{_connection(server, each)})\n" for each in clients(server.connections)) + "\n"
+    for each in list(clients(server.connections)):
+        yield f"{_connection(server, each)})\n" if each in server.connections else ""
+    yield "\n"
 
 
 def _connection(server: Server, client: Connection) -> str:
@@ -126,21 +136,21 @@ def _connection(server: Server, client: Connection) -> str:
     )
 
 
-def crst(server: Server) -> str:
+def crst(server: Server) -> Iterator[str]:
     """Begin to count again per connection."""
     for client in clients(server.connections):
         client.reset_counts()
-    return "Connection stats reset.\n"
+    yield "Connection stats reset.\n"
 
 
-def srst(server: Server) -> str:
+def srst(server: Server) -> Iterator[str]:
     """Begin to count again for the server."""
     server.counters.reset()
-    return "Server stats reset.\n"
+    yield "Server stats reset.\n"
 
 
-def _bytes_below(folder: str) -> int:
-    """Return the size of all files below a folder; 0 where there is none."""
+def bytes_below(folder: str) -> int:
+    """Return the size of all files below a folder, 0 where there is none; for a thread, disks may be slow."""
     total = 0
     for above, _, names in os.walk(folder):
         for name in names:
@@ -152,10 +162,10 @@ def _bytes_below(folder: str) -> int:
     return total
 
 
-def conf(server: Server) -> str:
+def conf(server: Server) -> Iterator[str]:
     """Tell the settings that ZooKeeper has as well, then the members."""
     options = server.options
-    size = _bytes_below(options.data_dir) if options.data_dir else 0
+    size = server.data_dir_bytes
     rows: list[tuple[str, object]] = [
         ("clientPort", options.client_port),
         ("secureClientPort", -1),
@@ -170,17 +180,15 @@ def conf(server: Server) -> str:
         ("clientPortListenBacklog", -1),
         ("serverId", options.node_id),
     ]
-    text = "".join(f"{name}={value}\n" for name, value in rows)
+    yield "".join(f"{name}={value}\n" for name, value in rows)
     found = get_data(server.replica.machine, CONFIG_PATH, [["super", ""]])
-    if server.replica.mode() == "standalone" or isinstance(found, int):
-        return text
-    return f"{text}membership: \n{(found[0] or b'').decode('utf-8', 'replace')}\n"
+    if server.replica.mode() != "standalone" and not isinstance(found, int):
+        yield f"membership: \n{(found[0] or b'').decode('utf-8', 'replace')}\n"
 
 
-def dirs(server: Server) -> str:
+def dirs(server: Server) -> Iterator[str]:
     """Tell how large the data directory is; snapshots and log are in it."""
-    size = _bytes_below(server.options.data_dir) if server.options.data_dir else 0
-    return f"datadir_size: {size}\nlogdir_size: {size}\n"
+    yield f"datadir_size: {server.data_dir_bytes}\nlogdir_size: {server.data_dir_bytes}\n"
 
 
 def _user_name() -> str:
@@ -208,63 +216,101 @@ def envi(server: Server, version: str) -> str:
     return "Environment:\n" + "".join(f"{name}={value}\n" for name, value in rows)
 
 
-def dump(server: Server) -> str:
+def dump(server: Server) -> Iterator[str]:
     """List sessions, ephemerals and connections; deadlines of sessions are known to the leader only."""
-    replica = server.replica
-    sessions = replica.machine.sessions
-    lines: list[str] = ["SessionTracker dump:"]
-    if replica.sessions.leading:
-        sets: dict[str, list[int]] = {}
-        for deadline_ms, session_id in sorted(replica.sessions.deadlines()):
-            sets.setdefault(_date(_wall_ms(server, deadline_ms)), []).append(session_id)
-        lines.append(f"Session Sets ({len(sets)})/({len(sessions)}):")
-        for date, session_ids in sets.items():
-            lines.append(f"{len(session_ids)} expire at {date}:")
-            lines += [f"\t{_hex(session_id)}" for session_id in session_ids]
+    sessions = server.replica.machine.sessions
+    ids = sorted(sessions)
+    yield "SessionTracker dump:\n"
+    if server.replica.sessions.leading:
+        yield from _deadlines(server, len(ids))
     else:
-        lines.append(f"Global Sessions({len(sessions)}):")
-        lines += [f"{_hex(session_id)}\t{each.timeout_ms}ms" for session_id, each in sorted(sessions.items())]
-    owners = {session_id: sorted(each.ephemerals) for session_id, each in sessions.items() if each.ephemerals}
-    lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(owners)}):"]
-    for session_id, paths in sorted(owners.items()):
-        lines += [f"{_hex(session_id)}:", *(f"\t{path}" for path in paths)]
+        yield f"Global Sessions({len(ids)}):\n"
+        for session_id in ids:
+            session = sessions.get(session_id)
+            yield f"{_hex(session_id)}\t{session.timeout_ms}ms\n" if session is not None else ""
+    yield from _ephemerals(sessions, ids)
     connected = list(clients(server.connections))
-    lines += ["Connections dump:", f"Connections Sets (1)/({len(connected)}):"]
-    lines.append(f"{len(connected)} expire at {_date(time.time() * 1000)}:")
-    lines += [f"\tip: /{each.address} sessionId: {_hex(each.session_id)}" for each in connected]
-    return "\n".join(lines) + "\n"
+    yield f"Connections dump:\nConnections Sets (1)/({len(connected)}):\n"
+    yield f"{len(connected)} expire at {_date(time.time() * 1000)}:\n"
+    for each in connected:
+        yield f"\tip: /{each.address} sessionId: {_hex(each.session_id)}\n"
 
 
-def wchs(server: Server) -> str:
+def _deadlines(server: Server, sessions: int) -> Iterator[str]:
+    """List the sessions by the second in which they expire."""
+    sets: dict[int, list[int]] = {}
+    for deadline_ms, session_id in server.replica.sessions.deadlines():
+        sets.setdefault(int(_wall_ms(server, deadline_ms) // 1000), []).append(session_id)
+        yield ""
+    yield f"Session Sets ({len(sets)})/({sessions}):\n"
+    for second, session_ids in sorted(sets.items()):
+        yield f"{len(session_ids)} expire at {_date(second * 1000)}:\n"
+        for session_id in session_ids:
+            yield f"\t{_hex(session_id)}\n"
+
+
+def _ephemerals(sessions: Mapping[int, Session], ids: list[int]) -> Iterator[str]:
+    """List the ephemerals of each session that has any."""
+    owners = []
+    for session_id in ids:
+        session = sessions.get(session_id)
+        if session is not None and session.ephemerals:
+            owners.append(session)
+        yield ""
+    yield f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owners)}):\n"
+    for session in owners:
+        yield f"{_hex(session.session_id)}:\n"
+        for path in list(session.ephemerals):
+            yield f"\t{path}\n" if path in session.ephemerals else ""
+
+
+def wchs(server: Server) -> Iterator[str]:
     """Count the data watches, in ZooKeeper's meaning of them."""
-    found = server.replica.watches.data_watches()
-    watchers = {watcher for watching in found.values() for watcher in watching}
-    total = sum(map(len, found.values()))
-    return f"{len(watchers)} connections watching {len(found)} paths\nTotal watches:{total}\n"
+    watches = server.replica.watches
+    watchers: set[object] = set()
+    paths = total = 0
+    for path in watches.paths():
+        found = 0
+        for watcher in watches.watchers_of(path):
+            if watches.has(path, watcher, DATA_KINDS):
+                watchers.add(watcher)
+                found += 1
+            yield ""
+        paths += bool(found)
+        total += found
+    yield f"{len(watchers)} connections watching {paths} paths\nTotal watches:{total}\n"
 
 
-def _listed(rows: Mapping[str, Iterable[str]]) -> str:
-    lines = [line for head, below in rows.items() for line in (head, *(f"\t{each}" for each in below))]
-    return "".join(f"{line}\n" for line in (*lines, ""))
-
-
-def wchc(server: Server) -> str:
+def wchc(server: Server) -> Iterator[str]:
     """List the watched paths of each session."""
-    rows: dict[str, list[str]] = {}
-    for path, watching in server.replica.watches.data_watches().items():
-        for watcher in watching:
-            rows.setdefault(_hex(watcher.session_id), []).append(path)
-    return _listed(rows)
+    watches = server.replica.watches
+    for watcher in watches.watchers():
+        head = f"{_hex(watcher.session_id)}\n"
+        for path in watches.paths_of(watcher):
+            if watches.has(path, watcher, DATA_KINDS):
+                yield f"{head}\t{path}\n"
+                head = ""
+            else:
+                yield ""
+    yield "\n"
 
 
-def wchp(server: Server) -> str:
+def wchp(server: Server) -> Iterator[str]:
     """List the sessions that watch each path."""
-    found = server.replica.watches.data_watches()
-    return _listed({path: [_hex(each.session_id) for each in watching] for path, watching in found.items()})
+    watches = server.replica.watches
+    for path in watches.paths():
+        head = f"{path}\n"
+        for watcher in watches.watchers_of(path):
+            if watches.has(path, watcher, DATA_KINDS):
+                yield f"{head}\t{_hex(watcher.session_id)}\n"
+                head = ""
+            else:
+                yield ""
+    yield "\n"
 
 
 #: {word: what answers it}, of a node that serves
-INSPECTIONS: Final[dict[str, Callable[[Server], str]]] = {
+INSPECTIONS: Final[dict[str, Callable[[Server], Iterator[str]]]] = {
     "cons": cons,
     "crst": crst,
     "srst": srst,

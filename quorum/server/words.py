@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import quorum
@@ -26,24 +26,29 @@ _ALL: Final = (
 #: {the four bytes: the word}
 KNOWN: Final = {word.encode("ascii"): word for word in _ALL}
 
+#: words that tell the size of the data directory
+MEASURED: Final = frozenset({"conf", "dirs"})
+
 #: What clients may expect of the protocol, then whose server it is.
 VERSION: Final = f"3.9.5-quorate-{quorum.__version__}"
 NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests\n"
 
 
-def answer(word: str, server: Server) -> bytes:
-    """Answer a word.
+def answer(word: str, server: Server) -> Iterator[str]:
+    """Answer a word, in pieces: whoever writes them decides when to ask for the next.
 
     Args:
         word: one of KNOWN.
-        server: the node that is asked.
+        server: the node that is asked; for a word of MEASURED it knows how large its data directory is.
     """
     if word not in server.options.four_letter_words:
-        return f"{word} is not executed because it is not in the whitelist.\n".encode()
-    speak = _SPOKEN.get(word)
-    if speak is not None:
-        return speak(server).encode()
-    return (INSPECTIONS[word](server) if _running(server) else NOT_SERVING).encode()
+        yield f"{word} is not executed because it is not in the whitelist.\n"
+    elif word in _SPOKEN:
+        yield from _SPOKEN[word](server)
+    elif _running(server):
+        yield from INSPECTIONS[word](server)
+    else:
+        yield NOT_SERVING
 
 
 def _running(server: Server) -> bool:
@@ -55,32 +60,33 @@ def _mode(server: Server) -> str:
     return server.replica.mode() if server.serving() else "read-only"
 
 
-def _envi(server: Server) -> str:
-    return envi(server, VERSION)
+def _envi(server: Server) -> Iterator[str]:
+    yield envi(server, VERSION)
 
 
-def _ruok(_server: Server) -> str:
-    return "imok"
+def _ruok(_server: Server) -> Iterator[str]:
+    yield "imok"
 
 
-def _isro(server: Server) -> str:
+def _isro(server: Server) -> Iterator[str]:
     if server.serving():
-        return "rw"
-    return "ro" if server.options.read_only_mode else "null"
+        yield "rw"
+    else:
+        yield "ro" if server.options.read_only_mode else "null"
 
 
-def _srvr(server: Server) -> str:
+def _srvr(server: Server) -> Iterator[str]:
+    yield f"Zookeeper version: {VERSION}\n{_status(server)}" if _running(server) else NOT_SERVING
+
+
+def _stat(server: Server) -> Iterator[str]:
     if not _running(server):
-        return NOT_SERVING
-    return f"Zookeeper version: {VERSION}\n" + _status(server)
-
-
-def _stat(server: Server) -> str:
-    if not _running(server):
-        return NOT_SERVING
-    lines = [f"Zookeeper version: {VERSION}\n", "Clients:\n"]
-    lines += [f"{brief(each)})\n" for each in clients(server.connections)]
-    return "".join((*lines, "\n", _status(server)))
+        yield NOT_SERVING
+        return
+    yield f"Zookeeper version: {VERSION}\nClients:\n"
+    for each in list(clients(server.connections)):
+        yield f"{brief(each)})\n" if each in server.connections else ""
+    yield "\n" + _status(server)
 
 
 def _status(server: Server) -> str:
@@ -99,9 +105,10 @@ def _status(server: Server) -> str:
     )
 
 
-def _mntr(server: Server) -> str:
+def _mntr(server: Server) -> Iterator[str]:
     if not _running(server):
-        return NOT_SERVING
+        yield NOT_SERVING
+        return
     counters = server.counters
     replica = server.replica
     machine = replica.machine
@@ -127,7 +134,7 @@ def _mntr(server: Server) -> str:
         ("max_latency", f"{counters.latency_max_ms:.0f}"),
         ("connection_rejected", counters.connections_rejected),
     ]
-    return "".join(f"zk_{name}\t{value}\n" for name, value in rows)
+    yield "".join(f"zk_{name}\t{value}\n" for name, value in rows)
 
 
 def _part(server: Server) -> list[tuple[str, object]]:
@@ -159,7 +166,7 @@ def _outstanding(server: Server) -> int:
 
 
 #: {word: what answers it}, in whatever state the node is; the others are asked of a node that serves
-_SPOKEN: Final[dict[str, Callable[[Server], str]]] = {
+_SPOKEN: Final[dict[str, Callable[[Server], Iterator[str]]]] = {
     "ruok": _ruok,
     "isro": _isro,
     "srvr": _srvr,

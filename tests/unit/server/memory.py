@@ -9,6 +9,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from quorum.server.frontend import Frontend
@@ -152,16 +153,41 @@ class MemoryClient:
         return decode_connect_response(data[4:])
 
 
+def _carry_out(work: Callable[[], int], done: Callable[[int | None, BaseException | None], object]) -> None:
+    try:
+        result = work()
+    except OSError as error:
+        done(None, error)
+    else:
+        done(result, None)
+
+
 class MemoryNode:
     """A node whose clients live in the test."""
 
     def __init__(self, **limits: Any) -> None:
         self.time_ms = 1_000_000.0
+        #: what is done beside the loop; while the disk is slow until the test calls it
+        self.beside: deque[Callable[[], None]] = deque()
+        self.slow_disk = False
         self._later: deque[Callable[[], None]] = deque()
         self.replica = SoloReplica(self._later.append)
-        self.frontend = Frontend(ServerOptions(**limits), lambda: self.time_ms, self._later.append)
+        self.frontend = Frontend(
+            ServerOptions(**limits), lambda: self.time_ms, self._later.append, self._beside
+        )
         self.replica.frontend = self.frontend
         self.frontend.attach(self.replica)
+
+    def _beside(
+        self, work: Callable[[], int], done: Callable[[int | None, BaseException | None], object]
+    ) -> None:
+        """Do what a node does in a thread: at the end of this turn."""
+        self.beside.append(partial(_carry_out, work, done))
+        self._later.append(self._end_work)
+
+    def _end_work(self) -> None:
+        if self.beside and not self.slow_disk:
+            self.beside.popleft()()
 
     def client(self, host: str = "10.0.0.1") -> MemoryClient:
         """Let a client connect."""
@@ -172,6 +198,13 @@ class MemoryNode:
         client = self.client(host)
         assert client.greet().session_id
         return client
+
+    def step(self) -> bool:
+        """Run the first of what was asked to run later; False if there is nothing."""
+        if self._later:
+            self._later.popleft()()
+            return True
+        return False
 
     def turn(self) -> None:
         """Run what was asked to run later, until nothing is left."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from quorum.server.speaking import SLICE_BYTES_MAX, SLICE_MS_MAX
 from quorum.server.words import KNOWN
 from quorum.wire.lookups import encode_watch_request
 from quorum.wire.requests import encode_command, encode_read
@@ -277,3 +278,137 @@ def test_a_word_may_arrive_in_pieces() -> None:
     assert not client.has_ended()
     client.send(b"ok")
     assert client.received() == b"imok"
+
+
+WATCHES = 3000
+#: longer than what the system takes at once, by some slices
+LONG_PATHS = tuple(f"/{number:04}{'x' * 95}" for number in range(WATCHES))
+
+
+def listing_node(**limits: Any) -> tuple[MemoryNode, MemoryClient]:
+    """A node whose client watches so much that it takes several slices to list it."""
+    node = MemoryNode(four_letter_words=EVERY_WORD, **limits)
+    client = node.greeted()
+    client.send(*(encode_read(2, 3, path, True) for path in LONG_PATHS))
+    client.received()
+    return node, client
+
+
+@pytest.mark.parametrize("word", ["wchp", "wchc"])
+def test_a_long_answer_is_written_in_slices_and_others_are_served_in_between(word: str) -> None:
+    node, client = listing_node()
+    asker = node.client()
+    asker.send(word.encode(), turn=False)
+    text = asker.received()
+    assert len(text) < 2 * SLICE_BYTES_MAX, "one slice"
+    client.send(encode_command(9, [1, "/new", b"", None, 0]), turn=False)
+    # A watch that is used up before its line is made has none; who is gone is not looked for.
+    node.replica.watches.remove(LONG_PATHS[-1], client.connection, 1 | 2)
+    slices = 1
+    while node.step():
+        piece = asker.received()
+        slices += bool(piece)
+        text += piece
+        assert len(piece) < 2 * SLICE_BYTES_MAX
+    assert [reply.xid for reply in client.replies()] == [9]
+    assert slices > 3
+    assert asker.has_ended()
+    assert not asker.was_dropped()
+    listed = text.decode().split()
+    assert [line for line in listed if line.startswith("/")] == list(LONG_PATHS[:-1])
+
+
+def test_a_slice_ends_by_the_clock_too() -> None:
+    node, _ = listing_node()
+    asker = node.client()
+    late = iter(range(10_000))
+    node.frontend.now_ms = lambda: 1_000_000.0 + next(late)
+    asker.send(b"wchs", turn=False)
+    assert asker.received() == b""
+    steps = 0
+    while node.step():
+        steps += 1
+    assert steps > WATCHES / SLICE_MS_MAX / 2
+    assert asker.received() == f"1 connections watching {WATCHES} paths\nTotal watches:{WATCHES}\n".encode()
+
+
+def test_one_connection_a_turn_goes_on_with_its_answer() -> None:
+    node, _ = listing_node()
+    askers = [node.client() for _ in range(3)]
+    for asker in askers:
+        asker.send(b"wchp", turn=False)
+        asker.received()
+    order = []
+    while node.step():
+        spoke = [place for place, asker in enumerate(askers) if asker.received()]
+        assert len(spoke) <= 1
+        order += spoke
+    assert order[:6] == [0, 1, 2, 0, 1, 2]
+    assert all(asker.has_ended() for asker in askers)
+
+
+def test_an_answer_waits_for_its_reader_and_a_reader_that_stops_is_dropped() -> None:
+    node, _ = listing_node(handshake_timeout_ms=5000)
+    slow, stopped = node.client(), node.client()
+    for asker in (slow, stopped):
+        asker.send(b"wchp", turn=False)
+        asker.connection.pause_writing()
+    node.turn()
+    text = slow.received()
+    assert len(text) < 2 * SLICE_BYTES_MAX
+    while not slow.has_ended():
+        node.advance(4000)
+        slow.connection.resume_writing()
+        node.step()
+        slow.connection.pause_writing()
+        text += slow.received()
+    assert node.time_ms > 1_000_000.0 + 5000, "whoever reads may take longer"
+    assert not slow.was_dropped()
+    assert text.decode().count("\t") == WATCHES
+    assert stopped.was_dropped()
+    stopped.vanish()
+    assert stopped.connection not in node.frontend.connections
+
+
+def test_who_vanishes_in_the_middle_of_an_answer_costs_nothing_more() -> None:
+    node, _ = listing_node()
+    asker = node.client()
+    asker.send(b"wchp", turn=False)
+    asker.received()
+    asker.vanish()
+    node.turn()
+    assert asker.received() == b""
+
+
+def test_a_slow_disk_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(bytes(99))
+    node, client = watched_node(data_dir=str(tmp_path))
+    node.slow_disk = True
+    askers = [node.client() for _ in range(3)]
+    for asker, word in zip(askers, (b"dirs", b"conf", b"dirs"), strict=True):
+        asker.send(word)
+        assert asker.received() == b""
+    client.send(encode_read(7, 4, "/", False))
+    assert [reply.xid for reply in client.replies()] == [7]
+    askers[2].vanish()
+    assert len(node.beside) == 1, "all wait for one measurement"
+    node.beside.popleft()()
+    assert askers[0].received() == b"datadir_size: 99\nlogdir_size: 99\n"
+    assert b"dataDirSize=99\n" in askers[1].received()
+    assert askers[2].received() == b""
+    assert askers[0].has_ended()
+
+
+def test_a_directory_that_cannot_be_measured_has_no_size(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "segment").write_bytes(bytes(99))
+    node, _ = watched_node(data_dir=str(tmp_path))
+
+    def failing(_path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", failing)
+        assert ask(node, "dirs") == "datadir_size: -1\nlogdir_size: -1\n"
+    assert ask(node, "dirs") == "datadir_size: 99\nlogdir_size: 99\n"
