@@ -194,7 +194,7 @@ def _count(node: Node, sender: int, incarnation: str, granted: bool) -> None:
         return
     if not node.vote_counts(sender, incarnation):
         if sender in _voter_ids(node):
-            node.refused[sender] = incarnation
+            node.note_refused(sender, incarnation)
         return
     if granted:
         tally.grant(sender, incarnation)

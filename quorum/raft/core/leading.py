@@ -140,7 +140,7 @@ def identify(node: Node, sender: int, incarnation: str) -> Progress | None:
     if peer is None or member is None or latest is None:
         return None
     if member.incarnation != incarnation and (member.incarnation or latest.names(incarnation)):
-        node.refused[sender] = incarnation
+        node.note_refused(sender, incarnation)
         return None
     node.refused.pop(sender, None)
     if peer.incarnation != incarnation:

@@ -133,6 +133,14 @@ class Node:
         self.installing = False  #: its last piece is written: the shell verifies and loads it
         self._begin_output()
 
+    def note_refused(self, sender: int, incarnation: str) -> None:
+        """Keep for the status which process of a member does not count; who is no member is forgotten."""
+        latest = self.history.latest
+        if latest is not None and sender not in self.refused:
+            kept = {node_id: each for node_id, each in self.refused.items() if latest.member(node_id)}
+            self.refused = kept
+        self.refused[sender] = incarnation
+
     def _begin_output(self) -> None:
         """Have nothing to hand out yet."""
         self.next_seq = 1

@@ -84,6 +84,24 @@ def test_only_an_empty_log_counts_votes_of_unrecorded_incarnations() -> None:
         assert solo.raft.status().refused == ((3, OTHER),)
 
 
+def test_whoever_is_refused_is_forgotten_once_it_is_no_member() -> None:
+    solo = Solo([1])
+    solo.campaign()
+    solo.hear(VoteReply(1, 3, 1, True, True, 2), OTHER)
+    assert solo.raft.status().refused == ((3, OTHER),)
+    for index, node_id in enumerate((4, 5, 6), 2):
+        members = {each: Member(f"h:{each}", incarnation_of(each)) for each in (1, 2, node_id)}
+        payload = Configuration(CLUSTER_ID, members, {}, ()).to_payload()
+        term = solo.raft.status().term + 1
+        entry = Entry(index, term, EntryKind.MEMBERS, 0, payload)
+        previous = solo.log()[-1]
+        solo.hear(Append(term, 2, 1, *previous, 0, False, (entry,)))
+        solo.sync()
+        solo.campaign()
+        solo.hear(VoteReply(term, node_id, 1, True, True, term + 1), OTHER)
+        assert solo.raft.status().refused == ((node_id, OTHER),)
+
+
 def test_a_node_whose_own_incarnation_the_log_does_not_name_never_campaigns() -> None:
     assert Solo([1], unrecorded=(1,)).tick(3000) == []
 
