@@ -7,8 +7,13 @@ its `ForwardingHost`.
 
 Only the deadline makes an outcome unknown. A leader change, a lost connection or a gap only makes it send
 again under the same numbers, so clients of a surviving node see a pause. A batch that the leader finds too
-large (the limits of the two differ) would wait for ever and hold up all behind it: it and they are given up
-at once, their clients disconnected as ZooKeeper does it with too large a request, and both nodes say why.
+large (the limits of the two differ) would wait for ever and hold up all behind it: everything unapplied is
+given up at once, the clients disconnected as ZooKeeper does it with too large a request, and both nodes say
+why. Those before it are in the leader's log and will likely take effect, so "unknown" is true of them, too.
+To wait for their outcomes would take two incarnations at once: the refused number can never be used again,
+since an earlier leader may hold that batch, and what comes next is packed under the raised one; a session
+with runs under both must lose the later ones whenever an earlier one is lost. Limits that differ are a
+mistake that the log names; it is not worth a second way to be exactly once.
 
 Source: architecture, "Forwarding, exactly once and in order".
 """
