@@ -286,5 +286,8 @@ class Client:
         return await self._session.call(lookups.who_am_i())
 
     async def read_all(self, paths: Sequence[str]) -> list[ReadOutcome]:
-        """Read several nodes in one request; a node that cannot be read has its error in the result."""
+        """Read several nodes in one request; a node that cannot be read has its error in the result.
+
+        A server refuses more than 10,000 nodes at once, or more than 32 MiB.
+        """
         return await self._session.call(lookups.read_all(paths))

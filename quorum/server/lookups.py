@@ -22,6 +22,7 @@ from quorum.wire.jute import Buffer
 from quorum.wire.lookups import (
     ADD_PERSISTENT,
     ADD_RECURSIVE,
+    MULTI_READ_READS_MAX,
     WatchRequest,
     decode_looked_at,
     decode_multi_read,
@@ -37,13 +38,14 @@ from quorum.wire.replies import (
     encode_identities,
     encode_multi_read,
     encode_number,
+    encode_read_answer,
 )
 
 _NO_WATCHER: Final = int(ErrorCode.NO_WATCHER)
 _QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
 _GET_DATA: Final = int(OpCode.GET_DATA)
 _KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchKind.PERSISTENT, ADD_RECURSIVE: WatchKind.RECURSIVE}
-#: bytes of the answers to one multiRead; a few bytes ask for a large node, and whole frames ask for it often
+#: bytes of the answers to one multiRead, as they are sent; a few bytes ask for a large node, and often
 MULTI_READ_BYTES_MAX: Final = 32 * 1024 * 1024
 #: {mode: watches that it counts as}
 _WATCHES_BY_MODE: Final = {ADD_PERSISTENT: 2, ADD_RECURSIVE: 1}
@@ -80,25 +82,25 @@ def _who_am_i(replica: ReplicaView, asker: Asker, xid: int, _body: None) -> byte
 
 
 def _multi_read(replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[int, str]] | None) -> bytes:
-    """Answer each read on its own, or none if the answers are too large together; no watch is armed."""
+    """Answer each read on its own, or none if they are too many or their answers too large together.
+
+    All see one state, so they are answered in one go; no watch is armed.
+    """
     machine = replica.machine
     if reads is None:
         return encode_header(xid, machine.zxid, MARSHALLING_ERROR)
+    if len(reads) > MULTI_READ_READS_MAX:
+        return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
     identities = asker.identities
-    results: list[tuple[int, int | list[str] | tuple[bytes | None, bytes]]] = []
+    answers: list[bytes] = []
     size_bytes = 0
     for op, path in reads:
-        found: int | list[str] | tuple[bytes | None, bytes]
-        if op == _GET_DATA:
-            found = data = queries.get_data(machine, path, identities)
-            size_bytes += len(data[0] or b"") if isinstance(data, tuple) else 0
-        else:
-            found = names = queries.get_children(machine, path, identities)
-            size_bytes += sum(map(len, names)) + 4 * len(names) if isinstance(names, list) else 0
+        read = queries.get_data if op == _GET_DATA else queries.get_children
+        answers.append(encode_read_answer(op, read(machine, path, identities)))
+        size_bytes += len(answers[-1])
         if size_bytes > MULTI_READ_BYTES_MAX:
             return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
-        results.append((op, found))
-    return encode_multi_read(xid, machine.zxid, results)
+    return encode_multi_read(xid, machine.zxid, answers)
 
 
 def _add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:

@@ -20,6 +20,9 @@ from quorum.wire.requests import REQUEST_HEAD, REQUEST_HEADER_BYTES, SetWatches
 ADD_PERSISTENT: Final = 0
 ADD_RECURSIVE: Final = 1
 
+#: reads of one multiRead: so many keep the loop for some tens of milliseconds
+MULTI_READ_READS_MAX: Final = 10_000
+
 _MULTI_HEADER: Final = Struct(">i?i")
 _MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _GET_DATA: Final = int(OpCode.GET_DATA)
@@ -84,7 +87,8 @@ def decode_multi_read(buffer: Buffer, start: int, end: int) -> list[tuple[int, s
 
     Returns:
         (getData or getChildren, path) in order, or None if anything else stands in it. The watches that such
-        a read may ask for are never armed, as in ZooKeeper.
+        a read may ask for are never armed, as in ZooKeeper. What comes behind one read more than
+        MULTI_READ_READS_MAX is not looked at: the request is refused then.
     """
     reader = Reader(buffer, start, end, "multiRead")
     reads: list[tuple[int, str]] = []
@@ -98,6 +102,8 @@ def decode_multi_read(buffer: Buffer, start: int, end: int) -> list[tuple[int, s
             return None
         reads.append((op, reader.string("path")))
         reader.boolean("watch")
+        if len(reads) > MULTI_READ_READS_MAX:
+            return reads
 
 
 def _frame(xid: int, op: int, body: bytes) -> bytes:

@@ -173,27 +173,30 @@ def encode_identities(xid: int, zxid: int, identities: Sequence[tuple[str, str]]
     return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
 
 
-def encode_multi_read(
-    xid: int, zxid: int, results: Sequence[tuple[int, int | list[str] | tuple[bytes | None, bytes]]]
-) -> bytes:
+def encode_read_answer(op: int, found: int | list[str] | tuple[bytes | None, bytes]) -> bytes:
+    """Encode the answer to one read of a multiRead.
+
+    Args:
+        op: getData or getChildren.
+        found: (data, stat) of a getData, names of a getChildren, or the code of an error.
+    """
+    if isinstance(found, int):
+        return _MULTI_HEADER.pack(_ERROR, False, found) + INT.pack(found)
+    if isinstance(found, list):
+        return _MULTI_HEADER.pack(op, False, 0) + strings_bytes(found)
+    data, stat = found
+    return _MULTI_HEADER.pack(op, False, 0) + buffer_bytes(data) + stat
+
+
+def encode_multi_read(xid: int, zxid: int, answers: Sequence[bytes]) -> bytes:
     """Encode the reply to multiRead.
 
     Args:
         xid: of the request.
         zxid: the last transaction that was applied.
-        results: (operation, answer) in order: (data, stat) of a getData, names of a getChildren, or the code
-            of an error.
+        answers: of `encode_read_answer`, in order.
     """
-    parts: list[bytes] = []
-    for op, found in results:
-        if isinstance(found, int):
-            parts.append(_MULTI_HEADER.pack(_ERROR, False, found) + INT.pack(found))
-        elif isinstance(found, list):
-            parts.append(_MULTI_HEADER.pack(op, False, 0) + strings_bytes(found))
-        else:
-            data, stat = found
-            parts.append(_MULTI_HEADER.pack(op, False, 0) + buffer_bytes(data) + stat)
-    body = b"".join((*parts, _MULTI_END))
+    body = b"".join((*answers, _MULTI_END))
     return _head(REPLY_HEADER_BYTES + len(body), xid, zxid, 0) + body
 
 

@@ -9,6 +9,7 @@ import pytest
 from quorum.server.lookups import MULTI_READ_BYTES_MAX
 from quorum.wire.jute import Reader
 from quorum.wire.lookups import (
+    MULTI_READ_READS_MAX,
     SetWatches2,
     encode_looked_at,
     encode_multi_read,
@@ -170,6 +171,35 @@ def test_a_multi_read_arms_no_watch_and_takes_nothing_but_two_kinds_of_reads() -
     assert errors(ask(client, encode_multi_read(2, [(3, "/")]), encode_multi_read(3, []))) == [MARSHALLING, 0]
 
 
+#: of the answer to a getData besides the data: what it answers, the length of the data, the Stat
+READ_OVERHEAD_BYTES = 9 + 4 + 68
+
+
+def test_a_multi_read_is_bounded_by_the_bytes_that_leave_and_not_by_characters() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    for number in range(16):
+        ask(client, create(2, f"/{number:02d}" + "€" * 30_000))
+    [one] = ask(client, encode_multi_read(3, [(8, "/")]))
+    size = len(one.body) - 9
+    assert size > 16 * 3 * 30_000
+    fitting = MULTI_READ_BYTES_MAX // size
+    assert errors(ask(client, encode_multi_read(4, [(8, "/")] * fitting))) == [0]
+    assert errors(ask(client, encode_multi_read(5, [(8, "/")] * (fitting + 1)))) == [QUOTA]
+
+
+def test_a_multi_read_takes_a_bounded_number_of_reads() -> None:
+    node = MemoryNode(frame_bytes_max=1 << 23)
+    client = node.greeted()
+    reads = [(4, "/none")] * MULTI_READ_READS_MAX
+    assert errors(ask(client, encode_multi_read(3, reads))) == [0]
+    assert errors(ask(client, encode_multi_read(4, [*reads, (8, "/")]))) == [QUOTA]
+    # Behind the bound nothing is even decoded.
+    spoiled = bytearray(encode_multi_read(5, [*reads, (8, "/"), (4, "/spoiled")]))
+    spoiled[-9:] = b"\xff" * 9
+    assert errors(ask(client, bytes(spoiled), encode_read(6, 4, "/", False))) == [QUOTA, 0]
+
+
 def test_a_multi_read_whose_answers_are_too_large_is_refused_as_a_whole() -> None:
     node = MemoryNode()
     client = node.greeted()
@@ -178,7 +208,7 @@ def test_a_multi_read_whose_answers_are_too_large_is_refused_as_a_whole() -> Non
     for number in range(16):
         name = f"{number:02d}" + "n" * 100_000
         ask(client, create(2, f"/{name}"))
-    fitting = MULTI_READ_BYTES_MAX // size
+    fitting = MULTI_READ_BYTES_MAX // (size + READ_OVERHEAD_BYTES)
     [whole] = ask(client, encode_multi_read(3, [(4, "/a")] * fitting))
     assert (whole.err, len(whole.body) // size) == (0, fitting)
     assert errors(ask(client, encode_multi_read(4, [(4, "/a")] * (fitting + 1)))) == [QUOTA]
