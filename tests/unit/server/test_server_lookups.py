@@ -196,7 +196,7 @@ def test_a_multi_read_takes_a_bounded_number_of_reads() -> None:
     assert errors(ask(client, encode_multi_read(4, [*reads, (8, "/")]))) == [QUOTA]
     # Behind the bound nothing is even decoded.
     spoiled = bytearray(encode_multi_read(5, [*reads, (8, "/"), (4, "/spoiled")]))
-    spoiled[-9:] = b"\xff" * 9
+    spoiled[-22:-18] = b"\x7f" * 4
     assert errors(ask(client, bytes(spoiled), encode_read(6, 4, "/", False))) == [QUOTA, 0]
 
 
