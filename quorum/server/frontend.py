@@ -177,10 +177,6 @@ class Frontend:
             stream.forget()
         self._finish_all(list(self.connections), "a snapshot was installed")
 
-    def stop_serving(self, reason: str) -> None:
-        """Close every client connection; clients go on to other nodes."""
-        self._finish_all(list(self.connections), reason)
-
     def tick(self, now_ms: float) -> None:
         """Judge time limits; to be called at least as often as heartbeats are sent."""
         self._judge_contact(now_ms)

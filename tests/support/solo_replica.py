@@ -125,14 +125,15 @@ class SoloReplica:
         self.frontend.end_of_turn()
         return outcomes
 
-    def expire(self, session_id: int) -> None:
-        """Apply the leader's proposal to expire a session."""
+    def expire(self, session_id: int, *, ends_turn: bool = True) -> None:
+        """Apply the leader's proposal to expire a session; further entries may follow in the same turn."""
         assert self.frontend is not None
         machine = self.machine
         proposal = ["expire", session_id, machine.sessions[session_id].nonce, machine.applied_index]
         results = machine.apply_control(machine.applied_index + 1, 1, STAMP_MS, [proposal])
         self.frontend.observe_results(results)
-        self.frontend.end_of_turn()
+        if ends_turn:
+            self.frontend.end_of_turn()
 
     def _schedule(self) -> None:
         if not self._scheduled and not self.holding:
