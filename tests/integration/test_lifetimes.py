@@ -69,23 +69,15 @@ class Client:
 
 
 @pytest.fixture(scope="module")
-def shared_quorum() -> Iterator[QuorateNodes]:
-    with QuorateNodes(settings=SETTINGS) as nodes:
-        yield nodes
+def shared_nodes() -> Iterator[QuorateNodes]:
+    """The nodes that `nodes` repairs, with settings of this module."""
+    with QuorateNodes(settings=SETTINGS) as started:
+        yield started
 
 
-@pytest.fixture
-def quorum(shared_quorum: QuorateNodes) -> QuorateNodes:
-    for node_id in shared_quorum.node_ids:
-        if not shared_quorum.running(node_id):
-            shared_quorum.start_node(node_id)
-    shared_quorum.wait_ready()
-    return shared_quorum
-
-
-def test_what_is_past_its_lifetime_goes_on_every_member_and_watchers_hear_of_it(quorum: QuorateNodes) -> None:
-    follower = next(node_id for node_id in quorum.node_ids if node_id != quorum.leader())
-    with Client(quorum.host(follower)) as client:
+def test_what_is_past_its_lifetime_goes_on_every_member_and_watchers_hear_of_it(nodes: QuorateNodes) -> None:
+    follower = next(node_id for node_id in nodes.node_ids if node_id != nodes.leader())
+    with Client(nodes.host(follower)) as client:
         assert client.ask(encode_watch_request(1, OpCode.ADD_WATCH, "/", 1)) == 0
         assert client.ask(encode_command(2, [19, "/jobs", b"", None, 4])) == 0
         assert client.ask(encode_command(3, [1, "/jobs/one", b"", None, 0])) == 0
@@ -100,32 +92,32 @@ def test_what_is_past_its_lifetime_goes_on_every_member_and_watchers_hear_of_it(
         assert deletions == ["/short", "/jobs/one", "/jobs"]
         assert client.ask(encode_command(8, [2, "/long", -1])) == 0
         assert client.ask(encode_command(9, [2, "/unused", -1])) == 0
-    quorum.one_digest()
+    nodes.one_digest()
 
 
-def test_a_new_leader_goes_on_deleting(quorum: QuorateNodes) -> None:
-    leader = quorum.leader()
-    others = [node_id for node_id in quorum.node_ids if node_id != leader]
-    with Client(quorum.host(others[0])) as client:
+def test_a_new_leader_goes_on_deleting(nodes: QuorateNodes) -> None:
+    leader = nodes.leader()
+    others = [node_id for node_id in nodes.node_ids if node_id != leader]
+    with Client(nodes.host(others[0])) as client:
         assert client.ask(encode_watch_request(1, OpCode.ADD_WATCH, "/", 1)) == 0
         assert client.ask(encode_command(2, [21, "/t", b"", None, 5, 4_000])) == 0
-        quorum.kill(leader)
+        nodes.kill(leader)
         client.hear((2, "/t"))
-    quorum.start_node(leader)
-    quorum.wait_ready()
-    quorum.one_digest()
+    nodes.start_node(leader)
+    nodes.wait_ready()
+    nodes.one_digest()
 
 
-def test_a_node_that_is_left_alone_serves_reads_to_those_who_allow_it(quorum: QuorateNodes) -> None:
-    alone, *others = quorum.node_ids
-    writer = KazooClient(quorum.host(alone), timeout=20)
+def test_a_node_that_is_left_alone_serves_reads_to_those_who_allow_it(nodes: QuorateNodes) -> None:
+    alone, *others = nodes.node_ids
+    writer = KazooClient(nodes.host(alone), timeout=20)
     writer.start(DEADLINE_S)
     writer.create("/kept", b"value")
     for node_id in others:
-        quorum.kill(node_id)
+        nodes.kill(node_id)
     writer.stop()
     writer.close()
-    reader = KazooClient(quorum.host(alone), timeout=20, read_only=True)
+    reader = KazooClient(nodes.host(alone), timeout=20, read_only=True)
     states: list[str] = []
     reader.add_listener(states.append)
     reader.start(DEADLINE_S)
@@ -135,8 +127,8 @@ def test_a_node_that_is_left_alone_serves_reads_to_those_who_allow_it(quorum: Qu
         reader.set("/kept", b"other")
     assert reader.command(b"isro") == "ro"
     for node_id in others:
-        quorum.start_node(node_id)
-    quorum.wait_ready()
+        nodes.start_node(node_id)
+    nodes.wait_ready()
     eventually(lambda: reader.client_state == KeeperState.CONNECTED, DEADLINE_S, "a client that may write")
     assert KazooState.SUSPENDED in states
     reader.set("/kept", b"other")
