@@ -11,11 +11,12 @@ Source: FinalRequestProcessor and DataTree of ZooKeeper 3.9; zookeeper design, "
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from quorum.core import queries
 from quorum.core.codes import MARSHALLING_ERROR, OK
-from quorum.core.watches import KINDS_BY_TYPE, WatchKind
+from quorum.core.watches import KINDS_BY_TYPE, WatchKind, WatchTable
 from quorum.server.reads import Asker
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.jute import Buffer
@@ -114,21 +115,19 @@ def _add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchReque
     return encode_number(xid, zxid, OK)
 
 
-def _check_watches(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:
+def _named_watches(
+    act: Callable[[WatchTable[Any], str, Any, int], bool],
+    replica: ReplicaView,
+    asker: Asker,
+    xid: int,
+    request: WatchRequest,
+) -> bytes:
+    """Look for, or remove, the asker's watches of some kinds on a path; an error says that there was none."""
     kinds = KINDS_BY_TYPE.get(request.code)
     if kinds is None:
         err = MARSHALLING_ERROR
     else:
-        err = OK if replica.watches.has(request.path, asker, kinds) else _NO_WATCHER
-    return encode_header(xid, replica.machine.zxid, err)
-
-
-def _remove_watches(replica: ReplicaView, asker: Asker, xid: int, request: WatchRequest) -> bytes:
-    kinds = KINDS_BY_TYPE.get(request.code)
-    if kinds is None:
-        err = MARSHALLING_ERROR
-    else:
-        err = OK if replica.watches.remove(request.path, asker, kinds) else _NO_WATCHER
+        err = OK if act(replica.watches, request.path, asker, kinds) else _NO_WATCHER
     return encode_header(xid, replica.machine.zxid, err)
 
 
@@ -147,6 +146,6 @@ LOOKUPS: Final[dict[int, Lookup]] = {
     int(OpCode.WHO_AM_I): Lookup(decode_nothing, _who_am_i),
     int(OpCode.MULTI_READ): Lookup(decode_multi_read, _multi_read),
     int(OpCode.ADD_WATCH): Lookup(decode_watch_request, _add_watch),
-    int(OpCode.CHECK_WATCHES): Lookup(decode_watch_request, _check_watches),
-    int(OpCode.REMOVE_WATCHES): Lookup(decode_watch_request, _remove_watches),
+    int(OpCode.CHECK_WATCHES): Lookup(decode_watch_request, partial(_named_watches, WatchTable.has)),
+    int(OpCode.REMOVE_WATCHES): Lookup(decode_watch_request, partial(_named_watches, WatchTable.remove)),
 }
