@@ -47,11 +47,11 @@ class SpeakingStream(ClientStream):
             return
         host = self._host
         until_ms = host.now_ms() + SLICE_MS_MAX
-        slice_: list[str] = []
+        written: list[bytes] = []
         size = 0
         for piece in self._pieces:
-            slice_.append(piece)
-            size += len(piece)
+            written.append(piece.encode())
+            size += len(written[-1])
             if size >= SLICE_BYTES_MAX or host.now_ms() >= until_ms:
                 # Whoever reads may take longer than a connection that is closed without a word.
                 host.finishing(self)
@@ -60,7 +60,7 @@ class SpeakingStream(ClientStream):
         else:
             self._speaking = False
         if size:
-            self._queue("".join(slice_).encode())
+            self._queue(b"".join(written))
         self.settle()
 
     def resume_writing(self) -> None:
