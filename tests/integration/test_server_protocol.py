@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import struct
 import time
 from collections.abc import AsyncIterator, Callable
@@ -39,7 +40,7 @@ from quorum.wire.requests import (
 
 DEADLINE_S = 20.0
 TIMEOUT_MIN_MS = 400
-SETTINGS = {
+SETTINGS: dict[str, dict[str, object]] = {
     "limits": {
         "tick_ms": 200,
         "session_timeout_min_ms": TIMEOUT_MIN_MS,
@@ -47,7 +48,8 @@ SETTINGS = {
         "handshake_timeout_ms": 500,
         "frame_bytes_max": 2 << 20,
         "outstanding_requests_max": 100,
-    }
+    },
+    "security": {"four_letter_words": ["ruok", "srvr", "wchp", "dirs", "conf"]},
 }
 EXISTS, GET_DATA, GET_CHILDREN = 3, 4, 8
 GREETING = ConnectRequest(0, 0, 10_000, 0, bytes(16), False)
@@ -301,6 +303,30 @@ async def test_words_are_answered_and_the_connection_ends(node: Node) -> None:
         wire = await node.connect()
         wire.send(word)
         assert (await wire.rest()).startswith(beginning)
+
+
+async def test_a_word_that_lists_much_is_written_whole_while_others_are_served(node: Node) -> None:
+    watcher = await node.connect()
+    await watcher.greet()
+    paths = [f"/{number:05}{'x' * 100}" for number in range(30_000)]
+    for first in range(0, len(paths), 10_000):
+        watcher.send(encode_set_watches(SetWatches(0, [], paths[first : first + 10_000], [])))
+        assert (await watcher.reply()).err == 0
+    asker = await node.connect()
+    asker.send(b"wchp")
+    watcher.send(encode_read(1, EXISTS, "/", False))
+    assert (await watcher.reply()).xid == 1
+    listed = [line for line in (await asker.rest()).decode().splitlines() if line.startswith("/")]
+    assert listed == paths
+
+
+async def test_the_size_on_the_disk_is_measured_and_told(node: Node) -> None:
+    for word, pattern in ((b"dirs", rb"datadir_size: ([0-9]+)\n"), (b"conf", rb"dataDirSize=([0-9]+)\n")):
+        wire = await node.connect()
+        wire.send(word)
+        found = re.search(pattern, await wire.rest())
+        assert found is not None
+        assert int(found[1]) > 0
 
 
 async def _in_thread(work: Callable[[], None]) -> None:
