@@ -104,11 +104,12 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
     identity, lock = open_data_dir(disk, data_dir, config.node.cluster, config.node.id, start=start, rng=rng)
     storage: Storage | None = None
     try:
-        storage = _load(config, disk, identity, lock)
+        forced = start is Start.FORCE_NEW_CLUSTER
+        storage = _load(config, disk, identity, lock, accept_loss=forced)
         if finish_forced(disk, data_dir, identity, storage.journal, storage.recovered):
             storage.journal.close()
-            storage = _load(config, disk, identity, lock)
-        if start is Start.FORCE_NEW_CLUSTER and force_new_cluster(
+            storage = _load(config, disk, identity, lock, accept_loss=forced)
+        if forced and force_new_cluster(
             disk, data_dir, identity, storage.journal, storage.recovered, storage.mark, rng
         ):
             storage.journal.close()
@@ -126,7 +127,9 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
     return storage
 
 
-def _load(config: NodeConfig, disk: Disk, identity: Identity, lock: DirectoryLock) -> Storage:
+def _load(
+    config: NodeConfig, disk: Disk, identity: Identity, lock: DirectoryLock, *, accept_loss: bool = False
+) -> Storage:
     """Restore what a locked directory holds."""
     data_dir = str(config.node.data_dir)
     snapshots = SnapshotStore(disk, snapshot_directory(data_dir), log.warning)
@@ -143,6 +146,7 @@ def _load(config: NodeConfig, disk: Disk, identity: Identity, lock: DirectoryLoc
         JournalOptions(config.raft.segment_bytes_max, config.raft.log_cache_bytes_max),
         log.warning,
         snapshot=None if mark is None else (mark.snapshot_index, mark.snapshot_term),
+        accept_loss=accept_loss,
     )
     try:
         recovered.check_reaches(journal_directory(data_dir), machine.applied_index)

@@ -36,8 +36,9 @@ a cluster founds nothing, says so, and waits. But a majority of empty founders t
 cannot know of it, and founds a second cluster without what the first one acknowledged.
 
 --force-new-cluster is for a majority that is lost for good: this node goes on from its own data as the only
-member of a new cluster. What the others acknowledged and this node never received is lost. It is ignored on a
-directory that was forced before."""
+member of a new cluster. What the others acknowledged and this node never received is lost. It is also for a node
+without others that says the end of its journal is gone: it goes on with what is left. It is ignored on a
+directory that was forced before and lost nothing since."""
 EXAMPLES = """\
 examples:
   quorate serve --config node.toml --bootstrap      the first start of a founding node

@@ -58,6 +58,8 @@ DIGEST_BYTES: Final = 16
 CONFIG_PATH: Final = "/zookeeper/config"
 #: by how much the zxid rises when a cluster goes on from one survivor, as with an epoch of ZooKeeper's
 FORCED_ZXID_JUMP: Final = 1 << 32
+#: by how much the last session id rises then
+FORCED_SESSION_ID_JUMP: Final = 1 << 32
 _INDEX: Final = Struct(">q")
 
 # marks of what an entry's apply digest is made of; each is followed by a fixed number of numbers
@@ -202,7 +204,7 @@ class StateMachine:
     ) -> Result:
         """Apply a new configuration; a zxid and an event only if `/zookeeper/config` changes with it.
 
-        Another cluster id comes from a forced start, and lets the zxid jump.
+        Another cluster id comes from a forced start, and lets the zxid and the session ids jump.
 
         Raises:
             ValueError: the entry does not follow the one before.
@@ -214,7 +216,9 @@ class StateMachine:
             # A forced start: what other nodes acknowledged before, and clients saw, must lie below.
             self.cluster_id = cluster_id
             transaction.zxid += FORCED_ZXID_JUMP
-            transaction.outcomes.append(transaction.zxid)
+            # Or a client would resume a session that is somebody else's by now: its password is the same.
+            self.session_counter += FORCED_SESSION_ID_JUMP
+            transaction.outcomes += (transaction.zxid, self.session_counter)
         self.configuration = configuration_payload
         self._notes += (b"configuration", configuration_payload)
         node = self.tree.get(CONFIG_PATH)

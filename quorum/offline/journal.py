@@ -112,7 +112,7 @@ class Verification:
     Attributes:
         data_dir: that was looked at.
         segments: oldest first.
-        recovered: what a start would make of it, None if it would refuse the journal.
+        recovered: what a start would make of it, None if it cannot be read to its end.
         torn: what a start would cut off and why, "" for nothing; no damage.
         snapshots: oldest first.
         notes: what is there besides and does no harm.
@@ -157,14 +157,18 @@ def verify(disk: Disk, data_dir: str) -> Verification:
     try:
         for sequence in list_segments(disk, directory):
             result.segments.append(_summarize(disk, directory, sequence))
-        scan = scan_journal(disk, directory, tail.visit)
+        scan = scan_journal(disk, directory, tail.visit, accept_loss=True)
+        if scan.loss is not None:
+            result.problems.append(scan.loss)
     except DataDirError as error:
         result.problems.append(error)
     _name_strangers(disk, directory, result)
     damaged = _check_snapshots(disk, data_dir, result)
     if scan is not None:
-        result.recovered = tail.recovered(scan.log, scan.torn)
-        _judge_end(scan, result)
+        loss = "" if scan.loss is None else scan.loss.message
+        result.recovered = tail.recovered(scan.log, scan.torn, loss)
+        if scan.loss is None:
+            _judge_end(scan, result)
     _judge_snapshots(directory, damaged, result)
     _judge_segments(result)
     _check_identity(disk, data_dir, result)

@@ -1,4 +1,4 @@
-"""A lost majority: the one node that is left becomes the only voter of a new cluster.
+"""A lost majority, or a lost end of a journal: one node goes on as the only voter of a new cluster.
 
 Decides what is written, and in which order, so that a crash at any point leaves a directory that is either
 not forced yet or is finished by the next start: a marker with the new cluster id, then one group of the
@@ -7,6 +7,10 @@ twice, because only a later entry proves a configuration (quorum/raft/core/histo
 crash tore its first records may be left, so the next start adds what is missing. Everything in this
 node's log counts as committed from then on: it may hold what nobody acknowledged, and it may lack what the
 others did.
+
+Where the end of this node's own journal is gone (journal_note.py), the note that says so is removed first and
+written anew last: until the group is durable, with its new cluster id by which zxids jump, every start but
+this one refuses.
 
 The marker stays. It keeps a `--force-new-cluster` that was left in a start script from cutting off the
 members that joined since; whoever loses a majority a second time removes it.
@@ -150,7 +154,7 @@ def force_new_cluster(
             "name the data directory of a node that has run; a new cluster begins with --bootstrap",
         )
     marked = read_marker(disk, data_dir)
-    if marked == latest.cluster_id:
+    if marked == latest.cluster_id and not recovered.loss:
         log.warning(
             "--force-new-cluster is ignored: this directory was forced into the cluster %s before. Start "
             "without it. If the majority of that cluster is lost for good as well, remove %s/%s first",
@@ -166,17 +170,27 @@ def force_new_cluster(
             "log is no member: it was removed or replaced, and does not know what came after",
             "force the data directory of a member",
         )
-    if list(latest.voters) == [identity.node_id] and own.incarnation:
+    if list(latest.voters) == [identity.node_id] and own.incarnation and not recovered.loss:
         log.warning("--force-new-cluster changes nothing: node %d is the only voter", identity.node_id)
         return False
-    cluster_id = marked or new_cluster_id(rng)
-    _warn(identity, latest, cluster_id)
+    cluster_id = marked if marked != latest.cluster_id else ""
+    cluster_id = cluster_id or new_cluster_id(rng)
+    _warn(identity, latest, recovered, cluster_id)
     try:
         write_aside(disk, data_dir, MARKER_NAME, f"{cluster_id}\n".encode())
     except OSError as error:
         raise _refused_by_disk(data_dir, error) from error
     _append(data_dir, journal, _forced_records(identity, latest, own, recovered, mark, cluster_id))
+    if recovered.loss:
+        _renew_note(data_dir, journal)
     return True
+
+
+def _renew_note(data_dir: str, journal: Journal) -> None:
+    try:
+        journal.renew_note()
+    except OSError as error:
+        raise _refused_by_disk(data_dir, error) from error
 
 
 def _append(data_dir: str, journal: Journal, records: Sequence[HardState | Entry]) -> None:
@@ -218,12 +232,16 @@ def _forced_records(
     ]
 
 
-def _warn(identity: Identity, latest: Configuration, cluster_id: str) -> None:
-    lost = sorted({*latest.voters, *latest.learners} - {identity.node_id})
+def _warn(identity: Identity, latest: Configuration, recovered: Recovered, cluster_id: str) -> None:
+    others = sorted({*latest.voters, *latest.learners} - {identity.node_id})
     own = identity.node_id
     log.warning(
         "FORCED NEW CLUSTER: node %d goes on alone, as the only voter of the new cluster %s", own, cluster_id
     )
+    if recovered.loss:
+        log.warning("what stood behind entry %d is LOST: %s", recovered.last_index, recovered.loss)
+    if not others:
+        return
     log.warning(
         "writes that the cluster %s acknowledged and that never reached node %d are LOST",
         latest.cluster_id,
@@ -232,7 +250,7 @@ def _warn(identity: Identity, latest: Configuration, cluster_id: str) -> None:
     log.warning(
         "never start the old data of the other nodes (%s) again; they come back with empty data directories: "
         "`quorate members add ID ADDR`, then `quorate serve --join`",
-        ", ".join(map(str, lost)),
+        ", ".join(map(str, others)),
     )
 
 

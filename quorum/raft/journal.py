@@ -40,7 +40,7 @@ from quorum.raft.journal_format import (
     segment_name,
 )
 from quorum.raft.journal_index import LogIndex
-from quorum.raft.journal_note import DurableEnd, NoteFile
+from quorum.raft.journal_note import DurableEnd, NoteFile, remove_note
 from quorum.raft.journal_reader import EntryReader, LogUnavailableError
 from quorum.raft.journal_recovery import close_tail, header_of, scan_journal
 from quorum.raft.journal_start import Recovered, TailCollector
@@ -127,7 +127,7 @@ class Journal:
         self._file: File | None = None
         #: the newest segment's size; what lies behind the last group is zeros
         self._file_bytes = 0
-        #: None if the disk had no room for it
+        #: None while a loss is accepted and nothing is written that says so
         self._note: NoteFile | None = None
         self._reader = EntryReader(disk, log)
 
@@ -151,7 +151,10 @@ class Journal:
                 f"{path} exists already", "start the node without formatting its data directory"
             )
         header = SegmentHeader(FORMAT_VERSION, place.sequence, place.group, 0, 0, 0, 0, 0, 0, 0, 0)
-        _create_segment(disk, directory, path, encode_group(place, [encode_record(header)])).close()
+        group = encode_group(place, [encode_record(header)])
+        # Before the segment has its name: from then on a journal without a note has lost it.
+        NoteFile.create(disk, directory, _end_before(group.after)).close()
+        _create_segment(disk, directory, path, group).close()
 
     @classmethod
     def open(
@@ -162,6 +165,7 @@ class Journal:
         log: Callable[[str], None],
         *,
         snapshot: tuple[int, int] | None = None,
+        accept_loss: bool = False,
     ) -> tuple[Journal, Recovered]:
         """Read the segments, cut what a crash tore, and make the rest durable.
 
@@ -173,6 +177,7 @@ class Journal:
             snapshot: (log index, term) of the snapshot that was loaded, None for none. If the log lacks
                 that entry, a crash came between the rename of the file and the record of its install; the
                 record is written now, so that log and snapshot fit (defect D15 of pysyncobj).
+            accept_loss: open a journal whose end is gone; every later start refuses it until `renew_note`.
 
         Raises:
             JournalMissingError: there is no segment.
@@ -185,17 +190,22 @@ class Journal:
                 "set raft.segment_bytes_max within these bounds",
             )
         tail = TailCollector(options.log_cache_bytes_max)
-        scan = scan_journal(disk, directory, tail.visit)
+        scan = scan_journal(disk, directory, tail.visit, accept_loss=accept_loss)
         journal = cls(disk, directory, options, scan.log)
         torn = ""
         if scan.torn:
             torn = f"cut {scan.torn_bytes} bytes from byte {scan.tail} of {scan.path} on: {scan.torn}"
             log(torn)
         try:
+            if scan.loss is not None:
+                # What is written from here on must not make the journal look whole.
+                remove_note(disk, directory)
             journal._file = close_tail(disk, directory, scan)
             journal._file_bytes = journal._file.size()
             journal._place = journal._durable = scan.after
-            journal._open_note(scan.after)
+            if scan.loss is None:
+                journal._note = NoteFile.open(disk, directory)
+                journal._write_note(scan.after, synced=True)
             if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
                 log(f"finished the install of the snapshot of entry {install.log_index}, term {install.term}")
                 journal.append([install])
@@ -204,7 +214,7 @@ class Journal:
             raise DataDirError(
                 f"{scan.path} cannot be made durable: {error}", "repair the disk or free space on it"
             ) from error
-        return journal, tail.recovered(scan.log, torn)
+        return journal, tail.recovered(scan.log, torn, "" if scan.loss is None else scan.loss.message)
 
     @property
     def first_index(self) -> int:
@@ -291,25 +301,26 @@ class Journal:
         _sync(group.path, file.fdatasync)
         self._write_note(group.encoded.after, synced=group.header is not None)
 
-    def _open_note(self, after: Place) -> None:
-        """Begin to note how far the journal is durable."""
-        try:
-            self._note = NoteFile.open(self._disk, self._directory)
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-        self._write_note(after, synced=True)
+    def renew_note(self) -> None:
+        """Let a journal count as whole again whose loss was accepted; after what says so is durable.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        if self._note is not None:
+            self._note.close()
+        self._note = NoteFile.create(self._disk, self._directory, _end_before(self._durable))
 
     def _write_note(self, after: Place, *, synced: bool) -> None:
         """Note that everything before a place is durable."""
         if self._note is None:
             return
         try:
-            self._note.write(DurableEnd(after.sequence, after.offset, after.group - 1))
+            self._note.write(_end_before(after))
             if synced:
                 self._note.sync()
         except OSError as error:
-            # What a full disk leaves of the note is an older one or none: weaker, never wrong.
+            # What a full disk leaves of the note is an older one: weaker, never wrong.
             if error.errno not in _FULL:
                 raise _failed(self._directory, "noting the durable end", error) from error
 
@@ -428,6 +439,11 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _end_before(place: Place) -> DurableEnd:
+    """Return the claim that everything before a place is durable."""
+    return DurableEnd(place.sequence, place.offset, place.group - 1)
 
 
 def _create_segment(disk: Disk, directory: str, path: str, header: EncodedGroup) -> File:

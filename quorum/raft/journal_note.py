@@ -2,14 +2,16 @@
 
 Segments alone cannot say that something stood behind their end: a newest segment that was deleted, cut or
 overwritten with zeros looks like a journal that never went further, and a node without peers would go on
-without writes that it acknowledged. The note names the last group that an fsync covered.
+without writes that it acknowledged. The note names the last group that an fsync covered. It is durable before
+the first segment has its name, so a journal without a note has lost it: that is damage like any other.
 
 It is written over in place after each group and synced only at a start and when a segment begins, so a group
 costs no further fsync. That is safe: the group was durable before, so whatever older note a power cut leaves
-is true as well, only weaker. A note that cannot be read claims nothing. After the end of a process it is
-exact; after a power cut it is as old as the operating system's last write-back.
+is true as well, only weaker. Two slots take turns, each in a sector of its own, so that a write that is torn
+leaves the other one. After the end of a process the note is exact; after a power cut it is as old as the
+operating system's last write-back.
 
-Hard state, of which any part may be lost. Source: raft.md, Journal (Recovery).
+Hard state. Source: raft.md, Journal (Recovery).
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ _NOTE = struct.Struct("<8sQQQ")
 _CRC = struct.Struct("<I")
 _MAGIC = b"QDURABLE"
 _NOTE_BYTES = _NOTE.size + _CRC.size
+#: Where the second slot begins: no torn write reaches into another sector.
+_SLOT_BYTES = 512
+_SLOTS = 2
 
 
 class DurableEnd(NamedTuple):
@@ -44,32 +49,52 @@ class DurableEnd(NamedTuple):
 class NoteFile:
     """The note, open for writing. Belongs to whoever writes the groups."""
 
-    def __init__(self, file: File) -> None:
-        """Use `NoteFile.open`."""
+    def __init__(self, file: File, slot: int) -> None:
+        """Use `NoteFile.create` or `NoteFile.open`."""
         self._file = file
+        #: not the one that holds the newest claim
+        self._slot = slot
 
     @classmethod
-    def open(cls, disk: Disk, directory: str) -> NoteFile:
-        """Open the note of a journal, making an empty one if there is none.
+    def create(cls, disk: Disk, directory: str, end: DurableEnd) -> NoteFile:
+        """Make the note of a journal that has none, or none that counts; durable on return.
 
         Raises:
             OSError: the disk refuses.
         """
         path = f"{directory}/{NOTE_NAME}"
         if NOTE_NAME in disk.listdir(directory):
-            return cls(disk.open(path, writable=True))
-        file = disk.create(path)
-        disk.fsync_dir(directory)
-        return cls(file)
+            disk.unlink(path)
+        note = cls(disk.create(path), 0)
+        try:
+            note.write(end)
+            note.sync()
+            disk.fsync_dir(directory)
+        except BaseException:
+            note.close()
+            raise
+        return note
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str) -> NoteFile:
+        """Open the note of a journal.
+
+        Raises:
+            OSError: there is none, or the disk refuses.
+        """
+        file = disk.open(f"{directory}/{NOTE_NAME}", writable=True)
+        claims = _read_slots(file)
+        return cls(file, 1 - claims.index(max(claims)))
 
     def write(self, end: DurableEnd) -> None:
         """Say that everything up to there is durable; it must be.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the disk refuses; the claim before it stands.
         """
         claim = _NOTE.pack(_MAGIC, *end)
-        self._file.pwrite([claim, _CRC.pack(crc32(claim))], 0)
+        self._file.pwrite([claim, _CRC.pack(crc32(claim))], self._slot * _SLOT_BYTES)
+        self._slot = 1 - self._slot
 
     def sync(self) -> None:
         """Make the note itself durable.
@@ -95,13 +120,33 @@ def read_note(disk: Disk, directory: str) -> DurableEnd | None:
     except FileNotFoundError:
         return None
     try:
-        content = file.pread(_NOTE_BYTES, 0)
+        newest = max(_read_slots(file))
     finally:
         file.close()
+    return newest or None
+
+
+def _read_slots(file: File) -> list[DurableEnd | tuple[()]]:
+    """Return the claim of each slot; an empty one, which is below all others, where none can be read."""
+    return [_parse(file.pread(_NOTE_BYTES, slot * _SLOT_BYTES)) for slot in range(_SLOTS)]
+
+
+def _parse(content: bytes) -> DurableEnd | tuple[()]:
     if len(content) != _NOTE_BYTES:
-        return None
+        return ()
     magic, sequence, offset, group = _NOTE.unpack_from(content)
     (crc,) = _CRC.unpack_from(content, _NOTE.size)
     if magic != _MAGIC or crc != crc32(content[: _NOTE.size]):
-        return None
+        return ()
     return DurableEnd(sequence, offset, group)
+
+
+def remove_note(disk: Disk, directory: str) -> None:
+    """Remove the note, durably: no start takes the journal until there is one again.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    if NOTE_NAME in disk.listdir(directory):
+        disk.unlink(f"{directory}/{NOTE_NAME}")
+        disk.fsync_dir(directory)

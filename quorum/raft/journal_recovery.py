@@ -8,7 +8,8 @@ than forget.
 A bad record is damage if anything valid of a later group or segment stands behind it (a group is written
 only after the fsync of the one before returned), or if its own group has a valid trailer, unless more
 sectors of the group are zeros than were written so (a power cut may keep the trailer's sector and lose
-another). A journal that ends before the end that its note claims (journal_note.py) is damage as well.
+another). A journal that ends before the end that its note claims (journal_note.py), or has no note that can
+be read, is damage as well; only who accepts that loss by name gets the rest.
 `scan_journal` only reads; `close_tail` writes. Knows nothing of what entries mean, nor of identity
 and snapshots.
 
@@ -55,6 +56,14 @@ REPLACE_REMEDY = (
     "and start it with `quorate serve --join` on an empty data directory"
 )
 
+#: What to do about a journal whose end is gone, or may be.
+_LOSS_REMEDY = (
+    "put the file back as it was; if it is lost and the other voters are healthy, run `quorate members "
+    "replace` for this node and start it with `quorate serve --join` on an empty data directory; a node "
+    "without others goes on with what is left after one start with `quorate serve --force-new-cluster`: what "
+    "its clients were told beyond that is lost, and no zxid is given twice"
+)
+
 
 class JournalMissingError(DataDirError):
     """A data directory that has an identity and no journal: it is not the one that this node wrote."""
@@ -75,6 +84,7 @@ class JournalScan(NamedTuple):
         after: where the next group goes.
         torn: why the bytes behind `tail` are cut, "" if there is nothing but zeros.
         torn_bytes: how many they are.
+        loss: what says that the journal's end is gone, or may be; None if it is there.
     """
 
     log: LogIndex
@@ -86,6 +96,7 @@ class JournalScan(NamedTuple):
     after: Place
     torn: str
     torn_bytes: int
+    loss: DataDamagedError | None = None
 
 
 class _Tail(NamedTuple):
@@ -96,13 +107,16 @@ class _Tail(NamedTuple):
     torn: str
 
 
-def scan_journal(disk: Disk, directory: str, visit: Visitor | None = None) -> JournalScan:
+def scan_journal(
+    disk: Disk, directory: str, visit: Visitor | None = None, *, accept_loss: bool = False
+) -> JournalScan:
     """Read all segments and judge them; writes nothing.
 
     Args:
         disk: where they are.
         directory: their folder.
         visit: called for each record.
+        accept_loss: tell in the scan that the end is gone instead of refusing.
 
     Raises:
         JournalMissingError: there is no segment.
@@ -128,29 +142,28 @@ def scan_journal(disk: Disk, directory: str, visit: Visitor | None = None) -> Jo
     assert index is not None
     index.seal()
     scan = _closing(index, path, data, tail, reader.last_start)
-    note = read_note(disk, directory)
-    if note is not None:
-        _check_note(directory, note, scan)
+    scan = scan._replace(loss=_loss(directory, read_note(disk, directory), scan))
+    if scan.loss is not None and not accept_loss:
+        raise scan.loss
     return scan
 
 
-def _check_note(directory: str, note: DurableEnd, scan: JournalScan) -> None:
-    """Refuse a journal that ends before what was durable: its newest segment is gone, cut or overwritten."""
+def _loss(directory: str, note: DurableEnd | None, scan: JournalScan) -> DataDamagedError | None:
+    """Return why a journal does not reach, or may not reach, to the end that was durable; None if it does."""
     after = scan.after
+    if note is None:
+        problem = (
+            "it is missing or cannot be read, and without it nobody knows whether the journal's end is there"
+        )
+        return DataDamagedError(f"{directory}/{NOTE_NAME}", 0, problem, _LOSS_REMEDY)
     if (note.group, note.offset) <= (after.group - 1, after.offset):
-        return
-    remedy = (
-        "put the file back as it was; if it is lost and the other voters are healthy, run `quorate members "
-        "replace` for this node and start it with `quorate serve --join` on an empty data directory; a node "
-        f"without others starts without the lost writes once {directory}/{NOTE_NAME} is removed, and gives "
-        "their zxids to later writes: restart its clients too"
-    )
+        return None
     if note.sequence > after.sequence:
         path = f"{directory}/{segment_name(after.sequence + 1)}"
         problem = f"the segment is missing, but segment {note.sequence} was durable up to byte {note.offset}"
-        raise DataDamagedError(path, 0, problem, remedy)
+        return DataDamagedError(path, 0, problem, _LOSS_REMEDY)
     problem = f"the journal ends here, but was durable up to byte {note.offset}: it was cut or overwritten"
-    raise DataDamagedError(scan.path, scan.tail, problem, remedy)
+    return DataDamagedError(scan.path, scan.tail, problem, _LOSS_REMEDY)
 
 
 def list_segments(disk: Disk, directory: str) -> list[int]:

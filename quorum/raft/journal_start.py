@@ -34,6 +34,7 @@ class Recovered(NamedTuple):
         highest_install: the installed snapshot with the highest index, None if there is none.
         origin_incarnation: 0 if there is none.
         torn: what was cut off and why, "" if nothing.
+        loss: why the journal's end is gone, or may be, "" if it is there.
     """
 
     hard_state: HardState
@@ -48,6 +49,7 @@ class Recovered(NamedTuple):
     highest_install: Install | None
     origin_incarnation: int
     torn: str
+    loss: str = ""
 
     def durable_log(self, snapshot_index: int) -> DurableLog:
         """Return the log as the core wants it at the start.
@@ -119,7 +121,7 @@ class TailCollector:
         while self._configurations and self._configurations[-1].index >= index:
             self._configurations.pop()
 
-    def recovered(self, log: LogIndex, torn: str) -> Recovered:
+    def recovered(self, log: LogIndex, torn: str, loss: str = "") -> Recovered:
         """Return everything together, when all records were read."""
         return Recovered(
             hard_state=log.hard_state,
@@ -134,4 +136,5 @@ class TailCollector:
             highest_install=log.install if log.install.log_index else None,
             origin_incarnation=log.origin_incarnation,
             torn=torn,
+            loss=loss,
         )

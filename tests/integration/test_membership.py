@@ -21,6 +21,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NoAuthError
 
+from quorum.raft.journal_note import NOTE_NAME
 from tests.support.leader_changes import SteadyWriter
 from tests.support.nodes import QUICK_SESSIONS, QuorateNodes, Settings, eventually
 from tests.support.wire_load import GET_DATA, SET_DATA, Connection, decode_get, read_body, set_body
@@ -255,6 +256,44 @@ def test_one_survivor_goes_on_as_a_new_cluster(nodes: QuorateNodes) -> None:
     nodes.start_node(2)
     nodes.wait_ready()
     nodes.one_digest()
+
+
+def test_a_node_alone_whose_note_is_gone_goes_on_by_force_and_gives_no_zxid_twice() -> None:
+    with QuorateNodes(nodes=1) as nodes:
+        writer = SteadyWriter(nodes.host(1), "/written", window=16)
+        go_on([writer])
+        writer.stop()
+        before = nodes.status(1)
+        nodes.kill(1)
+        note = nodes.nodes[1].data_dir / "journal" / NOTE_NAME
+        note.unlink()
+        code, output = nodes.run_to_end(1)
+        assert code == 1
+        assert f"{note} is damaged" in output
+        assert "quorate serve --force-new-cluster" in output
+        nodes.start_node(1, "--force-new-cluster")
+        nodes.wait_ready(1)
+        writer.check(nodes.host(1))
+        after = nodes.status(1)
+        assert after["cluster_id"] != before["cluster_id"]
+        assert after["zxid"] > before["zxid"] + ZXID_JUMP - 1
+        nodes.restart(1)
+        nodes.wait_ready(1)
+        assert nodes.status(1)["cluster_id"] == after["cluster_id"]
+        writer.check(nodes.host(1))
+
+
+def test_a_member_whose_note_is_gone_is_replaced(nodes: QuorateNodes) -> None:
+    nodes.stop(3)
+    (nodes.nodes[3].data_dir / "journal" / NOTE_NAME).unlink()
+    code, output = nodes.run_to_end(3)
+    assert code == 1
+    assert "`quorate members replace`" in output
+    shutil.rmtree(nodes.nodes[3].data_dir)
+    done(nodes, 1, "POST", "/v1/members", {"node_id": 3, "replace": True})
+    nodes.start_node(3, "--join")
+    nodes.wait_ready(3)
+    eventually(lambda: voters(nodes, 1) == {1, 2, 3}, DEADLINE_S)
 
 
 def test_a_survivor_without_data_is_refused(nodes: QuorateNodes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quorum.core import queries
-from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
+from quorum.core.machine import FORCED_SESSION_ID_JUMP, FORCED_ZXID_JUMP, StateMachine
 from quorum.core.members import describe_members
 from tests.unit.core.driver import CONFIGURATION, SESSION_KEY, Driver, data_at, dump_nodes, stat_at
 
@@ -70,18 +70,20 @@ def test_a_change_of_members_is_a_transaction_on_the_config_node() -> None:
     assert driver.apply("configuration", changed(n1="a:1", n3="b:2")).events is None
 
 
-def test_a_forced_start_gives_another_cluster_id_and_lets_the_zxid_jump() -> None:
+def test_a_forced_start_gives_another_cluster_id_and_lets_the_zxid_and_the_session_ids_jump() -> None:
     driver = Driver()
     driver.apply("configuration", changed(n1="a:1"))
-    before = driver.zxid
+    before, given = driver.zxid, driver.machine.session_counter
     forced = json.dumps({"cluster_id": "c2", "voters": {"1": {"address": "a:1"}}, "learners": {}}).encode()
     result = driver.apply("configuration", forced)
     assert driver.machine.cluster_id == "c2"
     assert driver.machine.session_key == SESSION_KEY, "sessions outlive a forced start"
     assert result.zxid == driver.zxid == before + FORCED_ZXID_JUMP + 1
+    assert driver.machine.session_counter == given + FORCED_SESSION_ID_JUMP, "no session gets another's id"
     assert (data_at(driver.machine, "/zookeeper/config") or b"").endswith(b"version=%x" % driver.zxid)
     again = driver.apply("configuration", forced)
     assert (again.zxid, again.events) == (before + FORCED_ZXID_JUMP + 1, None), "the proof changes nothing"
+    assert driver.machine.session_counter == given + FORCED_SESSION_ID_JUMP
 
 
 def test_a_configuration_before_the_first_entry_is_kept() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from quorum.config import NodeConfig, node_config
 from quorum.core.machine import FORCED_ZXID_JUMP
-from quorum.errors import DataDirError
+from quorum.errors import DataDamagedError, DataDirError
 from quorum.member import QuorumMember
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
@@ -30,6 +30,7 @@ from quorum.raft.identity import (
 )
 from quorum.raft.journal import Journal, JournalOptions
 from quorum.raft.journal_format import SEGMENT_SUFFIX
+from quorum.raft.journal_note import NOTE_NAME
 from quorum.raft.peers import PeerNode
 from quorum.storage import Storage, open_storage
 from tests.support.manual_runtime import ManualRuntime
@@ -37,6 +38,7 @@ from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
 DATA = "/srv/node-1"
 MARKER = f"{DATA}/{MARKER_NAME}"
+NOTE = f"{journal_directory(DATA)}/{NOTE_NAME}"
 OTHERS = {2: "2" * 32, 3: "3" * 32}
 
 
@@ -285,6 +287,84 @@ def test_the_only_voter_needs_no_force(config: NodeConfig, caplog: pytest.LogCap
     assert opened(config, disk, Start.FORCE_NEW_CLUSTER).recovered == before.recovered
     assert "node 1 is the only voter" in caplog.text
     assert not disk.exists(MARKER)
+
+
+def alone(config: NodeConfig) -> MemoryDisk:
+    """A disk of a node that goes on alone after a forced start, with the marker of that and later entries."""
+    disk = member_of_three(config)
+    last = opened(config, disk, Start.FORCE_NEW_CLUSTER).recovered.last_index
+    journal, _ = Journal.open(disk, journal_directory(DATA), JournalOptions(), logging.warning)
+    for index in range(last + 1, last + 4):
+        journal.append([Entry(index, 4 + FORCED_TERM_JUMP, EntryKind.NOOP, 4000, b"")])
+    journal.close()
+    disk.kill()
+    # As after some time: a power cut in these tests shall not make the note an older one.
+    disk.plant(NOTE, disk.content(NOTE))
+    return disk
+
+
+def lose_note(disk: MemoryDisk) -> None:
+    disk.unlink(NOTE)
+    disk.fsync_dir(journal_directory(DATA))
+
+
+def lose_end(disk: MemoryDisk) -> None:
+    (name,) = [each for each in disk.listdir(journal_directory(DATA)) if each.endswith(SEGMENT_SUFFIX)]
+    path = f"{journal_directory(DATA)}/{name}"
+    disk.plant(path, disk.content(path).rstrip(b"\0")[:-200])
+
+
+@pytest.mark.parametrize("lose", [lose_note, lose_end])
+def test_a_node_alone_whose_end_may_be_gone_goes_on_by_force_and_in_another_cluster(
+    config: NodeConfig, lose: Callable[[MemoryDisk], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = alone(config)
+    before = opened(config, disk)
+    lose(disk)
+    for _ in range(2):
+        with pytest.raises(DataDamagedError) as refused:
+            opened(config, disk)
+        assert "quorate serve --force-new-cluster" in refused.value.remedy
+        assert disk.locked == set()
+    caplog.clear()
+    storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert "what stood behind entry" in caplog.text
+    assert "other nodes" not in caplog.text, "there are none"
+    assert latest(storage).voters == latest(before).voters
+    assert latest(storage).cluster_id == storage.identity.cluster_id != before.identity.cluster_id
+    assert storage.recovered.hard_state.term > before.recovered.hard_state.term
+    assert opened(config, disk).recovered == storage.recovered
+    assert opened(config, disk, Start.FORCE_NEW_CLUSTER).recovered == storage.recovered, "once is enough"
+
+
+@pytest.mark.parametrize("cut", list(Cut))
+@pytest.mark.parametrize("lose", [lose_note, lose_end])
+def test_a_crash_while_a_loss_is_accepted_leaves_a_refusal_or_another_cluster(
+    config: NodeConfig, lose: Callable[[MemoryDisk], None], cut: Cut
+) -> None:
+    old = opened(config, alone(config)).identity.cluster_id
+    for calls in range(80):
+        disk = alone(config)
+        lose(disk)
+        disk.stop_after(calls)
+        finished = True
+        try:
+            opened(config, disk, Start.FORCE_NEW_CLUSTER)
+        except Stopped:
+            finished = False
+        disk.power_cut(cut)
+        try:
+            plain = opened(config, disk)
+        except DataDamagedError:
+            assert not finished
+        else:
+            assert latest(plain).cluster_id == plain.identity.cluster_id != old
+        again = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+        assert latest(again).cluster_id == again.identity.cluster_id != old
+        assert opened(config, disk).recovered == again.recovered._replace(torn="", loss="")
+        if finished:
+            return
+    pytest.fail("forcing takes more calls than were tried")
 
 
 def test_an_empty_directory_is_refused_and_stays_empty(config: NodeConfig) -> None:

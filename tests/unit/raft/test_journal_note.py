@@ -9,10 +9,11 @@ import pytest
 
 from quorum.errors import DataDamagedError
 from quorum.raft.core.entry import Entry, EntryKind
-from quorum.raft.journal import Journal, JournalOptions
+from quorum.raft.journal import Journal, JournalOptions, Recovered
 from quorum.raft.journal_format import TRAILER_BYTES, segment_name
 from quorum.raft.journal_note import NOTE_NAME
-from tests.support.memory_disk import MemoryDisk, Stopped
+from quorum.raft.journal_recovery import JournalMissingError, scan_journal
+from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
 DIRECTORY = "/data/journal"
 NOTE = f"{DIRECTORY}/{NOTE_NAME}"
@@ -42,6 +43,9 @@ class Bench:
     def open(self) -> Journal:
         return Journal.open(self.disk, DIRECTORY, self.options, lambda _line: None)[0]
 
+    def open_accepting(self) -> tuple[Journal, Recovered]:
+        return Journal.open(self.disk, DIRECTORY, self.options, lambda _line: None, accept_loss=True)
+
     def reopened(self) -> Journal:
         self.disk.kill()
         return self.open()
@@ -50,7 +54,8 @@ class Bench:
         self.disk.kill()
         with pytest.raises(DataDamagedError) as caught:
             self.open()
-        assert NOTE in caught.value.remedy
+        assert "put the file back" in caught.value.remedy
+        assert "--force-new-cluster" in caught.value.remedy
         return caught.value
 
     def segments(self) -> list[str]:
@@ -129,25 +134,72 @@ def test_no_power_cut_looks_like_it(seed: int) -> None:
             bench.journal.append([entry(bench.journal.last_index + 1)])
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 36, b"x" * 36, b"QDURABLE"])
-def test_a_note_that_cannot_be_read_claims_nothing_and_is_written_anew(content: bytes) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 36, b"x" * 36, b"QDURABLE"])
+def test_a_journal_without_a_note_that_can_be_read_is_refused(content: bytes | None) -> None:
+    bench = Bench()
+    if content is None:
+        bench.disk.unlink(NOTE)
+    else:
+        bench.disk.plant(NOTE, content)
+    for _ in range(2):
+        error = bench.refusal()
+        assert (error.path, error.offset) == (NOTE, 0)
+
+
+def test_either_slot_alone_is_a_note() -> None:
     bench = Bench()
     good = bench.disk.content(NOTE)
     whole = bench.disk.content(FIRST)
-    bench.disk.plant(NOTE, content)
-    bench.disk.plant(FIRST, whole[: bench.ends[-2]])
-    assert bench.reopened().last_index == GROUPS - 1
-    assert len(bench.disk.content(NOTE)) == len(good)
-    bench.disk.plant(FIRST, whole[: bench.ends[-3]])
-    bench.refusal()
+    for bad in (0, 512):
+        bench.disk.plant(NOTE, good[:bad] + b"torn" + good[bad + 4 :])
+        bench.disk.plant(FIRST, whole[: bench.ends[-3]])
+        bench.refusal()
+        bench.disk.plant(FIRST, whole)
+        assert bench.reopened().last_index == GROUPS
+        assert bench.disk.content(NOTE)[bad:][:4] == b"QDUR", "the torn one is written first"
 
 
-def test_a_journal_without_a_note_gets_one() -> None:
+def test_a_loss_that_is_accepted_is_refused_again_until_the_note_is_renewed() -> None:
     bench = Bench()
-    bench.disk.unlink(NOTE)
-    bench.reopened()
+    whole = bench.disk.content(FIRST)
+    bench.disk.plant(FIRST, whole[: bench.ends[-2]])
+    for last_index in range(GROUPS - 1, GROUPS + 2):
+        bench.disk.kill()
+        journal, recovered = bench.open_accepting()
+        assert recovered.loss
+        assert journal.last_index == last_index
+        journal.append([entry(last_index + 1)])
+        bench.refusal()
+    bench.disk.kill()
+    journal, _ = bench.open_accepting()
+    journal.renew_note()
+    bench.disk.power_cut(Cut.NOTHING)
+    journal, recovered = bench.open_accepting()
+    assert (recovered.loss, recovered.last_index) == ("", GROUPS + 2)
+    bench.reopened().append([entry(GROUPS + 3)])
     bench.disk.plant(FIRST, bench.disk.content(FIRST)[: bench.ends[-2]])
     bench.refusal()
+
+
+def test_an_end_of_creation_at_any_call_leaves_no_journal_or_one_with_its_note() -> None:
+    for calls in range(20):
+        for cut in Cut:
+            disk = MemoryDisk(random.Random(calls))
+            disk.make_dirs(DIRECTORY)
+            disk.stop_after(calls)
+            finished = False
+            try:
+                Journal.create(disk, DIRECTORY)
+                finished = True
+            except Stopped:
+                pass
+            disk.power_cut(cut)
+            try:
+                scan_journal(disk, DIRECTORY)
+            except JournalMissingError:
+                assert not finished
+                Journal.create(disk, DIRECTORY)
+                scan_journal(disk, DIRECTORY)
 
 
 def test_it_costs_no_fsync_but_where_a_segment_begins() -> None:
@@ -159,17 +211,15 @@ def test_it_costs_no_fsync_but_where_a_segment_begins() -> None:
         assert bench.disk.fsyncs - before == (1 if len(bench.segments()) == segments else 4)
 
 
-def test_a_full_disk_goes_on_without_a_note_and_another_error_stops_the_node() -> None:
+def test_a_full_disk_goes_on_with_an_older_note_and_another_error_stops_the_node() -> None:
     bench = Bench()
-    bench.disk.unlink(NOTE)
-    bench.disk.kill()
-    bench.disk.fail("create", errno.ENOSPC, path_part=NOTE_NAME)
-    journal = bench.open()
-    journal.append([entry(GROUPS + 1)])
-    assert not bench.disk.exists(NOTE)
     journal = bench.reopened()
-    bench.disk.fail("pwrite", errno.ENOSPC, path_part=NOTE_NAME)
-    journal.append([entry(GROUPS + 2)])
+    older = bench.disk.content(NOTE)
+    for number in (1, 2):
+        bench.disk.fail("pwrite", errno.ENOSPC, path_part=NOTE_NAME)
+        journal.append([entry(GROUPS + number)])
+    newer = bench.disk.content(NOTE)
+    assert older[:36] == newer[:36] or older[512:] == newer[512:], "one slot is left as it was"
     assert bench.reopened().last_index == GROUPS + 2
     journal = bench.reopened()
     bench.disk.fail("pwrite", errno.EIO, path_part=NOTE_NAME)

@@ -20,6 +20,7 @@ from tests.support.memory_disk import Cut, MemoryDisk
 DIRECTORY = "/data/journal"
 OPTIONS = JournalOptions(segment_bytes_max=1 << 20, log_cache_bytes_max=1 << 20)
 FIRST = f"{DIRECTORY}/{segment_name(1)}"
+NOTE = f"{DIRECTORY}/{NOTE_NAME}"
 
 
 def entry(index: int, payload: bytes = b"payload", term: int = 1) -> Entry:
@@ -37,6 +38,7 @@ class Written:
     def __init__(self, *groups: Sequence[Record], options: JournalOptions = OPTIONS) -> None:
         self.disk = MemoryDisk(random.Random(0))
         Journal.create(self.disk, DIRECTORY)
+        self.first_note = self.disk.content(NOTE)
         self.journal, _ = Journal.open(self.disk, DIRECTORY, options, lambda _line: None)
         self.ends = [self.journal.end]
         for group in groups:
@@ -44,8 +46,8 @@ class Written:
             self.ends.append(self.journal.end)
 
     def lose_note(self) -> None:
-        """Forget what is known of the durable end, as a power cut in the midst of the last group does."""
-        self.disk.plant(f"{DIRECTORY}/{NOTE_NAME}", b"")
+        """Forget what was noted of the durable end since the beginning, as a power cut may."""
+        self.disk.plant(NOTE, self.first_note)
 
     def content(self) -> bytearray:
         return bytearray(self.disk.content(FIRST))
