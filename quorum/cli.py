@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol, cast
 
 from quorum import __version__
 from quorum.commands import down, journal, members, serve, shell, snapshot, status, up
-from quorum.errors import ConfigError, QuorateError, UsageError
+from quorum.errors import ConfigError, QuorateError, UsageError, remedy_for_os, told_by_os
 from quorum.terminal import styled
 
 ENTRY_POINT_GROUP = "quorate.commands"
@@ -73,13 +73,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    words = sys.argv[1:] if argv is None else argv
     try:
         parser = build_parser()
         arguments = parser.parse_args(argv)
         if arguments.command is None:
             parser.print_help(sys.stderr)
             return 2
-        return cast("Command", arguments.module).run(arguments)
+        code = cast("Command", arguments.module).run(arguments)
+        # here, where an error still has two lines; at the interpreter's end it would be a traceback
+        sys.stdout.flush()
+        return code
     except UsageError as error:
         _tell(error)
         return 2
@@ -91,8 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     except OSError as error:
-        name = f"{error.filename}: " if error.filename else ""
-        _tell(QuorateError(f"{name}{error.strerror or error}"))
+        doing = f"a file or stream that `{' '.join(['quorate', *words[:1]])}` uses"
+        _tell(QuorateError(told_by_os(error, doing), remedy_for_os(error)))
         return 1
     except KeyboardInterrupt:
         return 130

@@ -11,6 +11,7 @@ Source: KeeperException.Code of ZooKeeper 3.9; definite and indefinite errors as
 
 from __future__ import annotations
 
+import errno
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
@@ -179,6 +180,40 @@ class DataDirError(QuorateError):
     """A data directory that a node refuses: empty, of another node or cluster, in use, or not writable."""
 
     fault = Fault.OPERATOR
+
+
+class DiskFullError(DataDirError):
+    """A disk without room for what a data directory must take up; the same may succeed once there is room."""
+
+    retriable = True
+
+
+#: What an operating system says of a disk without room, or of a user without quota.
+FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+
+
+def refused_by_disk(message: str, remedy: str, error: BaseException) -> DataDirError:
+    """Return the error of a data directory that the disk refused: a DiskFullError if it lacks room."""
+    full = isinstance(error, DiskFullError) or getattr(error, "errno", None) in FULL_DISK_ERRNOS
+    return (DiskFullError if full else DataDirError)(message, remedy)
+
+
+def remedy_for_os(error: OSError) -> str:
+    """Say what a person can do about an error of the operating system."""
+    if error.errno in FULL_DISK_ERRNOS:
+        return "free space on that disk"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "name a place that this user may read and write, or change its owner or mode"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "allow more open files (ulimit -n)"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+        return "correct the path, or put back what belongs there"
+    return "look at that file and its disk (the system's log may say more), and try again"
+
+
+def told_by_os(error: OSError, doing: str) -> str:
+    """Say what the operating system refused: the file if it names one, else what was being done, and why."""
+    return f"{error.filename or doing}: {error.strerror or str(error) or type(error).__name__}"
 
 
 class DataDamagedError(DataDirError):

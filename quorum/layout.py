@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quorum.errors import AddressInUseError, DataDirError, UsageError
+from quorum.errors import AddressInUseError, DataDirError, UsageError, remedy_for_os, told_by_os
 
 HOST = "127.0.0.1"
 CLUSTER = "local"
@@ -178,8 +178,16 @@ def write(layout: Layout) -> bool:
         True if the nodes may format their data: none was formatted before the first start here.
 
     Raises:
-        DataDirError: a node.toml cannot be read. OSError: a file cannot be written.
+        DataDirError: a node.toml cannot be read, or a file cannot be written.
     """
+    try:
+        return _write(layout)
+    except OSError as error:
+        problem = f"{layout.data_dir} cannot be written to: {told_by_os(error, 'its files')}"
+        raise DataDirError(problem, remedy_for_os(error)) from error
+
+
+def _write(layout: Layout) -> bool:
     secret = layout.data_dir / "peer.secret"
     if not secret.exists():
         _write_new(secret, secrets.token_hex(32) + "\n")
@@ -249,7 +257,11 @@ class Lock:
         self._file = file
         os.ftruncate(file, 0)
         mine = {"pid": os.getpid(), "started": process_start(os.getpid()), **facts}
-        os.pwrite(file, (json.dumps(mine, sort_keys=True) + "\n").encode(), 0)
+        try:
+            os.pwrite(file, (json.dumps(mine, sort_keys=True) + "\n").encode(), 0)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
     def refuse_if_held(self) -> None:
         """See that nobody holds the lock, without taking it.
@@ -388,18 +400,27 @@ def _write_new(path: Path, content: str) -> None:
     aside.unlink(missing_ok=True)
     file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(file, content.encode())
-        os.fsync(file)
-    finally:
-        os.close(file)
+        # a stream writes all of it, or raises; a bare write may take a part
+        with open(file, "wb") as stream:  # noqa: PTH123  # it is a descriptor
+            stream.write(content.encode())
+            stream.flush()
+            os.fsync(file)
+    except OSError as error:
+        # the kernel names no file where it was given a descriptor
+        error.filename = str(path)
+        raise
     aside.rename(path)
     _sync_folder(path.parent)
 
 
 def _replace(path: Path, content: str) -> None:
     aside = path.with_name(path.name + ".new")
-    aside.write_text(content, encoding="utf-8")
-    aside.rename(path)
+    try:
+        aside.write_text(content, encoding="utf-8")
+        aside.rename(path)
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

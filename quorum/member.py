@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from quorum.config import NodeConfig
 from quorum.core.machine import StateMachine
-from quorum.errors import DataDirError
+from quorum.errors import DataDirError, DiskFullError, told_by_os
 from quorum.raft.admission import Admission
 from quorum.raft.contracts import MemberTransport
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
@@ -102,6 +102,7 @@ class QuorumMember:
             sizes: bounds that the configuration does not know.
 
         Raises:
+            DiskFullError: there is no room for what a start writes; another attempt may find some.
             DataDirError: the directory is empty, another node's, in use, damaged, or cannot be written to.
         """
         self.config = config
@@ -113,6 +114,7 @@ class QuorumMember:
         self._ended = False
         self._first_error: BaseException | None = None
         self.storage = storage = open_storage(config, disk, start, runtime.random)
+        self._full: JournalFullError | None = None
         self.writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
         self._incarnation = _next_incarnation(storage, runtime)
         self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)
@@ -122,11 +124,14 @@ class QuorumMember:
             raise self._cannot_write()
 
     def _cannot_write(self, error: OSError | None = None) -> DataDirError:
-        problem = error or self._first_error or "the disk is full"
-        return DataDirError(
-            f"data directory {self.config.node.data_dir} cannot be written to: {problem}",
-            "free or repair the disk",
-        )
+        data_dir = self.config.node.data_dir
+        if error is not None:
+            problem = f"data directory {data_dir} cannot be written to: {told_by_os(error, 'its identity')}"
+            return DataDirError(problem, "free or repair the disk")
+        if self._first_error is None and self._full is not None:
+            return DiskFullError(f"data directory {data_dir} has no room: {self._full.message}", "free space")
+        problem = f"data directory {data_dir} cannot be written to: {self._first_error}"
+        return DataDirError(problem, "repair the disk")
 
     @property
     def entry_bytes_max(self) -> int:
@@ -368,8 +373,11 @@ class QuorumMember:
 
     def _on_disk_full(self, error: JournalFullError) -> None:
         """Acknowledge nothing until there is room again; called at each attempt that found none."""
+        if not self._attached:
+            self._full = error
+            return
         log.error("nothing is acknowledged until there is room on the disk: %s", error)
-        if not self._attached or self._ended:
+        if self._ended:
             return
         if not self.engine.soft_state.halted:
             self.engine.halt(str(error))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from quorum.config import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLayoutError, SnapshotLoader
-from quorum.errors import DataDirError
+from quorum.errors import DataDirError, refused_by_disk, told_by_os
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.errors import ConfigurationError
 from quorum.raft.core.messages import SnapshotMark
@@ -121,8 +121,8 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
             storage.journal.close()
         lock.release()
         if isinstance(error, OSError):
-            problem = f"data directory {data_dir} cannot be used: {error.strerror}"
-            raise DataDirError(problem, "free or repair the disk") from error
+            problem = f"data directory {data_dir} cannot be used: {told_by_os(error, 'reading it')}"
+            raise refused_by_disk(problem, "free or repair the disk", error) from error
         raise
     return storage
 

@@ -22,6 +22,7 @@ from quorum.errors import NodeStoppedError, QuorateError, UsageError
 
 if TYPE_CHECKING:
     from quorum.config import NodeConfig
+    from quorum.node import QuorumNode
 
 HELP = "run one quorum node in the foreground"
 DESCRIPTION = """\
@@ -36,9 +37,11 @@ a cluster founds nothing, says so, and waits. But a majority of empty founders t
 cannot know of it, and founds a second cluster without what the first one acknowledged.
 
 --force-new-cluster is for a majority that is lost for good: this node goes on from its own data as the only
-member of a new cluster. What the others acknowledged and this node never received is lost. It is also for a node
-without others that says the end of its journal is gone: it goes on with what is left. It is ignored on a
-directory that was forced before and lost nothing since."""
+member of a new cluster. What the others acknowledged and this node never received is lost. It is also for a
+node without others that says the end of its journal is gone: it goes on with what is left. It is ignored on a
+directory that was forced before and lost nothing since.
+
+On a full disk the node waits for room, not ready, and says so on its admin port."""
 EXAMPLES = """\
 examples:
   quorate serve --config node.toml --bootstrap      the first start of a founding node
@@ -116,9 +119,11 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
         start = Start.JOIN
     elif arguments.force_new_cluster:
         start = Start.FORCE_NEW_CLUSTER
-    node = QuorumNode(config, start=start)
+    node = QuorumNode(config, start=start, waits_for_room=True)
     with _stop_requests(arguments.parent_fd) as stop_request:
-        await node.start()
+        if not await _start(node, stop_request):
+            log.info("node %d stopped before it had started: %s", config.node.id, stop_request.result())
+            return
         # what was loaded stays: a full collection over a large tree would be a pause
         gc.freeze()
         gc.set_threshold(GC_YOUNG_OBJECTS_MAX, 20, 100)
@@ -134,6 +139,24 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
             log.error("node %d stopped itself for no foreseen reason", config.node.id, exc_info=node.failure)
         raise NodeStoppedError.of(config.node.id, node.failure)
     log.info("node %d stopped", config.node.id)
+
+
+async def _start(node: QuorumNode, stop_request: asyncio.Future[str]) -> bool:
+    """Start the node; returns whether it did before it was asked to stop.
+
+    Raises:
+        QuorateError: as QuorumNode.start.
+    """
+    starting = asyncio.ensure_future(node.start())
+    either: set[asyncio.Future[Any]] = {stop_request, starting}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        return True
+    await node.stop()
+    with contextlib.suppress(NodeStoppedError):
+        await starting
+    return False
 
 
 @contextlib.contextmanager

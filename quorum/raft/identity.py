@@ -22,7 +22,14 @@ from enum import Enum
 from typing import NamedTuple
 from zlib import crc32
 
-from quorum.errors import DataDamagedError, DataDirError, Fault
+from quorum.errors import (
+    FULL_DISK_ERRNOS,
+    DataDamagedError,
+    DataDirError,
+    Fault,
+    refused_by_disk,
+    told_by_os,
+)
 from quorum.raft.core.messages import HardState
 from quorum.raft.journal import Journal
 from quorum.raft.journal_recovery import JournalMissingError, list_segments, scan_journal
@@ -33,12 +40,15 @@ JOURNAL_NAME = "journal"
 SNAPSHOTS_NAME = "snapshots"
 _MARKER_NAME = "formatting"
 _PARTIAL_NAME = IDENTITY_NAME + ".partial"
+#: A file that is made and removed to see whether the disk has room.
+_PROBE_NAME = "room.partial"
+_PROBE_BYTES = 1024 * 1024
 _LOCK_NAME = "lock"
 _FORMAT_VERSION = 1
 _IDENTITY_BYTES_MAX = 64 * 1024
 _HEX_32 = re.compile("[0-9a-f]{32}")
 #: Names that an empty directory may hold: the lock, what a crash in formatting left, and a file system's own.
-_IGNORED = frozenset({_LOCK_NAME, _MARKER_NAME, _PARTIAL_NAME, "lost+found"})
+_IGNORED = frozenset({_LOCK_NAME, _MARKER_NAME, _PARTIAL_NAME, _PROBE_NAME, "lost+found"})
 
 
 class NotFormattedError(DataDirError):
@@ -137,6 +147,26 @@ def open_data_dir(
         if isinstance(error, OSError):
             raise _unusable(data_dir, error) from error
         raise
+
+
+def has_room(disk: Disk, data_dir: str) -> bool:
+    """Tell whether a directory that was refused for a full disk is worth another attempt.
+
+    True also where something else is wrong: the attempt then says what.
+    """
+    path = f"{data_dir}/{_PROBE_NAME}"
+    try:
+        if _PROBE_NAME in disk.listdir(data_dir):
+            disk.unlink(path)
+        file = disk.create(path)
+        try:
+            file.pwrite([bytes(_PROBE_BYTES)], 0)
+        finally:
+            file.close()
+            disk.unlink(path)
+    except OSError as error:
+        return error.errno not in FULL_DISK_ERRNOS
+    return True
 
 
 def _load_or_format(disk: Disk, data_dir: str, wanted: Identity, start: Start) -> Identity:
@@ -359,7 +389,8 @@ def _not_formatted(data_dir: str, what: str) -> NotFormattedError:
 
 
 def _unusable(data_dir: str, error: OSError) -> DataDirError:
-    return DataDirError(
-        f"data directory {data_dir} cannot be used: {error.strerror}",
-        "make node.data_dir a directory on a healthy disk that this user may write to",
+    return refused_by_disk(
+        f"data directory {data_dir} cannot be used: {told_by_os(error, 'opening it')}",
+        "make node.data_dir a directory on a healthy disk with room that this user may write to",
+        error,
     )

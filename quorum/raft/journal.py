@@ -22,7 +22,14 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from quorum.errors import DataDirError, Fault, NodeStoppedError, QuorateError
+from quorum.errors import (
+    FULL_DISK_ERRNOS,
+    DataDirError,
+    DiskFullError,
+    NodeStoppedError,
+    refused_by_disk,
+    told_by_os,
+)
 from quorum.raft.core.entry import Entry, size_bytes
 from quorum.raft.core.messages import HardState
 from quorum.raft.journal_format import (
@@ -65,14 +72,10 @@ _AHEAD_BYTES = 256 * 1024
 _AHEAD_GROUP_BYTES_MAX = 64 * 1024
 #: Offsets in a segment are four bytes; a group may exceed segment_bytes_max by one record.
 _SEGMENT_BYTES_LIMIT = 1 << 31
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class JournalFullError(QuorateError):
+class JournalFullError(DiskFullError):
     """The disk has no room for the group; nothing of it is left on the disk, and it may be written later."""
-
-    fault = Fault.OPERATOR
-    retriable = True
 
 
 class JournalFailedError(NodeStoppedError):
@@ -211,9 +214,9 @@ class Journal:
                 journal.append([install])
                 tail.visit(install, scan.path, 0)
         except (OSError, JournalFullError, JournalFailedError) as error:
-            raise DataDirError(
-                f"{scan.path} cannot be made durable: {error}", "repair the disk or free space on it"
-            ) from error
+            reason = told_by_os(error, scan.path) if isinstance(error, OSError) else error
+            problem = f"the journal {directory} cannot be made durable: {reason}"
+            raise refused_by_disk(problem, "repair the disk or free space on it", error) from error
         return journal, tail.recovered(scan.log, torn, "" if scan.loss is None else scan.loss.message)
 
     @property
@@ -295,7 +298,7 @@ class Journal:
         try:
             file.pwrite(self._buffers(group), group.place.offset)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL_DISK_ERRNOS:
                 self._cut_back(file, group.place.offset)
             raise self._refused(group.path, error) from error
         _sync(group.path, file.fdatasync)
@@ -321,7 +324,7 @@ class Journal:
                 self._note.sync()
         except OSError as error:
             # What a full disk leaves of the note is an older one: weaker, never wrong.
-            if error.errno not in _FULL:
+            if error.errno not in FULL_DISK_ERRNOS:
                 raise _failed(self._directory, "noting the durable end", error) from error
 
     def _prepare_segment(self, group: StagedGroup) -> None:
@@ -355,7 +358,7 @@ class Journal:
         self._file_bytes = size
 
     def _refused(self, path: str, error: OSError) -> JournalFullError | JournalFailedError:
-        if error.errno in _FULL:
+        if error.errno in FULL_DISK_ERRNOS:
             return JournalFullError(
                 f"{path} cannot grow: {error.strerror}",
                 "free space on the disk; the node goes on by itself then",

@@ -157,6 +157,13 @@ class OsFile:
 
     def pread(self, size: int, offset: int) -> bytes:
         """Return up to `size` bytes from `offset`; fewer only at the end of the file."""
+        try:
+            return self._pread(size, offset)
+        except OSError as error:
+            error.filename = self._path
+            raise
+
+    def _pread(self, size: int, offset: int) -> bytes:
         found = os.pread(self._descriptor, size, offset)
         if len(found) == size or not found:
             return found
@@ -173,9 +180,14 @@ class OsFile:
         for first in range(0, len(buffers), _BUFFERS_PER_WRITE_MAX):
             some = buffers[first : first + _BUFFERS_PER_WRITE_MAX]
             wanted = sum(map(len, some))
-            written = os.pwritev(self._descriptor, some, offset)
-            if written < wanted:
-                self._write_rest(memoryview(b"".join(some))[written:], offset + written)
+            try:
+                written = os.pwritev(self._descriptor, some, offset)
+                if written < wanted:
+                    self._write_rest(memoryview(b"".join(some))[written:], offset + written)
+            except OSError as error:
+                # The kernel names no file where it was given a descriptor; nor in the other calls.
+                error.filename = self._path
+                raise
             offset += wanted
 
     def _write_rest(self, rest: memoryview, offset: int) -> None:
@@ -188,11 +200,19 @@ class OsFile:
 
     def fdatasync(self) -> None:
         """Return once content and size are on the disk."""
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def truncate(self, size: int) -> None:
         """Cut, or extend with zeros, to `size` bytes."""
-        os.ftruncate(self._descriptor, size)
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def close(self) -> None:
         """Close the descriptor; a second close does nothing."""
@@ -253,6 +273,9 @@ class OsDisk:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            error.filename = path
+            raise
         finally:
             os.close(descriptor)
 
@@ -272,6 +295,11 @@ class OsDisk:
                 f"data directory {path} is in use by the process with id {holder}",
                 "stop that process, or give this node a data directory of its own",
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        except OSError as error:
+            os.close(descriptor)
+            error.filename = os.path.join(path, "lock")
+            raise
         return _OsLock(descriptor)

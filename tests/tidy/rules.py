@@ -44,7 +44,11 @@ ALLOWED: dict[str, set[str]] = {
         *("replica", "server", "snapshotting", "storage"),
     },
     "quorum.node_view": {"admin", "core", "errors", "member", "raft", "raft.core", "replica", "server"},
-    "quorum.node": {"admin", "config", "errors", "listening", "member", "node_view", "raft", "server"},
+    "quorum.starting_view": {"config", "errors"},
+    "quorum.node": {
+        *("admin", "config", "errors", "listening", "member"),
+        *("node_view", "raft", "server", "starting_view"),
+    },
     "quorum.client": {"errors", "wire"},
     "quorum.metadata": {"client", "errors"},
     "quorum.shell": {"client", "errors", "terminal", "wire"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from quorum import __version__
 from quorum.cli import build_parser, main
 from quorum.commands.status import describe
+from quorum.layout import DEFAULT_PORTS
 from quorum.terminal import Console, styled, table
 
 STATUS: dict[str, Any] = {
@@ -41,6 +43,12 @@ STATUS: dict[str, Any] = {
         {"node_id": 1, "address": "127.0.0.1:2281", "role": "leader", "voter": True, "match_index": 121},
     ],
 }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Terminal(io.StringIO):
@@ -157,6 +165,30 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.
     (tmp_path / "file").touch()
     assert main(["up", "--data-dir", str(tmp_path / "file" / "data")]) == 1
     assert str(tmp_path / "file") in lines_of(capsys)[0]
+
+
+@pytest.mark.parametrize("file", ["up.lock", "peer.secret", "node-1/node.toml"])
+def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path: Path, file: str) -> None:
+    """The kernel names no file of a descriptor; the limit makes every write beyond so many bytes fail."""
+    bytes_max = {"up.lock": 0, "peer.secret": 64, "node-1/node.toml": 120}[file]
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_max}, {bytes_max}))"
+    words = ["up", "--data-dir", str(tmp_path), *(f"--{key}-port={free_port()}" for key in DEFAULT_PORTS)]
+    program = f"{limit}; import sys; from quorum.cli import main; sys.exit(main({[*words, '--nodes=1']!r}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert f"{tmp_path / file}: File too large" in first
+    assert second.startswith("remedy: ")
+
+
+def test_an_output_that_takes_nothing_is_told_with_a_remedy(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "quorum", "down", "--data-dir", str(tmp_path)]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    first, second, *_ = done.stderr.splitlines()
+    assert first == "error: a file or stream that `quorate down` uses: No space left on device"
+    assert second == "remedy: free space on that disk"
 
 
 def test_down_where_nothing_ever_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import random
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from quorum.errors import NodeStoppedError
+from quorum.raft.identity import has_room
 from quorum.raft.os_runtime import AsyncioRuntime, OsDisk
 from quorum.raft.runtime import DataDirInUseError
+from tests.support.memory_disk import MemoryDisk, Stopped
 
 
 async def test_a_lane_keeps_its_order_and_answers_in_the_loop() -> None:
@@ -138,3 +142,36 @@ def test_another_process_is_named_and_its_end_frees_the_folder(tmp_path: Path) -
         process.kill()
         process.wait()
         OsDisk().lock(str(tmp_path)).release()
+
+
+def test_an_error_names_the_file_also_where_the_kernel_knows_a_descriptor_only(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"x")
+    file = OsDisk().open(str(path))
+    calls: list[Callable[[], object]] = [
+        lambda: file.pwrite([b"y"], 0),
+        lambda: file.truncate(0),
+        lambda: file.pread(1, -1),
+    ]
+    for call in calls:
+        with pytest.raises(OSError, match=r"^\[Errno") as caught:
+            call()
+        assert caught.value.filename == str(path)
+    file.close()
+
+
+def test_a_directory_without_room_is_not_worth_another_attempt() -> None:
+    disk = MemoryDisk(random.Random(0))
+    disk.make_dirs("/data")
+    assert has_room(disk, "/data")
+    disk.capacity_bytes = disk.used_bytes + 1000
+    for _ in range(2):
+        assert not has_room(disk, "/data")
+        assert disk.listdir("/data") == [], "what it wrote does not take up the room that comes"
+    disk.capacity_bytes = None
+    disk.stop_at("unlink", path_part="room")
+    with pytest.raises(Stopped):
+        has_room(disk, "/data")
+    disk.kill()
+    assert has_room(disk, "/data")
+    assert has_room(disk, "/nowhere"), "the attempt says what is wrong"

@@ -1,0 +1,58 @@
+"""Runs `quorate serve` as it is shipped, on a disk that has no room while a test says so.
+
+    python -m tests.support.full_node serve …
+
+While a file `full` lies in the working folder, no file of the node's data grows or is created; what is there
+may be written over, as on a real disk. Everything else is shipped code.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from quorum.cli import main as quorate
+from quorum.raft.os_runtime import OsDisk, OsFile
+from quorum.raft.runtime import Buffer
+
+_FULL = "full"
+
+
+def fill(folder: Path) -> None:
+    """Let the disk of the node of this working folder have no room."""
+    (folder / _FULL).touch()
+
+
+def make_room(folder: Path) -> None:
+    """Let it have room again."""
+    (folder / _FULL).unlink()
+
+
+def _no_room() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def main() -> int:
+    """Run the node of the command line."""
+    pwrite, create = OsFile.pwrite, OsDisk.create
+
+    def bounded_pwrite(self: OsFile, buffers: Sequence[Buffer], offset: int) -> None:
+        if Path(_FULL).exists() and offset + sum(map(len, buffers)) > self.size():
+            raise _no_room()
+        pwrite(self, buffers, offset)
+
+    def bounded_create(self: OsDisk, path: str) -> OsFile:
+        if Path(_FULL).exists():
+            raise _no_room()
+        return create(self, path)
+
+    OsFile.pwrite = bounded_pwrite  # type: ignore[method-assign]
+    OsDisk.create = bounded_create  # type: ignore[method-assign]
+    return quorate(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
