@@ -10,7 +10,8 @@
 
 Formatting rule: nodes may format themselves only if none was formatted before this directory's first start,
 because a founder that lost its data must not vote again under its old name. Once one of them belongs to a
-cluster, the others may only join it.
+cluster, the others may only join it; one that lost its data afterwards does so when the cluster gave its old
+disk up (`quorate members replace`), and is not started before.
 Source: flock(2); the identity of a founder in raft.
 """
 
@@ -36,6 +37,8 @@ NODES_MAX = 9
 DEFAULT_NODES = 3
 DEFAULT_PORTS: dict[str, int] = {"client": 2181, "peer": 2281, "admin": 8181}
 IDENTITY_FILE = "identity.json"
+#: what a data directory may hold that holds no data
+_NO_DATA = frozenset({"lock", "lost+found"})
 _PURPOSE = {"client": "for ZooKeeper clients", "peer": "for the other nodes", "admin": "for HTTP"}
 
 
@@ -64,16 +67,31 @@ class LocalNode(NamedTuple):
         return f"http://{HOST}:{self.admin}"
 
     @property
+    def data_dir(self) -> Path:
+        """Its hard state."""
+        return self.folder / "data"
+
+    @property
     def formatted(self) -> bool:
         """True once the node owns its data directory."""
-        return (self.folder / "data" / IDENTITY_FILE).exists()
+        return (self.data_dir / IDENTITY_FILE).exists()
+
+    @property
+    def empty(self) -> bool:
+        """True if there are no data: the directory is missing or holds nothing."""
+        try:
+            return {path.name for path in self.data_dir.iterdir()} <= _NO_DATA
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
 
     @property
     def founded(self) -> bool:
         """True once the node knows of a cluster that exists, its own or one that it met; also if its identity
         cannot be read, because then nobody can tell."""
         try:
-            fields = json.loads((self.folder / "data" / IDENTITY_FILE).read_bytes())
+            fields = json.loads((self.data_dir / IDENTITY_FILE).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return False
         except (OSError, ValueError):
@@ -178,7 +196,7 @@ def write(layout: Layout) -> bool:
         True if the nodes may format their data: none was formatted before the first start here.
 
     Raises:
-        DataDirError: a node.toml cannot be read, or a file cannot be written.
+        DataDirError: a node.toml cannot be read, a file cannot be written, or the data of all nodes are lost.
     """
     try:
         return _write(layout)
@@ -191,6 +209,8 @@ def _write(layout: Layout) -> bool:
     secret = layout.data_dir / "peer.secret"
     if not secret.exists():
         _write_new(secret, secrets.token_hex(32) + "\n")
+    elif not layout.pending_file.exists():
+        _refuse_if_all_lost(layout)
     if not any(node.formatted for node in layout.nodes) and not layout.pending_file.exists():
         # durable before the first node formats itself: a start that is cut short must find it
         _write_new(layout.pending_file, "Removed when every node has formatted its data directory.\n")
@@ -207,6 +227,17 @@ def _write(layout: Layout) -> bool:
         if changed != sections:
             _replace(node.config_file, to_toml(changed))
     return layout.pending_file.exists()
+
+
+def _refuse_if_all_lost(layout: Layout) -> None:
+    """Refuse to found another cluster where a first start was completed and all data are gone since."""
+    if all(node.config_file.exists() and node.empty for node in layout.nodes):
+        named = ", ".join(str(node.data_dir) for node in layout.nodes)
+        raise DataDirError(
+            f"{layout.data_dir} is of a quorum that ran, and the data of all its nodes are missing: {named}",
+            f"put them back; if they are given up, remove {layout.data_dir} or name another --data-dir: a "
+            "new quorum begins there",
+        )
 
 
 def finish_bootstrap(layout: Layout) -> bool:
@@ -230,6 +261,20 @@ def format_options(layout: Layout) -> list[str]:
     if finish_bootstrap(layout):
         return []
     return ["--join"] if any(node.founded for node in layout.nodes) else ["--bootstrap"]
+
+
+def start_options(layout: Layout, node: LocalNode, *, replaced: bool) -> list[str] | None:
+    """Return what `quorate serve` is given for a node; None if it must not start, because its data are lost.
+
+    Args:
+        layout: of all nodes.
+        node: one of them.
+        replaced: the cluster waits for the node to join with an empty directory.
+    """
+    options = format_options(layout)
+    if options or not node.empty:
+        return options
+    return ["--join"] if replaced else None
 
 
 class Lock:

@@ -1,14 +1,16 @@
 """Runs the nodes of a local quorum as processes: starts them, starts them again, stops them, the leader last.
 
-Decides when a node is started again (at once the first time, then later and later) and in which order nodes
-are stopped. Knows of a node only what its admin port says and how its process ended; a node's data directory
-is never touched. The nodes hold the read end of a pipe whose other end is here: when this process ends in any
-way, they stop. Soft state only: the processes, and the last answers of the admin ports.
+Decides when a node is started again (at once the first time, then later and later), that one whose data are
+lost is not, and in which order nodes are stopped. Knows of a node only what its admin port says, how its
+process ended, and whether it has data; a node's data directory is never touched. The nodes hold the read end
+of a pipe whose other end is here: when this process ends in any way, they stop. Soft state only: the
+processes, and the last answers of the admin ports.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import shutil
 import signal
@@ -20,7 +22,7 @@ from typing import NamedTuple
 
 from quorum.adminclient import get_readiness, get_status
 from quorum.errors import NodeStoppedError, UnreachableError
-from quorum.layout import Layout, LocalNode, finish_bootstrap, format_options
+from quorum.layout import HOST, Layout, LocalNode, finish_bootstrap, start_options
 from quorum.terminal import Console
 
 POLL_READY_S = 0.1
@@ -28,12 +30,16 @@ POLL_S = 1.0
 ANSWER_TIMEOUT_S = 1.0
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 30.0
+#: How long nodes that are not ready are waited for once a majority is.
+OTHERS_DEADLINE_S = 20.0
 #: A node that ran this long has recovered: its next restart is an early one again.
 RECOVERED_S = 60.0
 STOP_DEADLINE_S = 20.0
 LOG_BYTES_MAX = 16 * 1024 * 1024
 STORY_BYTES_MAX = 16 * 1024
 STORY_LINES_MAX = 6
+#: The role of a node whose start waits for room on its disk.
+ROLE_THAT_WAITS = "starting"
 #: Settings that belong to one node or its supervisor; the environment must not give them to all alike.
 _OWN_SETTINGS = ("QUORATE_NODE_", "QUORATE_LISTEN_", "QUORATE_MEMBERS_", "QUORATE_SECURITY_PEER_SECRET_FILE")
 
@@ -49,8 +55,33 @@ class View(NamedTuple):
     sessions: int = 0
     #: ids of the members that it knows
     members: frozenset[int] = frozenset()
+    #: ids of those of them that do not vote: they are to join, or catch up
+    learners: frozenset[int] = frozenset()
     #: other nodes refuse it
     refused: bool = False
+
+
+class Start(NamedTuple):
+    """What became of a start, once it is settled.
+
+    Attributes:
+        ready: the nodes that serve clients, a majority.
+        missing: what is to be said of each other member, a few lines each.
+    """
+
+    ready: tuple[LocalNode, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """ "ready", or how many of how many are."""
+        count = len(self.ready)
+        return f"{count} of {count + len(self.missing)} nodes are ready" if self.missing else "ready"
+
+    @property
+    def hosts(self) -> str:
+        """What a ZooKeeper client is given."""
+        return ",".join(f"{HOST}:{node.client}" for node in self.ready)
 
 
 class Supervisor:
@@ -62,8 +93,10 @@ class Supervisor:
         #: {node id: its process}, only while it runs
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._views = {node.node_id: View() for node in layout.nodes}
-        #: nodes that ended before they were ready for the first time, with their stories
+        #: nodes that ended before they were ready for the first time, or have no data, with their stories
         self._refused: dict[int, str] = {}
+        #: monotonic time since which a majority is ready, None before
+        self._majority_since: float | None = None
         self._was_ready: set[int] = set()
         #: nodes that were last told to be refused by others
         self._told_refused: set[int] = set()
@@ -77,20 +110,22 @@ class Supervisor:
         # one thread per node: a node that hangs delays nobody else's answer
         self._threads = ThreadPoolExecutor(max_workers=len(layout.nodes), thread_name_prefix="poll")
 
-    async def run(self, on_ready: Callable[[], None]) -> None:
+    async def run(self, on_ready: Callable[[Start], None], *, deadline_s: float = math.inf) -> None:
         """Run until a signal asks to stop; the second one kills.
 
         Args:
-            on_ready: called once, when every node that runs is ready and they are a majority.
+            on_ready: called once, when a majority of the members is ready and nothing is to be expected of
+                the others soon.
+            deadline_s: for that.
 
         Raises:
-            NodeStoppedError: every node refused to start; with their stories.
+            NodeStoppedError: every node refused to start, or the deadline passed; with their stories.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._ask_to_stop)
         keepers = [asyncio.create_task(self._keep_running(node)) for node in self._layout.nodes]
-        watch = asyncio.create_task(self._watch(on_ready))
+        watch = asyncio.create_task(self._watch(on_ready, time.monotonic() + deadline_s))
         stop = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait({watch, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -118,11 +153,11 @@ class Supervisor:
 
     async def _keep_running(self, node: LocalNode) -> None:
         """Start a node, and again whenever it ends, until everything is to stop."""
-        backoff_s = BACKOFF_FIRST_S
-        while not self._stopping.is_set():
+        backoff_s, told = BACKOFF_FIRST_S, ""
+        while (options := await self._await_data(node)) is not None:
             started = time.monotonic()
             offset = node.log_file.stat().st_size if node.log_file.exists() else 0
-            process = await self._start(node)
+            process = await self._start(node, options)
             if self._stopping.is_set():
                 # it came up while the others were being stopped, and has not done anything yet
                 process.kill()
@@ -139,14 +174,68 @@ class Supervisor:
                 self._refused[node.node_id] = story or ended
             if time.monotonic() - started > RECOVERED_S:
                 backoff_s = BACKOFF_FIRST_S
-            self._console.say(f"node {node.node_id} {ended}; starting it again in {backoff_s:g} s", "yellow")
-            for line in story.splitlines():
-                self._console.say(f"  {line}")
-            await _wait(self._stopping, backoff_s)
+            if not self._is_lost(node):
+                again = f"starting it again in {backoff_s:g} s"
+                self._console.say(f"node {node.node_id} {ended}; {again}", "yellow")
+                self._say_story(story if story != told else "")
+                told = story
+                await _wait(self._stopping, backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
-    async def _start(self, node: LocalNode) -> asyncio.subprocess.Process:
-        options = format_options(self._layout)
+    def _say_story(self, story: str) -> None:
+        for line in story.splitlines():
+            self._console.say(f"  {line}")
+
+    def _is_lost(self, node: LocalNode) -> bool:
+        """Whether a node has no data and may not join without them."""
+        return start_options(self._layout, node, replaced=self._is_awaited(node.node_id)) is None
+
+    def _is_awaited(self, node_id: int) -> bool:
+        """Whether the leader waits for a node to join: it was replaced or added, and does not vote."""
+        leader_id = self._leader()
+        return leader_id is not None and node_id in self._views[leader_id].learners
+
+    async def _await_data(self, node: LocalNode) -> list[str] | None:
+        """Return the options of a node's next start, None when everything is to stop.
+
+        A node whose data are lost is waited for: until they are back, or the cluster has given them up.
+        """
+        told = ""
+        while not self._stopping.is_set():
+            options = start_options(self._layout, node, replaced=self._is_awaited(node.node_id))
+            if options is not None:
+                if told:
+                    self._refused.pop(node.node_id, None)
+                    how = "joins with an empty directory" if "--join" in options else "has its data again"
+                    self._console.say(f"node {node.node_id} {how}")
+                return options
+            story = self._story_of_loss(node)
+            if story != told:
+                told = self._refused[node.node_id] = story
+                self._views[node.node_id] = View(reason="is not running: its data are missing")
+                self._console.say(f"node {node.node_id} is not running", "yellow")
+                self._say_story(story)
+            await _wait(self._stopping, POLL_S)
+        return None
+
+    def _story_of_loss(self, node: LocalNode) -> str:
+        others = [other for other in self._layout.nodes if other is not node]
+        # any node that runs may be asked; which ones will is not known yet
+        asked = next((other for other in others if not other.empty), None)
+        remedy = "put the data back, and it starts by itself"
+        if asked is not None:
+            leader_id = self._leader()
+            if leader_id is None or node.node_id in self._views[leader_id].members:
+                command = f"replace {node.node_id}"
+            else:
+                command = f"add {node.node_id} {HOST}:{node.peer}"
+            remedy += (
+                f"; if they are lost: quorate members {command} --admin {asked.admin_url} (a majority must "
+                f"run; then node {node.node_id} joins with an empty directory by itself)"
+            )
+        return f"error: the data directory {node.data_dir} is missing or empty\nremedy: {remedy}"
+
+    async def _start(self, node: LocalNode, options: list[str]) -> asyncio.subprocess.Process:
         arguments = ["--config", str(node.config_file), "--parent-fd", str(self._pipe[0]), *options]
         with node.log_file.open("ab") as output:
             return await asyncio.create_subprocess_exec(
@@ -160,7 +249,7 @@ class Supervisor:
                 env={name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)},
             )
 
-    async def _watch(self, on_ready: Callable[[], None]) -> None:
+    async def _watch(self, on_ready: Callable[[Start], None], deadline: float) -> None:
         """Ask every node how it is, tell what changed, and keep the status line."""
         announced = False
         while not self._stopping.is_set():
@@ -168,14 +257,13 @@ class Supervisor:
             finish_bootstrap(self._layout)
             self._tell_changes()
             self._console.show_status(self._summary())
-            if not announced and self._all_ready():
+            if not announced and self._is_settled():
                 announced = True
-                on_ready()
+                on_ready(self._what_became())
             if not announced and len(self._refused) == len(self._layout.nodes):
-                stories = "\n".join(
-                    f"node {node_id}: {story}" for node_id, story in sorted(self._refused.items())
-                )
-                raise NodeStoppedError(f"no node could start\n{stories}", "see the node.log of each node")
+                raise self._failed_start("no node could start")
+            if not announced and time.monotonic() > deadline:
+                raise self._failed_start("no majority of the nodes became ready in time")
             for log_file in (self._layout.log_file, *(node.log_file for node in self._layout.nodes)):
                 bound_log(log_file)
             await _wait(self._stopping, POLL_S if announced else POLL_READY_S)
@@ -190,15 +278,46 @@ class Supervisor:
                 self._was_ready.add(node.node_id)
                 self._refused.pop(node.node_id, None)
 
-    def _all_ready(self) -> bool:
-        """True when a majority of the members is ready and every other one refused to start or is refused."""
+    def _is_settled(self) -> bool:
+        """Whether a majority of the members is ready, and of the others nothing is to be expected soon: each
+        refused to start, is refused, waits for room on its disk, or was waited for."""
         members = self._members()
-        ready = [node_id for node_id in members if self._views[node_id].ready]
-        settled = all(
-            node_id in ready or node_id in self._refused or self._views[node_id].refused
-            for node_id in members
+        others = [node_id for node_id in members if not self._views[node_id].ready]
+        if len(others) * 2 >= len(members):
+            self._majority_since = None
+            return False
+        if self._majority_since is None:
+            self._majority_since = time.monotonic()
+        if time.monotonic() - self._majority_since > OTHERS_DEADLINE_S:
+            return True
+        return all(
+            node_id in self._refused
+            or self._views[node_id].refused
+            or self._views[node_id].role == ROLE_THAT_WAITS
+            for node_id in others
         )
-        return settled and len(ready) * 2 > len(members)
+
+    def _what_became(self) -> Start:
+        members = self._members()
+        ready = [
+            node for node in self._layout.nodes if node.node_id in members and self._views[node.node_id].ready
+        ]
+        left = [node_id for node_id in members if not self._views[node_id].ready]
+        return Start(tuple(ready), tuple(self._story_so_far(node_id) for node_id in left))
+
+    def _story_so_far(self, node_id: int) -> str:
+        """Say why a node is not ready."""
+        story = self._refused.get(node_id)
+        if story is None:
+            return f"node {node_id} {self._views[node_id].reason}"
+        return "\n  ".join((f"node {node_id} is not running", *story.splitlines()))
+
+    def _failed_start(self, what: str) -> NodeStoppedError:
+        stories = "\n".join(
+            self._story_so_far(node_id) for node_id, view in self._views.items() if not view.ready
+        )
+        logs = ", ".join(str(node.log_file) for node in self._layout.nodes)
+        return NodeStoppedError(f"{what}\n{stories}", f"follow what is said of each node; their logs: {logs}")
 
     def _members(self) -> list[int]:
         """The nodes that the leader counts among the members; all while there is no leader."""
@@ -233,15 +352,18 @@ class Supervisor:
         members = self._members()
         ready = sum(self._views[node_id].ready for node_id in members)
         leader_id = self._leader()
+        count = f"{ready}/{len(members)} ready"
+        if ready < len(members):
+            count += f", not {', '.join(str(each) for each in members if not self._views[each].ready)}"
         if leader_id is None:
-            return f"{ready}/{len(members)} ready · no leader"
+            return f"{count} · no leader"
         view = self._views[leader_id]
         parts = (
             f"leader {leader_id} (term {view.term})",
             f"commit {view.commit_index}",
             f"sessions {view.sessions}",
         )
-        return " · ".join((f"{ready}/{len(members)} ready", *parts, "Ctrl-C stops"))
+        return " · ".join((count, *parts, "Ctrl-C stops"))
 
     async def _stop_all(self) -> None:
         """Stop the followers together, then the leader: nobody shall elect a leader that is to stop next."""
@@ -298,6 +420,7 @@ def _look(node: LocalNode) -> View:
         status = get_status(node.admin_url, ANSWER_TIMEOUT_S)
     except UnreachableError:
         return View(reason="does not answer")
+    members = status.get("members") or ()
     return View(
         ready=ready,
         reason=f"is not ready: {reason}",
@@ -305,7 +428,8 @@ def _look(node: LocalNode) -> View:
         term=int(status.get("term") or 0),
         commit_index=int(status.get("commit_index") or 0),
         sessions=int(status.get("sessions") or 0),
-        members=frozenset(int(member["node_id"]) for member in status.get("members") or ()),
+        members=frozenset(int(member["node_id"]) for member in members),
+        learners=frozenset(int(member["node_id"]) for member in members if not member.get("voter", True)),
         refused=bool(status.get("refused_by")),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,7 +23,11 @@ HELP = "start a local quorum and keep it running"
 DESCRIPTION = """\
 Start a quorum of local processes, show where it listens, and keep it running: a node that dies is started
 again. Ctrl-C stops all of it cleanly. Starting again on the same data directory resumes it. Node i listens on
-each first port + i - 1."""
+each first port + i - 1.
+
+It is ready when a majority of the nodes is, and says which others are not, why, and what to do. A node whose
+data directory is lost is not started until `quorate members replace ID` has given its old disk up; then it
+joins with an empty one by itself."""
 EXAMPLES = """\
 examples:
   quorate up                                   three nodes on 2181-2183
@@ -30,6 +35,8 @@ examples:
   quorate up --detach && quorate status && quorate down
 """
 READY_DEADLINE_S = 120
+#: for what the started process says when that has passed
+REPORT_DEADLINE_S = READY_DEADLINE_S + 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_here(arguments: argparse.Namespace, report_fd: int | None) -> None:
-    from quorum.supervisor import Supervisor
+    from quorum.supervisor import Start, Supervisor
 
     ports = {key: getattr(arguments, f"{key}_port") for key in DEFAULT_PORTS}
     data_dir: Path = arguments.data_dir.absolute()
@@ -111,12 +118,15 @@ def _run_here(arguments: argparse.Namespace, report_fd: int | None) -> None:
         console = Console(sys.stdout)
         _show(layout, console)
 
-        def ready() -> None:
-            console.say(f"ready: {layout.hosts}", "green")
+        def ready(start: Start) -> None:
+            console.say(f"{start.summary}: {start.hosts}", "yellow" if start.missing else "green")
+            for story in start.missing:
+                console.say(story)
             if report_fd is not None:
-                _report(report_fd, ready=True)
+                _report(report_fd, ready=start.summary, missing=start.missing)
 
-        asyncio.run(Supervisor(layout, console).run(ready))
+        deadline_s = math.inf if report_fd is None else READY_DEADLINE_S
+        asyncio.run(Supervisor(layout, console).run(ready, deadline_s=deadline_s))
     finally:
         lock.release()
 
@@ -193,7 +203,11 @@ def _detach(arguments: argparse.Namespace) -> int:
         )
     child.returncode = 0  # it lives on; the object must not warn that it does
     _show(plan(data_dir, None, dict.fromkeys(DEFAULT_PORTS)), Console(sys.stdout))
-    print(styled("ready", "green", sys.stdout) + f"; quorate down --data-dir {arguments.data_dir} stops it")
+    missing = report.get("missing")
+    summary = styled(str(report["ready"]), "yellow" if missing else "green", sys.stdout)
+    print(f"{summary}; quorate down --data-dir {arguments.data_dir} stops it")
+    for story in missing if isinstance(missing, list) else ():
+        print(story)
     return 0
 
 
@@ -212,10 +226,10 @@ def _await_report(read_end: int) -> dict[str, object]:
 
     chunks = b""
     while not chunks.endswith(b"\n"):
-        readable, _, _ = select.select([read_end], [], [], READY_DEADLINE_S)
+        readable, _, _ = select.select([read_end], [], [], REPORT_DEADLINE_S)
         if not readable:
             raise NodeStoppedError(
-                f"not ready within {READY_DEADLINE_S} s", "look at the node.log of each node"
+                f"not ready within {REPORT_DEADLINE_S} s", "look at the node.log of each node"
             )
         chunk = os.read(read_end, 65536)
         if not chunk:

@@ -120,6 +120,17 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def succeed(*words: str) -> None:
+    """Run a command until it succeeds: the leader may have changed a moment ago."""
+
+    def done() -> bool:
+        told = run(*words)
+        assert told.returncode == 0, told.stderr
+        return True
+
+    eventually(done, DEADLINE_S, f"`quorate {' '.join(words)}` succeeds")
+
+
 def status(ports: Ports, node_id: int = 1) -> dict[str, Any]:
     done = run("status", "--json", "--admin", f"http://127.0.0.1:{ports.admin + node_id - 1}")
     assert done.returncode == 0, done.stderr
@@ -196,18 +207,71 @@ def test_a_second_start_resumes_and_formats_nothing(tmp_path: Path, ports: Ports
     assert [path.read_bytes() for path in sorted(data_dir.glob("node-*/data/identity.json"))] == identities
 
 
+def replace_command(text: str) -> list[str]:
+    """The words behind `quorate` of the command that the output names."""
+    found = re.search(r"quorate (members replace \d --admin http://127.0.0.1:\d+)", text)
+    assert found is not None, text
+    return found[1].split()
+
+
 def test_a_node_that_lost_its_data_is_told_and_the_others_go_on(tmp_path: Path, ports: Ports) -> None:
     data_dir = tmp_path / "data"
     with up(data_dir, *ports.options) as first:
-        first.wait_for("ready: ")
+        first.wait_for(READY)
         first.stop()
     (data_dir / "node-2/data").rename(tmp_path / "lost")
     with up(data_dir) as second:
-        second.wait_for("node 2 stopped with exit code 1; starting it again")
-        second.wait_for("  error: ")
-        second.wait_for("ready: ")
-        assert sorted(set(second.nodes()) - {2}) == [1, 3]
+        second.wait_for("2 of 3 nodes are ready: 127.0.0.1:")
+        text = second.text()
+        told = text[text.index("2 of 3 nodes are ready") :]
+        assert f"127.0.0.1:{ports.client + 1}" not in told.splitlines()[0]
+        assert "node 2 is not running" in told
+        assert f"  error: the data directory {data_dir / 'node-2/data'} is missing or empty" in told
+        replace_command(told)
+        assert sorted(second.nodes()) == [1, 3]
+        # Put back, they are taken up without another word.
+        (tmp_path / "lost").rename(data_dir / "node-2/data")
+        second.wait_for("node 2 has its data again")
+        second.wait_for("node 2 is ready")
         assert second.stop() == 0
+
+
+def test_a_lost_disk_is_replaced_by_the_command_that_is_told(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    started = run("up", "--data-dir", str(data_dir), *ports.options, "--detach")
+    assert started.returncode == 0, started.stderr
+    assert "\nready; " in started.stdout
+    assert run("down", "--data-dir", str(data_dir)).returncode == 0
+    shutil.rmtree(data_dir / "node-2/data")
+    again = run("up", "--data-dir", str(data_dir), "--detach")
+    try:
+        assert again.returncode == 0, again.stderr
+        assert "\nready" not in again.stdout
+        assert "\n2 of 3 nodes are ready; " in again.stdout
+        assert "\nnode 2 is not running\n  error: " in again.stdout
+        assert "\n  remedy: put the data back" in again.stdout
+        succeed(*replace_command(again.stdout))
+        log = data_dir / "up.log"
+        eventually(lambda: "node 2 joins with an empty directory" in log.read_text(), DEADLINE_S)
+        eventually(lambda: "node 2 is ready" in log.read_text().rpartition("joins")[2], DEADLINE_S, tail(log))
+        votes = {row["node_id"]: row["voter"] for row in status(ports)["members"]}
+        assert votes.keys() == {1, 2, 3}
+        eventually(lambda: all(row["voter"] for row in status(ports)["members"]), DEADLINE_S)
+    finally:
+        assert run("down", "--data-dir", str(data_dir)).returncode == 0
+
+
+def test_a_quorum_whose_data_are_all_lost_is_not_founded_again(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    with up(data_dir, "--nodes=1", *ports.options) as first:
+        first.wait_for(READY)
+        first.stop()
+    shutil.rmtree(data_dir / "node-1/data")
+    refused = run("up", "--data-dir", str(data_dir))
+    assert refused.returncode == 1
+    assert f"the data of all its nodes are missing: {data_dir / 'node-1/data'}" in refused.stderr
+    assert "remedy: put them back" in refused.stderr
+    assert not (data_dir / "node-1/data").exists()
 
 
 def test_a_first_start_that_was_cut_short_founds_no_second_cluster(tmp_path: Path, ports: Ports) -> None:
@@ -243,11 +307,7 @@ def test_removed_nodes_are_not_waited_for(tmp_path: Path, ports: Ports) -> None:
     with up(data_dir, *ports.options) as first:
         first.wait_for(READY)
         for node_id in (3, 2):
-            removed = eventually(
-                lambda: run("members", "remove", str(node_id), "--admin", f"http://127.0.0.1:{ports.admin}"),  # noqa: B023
-                DEADLINE_S,
-            )
-            assert removed.returncode == 0, removed.stderr
+            succeed("members", "remove", str(node_id), "--admin", f"http://127.0.0.1:{ports.admin}")
         first.stop()
     with up(data_dir) as second:
         second.wait_for(READY)
