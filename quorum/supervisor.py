@@ -67,10 +67,12 @@ class Start(NamedTuple):
     Attributes:
         ready: the nodes that serve clients, a majority.
         missing: what is to be said of each other member, a few lines each.
+        strangers: what is to be said of nodes that do not run and are no members.
     """
 
     ready: tuple[LocalNode, ...]
     missing: tuple[str, ...]
+    strangers: tuple[str, ...]
 
     @property
     def summary(self) -> str:
@@ -303,7 +305,12 @@ class Supervisor:
             node for node in self._layout.nodes if node.node_id in members and self._views[node.node_id].ready
         ]
         left = [node_id for node_id in members if not self._views[node_id].ready]
-        return Start(tuple(ready), tuple(self._story_so_far(node_id) for node_id in left))
+        strangers = [node_id for node_id in self._refused if node_id not in members]
+        return Start(
+            tuple(ready),
+            tuple(self._story_so_far(node_id) for node_id in left),
+            tuple(f"{self._story_so_far(node_id)}\n  it is no member" for node_id in strangers),
+        )
 
     def _story_so_far(self, node_id: int) -> str:
         """Say why a node is not ready."""

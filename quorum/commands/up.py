@@ -120,10 +120,11 @@ def _run_here(arguments: argparse.Namespace, report_fd: int | None) -> None:
 
         def ready(start: Start) -> None:
             console.say(f"{start.summary}: {start.hosts}", "yellow" if start.missing else "green")
-            for story in start.missing:
+            stories = (*start.missing, *start.strangers)
+            for story in stories:
                 console.say(story)
             if report_fd is not None:
-                _report(report_fd, ready=start.summary, missing=start.missing)
+                _report(report_fd, ready=start.summary, all=not start.missing, stories=stories)
 
         deadline_s = math.inf if report_fd is None else READY_DEADLINE_S
         asyncio.run(Supervisor(layout, console).run(ready, deadline_s=deadline_s))
@@ -203,10 +204,10 @@ def _detach(arguments: argparse.Namespace) -> int:
         )
     child.returncode = 0  # it lives on; the object must not warn that it does
     _show(plan(data_dir, None, dict.fromkeys(DEFAULT_PORTS)), Console(sys.stdout))
-    missing = report.get("missing")
-    summary = styled(str(report["ready"]), "yellow" if missing else "green", sys.stdout)
+    stories = report.get("stories")
+    summary = styled(str(report["ready"]), "green" if report.get("all") else "yellow", sys.stdout)
     print(f"{summary}; quorate down --data-dir {arguments.data_dir} stops it")
-    for story in missing if isinstance(missing, list) else ():
+    for story in stories if isinstance(stories, list) else ():
         print(story)
     return 0
 
