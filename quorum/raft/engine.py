@@ -148,9 +148,11 @@ class Engine(SyncObjHost):
             raftMaxTimeout=timeout_max_ms / 1000,
             appendEntriesPeriod=self._heartbeat_interval_ms / 1000,
             leaderFallbackTimeout=timeout_max_ms / 1000,
+            connectionTimeout=timeout_max_ms / 1000,  # must not be below; our transport has its own
         )
-        peers = [PeerNode(peer) for peer in self._peers]
-        super().__init__(PeerNode(self.node_id), peers, conf=conf, transport=transport)
+        super().__init__(
+            PeerNode(self.node_id), [*map(PeerNode, self._peers)], conf=conf, transport=transport
+        )
         for word in ("status", "add", "remove", "set_version", "transfer"):
             transport.setOnUtilityMessageCallback(word, None)
         transport.setOnNodeConnectedCallback(self._on_connected)
