@@ -319,7 +319,7 @@ class Replica:
     def leadership_changed(self, soft_state: SoftState) -> None:
         """React to a new role, term or leader."""
         self.digests.leadership_changed()
-        self.administration.leadership_changed()
+        self.administration.leadership_changed(soft_state.transfer_target)
         self.sessions.report_again()
         if soft_state.role is not Role.LEADER or soft_state.term != self._ready_term:
             self._ready_term = 0

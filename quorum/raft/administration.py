@@ -92,6 +92,15 @@ class AdministrationHost(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class _HandOver:
+    """A hand-over that this node began as the leader for somebody who waits for its end."""
+
+    target: int
+    #: whether it was seen under way, so that it is over once it is not
+    seen: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class _Pending:
     """A request of this node that is not answered."""
 
@@ -139,6 +148,8 @@ class Administration:
         #: {(asking node, request id): the answer that it got in `_answers_term`}, oldest first
         self._answers: OrderedDict[tuple[int, int], Answer] = OrderedDict()
         self._answers_term = 0
+        #: {(asking node, request id): hand-over}, of the present leadership
+        self._hand_overs: dict[tuple[int, int], _HandOver] = {}
         self._stopped = False
 
     @property
@@ -174,7 +185,7 @@ class Administration:
             request.incarnation or ("" if member is None else member.incarnation),
         )
         if host.leads:
-            self._take_answer(request_id, pending, self._judge(request))
+            self._take_answer(request_id, pending, self._judge(request, (host.node_id, request_id)))
             return
         leader_id = host.leader_id
         assert leader_id is not None
@@ -198,8 +209,8 @@ class Administration:
         return None
 
     def _take_answer(self, request_id: int, pending: _Pending, answer: Answer) -> None:
-        """Act on the leader's first word; a later one is a repetition."""
-        if pending.accepted is not None:
+        """Act on the leader's first word; a later one is a repetition, or the end of a hand-over."""
+        if pending.accepted is not None and answer.outcome is not Outcome.NOT_TAKEN:
             return
         if answer.outcome is not Outcome.ACCEPTED:
             self._tell(request_id, answer.error())
@@ -228,11 +239,47 @@ class Administration:
         problem = f"another leader's entry took the place of the change of node {pending.request.node_id}"
         self._tell(request_id, ChangeBusyError(problem, "nothing changed: try again"))
 
-    def leadership_changed(self) -> None:
-        """Role, term, leader or hand-over changed."""
+    def leadership_changed(self, transfer_target: int = 0) -> None:
+        """Role, term, leader or hand-over changed.
+
+        Args:
+            transfer_target: the voter to which this leader hands over now, 0 for none.
+        """
+        self._end_hand_overs(transfer_target)
         for request_id, pending in list(self._pending.items()):
             if pending.request.action is Action.TRANSFER:
                 self._look_for_leader(request_id, pending)
+
+    def _end_hand_overs(self, transfer_target: int) -> None:
+        """Tell whoever asked for a hand-over that this leader has given up: the node did not take over.
+
+        It was told to campaign, perhaps, and may yet do so when it goes on: the outcome is not known.
+        """
+        host = self._host
+        if not host.leads:
+            self._hand_overs.clear()
+        for key, hand_over in list(self._hand_overs.items()):
+            if hand_over.target == transfer_target:
+                hand_over.seen = True
+            elif hand_over.seen:
+                del self._hand_overs[key]
+                target = hand_over.target
+                leads_on = f"node {host.node_id} leads term {host.term} on"
+                problem = f"node {target} did not take over in time, and {leads_on}"
+                remedy = (
+                    f"see whether node {target} answers and ask again; it may still take over when it goes on"
+                )
+                self._answer(key, Answer(Outcome.NOT_TAKEN, problem=problem, remedy=remedy))
+
+    def _answer(self, key: tuple[int, int], answer: Answer) -> None:
+        """Tell the end of a hand-over to the node that was asked."""
+        asking, request_id = key
+        if asking != self._host.node_id:
+            if key in self._answers:
+                self._answers[key] = answer
+            self._host.send(ChangeReply(self._host.term, self._host.node_id, asking, request_id, *answer))
+        elif request_id in self._pending:
+            self._take_answer(request_id, self._pending[request_id], answer)
 
     def _look_for_leader(self, request_id: int, pending: _Pending) -> None:
         """Answer a hand-over once somebody else leads; nobody who was told to lead in an older term can."""
@@ -322,7 +369,7 @@ class Administration:
         key = message.sender, message.request_id
         known = self._answers.get(key)
         if known is None:
-            known = self._judge(Request(*message[4:]))
+            known = self._judge(Request(*message[4:]), key)
             self._answers[key] = known
             if len(self._answers) > ANSWERS_MAX:
                 self._answers.popitem(last=False)
@@ -330,8 +377,8 @@ class Administration:
 
     # --- the leader ---------------------------------------------------------------------------------------
 
-    def _judge(self, request: Request) -> Answer:
-        """Let the core decide; as the leader."""
+    def _judge(self, request: Request, key: tuple[int, int]) -> Answer:
+        """Let the core decide; as the leader. `key` says who waits for the end of a hand-over."""
         host = self._host
         configuration = host.configuration
         if not host.leads or configuration is None:
@@ -343,7 +390,11 @@ class Administration:
             return Answer(Outcome.NOT_A_MEMBER, problem=problem, remedy="name one of them")
         log.info("was asked to %s node %d %s", request.action.name.lower(), request.node_id, request.address)
         stale = self._stale(request)
-        return stale if stale is not None else self._decide(request)
+        answer = stale if stale is not None else self._decide(request)
+        hands_over = request.action is Action.TRANSFER and request.node_id != host.node_id
+        if hands_over and answer.outcome is Outcome.ACCEPTED and len(self._hand_overs) < ANSWERS_MAX:
+            self._hand_overs[key] = _HandOver(request.node_id)
+        return answer
 
     def _stale(self, request: Request) -> Answer | None:
         """Refuse a request that was meant for another configuration than the present one."""

@@ -19,6 +19,7 @@ from quorum.errors import (
     ChangeBusyError,
     ChangeRefusedError,
     NoLeaderError,
+    OutcomeUnknownError,
     QuorateError,
     StaleConfigurationError,
     UnknownMemberError,
@@ -54,6 +55,7 @@ class Outcome(IntEnum):
     OTHER_VERSION = 4
     BUSY = 5
     NOT_LEADING = 6
+    NOT_TAKEN = 7  #: the hand-over was begun and given up: the node did not take over in time
 
 
 class ChangeRequest(NamedTuple):
@@ -92,6 +94,7 @@ _ERRORS: Final[Mapping[Outcome, type[QuorateError]]] = {
     Outcome.NOT_A_MEMBER: UnknownMemberError,
     Outcome.OTHER_VERSION: StaleConfigurationError,
     Outcome.BUSY: ChangeBusyError,
+    Outcome.NOT_TAKEN: OutcomeUnknownError,
 }
 
 
@@ -105,7 +108,7 @@ class Answer(NamedTuple):
     remedy: str = ""
 
     def error(self) -> QuorateError:
-        """Return the refusal as an error; definite: nothing changed."""
+        """Return why it is not done as an error; definite, nothing changed, but for NOT_TAKEN."""
         kind = _ERRORS.get(self.outcome)
         if kind is None:
             return NoLeaderError(

@@ -162,7 +162,7 @@ def test_a_lost_disk_is_refused_until_it_is_replaced(nodes: QuorateNodes) -> Non
     eventually(lambda: "waits to be added" in reason(nodes, lost), DEADLINE_S)
     go_on([writer])
     told = "its incarnation counts for nothing"
-    eventually(lambda: members(nodes, nodes.leader())[lost]["role"] == "unreachable", DEADLINE_S, told)
+    eventually(lambda: members(nodes, nodes.leader())[lost]["role"] == "refused", DEADLINE_S, told)
     assert nodes.status(lost)["applied_index"] == 0
 
     def replaced() -> list[str]:
@@ -191,7 +191,7 @@ def test_a_lost_disk_is_refused_until_it_is_replaced(nodes: QuorateNodes) -> Non
     eventually(lambda: members(nodes, nodes.leader())[lost]["refused"] == refused, DEADLINE_S)
     with Connection(nodes.host(stays)) as connection:
         assert connection.call(SET_DATA, set_body("/written", b"after"))[0] == 0
-    eventually(lambda: members(nodes, nodes.leader())[lost]["role"] == "unreachable", DEADLINE_S)
+    eventually(lambda: members(nodes, nodes.leader())[lost]["role"] == "refused", DEADLINE_S)
     assert nodes.get(lost, "/readyz")[0] == 503
 
 
@@ -493,3 +493,23 @@ def test_an_accepted_change_that_cannot_commit_is_unknown_not_failed(nodes: Quor
     assert (code, answer["definite"]) == (504, False), answer
     assert "outcome unknown" in answer["error"]
     nodes.wait_ready()
+
+
+def test_a_hand_over_to_a_node_that_stands_still_is_told_as_soon_as_it_is_given_up() -> None:
+    """Not by the deadline of requests, which is longer than anybody here waits."""
+    raft: dict[str, object] = {"election_timeout_ms": [4000, 5000], "forward_deadline_ms": 60_000}
+    with QuorateNodes(settings={**QUICK_SESSIONS, "raft": raft}) as nodes:
+        leader = nodes.leader()
+        asked, still = (node_id for node_id in nodes.node_ids if node_id != leader)
+        nodes.pause(still)
+        code, answer = nodes.change(asked, "POST", "/v1/leader", {"node_id": still})
+        assert (code, answer["definite"]) == (504, False), answer
+        told = f"node {still} did not take over in time, and node {leader} leads term "
+        assert told in answer["error"]
+        assert "it may still take over" in answer["remedy"]
+        # By now its silence is known.
+        code, answer = nodes.change(leader, "POST", "/v1/leader", {"node_id": still})
+        assert code == 409, answer
+        assert "it has been silent for" in answer["error"]
+        nodes.resume(still)
+        nodes.wait_ready()

@@ -115,6 +115,10 @@ class Host:
         for _, wanted, callback in due:
             callback(wanted == term)
 
+    def hand_over(self, target: int) -> None:
+        """Begin to hand over to a node, or give it up (0)."""
+        self.administration.leadership_changed(target)
+
     def follow(self, leader_id: int | None, term: int) -> None:
         self.leader_id, self.term = leader_id, term
         self.administration.leadership_changed()
@@ -482,3 +486,33 @@ def test_every_door_has_the_bounds_of_the_core() -> None:
     assert doors == (membership.NODE_ID_MAX,) * 3
     lengths = (admin_members.ADDRESS_CHARS_MAX, reconfig.ADDRESS_CHARS_MAX)
     assert lengths == (membership.ADDRESS_CHARS_MAX,) * 2
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+def test_a_hand_over_that_was_given_up_is_told_at_once_and_not_as_a_failure(world: World, asked: int) -> None:
+    world.ask(asked, Request(Action.TRANSFER, 3))
+    leader = world.hosts[1]
+    leader.hand_over(0)
+    world.deliver()
+    assert world.told == [], "it has not begun yet"
+    leader.hand_over(3)
+    world.deliver()
+    assert world.told == []
+    leader.hand_over(0)
+    world.deliver()
+    error = world.outcome()
+    assert isinstance(error, OutcomeUnknownError)
+    assert "node 3 did not take over in time, and node 1 leads term 1 on" in error.message
+    assert "may still take over" in error.remedy
+    assert world.hosts[asked].administration.pending_count == 0
+    leader.hand_over(0)
+    world.pass_time(2 * DEADLINE_MS)
+    assert len(world.told) == 1
+
+
+def test_a_hand_over_that_succeeds_is_not_told_as_given_up(world: World) -> None:
+    world.ask(1, Request(Action.TRANSFER, 3))
+    world.hosts[1].hand_over(3)
+    world.lead(3, 2)
+    world.deliver()
+    assert world.outcome() == 0
