@@ -18,6 +18,7 @@ from quorum.errors import QuorateError
 from quorum.member import QuorumMember
 from quorum.raft.core.messages import Role
 from quorum.raft.core.status import Status
+from quorum.raft.refusals import DiskRefusal
 from quorum.raft.requests import Action, Request
 from quorum.raft.transport import PeerTransport
 
@@ -94,7 +95,8 @@ class NodeView:
         status = self._core.status()
         leads = status.role is Role.LEADER
         matches = {peer.node_id: peer.match_index for peer in status.peers}
-        refused = {**dict(status.refused), **self._transport.refusals.refused_disks()}
+        refused = {node_id: DiskRefusal(disk, _not_counted(disk)) for node_id, disk in status.refused}
+        refused.update(self._transport.refusals.refused_disks())
         configuration = self._replica.configuration()
         members: dict[int, tuple[str, bool]] = {
             node_id: (str(address), True) for node_id, address in self._config.members.items()
@@ -107,10 +109,11 @@ class NodeView:
             {
                 "node_id": node_id,
                 "address": address,
-                "role": self._role_of(node_id, status, voter=voter),
+                "role": self._role_of(node_id, status, voter=voter, refused=node_id in refused),
                 "voter": voter,
-                # incarnation of a process that speaks for this member and does not count
-                "refused": refused.get(node_id),
+                # incarnation of a process that speaks for this member and does not count, and why not
+                "refused": refused[node_id].incarnation if node_id in refused else None,
+                "refusal": refused[node_id].reason if node_id in refused else None,
                 "match_index": (status.durable_index if node_id == status.node_id else matches.get(node_id))
                 if leads
                 else None,
@@ -118,8 +121,8 @@ class NodeView:
             for node_id, (address, voter) in sorted(members.items())
         ]
 
-    def _role_of(self, node_id: int, status: Status, *, voter: bool) -> str:
-        """Tell what a member is as this node sees it: a dead or refused one is unreachable, whatever it was.
+    def _role_of(self, node_id: int, status: Status, *, voter: bool, refused: bool) -> str:
+        """Tell what a member is as this node sees it: refused or unreachable, whatever it was, or its role.
 
         Whether a connected member answers is known to the leader only.
         """
@@ -128,7 +131,7 @@ class NodeView:
         silent_since_ms = self._runtime.monotonic_ms() - self._config.raft.election_timeout_ms[1]
         silent = any(peer.node_id == node_id and peer.contact_ms < silent_since_ms for peer in status.peers)
         if silent or not self.engine.is_connected(node_id):
-            return "unreachable"
+            return "refused" if refused else "unreachable"
         if node_id == status.leader_id:
             return "leader"
         return "follower" if voter else "learner"
@@ -325,3 +328,8 @@ class NodeView:
             ("quorate_peer_bytes_sent", "Bytes to members", peers.bytes_sent),
             ("quorate_peer_hellos_refused", "Peer connections refused", peers.hellos_refused),
         ]
+
+
+def _not_counted(incarnation: str) -> str:
+    """Say that a process which is connected does not count."""
+    return f"it speaks for another disk than the one that the cluster knows, incarnation {incarnation}"

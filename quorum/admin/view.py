@@ -28,7 +28,8 @@ class AdminView(Protocol):
         Returns:
             node_id, cluster, cluster_id, role, term, leader_id, commit_index, applied_index, zxid,
             state_digest, sessions, and members: a list of node_id, address, role, voter, refused,
-            match_index; problem: why it is not ready, or null; refused_by: ids of nodes that refuse it.
+            refusal, match_index; problem: why it is not ready, or null; refused_by: ids of nodes that
+            refuse it.
         """
 
     def readiness(self) -> tuple[bool, str]:

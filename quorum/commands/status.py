@@ -94,7 +94,12 @@ def members_table(answer: dict[str, Any]) -> list[str]:
         for member in members
     ]
     header, *body = table(["NODE", "ADDRESS", "ROLE", "VOTES", "MATCH", "LAG"], rows)
-    return [styled(header, "bold", sys.stdout), *body, *_where_lag_is_known(members)]
+    refused = [
+        f"node {member['node_id']} is refused: {member['refusal']}"
+        for member in members
+        if member.get("refusal")
+    ]
+    return [styled(header, "bold", sys.stdout), *body, *refused, *_where_lag_is_known(members)]
 
 
 def _where_lag_is_known(members: list[dict[str, Any]]) -> list[str]:

@@ -24,6 +24,13 @@ _NODES_MAX: Final = 256
 _OF_THE_DISK: Final = (RefusalReason.RETIRED, RefusalReason.ANOTHER_DISK)
 
 
+class DiskRefusal(NamedTuple):
+    """This node refuses another one's disk."""
+
+    incarnation: str
+    reason: str  #: one sentence, with the remedy
+
+
 class PeerRefusal(NamedTuple):
     """Another node refuses this one."""
 
@@ -40,8 +47,8 @@ class Refusals:
     quiet: QuietLog
     #: {node id: (monotonic ms, why it refuses this node)}
     _by_peers: dict[int, tuple[float, PeerRefusal]] = field(default_factory=dict)
-    #: {node id: (monotonic ms, incarnation that this node refuses)}
-    _disks: dict[int, tuple[float, str]] = field(default_factory=dict)
+    #: {node id: (monotonic ms, the disk that this node refuses)}
+    _disks: dict[int, tuple[float, DiskRefusal]] = field(default_factory=dict)
 
     def note(self, node_id: int, proven: PeerIdentity | None, error: HelloRefusedError) -> None:
         """Remember that a hello was refused.
@@ -60,7 +67,7 @@ class Refusals:
             _bound(self._by_peers)
         elif proven is not None and error.refusal.reason in _OF_THE_DISK:
             self._disks.pop(proven.node_id, None)
-            self._disks[proven.node_id] = (now_ms, proven.incarnation)
+            self._disks[proven.node_id] = (now_ms, DiskRefusal(proven.incarnation, str(error)))
             _bound(self._disks)
 
     def forget(self, node_id: int) -> None:
@@ -74,8 +81,8 @@ class Refusals:
             refusal for _, (noted_ms, refusal) in sorted(self._by_peers.items()) if noted_ms >= since_ms
         )
 
-    def refused_disks(self) -> dict[int, str]:
-        """Return {node id: incarnation} of the processes that this node lets speak for nobody."""
+    def refused_disks(self) -> dict[int, DiskRefusal]:
+        """Return {node id: its disk} of the processes that this node lets speak for nobody."""
         since_ms = self.runtime.monotonic_ms() - KEPT_MS
         return {key: disk for key, (noted_ms, disk) in sorted(self._disks.items()) if noted_ms >= since_ms}
 
@@ -85,6 +92,6 @@ class Refusals:
             log.warning("%s", text)
 
 
-def _bound(facts: dict[int, tuple[float, PeerRefusal]] | dict[int, tuple[float, str]]) -> None:
+def _bound(facts: dict[int, tuple[float, PeerRefusal]] | dict[int, tuple[float, DiskRefusal]]) -> None:
     if len(facts) > _NODES_MAX:
         del facts[next(iter(facts))]

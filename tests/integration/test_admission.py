@@ -50,7 +50,9 @@ async def test_an_impostor_does_not_disturb_the_member_whose_name_it_uses(networ
     assert told.node_id == 1
     assert (TWO in told.reason, OTHER in told.reason) == (True, True)
     assert "quorate members replace 2" in told.remedy
-    assert one.transport.refusals.refused_disks() == {2: OTHER}
+    (refused,) = one.transport.refusals.refused_disks().items()
+    assert (refused[0], refused[1].incarnation) == (2, OTHER)
+    assert "quorate members replace 2" in refused[1].reason
     assert two.heartbeat(1)
     await network.until(lambda: one.received)
     assert one.received[-1][:2] == (2, TWO)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -112,7 +114,14 @@ def test_a_founder_that_bootstraps_again_under_a_living_cluster_is_refused(nodes
     incarnation = json.loads((nodes.nodes[3].data_dir / "identity.json").read_text())["incarnation"]
     for asked in (1, 2):
         rows = {row["node_id"]: row for row in nodes.status(asked)["members"]}
-        assert (rows[3]["refused"], rows[3]["role"]) == (incarnation, "unreachable")
+        assert (rows[3]["refused"], rows[3]["role"]) == (incarnation, "refused")
+        assert f"incarnation: {incarnation} there" in rows[3]["refusal"]
+        assert "quorate members replace 3" in rows[3]["refusal"]
+        command = [sys.executable, "-m", "quorum", "members", "list", "--admin", nodes.admin_url(asked)]
+        listed = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True
+        ).stdout
+        assert f"\nnode 3 is refused: {rows[3]['refusal']}\n" in listed
 
     def replaced() -> bool:
         return nodes.change(1, "POST", "/v1/members", {"node_id": 3, "replace": True})[0] == 200
