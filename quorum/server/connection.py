@@ -42,6 +42,7 @@ from quorum.wire.replies import (
     encode_multi,
     encode_path,
     encode_path_stat,
+    encode_sync,
 )
 from quorum.wire.requests import (
     COMMAND_DECODERS,
@@ -417,8 +418,8 @@ class Connection(GreetingStream):
                 out.append(_pack_head(_STAT_REPLY_BYTES, xid, zxid, 0) + value)
             elif type(value) is str:
                 out.append(encode_path(xid, zxid, value))
-            elif run.sync_path is not None:
-                out.append(encode_path(xid, zxid, run.sync_path))
+            elif run.op == OP_SYNC:
+                out.append(encode_sync(xid, zxid, run.sync_path))
             else:
                 out.append(_encode_rare(xid, zxid, value))
         count = len(run.xids)

@@ -115,6 +115,11 @@ class Reader:
             raise WireError(f"{self.record}.{field}", None, "a string was expected")
         return raw.decode("utf-8", "replace")
 
+    def text_or_null(self, field: str) -> str | None:
+        """Read text; null is None."""
+        raw = self.buffer(field)
+        return None if raw is None else raw.decode("utf-8", "replace")
+
     def count(self, field: str, element_bytes_min: int) -> int:
         """Read the length of a vector; null is 0.
 

@@ -69,9 +69,10 @@ def decode_prefix(buffer: Buffer, start: int, end: int) -> str:
 
 
 def decode_watch_request(buffer: Buffer, start: int, end: int) -> WatchRequest:
-    """Decode the body of addWatch, checkWatches or removeWatches."""
+    """Decode the body of addWatch, checkWatches or removeWatches; a null path, where nothing can be watched,
+    stands for an empty one."""
     reader = Reader(buffer, start, end, "watch request")
-    return WatchRequest(reader.string("path"), reader.int32("type"))
+    return WatchRequest(reader.text_or_null("path") or "", reader.int32("type"))
 
 
 def decode_set_watches2(buffer: Buffer, start: int, end: int) -> SetWatches2:

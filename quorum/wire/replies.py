@@ -101,8 +101,15 @@ def encode_stat(xid: int, zxid: int, stat: bytes) -> bytes:
     return _head(_STAT_REPLY_BYTES, xid, zxid, 0) + stat
 
 
+def encode_sync(xid: int, zxid: int, path: str | None) -> bytes:
+    """Encode the reply to sync, which repeats the path, also a null one."""
+    if path is None:
+        return _TEXT_HEAD(REPLY_HEADER_BYTES + 4, xid, zxid, 0, -1)
+    return encode_path(xid, zxid, path)
+
+
 def encode_path(xid: int, zxid: int, path: str) -> bytes:
-    """Encode the reply to create or sync."""
+    """Encode the reply to create."""
     raw = path.encode()
     return _TEXT_HEAD(REPLY_HEADER_BYTES + 4 + len(raw), xid, zxid, 0, len(raw)) + raw
 

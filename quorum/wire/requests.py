@@ -5,6 +5,7 @@ create2 and createContainer ``[op, path, data, acl, flags]``, createTTL the same
 setACL ``[7, path, acl, aversion]``, delete and check ``[op, path, version]``, setData ``[op, path, data,
 version]``, multi ``[14, [command, …]]``, sync ``[9, path]``, closeSession ``[-11]``); an access list of
 world:anyone with all permissions is None. `decode_command` and `encode_command` are inverse to each other.
+The path of setData, setACL and sync may be null, as in ZooKeeper: the first two refuse it, sync repeats it.
 
 The decoders take the whole received chunk and the bounds of one record, so that no frame is copied; the
 frequent shapes are decoded inline, and whatever is odd about a frame is left to the `Reader`, which refuses
@@ -219,7 +220,7 @@ def _set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
                 data = bytes(buffer[path_end + 4 : data_end])
                 return [_SET_DATA, path, data, _read_int(buffer, data_end)[0]], data_end + 4
     reader = Reader(buffer, start, end, "setData")
-    command = [_SET_DATA, reader.string("path"), reader.buffer("data"), reader.int32("version")]
+    command = [_SET_DATA, reader.text_or_null("path"), reader.buffer("data"), reader.int32("version")]
     return command, reader.position
 
 
@@ -274,7 +275,7 @@ def _create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
 
 def _set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
     reader = Reader(buffer, start, end, "setACL")
-    path, acl = reader.string("path"), reader.acl("acl")
+    path, acl = reader.text_or_null("path"), reader.acl("acl")
     return [_SET_ACL, path, None if acl == OPEN_ACL else acl, reader.int32("version")], reader.position
 
 
@@ -317,13 +318,15 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
                 "multi.type", op, "creates of any kind, delete, setData and check can stand in a multi"
             )
         part, position = decode(buffer, position, end)
+        if part[1] is None:
+            raise WireError("multi.path", None, "a string was expected")
         parts.append(_as_zookeeper_reads(part) if op != _SET_DATA else part)
     raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")
 
 
 def _sync(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
     reader = Reader(buffer, start, end, "sync")
-    return [_SYNC, reader.string("path")], reader.position
+    return [_SYNC, reader.text_or_null("path")], reader.position
 
 
 #: {operation that becomes a command: decoder of its body}. A decoder takes the buffer, the first byte behind
@@ -362,6 +365,10 @@ def decode_command(op: int, buffer: Buffer, start: int, end: int) -> Command:
     return decode(buffer, start, end)[0]
 
 
+def _path_bytes(path: str | None) -> bytes:
+    return buffer_bytes(None) if path is None else string_bytes(path)
+
+
 def _command_body(command: Sequence[Any]) -> bytes:
     op = command[0]
     if op in (_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL):
@@ -371,14 +378,14 @@ def _command_body(command: Sequence[Any]) -> bytes:
         return body + LONG.pack(*ttl) if op == _CREATE_TTL else body
     if op == _SET_ACL:
         _, path, acl, version = command
-        return string_bytes(path) + (_OPEN_ACL_BYTES if acl is None else acl_bytes(acl)) + INT.pack(version)
+        return _path_bytes(path) + (_OPEN_ACL_BYTES if acl is None else acl_bytes(acl)) + INT.pack(version)
     if op == _SET_DATA:
         _, path, data, version = command
-        return string_bytes(path) + buffer_bytes(data) + INT.pack(version)
+        return _path_bytes(path) + buffer_bytes(data) + INT.pack(version)
     if op in (_DELETE, _CHECK):
         return string_bytes(command[1]) + INT.pack(command[2])
     if op == _SYNC:
-        return string_bytes(command[1])
+        return _path_bytes(command[1])
     if op == _MULTI:
         parts: list[bytes] = []
         for part in command[1]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from struct import pack
 
 import pytest
 import uvloop
@@ -23,7 +24,18 @@ from tests.conformance.differential.planted import serving
 from tests.conformance.differential.player import Note, Transcript
 from tests.conformance.differential.shrink import shrink, tell
 from tests.conformance.differential.steps import Stream
-from tests.conformance.differential.wire import Connected, Event, Op, Owner, Reply, Request, Stamp, Stat, Zxid
+from tests.conformance.differential.wire import (
+    Connected,
+    Event,
+    Op,
+    Owner,
+    Reply,
+    Request,
+    Stamp,
+    Stat,
+    Zxid,
+    text,
+)
 
 #: what fits into `make test`
 STREAMS = 150
@@ -80,6 +92,27 @@ def test_what_differs_on_purpose_is_explained_and_nothing_else(theirs: Side, our
     verdict = uvloop.run(one(Arena(theirs, ours), Stream(1, (0, 1, 2), (cut, container))))
     assert verdict.difference is None
     assert set(verdict.known) == {"deleteContainer of a client"}
+
+
+def test_a_null_path_is_answered_as_zookeeper_does(theirs: Side, ours: Side) -> None:
+    null, one_byte = pack(">i", -1), pack(">i", 1) + b"x"
+    bodies = {
+        Op.SET_DATA: null + one_byte + pack(">i", -1),
+        Op.SET_ACL: null + pack(">ii", 1, 31) + text("world") + text("anyone") + pack(">i", -1),
+        Op.SYNC: null,
+        Op.ADD_WATCH: null + pack(">i", 1),
+        Op.CHECK_WATCHES: null + pack(">i", 1),
+        Op.REMOVE_WATCHES: null + pack(">i", 1),
+        Op.GET_EPHEMERALS: null,
+        Op.EXISTS: null + b"\1",
+        Op.GET_DATA: null + b"\0",
+        Op.GET_ACL: null,
+    }
+    steps = tuple(odd.broken_request(0, "null path", Request(op, raw=raw)) for op, raw in bodies.items())
+    for step in steps:
+        verdict = uvloop.run(one(Arena(theirs, ours), Stream(1, (0, 1, 2), (step,))))
+        assert verdict.difference is None, f"{step.op}: {verdict.difference}"
+        assert not verdict.known
 
 
 def test_every_known_difference_has_its_row_in_the_divergences() -> None:

@@ -203,7 +203,7 @@ RULES: Final = (
         "a-failed-write-is-final",
         "raft.md, Journal (Errors)",
         "any write error but a full disk stops the node",
-        (Setting(f"{_JOURNAL}:_FULL", (28, 122, 5)),),
+        (Setting(f"{_JOURNAL}:FULL_DISK_ERRNOS", (28, 122, 5)),),
         guard="the group is cut back and written again whole; on a disk whose errors come once that is right",
     ),
     Rule(

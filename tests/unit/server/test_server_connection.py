@@ -325,6 +325,31 @@ def test_a_body_that_means_nothing_is_refused_in_its_turn_as_zookeeper_does(
     assert node.replica.machine.tree.get("/b") is not None
 
 
+@pytest.mark.parametrize(
+    ("op", "rest", "err", "zxids", "body"),
+    [
+        (OpCode.SET_DATA, struct.pack(">iBi", 1, 120, -1), -8, 1, b""),
+        (OpCode.SET_ACL, struct.pack(">ii", 0, -1), -8, 1, b""),
+        (OpCode.SYNC, b"", 0, 0, b"\xff\xff\xff\xff"),
+        (OpCode.ADD_WATCH, struct.pack(">i", 1), 0, 0, b"\0\0\0\0"),
+        (OpCode.CHECK_WATCHES, struct.pack(">i", 1), -121, 0, b""),
+        (OpCode.REMOVE_WATCHES, struct.pack(">i", 1), -121, 0, b""),
+        (OpCode.DELETE, struct.pack(">i", -1), -5, 0, b""),
+        (OpCode.GET_DATA, b"\0", -5, 0, b""),
+    ],
+)
+def test_a_null_path_is_answered_as_zookeeper_does(
+    op: int, rest: bytes, err: int, zxids: int, body: bytes
+) -> None:
+    client = MemoryNode().greeted()
+    request = struct.pack(">iii", 2, op, -1) + rest
+    client.send(create(1, "/a"), struct.pack(">i", len(request)) + request, create(3, "/b"))
+    before, reply, after = client.replies()
+    assert (reply.xid, reply.err, bytes(reply.body)) == (2, err, body)
+    assert after.zxid - before.zxid == zxids + 1
+    assert not client.has_ended()
+
+
 def test_a_frame_of_exactly_the_limit_is_taken() -> None:
     node = MemoryNode(frame_bytes_max=1024)
     client = node.greeted()

@@ -282,3 +282,15 @@ def test_every_operation_has_its_place_and_the_writes_are_those_that_make_comman
     assert set(OPERATIONS) == {int(op) for op in expected}
     writes = {op for op, treatment in OPERATIONS.items() if treatment is Treatment.WRITE}
     assert writes == set(COMMAND_DECODERS)
+
+
+@pytest.mark.parametrize("command", [[5, None, b"x", 3], [7, None, None, -1], [9, None]])
+def test_the_path_of_some_writes_may_be_null_and_survives_the_wire(command: list[object]) -> None:
+    frame = encode_command(1, command)
+    assert decode_command(int.from_bytes(frame[8:12]), frame, 12, len(frame)) == command
+
+
+def test_no_path_within_a_multi_is_null() -> None:
+    frame = encode_command(1, [14, [[5, None, b"x", 3]]])
+    with pytest.raises(WireError, match="path"):
+        decode_command(14, frame, 12, len(frame))
