@@ -138,21 +138,18 @@ class Engine(SyncObjHost):
 
     def _join_syncobj(self, transport: MemberTransport, election_timeout_ms: tuple[int, int]) -> None:
         """Let SyncObj take the transport, and then take its callbacks for ourselves."""
-        timeout_min_ms, timeout_max_ms = election_timeout_ms
+        timeout_min_s, most_s = (each / 1000 for each in election_timeout_ms)
         conf = SyncObjConf(
             autoTick=False,
             journalFile=None,
             appendEntriesUseBatch=True,
             dynamicMembershipChange=False,
-            raftMinTimeout=timeout_min_ms / 1000,
-            raftMaxTimeout=timeout_max_ms / 1000,
+            raftMinTimeout=timeout_min_s,
             appendEntriesPeriod=self._heartbeat_interval_ms / 1000,
-            leaderFallbackTimeout=timeout_max_ms / 1000,
-            connectionTimeout=timeout_max_ms / 1000,  # must not be below; our transport has its own
+            **dict.fromkeys(("raftMaxTimeout", "leaderFallbackTimeout", "connectionTimeout"), most_s),
         )
-        super().__init__(
-            PeerNode(self.node_id), [*map(PeerNode, self._peers)], conf=conf, transport=transport
-        )
+        own, *peers = map(PeerNode, (self.node_id, *self._peers))
+        super().__init__(own, peers, conf=conf, transport=transport)
         for word in ("status", "add", "remove", "set_version", "transfer"):
             transport.setOnUtilityMessageCallback(word, None)
         transport.setOnNodeConnectedCallback(self._on_connected)
