@@ -76,7 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     try:
         parser = build_parser()
-        arguments = parser.parse_args(argv)
+        arguments, unknown = parser.parse_known_args(words)
+        if unknown:
+            named = f"{parser.prog} {arguments.command}" if arguments.command else parser.prog
+            raise UsageError(f"{named} does not know {' '.join(unknown)}", f"see {named} --help")
         if arguments.command is None:
             parser.print_help(sys.stderr)
             return 2

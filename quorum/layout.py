@@ -183,9 +183,11 @@ def check_ports_free(layout: Layout) -> None:
         named = "; ".join(
             f"port {port}, which node {node_id} needs {_PURPOSE[key]}" for port, key, node_id in taken
         )
-        flags = " ".join(f"--{key}-port N" for key in dict.fromkeys(key for _, key, _ in taken))
+        first = {key: getattr(layout.nodes[0], key) for key in dict.fromkeys(key for _, key, _ in taken)}
+        flags = " ".join(f"--{key}-port {port + NODES_MAX + 1}" for key, port in first.items())
         raise AddressInUseError(
-            f"in use on {HOST}: {named}", f"stop what listens there, or choose others: {flags}"
+            f"in use on {HOST}: {named}",
+            f'stop what listens there, or choose others, as quorate up {flags} (or make up ARGS="{flags}")',
         )
 
 

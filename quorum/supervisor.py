@@ -32,6 +32,8 @@ BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 30.0
 #: How long nodes that are not ready are waited for once a majority is.
 OTHERS_DEADLINE_S = 20.0
+#: After so long a start that is not settled says what it waits for.
+PATIENCE_S = 10.0
 #: A node that ran this long has recovered: its next restart is an early one again.
 RECOVERED_S = 60.0
 STOP_DEADLINE_S = 20.0
@@ -254,6 +256,7 @@ class Supervisor:
     async def _watch(self, on_ready: Callable[[Start], None], deadline: float) -> None:
         """Ask every node how it is, tell what changed, and keep the status line."""
         announced = False
+        impatient_at = time.monotonic() + PATIENCE_S
         while not self._stopping.is_set():
             await asyncio.gather(*(self._ask(node) for node in self._layout.nodes))
             finish_bootstrap(self._layout)
@@ -264,6 +267,12 @@ class Supervisor:
                 on_ready(self._what_became())
             if not announced and len(self._refused) == len(self._layout.nodes):
                 raise self._failed_start("no node could start")
+            if not announced and time.monotonic() > impatient_at:
+                impatient_at = math.inf
+                waits = (
+                    f"node {node_id} {view.reason}" for node_id, view in self._views.items() if not view.ready
+                )
+                self._console.say(f"still starting: {'; '.join(waits)}")
             if not announced and time.monotonic() > deadline:
                 raise self._failed_start("no majority of the nodes became ready in time")
             for log_file in (self._layout.log_file, *(node.log_file for node in self._layout.nodes)):

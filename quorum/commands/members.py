@@ -19,7 +19,8 @@ HELP = "show, add, replace or remove members"
 DESCRIPTION = """\
 Show and change who belongs to the cluster. Any node may be asked; it answers once it has applied the change.
 
-A new node is added first and then started with `quorate serve --join`: it is a learner until it has caught
+A new node is added first and then started with `quorate serve --join`, its [members] naming the present nodes
+and itself: it is a learner until it has caught
 up, and votes from then on. A node whose disk is lost is replaced: its old disk never counts again, and it
 comes back with an empty data directory and `quorate serve --join`. A node is stopped after it was removed."""
 EXAMPLES = """\
@@ -108,7 +109,8 @@ def _add(arguments: argparse.Namespace) -> int:
     body = {"node_id": arguments.node_id, "address": arguments.address}
     story = (
         f"node {arguments.node_id} at {arguments.address} is a learner now: start it with "
-        "`quorate serve --join` and the present members in [members]; it votes once it has caught up"
+        "`quorate serve --join`, with the present members and itself in [members]; it votes once it has "
+        "caught up"
     )
     return _change(arguments, "POST", "/v1/members", body, story)
 

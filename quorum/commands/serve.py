@@ -28,8 +28,8 @@ HELP = "run one quorum node in the foreground"
 DESCRIPTION = """\
 Run one quorum node until SIGTERM or Ctrl-C. Settings come from the configuration file, then from the
 environment (QUORATE_<SECTION>_<KEY>), then from --set. The first start of a new cluster needs --bootstrap on
-every founding node, the first start of a node that was added or replaced needs --join and the present members
-in [members]; later starts do without, and with it change nothing.
+every founding node, the first start of a node that was added or replaced needs --join, and in [members] the
+present members and itself; later starts do without, and with it change nothing.
 
 --bootstrap says: this node has never run. Never give it to a node whose data are lost: that one is replaced
 (quorate members replace) and started with --join. A founder with an empty directory that reaches a member of

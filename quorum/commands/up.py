@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from quorum.errors import DataDirError, NodeStoppedError, QuorateError, UsageError
+from quorum.errors import DataDirError, NodeStoppedError, QuorateError, UsageError, shown
 from quorum.layout import DEFAULT_NODES, DEFAULT_PORTS, HOST, Layout, Lock, check_ports_free, plan, write
 from quorum.terminal import Console, styled, table
 
@@ -43,11 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     parser.add_argument(
         "--nodes",
-        type=int,
+        type=_number,
         metavar="N",
         help=f"how many nodes (default: {DEFAULT_NODES}, or as many as there are)",
     )
-    parser.add_argument("--brokers", type=int, default=0, metavar="N", help="how many brokers (default: 0)")
+    parser.add_argument(
+        "--brokers", type=_number, default=0, metavar="N", help="how many brokers (default: 0)"
+    )
     parser.add_argument(
         "--data-dir",
         type=Path,
@@ -59,16 +61,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for key, default in DEFAULT_PORTS.items():
         parser.add_argument(
             f"--{key}-port",
-            type=int,
+            type=_number,
             metavar="PORT",
             help=f"first port for {purposes[key]} (default: {default}, or as before)",
         )
     parser.add_argument(
-        "--broker-port", type=int, metavar="PORT", help="first port of the brokers (default: 9092)"
+        "--broker-port", type=_number, metavar="PORT", help="first port of the brokers (default: 9092)"
     )
     parser.add_argument("--detach", action="store_true", help="return when ready; `quorate down` stops it")
     # How a detached start tells the command that the user typed what became of it.
     parser.add_argument("--report-fd", type=int, help=argparse.SUPPRESS)
+
+
+def _number(given: str) -> int:
+    """Read a whole number.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not given.isascii() or not given.removeprefix("-").isdigit():
+        raise argparse.ArgumentTypeError(f"{shown(given)} is no whole number")
+    return int(given)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -346,7 +346,7 @@ def test_a_port_in_use_is_named_before_anything_is_started(
         refused = run("up", "--data-dir", str(data_dir), *ports.options, *options)
     assert refused.returncode == 1
     assert f"port {ports.peer + 1}, which node 2 needs" in refused.stderr
-    assert "--peer-port" in refused.stderr
+    assert f'quorate up --peer-port {ports.peer + 10} (or make up ARGS="--peer-port' in refused.stderr
     assert list(data_dir.glob("node-*")) == []
 
 

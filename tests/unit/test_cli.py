@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -109,6 +110,44 @@ def test_wrong_usage_is_exit_code_2_and_names_what_is_wrong(
     assert named in error
     assert remedy.startswith("remedy: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "remedy"),
+    [
+        (["up", "--bogus"], "quorate up does not know --bogus", "see quorate up --help"),
+        (["status", "--json", "x", "y"], "quorate status does not know x y", "see quorate status --help"),
+        (["up", "--nodes", "x"], "argument --nodes: 'x' is no whole number", "see quorate up --help"),
+        (["up", "--client-port", "2.5"], "argument --client-port: '2.5' is no", "see quorate up --help"),
+    ],
+)
+def test_wrong_usage_of_a_command_leads_to_its_own_help(
+    arguments: list[str], problem: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    first, second = lines_of(capsys)
+    assert first.startswith(f"error: {problem}")
+    assert second == f"remedy: {remedy}"
+
+
+def test_ctrl_c_while_modules_load_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "quorum_load.py").write_text(
+        "import os, signal, sys, runpy\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'quorum.cli':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "runpy.run_module('quorum', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "quorum_load.py"), "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
