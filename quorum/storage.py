@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from quorum.config import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLayoutError, SnapshotLoader
-from quorum.errors import DataDirError, refused_by_disk, told_by_os
+from quorum.errors import refused_by_disk, told_by_os
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.errors import ConfigurationError
 from quorum.raft.core.messages import SnapshotMark
