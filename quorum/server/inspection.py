@@ -183,7 +183,7 @@ def conf(server: Server) -> Iterator[str]:
     yield "".join(f"{name}={value}\n" for name, value in rows)
     found = get_data(server.replica.machine, CONFIG_PATH, [["super", ""]])
     if server.replica.mode() != "standalone" and not isinstance(found, int):
-        yield f"membership: \n{(found[0] or b'').decode('utf-8', 'replace')}\n"
+        yield f"membership: \n{(found[0] or b'').decode('utf-8', 'replace')}"
 
 
 def dirs(server: Server) -> Iterator[str]:

@@ -14,9 +14,11 @@ import pytest
 import uvloop
 
 from tests.conformance.differential import odd
+from tests.conformance.differential.__main__ import parse
 from tests.conformance.differential.campaign import Arena, Report, Verdict, run_seeds
 from tests.conformance.differential.clusters import quorate, zookeeper
 from tests.conformance.differential.compare import differences
+from tests.conformance.differential.coverage import CELLS, Coverage
 from tests.conformance.differential.generator import generate
 from tests.conformance.differential.known import KNOWN
 from tests.conformance.differential.link import Side
@@ -118,6 +120,44 @@ def test_a_null_path_is_answered_as_zookeeper_does(theirs: Side, ours: Side) -> 
 def test_every_known_difference_has_its_row_in_the_divergences() -> None:
     text = DIVERGENCES.read_text(encoding="utf-8")
     assert [name for name, known in KNOWN.items() if known.divergence not in text] == []
+
+
+def test_a_demand_on_the_coverage_that_is_not_met_is_named() -> None:
+    coverage = Coverage()
+    for op, errors in CELLS.items():
+        coverage.cells.update({(op, err): 3 for err in errors})
+    coverage.other["reconnects with pending writes"] = 30
+    assert coverage.unmet(3) == []
+    assert coverage.demands(3).endswith(": met")
+    coverage.cells[Op.DELETE, -102] = 1
+    coverage.other["reconnects with pending writes"] = 29
+    assert coverage.unmet(3) == ["delete × NoAuth 1 of 3", "reconnects with pending writes 29 of 30"]
+    assert "2 not met" in coverage.demands(3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--streams", "0"], "--streams: '0': use a whole number from 1 up"),
+        (["--seed", "-1"], "--seed: '-1': use a whole number from 0 up"),
+        (["--lanes", "many"], "--lanes: 'many': use a whole number from 1 up"),
+        (["--require-coverage", "0"], "--require-coverage: '0': use a whole number from 1 up"),
+        (["--planted", "all", "--require-coverage"], "--require-coverage: a run with --planted ends"),
+    ],
+)
+def test_a_bad_value_of_the_command_is_refused(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        parse(words)
+    assert refused.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_demand_is_a_hundred_of_each_unless_a_number_is_given() -> None:
+    assert parse(["--require-coverage"]).require_coverage == 100
+    assert parse(["--require-coverage", "7"]).require_coverage == 7
+    assert parse([]).require_coverage is None
 
 
 def test_a_seed_always_gives_the_same_stream() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.conformance.differential.compare import Difference, differences
-from tests.conformance.differential.coverage import Coverage
+from tests.conformance.differential.coverage import GOAL, Coverage
 from tests.conformance.differential.generator import generate
 from tests.conformance.differential.known import KNOWN, explain
 from tests.conformance.differential.link import LostError, Side
@@ -24,7 +24,7 @@ from tests.conformance.differential.player import Player, Transcript
 from tests.conformance.differential.steps import Stream
 
 DENSE_EVERY: Final = 8
-LANES: Final = 8
+LANES: Final = 24
 #: so that no two runs of this process share a root, whatever systems they have in common
 _RUN_NUMBERS: Final = itertools.count(1)
 
@@ -61,10 +61,14 @@ class Report:
         if verdict.difference is not None:
             self.failures.append(verdict)
 
-    def summary(self) -> str:
-        """Write what was run."""
+    def summary(self, goal: int = GOAL) -> str:
+        """Write what was run.
+
+        Args:
+            goal: how often every cell of the coverage is to be reached.
+        """
         took_s = time.monotonic() - self.begun_s
-        lines = [self.coverage.table(), "known differences:"]
+        lines = [self.coverage.table(), self.coverage.demands(goal), "known differences:"]
         lines += [f"  {name}: {self.known[name]}" for name in KNOWN]
         rate = self.streams / took_s if took_s else 0.0
         lines.append(f"{self.streams} streams, {rate:.1f} per second, {len(self.failures)} differ")
@@ -124,6 +128,7 @@ async def run_seeds(
     on_verdict: Callable[[Verdict], bool],
     *,
     lanes: int = LANES,
+    report: Report | None = None,
 ) -> Report:
     """Run the streams of seeds.
 
@@ -132,8 +137,9 @@ async def run_seeds(
         seeds: which.
         on_verdict: told of each stream; False ends the run.
         lanes: how many run at a time.
+        report: counts on in this one, which is then whole also if a system gives up.
     """
-    report = Report()
+    report = report or Report()
     pending = iter(seeds)
     alone: list[int] = []
     stopped = False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 from tests.conformance.differential.access import SUPER_DIGEST
@@ -16,6 +18,7 @@ SESSION_TIMEOUT_MIN_MS: Final = 2000
 SESSION_TIMEOUT_MAX_MS: Final = 600_000
 #: containers and TTL nodes vanish by themselves only after a run
 CHECK_INTERVAL_MS: Final = 3_600_000
+_MEMORY_DISK: Final = Path("/dev/shm")
 
 _SETTINGS: Final[dict[str, dict[str, object]]] = {
     "raft": {"election_timeout_ms": [1500, 3000], "heartbeat_interval_ms": 100},
@@ -25,7 +28,7 @@ _SETTINGS: Final[dict[str, dict[str, object]]] = {
         "session_timeout_max_ms": SESSION_TIMEOUT_MAX_MS,
         "container_check_interval_ms": CHECK_INTERVAL_MS,
     },
-    "security": {"super_digest": SUPER_DIGEST},
+    "security": {"super_digest": SUPER_DIGEST, "four_letter_words": ["*"]},
 }
 
 
@@ -55,12 +58,16 @@ def zookeeper() -> Iterator[Side]:
 
 @contextlib.contextmanager
 def quorate(arguments: Sequence[str] = ("-m", "quorum", "serve")) -> Iterator[Side]:
-    """Three Quorate nodes.
+    """Three Quorate nodes, on a disk in memory where there is one: none of them is killed.
 
     Args:
         arguments: what follows the Python interpreter, before `--config`.
     """
-    with QuorateNodes(settings=_SETTINGS, arguments=arguments) as nodes:
+    memory = _MEMORY_DISK if _MEMORY_DISK.is_dir() else None
+    with (
+        tempfile.TemporaryDirectory(prefix="quorate-", dir=memory) as folder,
+        QuorateNodes(settings=_SETTINGS, arguments=arguments, folder=Path(folder)) as nodes,
+    ):
         leader = nodes.leader()
         ids = [leader, *(node_id for node_id in nodes.node_ids if node_id != leader)]
         yield Side("Quorate", [nodes.nodes[node_id].client_port for node_id in ids])

@@ -16,7 +16,13 @@ from tests.conformance.differential.player import Note, Transcript
 from tests.conformance.differential.steps import Pending, Reconnect, Stream
 from tests.conformance.differential.wire import Connected, Event, Op, Reply
 
+#: how often every cell must be reached in the run that closes the comparison, and how often for each of these
+#: a session must come back with writes pending
 GOAL: Final = 100
+PENDING_PER_GOAL: Final = 10
+#: how many demands that are not met are named
+_NAMED_MAX: Final = 20
+_PENDING: Final = "reconnects with pending writes"
 
 ERRORS: Final = {
     0: "OK",
@@ -49,7 +55,7 @@ CELLS: Final[dict[Op, tuple[int, ...]]] = {
     Op.EXISTS: (*_READS, -8),
     Op.GET_DATA: _READS,
     Op.GET_CHILDREN: _READS,
-    Op.GET_CHILDREN2: (0, -101, -102),
+    Op.GET_CHILDREN2: _READS,
     Op.GET_ACL: _READS,
     Op.SET_ACL: (0, -8, -101, -102, -103, -114),
     Op.MULTI: (0, -5, -8, -101, -102, -103, -108, -110, -111, -114),
@@ -63,7 +69,7 @@ CELLS: Final[dict[Op, tuple[int, ...]]] = {
     Op.SET_WATCHES: (0, -5),
     Op.SET_WATCHES2: (0, -5),
     Op.GET_EPHEMERALS: (0, -5),
-    Op.GET_ALL_CHILDREN_NUMBER: (0, -101, -102),
+    Op.GET_ALL_CHILDREN_NUMBER: _READS,
     Op.WHO_AM_I: (0,),
     Op.AUTH: (0, -115),
     Op.CLOSE_SESSION: (0,),
@@ -86,7 +92,7 @@ class Coverage:
         self.other["streams"] += 1
         for step in stream.steps:
             if isinstance(step, Pending):
-                self.other["reconnects with pending writes"] += 1
+                self.other[_PENDING] += 1
                 self.other[f"… {'all in effect, unread' if step.settled else 'outcome open'}"] += 1
             elif isinstance(step, Reconnect):
                 self.other["reconnects"] += 1
@@ -105,14 +111,28 @@ class Coverage:
         elif isinstance(what, Connected):
             self.other["handshakes answered" if what.session_id else "handshakes refused"] += 1
 
-    def unreached(self) -> list[str]:
-        """Name the cells that were never reached."""
-        return [
-            f"{op.name.lower()} × {ERRORS[err]}"
+    def unmet(self, goal: int) -> list[str]:
+        """Name the demands that are not met, the farthest from it first.
+
+        Args:
+            goal: how often every cell is to be reached.
+        """
+        demands = {
+            f"{op.name.lower()} × {ERRORS[err]}": (self.cells[op, err], goal)
             for op, errors in CELLS.items()
             for err in errors
-            if not self.cells[op, err]
-        ]
+        }
+        demands[_PENDING] = (self.other[_PENDING], goal * PENDING_PER_GOAL)
+        missed = sorted((count / wanted, name) for name, (count, wanted) in demands.items() if count < wanted)
+        return [f"{name} {demands[name][0]} of {demands[name][1]}" for _, name in missed]
+
+    def demands(self, goal: int) -> str:
+        """Say whether every demand is met, and name those that are not."""
+        unmet = self.unmet(goal)
+        pending = f"{_PENDING} {goal * PENDING_PER_GOAL} times"
+        said = f"demanded: every cell {goal} times, {pending}: "
+        more = ", …" if len(unmet) > _NAMED_MAX else ""
+        return said + (f"{len(unmet)} not met: {', '.join(unmet[:_NAMED_MAX])}{more}" if unmet else "met")
 
     def table(self) -> str:
         """Write the counts as text: a line per operation, what is below the goal marked."""
@@ -127,8 +147,6 @@ class Coverage:
                 shown.append(f"{ERRORS.get(err, err)} {count}{mark}{extra}")
             lines.append(f"  {op.name.lower():24} {', '.join(shown)}")
         lines += [f"  {what}: {count}" for what, count in sorted(self.other.items())]
-        unreached = self.unreached()
-        lines.append(f"  never reached: {', '.join(unreached) if unreached else 'none'}")
         return "\n".join(lines)
 
 

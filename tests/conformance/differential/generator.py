@@ -11,7 +11,7 @@ from copy import copy
 from random import Random
 from typing import Any, Final
 
-from tests.conformance.differential import access, odd
+from tests.conformance.differential import access, odd, rare
 from tests.conformance.differential.idea import ROOT, Idea
 from tests.conformance.differential.steps import (
     FIRST,
@@ -59,6 +59,7 @@ class Chooser:
         self._dense = dense
         self._session = 0
         self._markers = 0
+        self._bursts = 0
 
     def step(self) -> Step:
         """Choose the next step."""
@@ -89,6 +90,10 @@ class Chooser:
         return Send(
             self._session, tuple(Request(op, (path, False)) for op in (Op.GET_DATA, Op.GET_CHILDREN2))
         )
+
+    def rare(self) -> Step:
+        self._bursts += 1
+        return Send(self._session, rare.rare(self._random, f"~.n{self._bursts}"))
 
     def quiet(self) -> Step:
         return Quiet()
@@ -386,13 +391,14 @@ class Chooser:
 _STEPS: Final[dict[Callable[[Chooser], Step], int]] = {
     Chooser.single: 50,
     Chooser.burst: 14,
+    Chooser.rare: 6,
     Chooser.read_back: 8,
     Chooser.quiet: 6,
     Chooser.reconnect: 6,
     Chooser.pending: 2,
     Chooser.leave: 2,
     Chooser.auth: 4,
-    Chooser.breaks: 2,
+    Chooser.breaks: 3,
     Chooser.greet: 1,
 }
 #: without what makes the number of transactions a matter of chance

@@ -6,6 +6,7 @@ A link hands out received frames one by one and knows when the server has closed
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import cast
@@ -106,52 +107,69 @@ async def open_link(port: int) -> Link:
 
 
 class Observer:
-    """A session of the checker's own on one node: it brings the node up to date and looks at nodes."""
+    """A session of the checker's own on one node: it waits for transactions and looks at nodes.
 
-    def __init__(self, link: Link, name: str, *, leading: bool) -> None:
+    Several streams ask at once: requests go out as they come, and each asker takes its own replies when those
+    of the one before have been taken.
+    """
+
+    def __init__(self, link: Link, name: str, session_id: int) -> None:
+        self.session_id = session_id
         self._link = link
         self._name = name
-        self._leading = leading
-        self._turn = asyncio.Lock()
+        #: done when all replies before have been taken
+        self._before: asyncio.Future[None] | None = None
+        #: the newest transaction that the node is known to have applied
+        self._zxid = 0
 
     @classmethod
-    async def open(cls, port: int, name: str, *, leading: bool) -> Observer:
+    async def open(cls, port: int, name: str) -> Observer:
         """Open a session that lasts as long as the run."""
         link = await open_link(port)
         link.send(connect_frame(0, OBSERVER_TIMEOUT_MS, 0, bytes(16)))
         first = await link.next()
-        if first is None or not decode_connected(first).session_id:
+        session_id = decode_connected(first).session_id if first is not None else 0
+        if not session_id:
             raise LostError(f"{name} opens no session")
-        return cls(link, name, leading=leading)
+        return cls(link, name, session_id)
 
     async def ask(self, *requests: Request) -> list[Reply]:
         """Send requests in one packet and return their replies."""
-        async with self._turn:
-            self._link.send(b"".join(request_frame(1, request) for request in requests))
-            replies: list[Reply] = []
-            for request in requests:
-                data = await self._link.next()
-                if data is None:
-                    raise LostError(f"{self._name} closed the connection of the checker's own session")
-                replies.append(decode_reply(data, request.op))
-            return replies
+        xids = [XID_PING if request.op == Op.PING else 1 for request in requests]
+        self._link.send(b"".join(map(request_frame, xids, requests)))
+        before, taken = self._before, asyncio.get_running_loop().create_future()
+        self._before = taken
+        try:
+            if before is not None:
+                await before
+            return [await self._reply(request) for request in requests]
+        finally:
+            taken.set_result(None)
 
-    async def sync(self) -> None:
-        """Bring the node up to what is committed now."""
-        await self.ask(barrier(self._leading))
+    async def _reply(self, request: Request) -> Reply:
+        data = await self._link.next()
+        if data is None:
+            raise LostError(f"{self._name} closed the connection of the checker's own session")
+        reply = decode_reply(data, request.op)
+        self._zxid = max(self._zxid, reply.zxid)
+        return reply
 
-    async def ping(self) -> None:
-        """Keep the session."""
-        async with self._turn:
-            self._link.send(request_frame(XID_PING, Request(Op.PING)))
-            await self._link.next()
+    async def reach(self, zxid: int) -> None:
+        """Wait until the node has applied a transaction: every reply names the last one.
+
+        Raises:
+            LostError: it did not do so in time.
+        """
+        deadline_s = time.monotonic() + REPLY_DEADLINE_S
+        while self._zxid < zxid:
+            await self.ask(Request(Op.PING))
+            if time.monotonic() > deadline_s:
+                raise LostError(f"{self._name} does not reach zxid {zxid:#x}; it is at {self._zxid:#x}")
 
     async def close(self) -> None:
         """End the session."""
-        async with self._turn:
-            self._link.send(request_frame(1, Request(Op.CLOSE_SESSION)))
-            await self._link.next()
-            self._link.drop()
+        await self.ask(Request(Op.CLOSE_SESSION))
+        self._link.drop()
 
 
 class Side:
@@ -166,22 +184,13 @@ class Side:
         """Open the sessions of the checker's own."""
         for node, port in enumerate(self.ports):
             name = f"node {node} of {self.name} (port {port})"
-            self.observers.append(await Observer.open(port, name, leading=node == 0))
+            self.observers.append(await Observer.open(port, name))
 
     async def close(self) -> None:
         """End them."""
         for observer in self.observers:
             await observer.close()
         self.observers.clear()
-
-
-def barrier(leading: bool) -> Request:
-    """Return the request whose reply shows that a node has applied what was committed before.
-
-    ZooKeeper's leader answers a sync like a read, at once, and may not have applied what a follower has
-    already answered; there a write is needed: one that fails, and so changes nothing but takes a zxid.
-    """
-    return Request(Op.DELETE, ("/there is no such node", -1)) if leading else Request(Op.SYNC, ("/",))
 
 
 def refused(connected: Connected) -> bool:

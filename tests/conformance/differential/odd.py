@@ -95,7 +95,7 @@ def _flags(random: Random, session: int) -> Break:
 
 
 _KINDS: Final[tuple[Callable[[Random, int], Break], ...]] = (
-    *(_unknown, _unknown, _length, _header, _cut, _cut),
+    *(_unknown, _unknown, _unknown, _unknown, _length, _header, _cut, _cut),
     *(_length_inside, _multi_part, _multi_end, _flags),
 )
 

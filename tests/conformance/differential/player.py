@@ -1,8 +1,9 @@
 """Plays a stream on one system and writes down everything that comes back.
 
 The order is fixed: one step after the other, and a session that has not seen all writes of the others first
-sends a sync, so that what it reads and which events it has got do not depend on how quick a node is. Before a
-connection is opened its node is brought up to date by a session of the checker's own. Nothing is judged here.
+pings until the replies name the newest of them, so that what it reads and which events it has got do not
+depend on how quick a node is. A connection is opened when its node has applied them, as a session of the
+checker's own sees. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from tests.conformance.differential.link import (
     Link,
     LostError,
     Side,
-    barrier,
     open_link,
     refused,
 )
@@ -53,6 +53,7 @@ from tests.conformance.differential.wire import (
 )
 
 OPEN_ACL: Final = ((31, "world", "anyone"),)
+_PING: Final = Request(Op.PING)
 OUTCOME_CHANGED: Final = "an outcome changed after it had been seen"
 
 WRITES: Final = frozenset(
@@ -122,6 +123,8 @@ class Player:
         self._live: dict[int, Live] = {}
         self._notes: list[Note] = []
         self._writes = 0
+        #: the newest transaction that any session of the stream is known to have seen
+        self._newest_zxid = 0
         #: [(path, whether it was there)] of writes whose outcome was unknown
         self._outcomes: list[tuple[str, bool]] = []
 
@@ -136,7 +139,7 @@ class Player:
             )
             if any(reply.err for reply in made):
                 raise LostError(f"{self._side.name}: {root} cannot be made: {made}")
-            self._script.first_zxid = made[1].zxid
+            self._script.first_zxid = self._newest_zxid = made[1].zxid
             for step in self._stream.steps:
                 self._notes = []
                 await self._play(step)
@@ -179,9 +182,9 @@ class Player:
     async def _end(self) -> None:
         """Have every event arrive, look again at what was unknown, and close every session."""
         await self._quiet()
-        for path, was_there in self._outcomes:
-            if await self._is_there(path) != was_there:
-                self._note(0, OUTCOME_CHANGED)
+        there = await self._are_there([path for path, _ in self._outcomes])
+        if there != [was_there for _, was_there in self._outcomes]:
+            self._note(0, OUTCOME_CHANGED)
         for number in sorted(self._live):
             live = await self._session(number)
             if live is not None:
@@ -208,16 +211,35 @@ class Player:
         elif live.link.closed:
             live = await self._connect(number, live.node, live, ())
         elif certainly or live.writes_seen < self._writes:
-            answered = await self._exchange(live, (barrier(live.node == 0),))
-            return live if answered else None
+            return live if await self._catch_up(live) else None
         return live
+
+    async def _catch_up(self, live: Live) -> bool:
+        """Ping until a session has seen all writes; only the last reply is noted. False if the link ended."""
+        wanted, deadline_s = self._newest_zxid, time.monotonic() + REPLY_DEADLINE_S
+        while True:
+            live.link.send(request_frame(XID_PING, _PING))
+            reply = await self._next_reply(live, Op.PING)
+            if reply is None:
+                return False
+            if reply.zxid >= wanted:
+                break
+            if time.monotonic() > deadline_s:
+                self._note(live.number, "does not see the newest write")
+                break
+        self._note(live.number, reply, Op.PING)
+        live.writes_seen = self._writes
+        return True
 
     async def _connect(
         self, number: int, node: int, former: Live | None, behind: tuple[Request, ...]
     ) -> Live | None:
         """Open a session, or resume `former`; sends `behind` with the handshake."""
-        await self._refresh(node)
+        await self._side.observers[node].reach(self._newest_zxid)
         link = await open_link(self._side.ports[node])
+        if former is None:
+            # its reply names the transaction that made the session
+            behind = (_PING,)
         session_id, password = (former.session_id, former.password) if former else (0, bytes(16))
         seen_zxid = former.seen_zxid if former else 0
         live = Live(number, node, link, session_id, password, seen_zxid, former.last_xid if former else 0)
@@ -250,11 +272,6 @@ class Player:
     async def _resume(self, live: Live, node: int, behind: tuple[Request, ...]) -> Live | None:
         live.link.drop()
         return await self._connect(live.number, node, live, behind)
-
-    async def _refresh(self, node: int) -> None:
-        """Bring a node up to date by the checker's own session; at the leader that is a transaction."""
-        await self._side.observers[node].sync()
-        self._writes += node == 0
 
     # -- requests --
 
@@ -302,32 +319,38 @@ class Player:
         live.writes_seen = self._writes
         if any(request.op == Op.SET_ACL for request in sent):
             # ZooKeeper's leader checks writes against the old list until it has applied the new one
-            await self._refresh(0)
+            await self._side.observers[0].reach(self._newest_zxid)
         return True
 
     async def _take_reply(self, live: Live, op: int, parts: tuple[int, ...] = ()) -> bool:
         """Note events up to a reply, and the reply; False if the connection ended."""
+        reply = await self._next_reply(live, op)
+        if reply is None:
+            return False
+        if op == Op.CLOSE_SESSION:
+            self._script.closing_zxids.add(reply.zxid)
+        self._note(live.number, reply, op, parts)
+        return True
+
+    async def _next_reply(self, live: Live, op: int) -> Reply | None:
+        """Note events up to a reply, and return it; None, which is noted, if the connection ended."""
         while True:
             try:
                 data = await live.link.next()
             except TimeoutError:
                 self._note(live.number, "no reply", op)
                 live.link.drop()
-                return False
+                return None
             if data is None:
                 self._note(live.number, "closed", op)
-                return False
-            if xid_of(data) == XID_EVENT:
-                event = decode_event(data)
-                live.seen_zxid = max(live.seen_zxid, event.zxid)
-                self._note(live.number, event)
-                continue
-            reply = decode_reply(data, op)
-            live.seen_zxid = max(live.seen_zxid, reply.zxid)
-            if op == Op.CLOSE_SESSION:
-                self._script.closing_zxids.add(reply.zxid)
-            self._note(live.number, reply, op, parts)
-            return True
+                return None
+            event = decode_event(data) if xid_of(data) == XID_EVENT else None
+            came = event or decode_reply(data, op)
+            live.seen_zxid = max(live.seen_zxid, came.zxid)
+            self._newest_zxid = max(self._newest_zxid, came.zxid)
+            if isinstance(came, Reply):
+                return came
+            self._note(live.number, came)
 
     async def _leave(self, live: Live, behind: tuple[Request, ...]) -> None:
         """Close a session; what is behind it must have no effect, and its replies are nobody's promise."""
@@ -346,11 +369,12 @@ class Player:
 
     # -- trouble --
 
-    async def _is_there(self, path: str) -> bool:
-        replies = await self._side.observers[1].ask(
-            Request(Op.SYNC, ("/",)), Request(Op.EXISTS, (path, False))
-        )
-        return replies[1].err == 0
+    async def _are_there(self, paths: list[str]) -> list[bool]:
+        """Look at nodes when all that was sent before has taken effect or never will."""
+        looks = (Request(Op.EXISTS, (path, False)) for path in paths)
+        _, *replies = await self._side.observers[1].ask(Request(Op.SYNC, ("/",)), *looks)
+        self._newest_zxid = max((self._newest_zxid, *(reply.zxid for reply in replies)))
+        return [reply.err == 0 for reply in replies]
 
     async def _pend(self, step: Pending) -> None:
         """Drop a connection whose writes were not answered."""
@@ -370,15 +394,15 @@ class Player:
         self._writes += len(sent)
         if step.settled:
             deadline_s = time.monotonic() + REPLY_DEADLINE_S
-            while not await self._is_there(f"{marker}/end"):
+            while not all(await self._are_there([f"{marker}/end"])):
                 if live.link.closed or time.monotonic() > deadline_s:
                     self._note(step.session, "the last of the pending writes does not take effect")
                     break
         if await self._resume(live, step.node, ()) is None or step.settled:
             return
-        outcomes = [(path, await self._is_there(path)) for path in (*paths, f"{marker}/end")]
-        self._outcomes += outcomes
-        there = [happened for _, happened in outcomes]
+        paths.append(f"{marker}/end")
+        there = await self._are_there(paths)
+        self._outcomes += zip(paths, there, strict=True)
         if there != sorted(there, reverse=True):
             self._note(step.session, f"not a prefix of the pending writes took effect: {there}")
 
@@ -406,7 +430,7 @@ class Player:
         live = await self._session(step.session)
         if live is None:
             return
-        await self._refresh(step.node)
+        await self._side.observers[step.node].reach(self._newest_zxid)
         link = await open_link(self._side.ports[step.node])
         link.send(handshake(step.kind, live))
         answer = await link.next()
@@ -426,7 +450,9 @@ class Player:
         else:
             self._writes += 2
             link.send(request_frame(1, Request(Op.CLOSE_SESSION)))
-            await link.next()
+            closed = await link.next()
+            if closed is not None:
+                self._newest_zxid = max(self._newest_zxid, decode_reply(closed, Op.CLOSE_SESSION).zxid)
         link.drop()
 
 
