@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVarTuple
 
-from pysyncobj import FAIL_REASON, SyncObjConf
+from pysyncobj import FAIL_REASON
 
 from quorum.errors import NodeStoppedError, NotLeaderError, ProposalRefusedError, QuorateError
 from quorum.raft.contracts import (
@@ -53,7 +53,7 @@ from quorum.raft.journal_format import OriginIncarnation, Record
 from quorum.raft.peers import PeerNode, speaks_for_member
 from quorum.raft.requests import ChangeRequest
 from quorum.raft.runtime import Runtime, TimerHandle
-from quorum.raft.syncobj_host import SyncObjHost, refuse_foreign_library
+from quorum.raft.syncobj_host import SyncObjHost, library_settings, refuse_foreign_library
 
 log = logging.getLogger("quorate.raft")
 
@@ -138,18 +138,9 @@ class Engine(SyncObjHost):
 
     def _join_syncobj(self, transport: MemberTransport, election_timeout_ms: tuple[int, int]) -> None:
         """Let SyncObj take the transport, and then take its callbacks for ourselves."""
-        timeout_min_s, most_s = (each / 1000 for each in election_timeout_ms)
-        conf = SyncObjConf(
-            autoTick=False,
-            journalFile=None,
-            appendEntriesUseBatch=True,
-            dynamicMembershipChange=False,
-            raftMinTimeout=timeout_min_s,
-            appendEntriesPeriod=self._heartbeat_interval_ms / 1000,
-            **dict.fromkeys(("raftMaxTimeout", "leaderFallbackTimeout", "connectionTimeout"), most_s),
-        )
-        own, *peers = map(PeerNode, (self.node_id, *self._peers))
-        super().__init__(own, peers, conf=conf, transport=transport)
+        conf = library_settings(election_timeout_ms, self._heartbeat_interval_ms)
+        peers = [PeerNode(peer) for peer in self._peers]
+        super().__init__(PeerNode(self.node_id), peers, conf=conf, transport=transport)
         for word in ("status", "add", "remove", "set_version", "transfer"):
             transport.setOnUtilityMessageCallback(word, None)
         transport.setOnNodeConnectedCallback(self._on_connected)

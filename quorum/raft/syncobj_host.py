@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from importlib.metadata import version
 
-from pysyncobj import FAIL_REASON, SyncObj
+from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf
 from pysyncobj.node import Node
 
 from quorum.errors import NotLeaderError, ProposalRefusedError, QuorateError
@@ -33,6 +33,29 @@ log = logging.getLogger("quorate.raft")
 
 #: the release of pysyncobj whose inside this class was written against
 PYSYNCOBJ_VERSION = "0.3.17"
+
+
+def library_settings(election_timeout_ms: tuple[int, int], heartbeat_interval_ms: int) -> SyncObjConf:
+    """Return settings with which SyncObj does nothing by itself.
+
+    Its times decide nothing here; it only insists that each is above the one before.
+
+    Args:
+        election_timeout_ms: lower and upper bound, which may be equal.
+        heartbeat_interval_ms: at most a third of the lower bound.
+    """
+    least_s, most_s = (election_timeout_ms[0] + 1) / 1000, (election_timeout_ms[1] + 2) / 1000
+    return SyncObjConf(
+        autoTick=False,
+        journalFile=None,
+        appendEntriesUseBatch=True,
+        dynamicMembershipChange=False,
+        raftMinTimeout=least_s,
+        raftMaxTimeout=most_s,
+        appendEntriesPeriod=heartbeat_interval_ms / 1000,
+        leaderFallbackTimeout=most_s,
+        connectionTimeout=most_s,
+    )
 
 
 class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped

@@ -158,6 +158,8 @@ def test_lock(nodes: System, clients: Clients, workers: Workers) -> None:
     kill_leader(nodes)
     results(running)
     assert inside.most == 1
+    for reader in participants[1:]:
+        reader.sync("/")
     assert participants[2].get("/lock-counter")[0] == b"%d" % (3 * rounds)
     assert participants[1].get_children("/lock") == []
 
@@ -234,6 +236,7 @@ def test_election(nodes: System, clients: Clients, workers: Workers) -> None:
     kill_leader(nodes)
     for election in elections:
         client = election.lock.client
+        client.retry(client.sync, "/election")
         assert client.retry(election.contenders) == ["one", "two", "three"]
     assert elected == ["one"]
     resign["one"].set()
@@ -263,7 +266,14 @@ def test_counter(nodes: System, clients: Clients, workers: Workers) -> None:
     eventually(lambda: done.total >= rounds, DEADLINE_S, "a third of the increments is done")
     kill_leader(nodes)
     results(running)
-    values = {client.retry(lambda c=client: c.Counter("/counter").value) for client in participants}
+
+    def value(client: KazooClient) -> int:
+        # a node may lag: only behind a sync does a read show what others have written
+        client.sync("/counter")
+        shown: int = client.Counter("/counter").value
+        return shown
+
+    values = {client.retry(value, client) for client in participants}
     assert len(values) == 1
     assert 3 * rounds <= values.pop() <= 3 * rounds + clients.losses_max()
 
@@ -365,6 +375,7 @@ def test_barrier(nodes: System, clients: Clients, workers: Workers) -> None:
 
     running = [workers.submit(wait, client) for client in participants]
     kill_leader(nodes)
+    participants[1].retry(participants[1].sync, "/barrier")
     assert participants[1].retry(participants[1].exists, "/barrier") is not None
     assert passed.total == 0
     participants[2].retry(participants[2].Barrier("/barrier").remove)
@@ -385,9 +396,11 @@ def test_double_barrier(nodes: System, clients: Clients, workers: Workers) -> No
     results(entering)
     assert all(barrier.participating for barrier in barriers)
     kill_leader(nodes)
+    participants[0].retry(participants[0].sync, "/double")
     members = participants[0].retry(participants[0].get_children, "/double")
     assert len(members) == 4  # three members and the node that says "ready"
     results([workers.submit(barrier.leave) for barrier in barriers])
+    participants[0].retry(participants[0].sync, "/double")
     assert participants[0].retry(participants[0].get_children, "/double") == []
 
 
@@ -405,6 +418,7 @@ def test_party(nodes: System, clients: Clients, kind: str) -> None:
     before = {child: parties[0].client.get(f"{path}/{child}")[1].czxid for child in member_nodes(parties[0])}
     kill_leader(nodes)
     for party in parties:
+        party.client.retry(party.client.sync, path)
         assert sorted(party) == names
         assert {
             child: party.client.retry(party.client.get, f"{path}/{child}")[1].czxid

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,15 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NoAuthError
 
 from quorum.raft.journal_note import NOTE_NAME
+from quorum.wire.protocol import XID_AUTH, XID_PING
+from quorum.wire.requests import (
+    PING_FRAME,
+    ConnectRequest,
+    Reconfig,
+    encode_auth,
+    encode_connect,
+    encode_reconfig,
+)
 from tests.support.leader_changes import SteadyWriter
 from tests.support.nodes import QUICK_SESSIONS, QuorateNodes, Settings, eventually
 from tests.support.wire_load import GET_DATA, SET_DATA, Connection, decode_get, read_body, set_body
@@ -309,10 +319,15 @@ def test_a_survivor_without_data_is_refused(nodes: QuorateNodes) -> None:
     assert "not allowed with" in output
 
 
+def super_digest() -> str:
+    """The setting that makes super:pw the superuser."""
+    digest = base64.b64encode(hashlib.sha1(b"super:pw", usedforsecurity=False).digest()).decode()
+    return f"super:{digest}"
+
+
 def test_zookeeper_clients_read_watch_and_change_the_members() -> None:
     """getConfig and reconfig; kazoo's calls, answered as ZooKeeper 3.9.5 answers them."""
-    digest = base64.b64encode(hashlib.sha1(b"super:pw", usedforsecurity=False).digest()).decode()
-    settings: Settings = {**QUICK_SESSIONS, "security": {"super_digest": f"super:{digest}"}}
+    settings: Settings = {**QUICK_SESSIONS, "security": {"super_digest": super_digest()}}
     with QuorateNodes(settings=settings) as nodes, contextlib.ExitStack() as stack:
         clients = [
             KazooClient(nodes.host(asked), auth_data=proof)
@@ -351,6 +366,47 @@ def test_zookeeper_clients_read_watch_and_change_the_members() -> None:
         content, stat = boss.reconfig(None, "4", None, from_config=version)
         assert content.count(b":participant\n") == 3
         assert boss.create("/next", b"", include_data=True)[1].czxid == stat.mzxid + 1
+
+
+def received(connection: socket.socket) -> tuple[int, int]:
+    """Take one frame: its xid and its error."""
+    with connection.makefile("rb", buffering=0) as stream:
+        length = int.from_bytes(stream.read(4), "big")
+        frame = b""
+        while len(frame) < length:
+            part = stream.read(length - len(frame))
+            assert part, "the connection has ended"
+            frame += part
+    return int.from_bytes(frame[:4], "big", signed=True), int.from_bytes(frame[12:16], "big", signed=True)
+
+
+def test_pings_behind_a_reconfig_that_waits_for_a_majority_are_answered() -> None:
+    settings: Settings = {
+        **QUICK_SESSIONS,
+        # the leader stays one while the others stand still
+        "raft": {"election_timeout_ms": [4000, 6000]},
+        "security": {"super_digest": super_digest()},
+    }
+    with QuorateNodes(settings=settings) as nodes:
+        leader = nodes.leader()
+        leaving, staying = (node_id for node_id in nodes.node_ids if node_id != leader)
+        with socket.create_connection(("127.0.0.1", nodes.nodes[leader].client_port), DEADLINE_S) as client:
+            client.sendall(encode_connect(ConnectRequest(0, 0, 20_000, 0, bytes(16), False)))
+            received(client)
+            client.sendall(encode_auth("digest", b"super:pw"))
+            assert received(client) == (XID_AUTH, 0)
+            for node_id in (leaving, staying):
+                nodes.pause(node_id)
+            client.sendall(encode_reconfig(1, Reconfig(None, str(leaving), None, -1)) + PING_FRAME)
+            assert received(client) == (XID_PING, 0)
+            client.sendall(PING_FRAME)
+            assert received(client) == (XID_PING, 0)
+            for node_id in (leaving, staying):
+                nodes.resume(node_id)
+            assert received(client) == (1, 0)
+            client.sendall(PING_FRAME)
+            assert received(client) == (XID_PING, 0)
+        assert voters(nodes, leader) == {leader, staying}
 
 
 BAD: list[tuple[str, str, bytes | None, int, str]] = [

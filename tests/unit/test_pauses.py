@@ -60,7 +60,9 @@ class StubTransport(Anything):
 class Bench:
     """Node 1 of three, which leads or follows node 2."""
 
-    def __init__(self, leader_id: int) -> None:
+    def __init__(
+        self, leader_id: int, election_timeout_ms: tuple[int, int] = (300, 600), heartbeat_ms: int = 50
+    ) -> None:
         self.runtime = ManualRuntime()
         self.transport = StubTransport()
         self.engine = Engine(
@@ -71,8 +73,8 @@ class Bench:
             node_id=1,
             peer_ids=[2, 3],
             applied_index=0,
-            election_timeout_ms=(300, 600),
-            heartbeat_interval_ms=50,
+            election_timeout_ms=election_timeout_ms,
+            heartbeat_interval_ms=heartbeat_ms,
             on_failure=lambda _error: None,
         )
         self.engine.attach(cast("Any", Anything()), cast("Any", Anything()))
@@ -96,6 +98,16 @@ def test_an_answer_is_contact_of_the_time_of_the_heartbeat_that_it_answers() -> 
     assert bench.engine.contact_age_ms() == 0.0
     bench.hear(HeartbeatReply(TERM, 3, 1, sent_ms, 0))
     assert bench.engine.contact_age_ms() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("election_timeout_ms", "heartbeat_ms"),
+    [((300, 300), 50), ((300, 600), 100), ((4000, 6000), 100), ((60_000, 60_000), 20_000)],
+)
+def test_every_election_timeout_that_the_settings_allow_is_taken(
+    election_timeout_ms: tuple[int, int], heartbeat_ms: int
+) -> None:
+    assert Bench(1, election_timeout_ms, heartbeat_ms).engine.contact_age_ms() == 0.0
 
 
 def test_a_heartbeat_is_contact_of_the_time_that_it_echoes() -> None:
