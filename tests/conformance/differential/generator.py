@@ -60,6 +60,8 @@ class Chooser:
         self._session = 0
         self._markers = 0
         self._bursts = 0
+        #: sessions that may be the superuser's
+        self._super: set[int] = set()
 
     def step(self) -> Step:
         """Choose the next step."""
@@ -93,7 +95,8 @@ class Chooser:
 
     def rare(self) -> Step:
         self._bursts += 1
-        return Send(self._session, rare.rare(self._random, f"~.n{self._bursts}"))
+        members = not self._dense and self._session not in self._super
+        return Send(self._session, rare.rare(self._random, f"~.n{self._bursts}", members=members))
 
     def quiet(self) -> Step:
         return Quiet()
@@ -127,6 +130,8 @@ class Chooser:
     def auth(self) -> Step:
         scheme, credentials, fine = self._random.choice(access.CREDENTIALS)
         request = Request(Op.AUTH, (0, scheme, credentials))
+        if credentials == access.SUPER.encode():
+            self._super.add(self._session)
         if fine:
             return Send(self._session, (request,))
         return odd.broken_request(self._session, "auth", request)

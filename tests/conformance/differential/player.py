@@ -182,8 +182,8 @@ class Player:
     async def _end(self) -> None:
         """Have every event arrive, look again at what was unknown, and close every session."""
         await self._quiet()
-        there = await self._are_there([path for path, _ in self._outcomes])
-        if there != [was_there for _, was_there in self._outcomes]:
+        paths = [path for path, _ in self._outcomes]
+        if paths and await self._are_there(paths) != [was_there for _, was_there in self._outcomes]:
             self._note(0, OUTCOME_CHANGED)
         for number in sorted(self._live):
             live = await self._session(number)
@@ -370,11 +370,14 @@ class Player:
     # -- trouble --
 
     async def _are_there(self, paths: list[str]) -> list[bool]:
-        """Look at nodes when all that was sent before has taken effect or never will."""
-        looks = (Request(Op.EXISTS, (path, False)) for path in paths)
+        """Look at nodes, the one that was created last first.
+
+        So a create that is still under way in ZooKeeper, and takes effect between two looks, leaves a prefix.
+        """
+        looks = (Request(Op.EXISTS, (path, False)) for path in reversed(paths))
         _, *replies = await self._side.observers[1].ask(Request(Op.SYNC, ("/",)), *looks)
         self._newest_zxid = max((self._newest_zxid, *(reply.zxid for reply in replies)))
-        return [reply.err == 0 for reply in replies]
+        return [reply.err == 0 for reply in reversed(replies)]
 
     async def _pend(self, step: Pending) -> None:
         """Drop a connection whose writes were not answered."""

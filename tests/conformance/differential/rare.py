@@ -120,9 +120,35 @@ def _no_path(name: str, _random: Random) -> Burst:
     )
 
 
+def _watched(name: str, random: Random) -> Burst:
+    """Watches of a node and its child, and writes that reach them, or would if their multi did not fail."""
+    child, spoiler = f"{name}/x", _check(name, 7)
+    change, deletion = Request(Op.SET_DATA, (name, b"w", -1)), Request(Op.DELETE, (child, -1))
+    armed = (
+        *(Request(op, (path, True)) for op in (Op.GET_DATA, Op.GET_CHILDREN) for path in (name, child)),
+        Request(Op.EXISTS, (f"{name}/y", True)),
+    )
+    return (_create(name), _create(child), *random.sample(armed, random.randint(1, 3))), (
+        *(_multi(change, spoiler), _multi(deletion, change, spoiler), _multi(deletion, _create(f"{name}/y"))),
+        *(change, deletion, _create(f"{name}/y")),
+    )
+
+
 def _cut(_name: str, _random: Random) -> Burst:
     """Requests that end too early."""
     return (), tuple(Request(op, raw=_CUT) for op in _CAN_BE_CUT)
+
+
+def _reconfig(_name: str, random: Random) -> Burst:
+    """Changes of members that are refused: nobody here is the superuser."""
+    joining = random.choice(("server.9", "server.x=127.0.0.1:1:2", "server.9=127.0.0.1", "nonsense"))
+    return (), (
+        Request(Op.RECONFIG, (None, "99", None, 7)),
+        Request(Op.RECONFIG, (None, "x", None, -1)),
+        Request(Op.RECONFIG, (joining, None, None, -1)),
+        Request(Op.RECONFIG, (None, None, joining, -1)),
+        Request(Op.RECONFIG, (None, "99", None, -1)),
+    )
 
 
 #: {what makes a burst: how often}
@@ -136,17 +162,22 @@ _KINDS: Final[dict[Callable[[str, Random], Burst], int]] = {
     _invalid_list: 2,
     _no_path: 3,
     _cut: 5,
+    _reconfig: 2,
+    _watched: 5,
 }
 
 
-def rare(random: Random, name: str) -> tuple[Request, ...]:
+def rare(random: Random, name: str, *, members: bool) -> tuple[Request, ...]:
     """Choose a burst.
 
     Args:
         random: what chooses.
         name: a path that the stream uses for nothing else.
+        members: whether changes of members may be asked for: by a session that is no superuser, where a
+            transaction more does not count (a refused change takes one in ZooKeeper).
     """
-    kind = random.choices(list(_KINDS), list(_KINDS.values()))[0]
+    weights = [weight if members or kind is not _reconfig else 0 for kind, weight in _KINDS.items()]
+    kind = random.choices(list(_KINDS), weights)[0]
     made, fitting = kind(name, random)
     chosen = random.sample(fitting, random.randint(1, min(_SENT_MAX, len(fitting))))
     # a change of access comes last: ZooKeeper may judge a write behind it by the old list or the new one

@@ -43,6 +43,7 @@ class Op(IntEnum):
     CHECK = 13
     MULTI = 14
     CREATE2 = 15
+    RECONFIG = 16
     CHECK_WATCHES = 17
     REMOVE_WATCHES = 18
     CREATE_CONTAINER = 19
@@ -186,6 +187,7 @@ SHAPES: Final = {
     Op.GET_EPHEMERALS: "s",
     Op.GET_ALL_CHILDREN_NUMBER: "s",
     Op.ADD_WATCH: "si",
+    Op.RECONFIG: "sssq",
 }
 
 
