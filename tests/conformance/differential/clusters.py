@@ -18,11 +18,18 @@ SESSION_TIMEOUT_MIN_MS: Final = 2000
 SESSION_TIMEOUT_MAX_MS: Final = 600_000
 #: containers and TTL nodes vanish by themselves only after a run
 CHECK_INTERVAL_MS: Final = 3_600_000
+PATIENCE_MS: Final = 60_000
 _MEMORY_DISK: Final = Path("/dev/shm")
 
 _SETTINGS: Final[dict[str, dict[str, object]]] = {
-    "raft": {"election_timeout_ms": [1500, 3000], "heartbeat_interval_ms": 100},
+    # a machine that is busy with something else is no difference
+    "raft": {
+        "election_timeout_ms": [1500, 3000],
+        "heartbeat_interval_ms": 100,
+        "forward_deadline_ms": PATIENCE_MS,
+    },
     "limits": {
+        "handshake_timeout_ms": PATIENCE_MS,
         "tick_ms": TICK_MS,
         "session_timeout_min_ms": SESSION_TIMEOUT_MIN_MS,
         "session_timeout_max_ms": SESSION_TIMEOUT_MAX_MS,
