@@ -1,4 +1,4 @@
-"""The four-letter words have a real ZooKeeper's lines: every word, on a leader and on a follower.
+"""The four-letter words have a real ZooKeeper's lines: every word, on a leader, a follower, one alone.
 
 Both systems are brought into the same state (a session per node, nodes, ephemerals, watches), each with one
 raw connection per session, so that nothing pings or reads in between. Numbers, addresses, folders and dates
@@ -22,16 +22,18 @@ from tests.conformance.differential.access import OPEN
 from tests.conformance.differential.clusters import quorate, zookeeper
 from tests.conformance.differential.link import Side
 from tests.conformance.differential.wire import Op, Request
+from tests.support.nodes import eventually
 from tests.support.zookeeper import four_letter_word
 
 #: words whose answers hold numbers that must be equal
 EXACT: Final = frozenset({"ruok", "isro", "wchs", "wchc", "wchp", "crst", "srst"})
+DEADLINE_S: Final = 30.0
 #: rows of mntr about the state that both are in
 EQUAL_ROWS: Final = (
     *("server_state", "peer_state", "ephemerals_count", "outstanding_requests", "global_sessions"),
     *("local_sessions", "watch_count", "learners", "synced_followers", "quorum_size", "connection_rejected"),
 )
-#: The last ones reset what the others count. hash is no word of ZooKeeper 3.9.
+#: The last ones reset what the others count.
 WORDS: Final = (
     *("ruok", "isro", "srvr", "stat", "mntr", "conf", "cons", "dump", "envi", "dirs"),
     *("wchs", "wchc", "wchp", "hash", "gtmk", "stmk", "crst", "srst"),
@@ -78,6 +80,8 @@ DIFFERENCES: Final = (
     Difference("envi", r"os\.arch=[^\n]+", "Java has names of its own for it", whose="both"),
     Difference("gtmk", r"N", "there is no trace mask: no word at all"),
     Difference("gtmk", r"", "there is no trace mask: no word at all", whose="Quorate"),
+    Difference("hash", r"This ZooKeeper [^\n]*", "nodes compare their digests by themselves: no word"),
+    Difference("hash", r"", "nodes compare their digests by themselves: no word", whose="both"),
     Difference("dump", r"Connections Sets \(N\)/\(N\):", "connections have no deadlines", whose="both"),
     Difference("dump", r"N expire at DATE:", "deadlines fall together by chance", whose="both"),
     Difference("dump", r"Session Sets \(N\)/\(N\):", "deadlines fall together by chance", whose="both"),
@@ -124,10 +128,10 @@ DIFFERENCES: Final = (
 
 
 async def in_a_state(side: Side) -> tuple[list[dict[str, str]], dict[int, str]]:
-    """Bring a system into the state, and ask its leader and a follower all words.
+    """Bring a system into the state, and ask its leader and a follower all words; then the leader alone.
 
     Returns:
-        The answers of both, and {session id: its name}.
+        The answers of each, and {session id: its name}.
     """
     await side.open()
     leading, following, other = side.observers
@@ -153,6 +157,16 @@ async def in_a_state(side: Side) -> tuple[list[dict[str, str]], dict[int, str]]:
         for port in side.ports[:2]
     ]
     await side.close()
+    for node in (1, 2):
+        await asyncio.to_thread(side.kill, node)
+    alone = side.ports[0]
+    await asyncio.to_thread(
+        eventually,
+        lambda: "not currently serving" in four_letter_word(alone, "srvr"),
+        DEADLINE_S,
+        f"{side.name} has lost its majority",
+    )
+    answers.append({word: await asyncio.to_thread(four_letter_word, alone, word) for word in WORDS})
     return answers, names
 
 
@@ -190,7 +204,7 @@ def told() -> Told:
 
 
 @pytest.mark.parametrize("word", WORDS)
-@pytest.mark.parametrize("node", [0, 1], ids=["leader", "follower"])
+@pytest.mark.parametrize("node", [0, 1, 2], ids=["leader", "follower", "alone"])
 def test_a_word_has_zookeepers_lines(told: Told, word: str, node: int) -> None:
     theirs, ours = (comparable(word, answers[node][word], names) for answers, names in told)
     if word in ("stat", "cons"):

@@ -59,8 +59,9 @@ def zookeeper() -> Iterator[Side]:
     )
     with servers:
         leader = servers.leader()
-        ports = servers.client_ports
-        yield Side("ZooKeeper", [ports[leader], *ports[:leader], *ports[leader + 1 :]])
+        order = [leader, *(number for number in range(3) if number != leader)]
+        ports = [servers.client_ports[number] for number in order]
+        yield Side("ZooKeeper", ports, lambda node: servers.kill_server(order[node]))
 
 
 @contextlib.contextmanager
@@ -77,4 +78,5 @@ def quorate(arguments: Sequence[str] = ("-m", "quorum", "serve")) -> Iterator[Si
     ):
         leader = nodes.leader()
         ids = [leader, *(node_id for node_id in nodes.node_ids if node_id != leader)]
-        yield Side("Quorate", [nodes.nodes[node_id].client_port for node_id in ids])
+        ports = [nodes.nodes[node_id].client_port for node_id in ids]
+        yield Side("Quorate", ports, lambda node: nodes.kill(ids[node]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from tests.conformance.differential.wire import (
@@ -175,9 +175,11 @@ class Observer:
 class Side:
     """One of the two systems: the client ports of its nodes, the leader's first."""
 
-    def __init__(self, name: str, ports: Sequence[int]) -> None:
+    def __init__(self, name: str, ports: Sequence[int], kill: Callable[[int], None]) -> None:
         self.name = name
         self.ports = tuple(ports)
+        #: ends a node for good
+        self.kill = kill
         self.observers: list[Observer] = []
 
     async def open(self) -> None:
