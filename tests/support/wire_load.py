@@ -11,6 +11,7 @@ at once. Source: ZooKeeper's jute records (ConnectRequest, RequestHeader, ReplyH
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import socket
@@ -34,6 +35,7 @@ _ACL_WORLD = struct.pack(">ii", 1, 31) + struct.pack(">i", 5) + b"world" + struc
 _MULTI_HEADER = struct.Struct(">i?i")
 _MULTI_END = _MULTI_HEADER.pack(-1, True, -1)
 _NO_PASSWORD = bytes(16)
+_EVENT_XID = struct.pack(">i", -1)
 
 
 class LoadError(RuntimeError):
@@ -183,6 +185,14 @@ class Connection:
             if reply_xid != -1:
                 raise LoadError(f"reply to xid {reply_xid} instead of {xid}")
 
+    def next_event(self) -> tuple[int, str]:
+        """Wait for the next watch event: (type, path); drops replies."""
+        while True:
+            found = self._read_frame()
+            if found.startswith(_EVENT_XID):
+                event_type, _state, length = struct.unpack_from(">iii", found, 16)
+                return event_type, found[28 : 28 + length].decode()
+
     def pipelined(
         self,
         frames: Sequence[bytes],
@@ -276,8 +286,8 @@ class Job:
 
     kind is "create" (distinct paths), "set" (over existing paths of a create job), "read" and "read_verify"
     (of the same paths; the second compares every value and checks czxid = mzxid order), "fenced" (multi of
-    check on the folder's fence node and setData), "sync_write" and "sync_read" (one request at a time,
-    latencies).
+    check on the folder's fence node and setData), "states" (multis of check on the fence and `batch` setData
+    that demand `version`), "sync_write" and "sync_read" (one request at a time, latencies).
     """
 
     host: str
@@ -288,6 +298,11 @@ class Job:
     value_bytes: int = 100
     seed: int = 1
     first: int = 0
+    #: "fenced" goes round over so many nodes
+    nodes: int = 1000
+    #: "states": setData in one multi
+    batch: int = 1
+    version: int = ANY_VERSION
 
 
 @dataclass(frozen=True)
@@ -303,21 +318,25 @@ class Outcome:
 def prepare(job: Job) -> list[bytes]:
     """Encode all frames of a job."""
     indexes = range(job.first, job.first + job.count)
+    fence = (CHECK, check_body(f"{job.folder}/fence", 0))
+
+    def value(index: int) -> bytes:
+        return value_of(job.seed, index, job.value_bytes)
 
     def fenced(index: int) -> bytes:
-        value = value_of(job.seed, index, job.value_bytes)
-        return multi_body(
-            [
-                (CHECK, check_body(f"{job.folder}/fence", 0)),
-                (SET_DATA, set_body(node_path(job.folder, index % 1000), value)),
-            ]
-        )
+        path = node_path(job.folder, index % job.nodes)
+        return multi_body([fence, (SET_DATA, set_body(path, value(index)))])
+
+    def states(start: int) -> bytes:
+        batch = range(start, min(start + job.batch, indexes.stop))
+        sets = [set_body(node_path(job.folder, index), value(index), job.version) for index in batch]
+        return multi_body([fence, *((SET_DATA, body) for body in sets)])
 
     def write(index: int) -> bytes:
-        return set_body(node_path(job.folder, index), value_of(job.seed, index, job.value_bytes))
+        return set_body(node_path(job.folder, index), value(index))
 
     def create(index: int) -> bytes:
-        return create_body(node_path(job.folder, index), value_of(job.seed, index, job.value_bytes))
+        return create_body(node_path(job.folder, index), value(index))
 
     def read(index: int) -> bytes:
         return read_body(node_path(job.folder, index))
@@ -330,25 +349,31 @@ def prepare(job: Job) -> list[bytes]:
         "read_verify": (GET_DATA, read),
         "sync_read": (GET_DATA, read),
         "fenced": (MULTI, fenced),
+        "states": (MULTI, states),
     }
     opcode, body = kinds[job.kind]
-    return [frame(number, opcode, body(index)) for number, index in enumerate(indexes, start=1)]
+    return [frame(number, opcode, body(index)) for number, index in enumerate(indexes[:: job.batch], start=1)]
+
+
+def one_by_one(seconds: Sequence[float]) -> Outcome:
+    """What requests that waited for each other measured, from how long each took."""
+    ordered = sorted(seconds)
+    return Outcome(
+        len(ordered),
+        sum(ordered),
+        ordered[len(ordered) // 2] * 1000.0,
+        ordered[len(ordered) * 99 // 100] * 1000.0,
+    )
 
 
 def run(connection: Connection, job: Job, frames: Sequence[bytes]) -> Outcome:
     """Run a prepared job on an open connection."""
     if job.kind.startswith("sync_"):
-        latencies: list[float] = []
+        seconds = []
         for one in frames:
             renumbered = [one[:4] + struct.pack(">i", 1) + one[8:]]
-            latencies.append(connection.pipelined(renumbered, 1) * 1000.0)
-        ordered = sorted(latencies)
-        return Outcome(
-            job.count,
-            sum(latencies) / 1000.0,
-            ordered[len(ordered) // 2],
-            ordered[len(ordered) * 99 // 100],
-        )
+            seconds.append(connection.pipelined(renumbered, 1))
+        return one_by_one(seconds)
     on_reply: Callable[[int, int, bytes], None] | None = None
     if job.kind == "read_verify":
 
@@ -358,7 +383,7 @@ def run(connection: Connection, job: Job, frames: Sequence[bytes]) -> Outcome:
                 raise LoadError(f"{node_path(job.folder, job.first + index)} holds another value")
 
         on_reply = verify
-    elif job.kind == "fenced":
+    elif job.kind in ("fenced", "states"):
 
         def succeeded(index: int, _zxid: int, body: bytes) -> None:
             if _MULTI_HEADER.unpack_from(body)[0] != CHECK:
@@ -368,15 +393,19 @@ def run(connection: Connection, job: Job, frames: Sequence[bytes]) -> Outcome:
     return Outcome(job.count, connection.pipelined(frames, job.window, on_reply))
 
 
-def run_jobs(jobs: Sequence[Job]) -> list[Outcome]:
+def run_jobs(jobs: Sequence[Job], program: str = "tests.support.wire_load") -> list[Outcome]:
     """Run each job in a process of its own, all starting at once.
+
+    Args:
+        jobs: what to run.
+        program: the module that carries out a job of the command line.
 
     Raises:
         LoadError: a job failed; carries what it printed.
     """
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.support.wire_load", json.dumps(asdict(job))],
+            [sys.executable, "-m", program, json.dumps(asdict(job))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -408,17 +437,29 @@ def run_jobs(jobs: Sequence[Job]) -> list[Outcome]:
     return outcomes
 
 
+def serve_job(prepare_job: Callable[[Job], Callable[[], Outcome]]) -> None:
+    """Carry out the one job of the command line: prepare it, say so, wait for the word, run it, tell.
+
+    Args:
+        prepare_job: connects and encodes; returns what the clock is about.
+    """
+    measured = prepare_job(Job(**json.loads(sys.argv[1])))
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    if sys.stdin.readline() == "go\n":
+        sys.stdout.write(json.dumps(asdict(measured())) + "\n")
+
+
 def main() -> None:
     """Run the one job of the command line."""
-    job = Job(**json.loads(sys.argv[1]))
-    frames = prepare(job)
-    with Connection(job.host) as connection:
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        if sys.stdin.readline() != "go\n":
-            return
-        outcome = run(connection, job, frames)
-    sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+    with contextlib.ExitStack() as stack:
+
+        def prepare_job(job: Job) -> Callable[[], Outcome]:
+            frames = prepare(job)
+            connection = stack.enter_context(Connection(job.host))
+            return lambda: run(connection, job, frames)
+
+        serve_job(prepare_job)
 
 
 if __name__ == "__main__":
