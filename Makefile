@@ -36,7 +36,8 @@ format: $(VENV)/.installed-dev ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-dev java ## benchmarks; prints tables and writes bench-results/
+bench: $(VENV)/.installed-bench java ## Quorate beside ZooKeeper and etcd, to bench-results/ (options: ARGS="--cases write,read --rounds 5")
+	$(BIN)/python -m pytest tests/bench
 	$(BIN)/python -m tests.bench $(ARGS)
 
 differential: $(VENV)/.installed-dev java ## requests compared with a real ZooKeeper (options: STREAMS=1000 ARGS="--seed 5000")
@@ -80,3 +81,8 @@ $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
 	@echo "installing quorate and what its tests need into $(VENV)"
 	@$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: $(VENV)/.installed-dev
+	@echo "installing what the benchmarks need besides into $(VENV)"
+	@$(PIP) install --editable '.[dev,bench]'
+	@touch $@

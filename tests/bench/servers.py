@@ -1,33 +1,37 @@
 """The systems that a benchmark compares, three server processes each, on the same disk with fsync on.
 
-Quorate runs with the settings that it ships with; ZooKeeper 3.9.5 with its own and a Java heap that a
-production server would get. CPU time and memory are read from /proc. Knows nothing of what is measured.
-Source: performance.md (how it is measured).
+Quorate, ZooKeeper 3.9.5 and etcd 3.5 run with the settings that they ship with, ZooKeeper with a Java heap
+that a production server would get. Each brings the clients that speak its protocol. Knows nothing of what is
+measured. Source: performance.md (how it is measured).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
+import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tests.bench.clients import Clients
+from tests.bench.etcd_clients import EtcdClients
+from tests.bench.machine import READY_DEADLINE_S, seconds_until
+from tests.bench.zookeeper_clients import ZooKeeperClients
+from tests.support.etcd import Etcd
 from tests.support.nodes import QuorateNodes, eventually
 from tests.support.zookeeper import ZooKeeper
 
-READY_DEADLINE_S = 300.0
-_CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+#: as in ZooKeeper's own sample configuration, in ticks of 2 s
+ZOOKEEPER_SETTINGS = {"initLimit": 10, "syncLimit": 5}
 
 
 class Servers(Protocol):
-    """Three servers under load."""
+    """Three servers under load, counted from 0."""
 
     name: str
+    clients: Clients
 
     @property
     def hosts(self) -> list[str]: ...
@@ -37,6 +41,11 @@ class Servers(Protocol):
     def sync_counts(self) -> list[int] | None: ...
     def wait_for_snapshots(self) -> None: ...
     def restart(self) -> list[float]: ...
+    def kill(self, position: int) -> None: ...
+    def pause(self, position: int) -> None: ...
+    def resume(self, position: int) -> None: ...
+    def revive(self, position: int) -> None: ...
+    def settle(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -44,6 +53,7 @@ class QuorateServers:
     """Three `quorate serve` processes with the settings that are shipped."""
 
     name = "Quorate"
+    clients: Clients = ZooKeeperClients()
 
     def __init__(self, folder: Path, arguments: Sequence[str] = ("-m", "quorum", "serve")) -> None:
         """Found a cluster in an empty folder and wait until it is ready.
@@ -109,6 +119,26 @@ class QuorateServers:
             self._nodes.start_node(node_id)
         return seconds_until([lambda n=node_id: self._nodes.ready(n) for node_id in self._nodes.node_ids])  # type: ignore[misc]
 
+    def kill(self, position: int) -> None:
+        """End a node with SIGKILL."""
+        self._nodes.kill(self._nodes.node_ids[position])
+
+    def pause(self, position: int) -> None:
+        """Freeze a node."""
+        self._nodes.pause(self._nodes.node_ids[position])
+
+    def resume(self, position: int) -> None:
+        """Let a frozen node run on."""
+        self._nodes.resume(self._nodes.node_ids[position])
+
+    def revive(self, position: int) -> None:
+        """Start a killed node on its data."""
+        self._nodes.start_node(self._nodes.node_ids[position])
+
+    def settle(self) -> None:
+        """Wait until all nodes serve and one leads."""
+        self._nodes.wait_ready(deadline_s=READY_DEADLINE_S)
+
     def close(self) -> None:
         """End all nodes."""
         self._nodes.close()
@@ -118,11 +148,18 @@ class ZooKeeperServers:
     """Three real ZooKeeper 3.9.5 servers."""
 
     name = "ZooKeeper 3.9.5"
+    clients: Clients = ZooKeeperClients()
 
     def __init__(self, folder: Path, heap_bytes: int = 2 << 30) -> None:
         """Start an ensemble in an empty folder and wait until it serves."""
         heap = f"-Xmx{heap_bytes >> 20}m"
-        self._servers = ZooKeeper(3, tick_ms=2000, data_dir=folder, jvm_options=(heap, "-XX:+UseG1GC"))
+        self._servers = ZooKeeper(
+            3,
+            tick_ms=2000,
+            config=ZOOKEEPER_SETTINGS,
+            data_dir=folder,
+            jvm_options=(heap, "-XX:+UseG1GC"),
+        )
         try:
             self._servers.start()
         except BaseException:
@@ -164,78 +201,128 @@ class ZooKeeperServers:
             self._servers.start_server(number, wait=False)
         return seconds_until([lambda n=number: bool(self._servers.mode(n)) for number in range(3)])  # type: ignore[misc]
 
+    def kill(self, position: int) -> None:
+        """End a server with SIGKILL."""
+        self._servers.kill_server(position)
+
+    def pause(self, position: int) -> None:
+        """Freeze a server."""
+        self._servers.signal_server(position, signal.SIGSTOP)
+
+    def resume(self, position: int) -> None:
+        """Let a frozen server run on."""
+        self._servers.signal_server(position, signal.SIGCONT)
+
+    def revive(self, position: int) -> None:
+        """Start a killed server on its data."""
+        self._servers.start_server(position, wait=False)
+
+    def settle(self) -> None:
+        """Wait until all servers serve and one of them leads."""
+
+        def settled() -> bool:
+            return sorted(self._servers.mode(number) for number in range(3)) == [
+                *("follower", "follower", "leader")
+            ]
+
+        eventually(settled, READY_DEADLINE_S, "one ZooKeeper leads and two follow")
+
     def close(self) -> None:
         """End all servers."""
         self._servers.close()
 
 
-def seconds_until(conditions: Sequence[Callable[[], bool]]) -> list[float]:
-    """Wait for all conditions at once; returns how many seconds each took to come true."""
-    started = time.monotonic()
-    seconds: dict[int, float] = {}
+class EtcdServers:
+    """Three real etcd servers."""
 
-    def look() -> bool:
-        for number, condition in enumerate(conditions):
-            if number not in seconds and condition():
-                seconds[number] = time.monotonic() - started
-        return len(seconds) == len(conditions)
+    clients: Clients = EtcdClients()
 
-    eventually(look, READY_DEADLINE_S, "all servers serve")
-    return [seconds[number] for number in range(len(conditions))]
+    def __init__(self, folder: Path) -> None:
+        """Found a cluster in an empty folder and wait until it serves."""
+        self._servers = Etcd(3, folder)
+        try:
+            self._servers.start()
+            self.name = f"etcd {self._servers.version()}"
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def hosts(self) -> list[str]:
+        """Client address of each server."""
+        return self._servers.hosts
+
+    @property
+    def pids(self) -> list[int]:
+        """Process id of each server."""
+        return [pid for pid in self._servers.pids if pid is not None]
+
+    def leader(self) -> int:
+        """Position of the leader in hosts."""
+        return self._servers.leader()
+
+    def sync_counts(self) -> list[int] | None:
+        """How often each server made its log durable."""
+        name = "etcd_disk_wal_fsync_duration_seconds_count"
+        return [int(self._servers.metric(number, name)) for number in range(3)]
+
+    def wait_for_snapshots(self) -> None:
+        """Etcd keeps its state in a file as it goes."""
+
+    def restart(self) -> list[float]:
+        """Stop all servers, start them together; returns the seconds until each served."""
+        for number in range(3):
+            self._servers.end_server(number)
+        for number in range(3):
+            self._servers.start_server(number)
+        return seconds_until([lambda n=number: self._servers.serving(n) for number in range(3)])  # type: ignore[misc]
+
+    def kill(self, position: int) -> None:
+        """End a server with SIGKILL."""
+        self._servers.end_server(position, signal.SIGKILL)
+
+    def pause(self, position: int) -> None:
+        """Freeze a server."""
+        self._servers.signal_server(position, signal.SIGSTOP)
+
+    def resume(self, position: int) -> None:
+        """Let a frozen server run on."""
+        self._servers.signal_server(position, signal.SIGCONT)
+
+    def revive(self, position: int) -> None:
+        """Start a killed server on its data."""
+        self._servers.start_server(position)
+
+    def settle(self) -> None:
+        """Wait until all servers serve and one of them leads."""
+
+        def settled() -> bool:
+            leading = sum(self._servers.metric(number, "etcd_server_is_leader") for number in range(3))
+            return leading == 1 and all(self._servers.serving(number) for number in range(3))
+
+        eventually(settled, READY_DEADLINE_S, "one etcd leads and all serve")
+
+    def close(self) -> None:
+        """End all servers."""
+        self._servers.close()
+
+
+#: {name on the command line: what starts such servers in an empty folder}
+KINDS: Mapping[str, Callable[[Path], Servers]] = {
+    "quorate": QuorateServers,
+    "zookeeper": ZooKeeperServers,
+    "etcd": EtcdServers,
+}
 
 
 @contextlib.contextmanager
 def running(names: Sequence[str], folder: Path) -> Iterator[list[Servers]]:
-    """Run the named systems ("quorate", "zookeeper") beside each other, their files in folder."""
-    kinds = {"quorate": QuorateServers, "zookeeper": ZooKeeperServers}
+    """Run the named systems (keys of KINDS) beside each other, their files in folder."""
     with contextlib.ExitStack() as stack:
         started: list[Servers] = []
         for name in names:
             place = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))
-            servers = kinds[name](place)
+            servers = KINDS[name](place)
             stack.callback(servers.close)
             started.append(servers)
         yield started
-
-
-def cpu_seconds(pids: Sequence[int]) -> float:
-    """User and system CPU time that processes have used so far."""
-    total = 0
-    for pid in pids:
-        # The command name stands in parentheses and may hold spaces; fields 14 and 15 count from the front.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / _CLOCK_TICKS_PER_S
-
-
-def memory_bytes(pid: int) -> tuple[int, int]:
-    """(VmHWM, VmRSS) of a process: the most it ever held, and what it holds now."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    found = dict(re.findall(r"^(VmHWM|VmRSS):\s+(\d+) kB$", text, re.MULTILINE))
-    return int(found["VmHWM"]) * 1024, int(found["VmRSS"]) * 1024
-
-
-@dataclass(frozen=True)
-class Disk:
-    """What one fdatasync of a small append costs on a disk."""
-
-    p50_ms: float
-    p99_ms: float
-
-
-def measure_disk(folder: Path, rounds: int = 200, append_bytes: int = 4096) -> Disk:
-    """Time fdatasync after small appends to a file in folder."""
-    path = folder / "fdatasync-probe"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    times: list[float] = []
-    try:
-        for _ in range(rounds):
-            os.write(descriptor, os.urandom(append_bytes))
-            started = time.perf_counter()
-            os.fdatasync(descriptor)
-            times.append((time.perf_counter() - started) * 1000.0)
-    finally:
-        os.close(descriptor)
-        path.unlink()
-    ordered = sorted(times)
-    return Disk(ordered[rounds // 2], ordered[rounds * 99 // 100])

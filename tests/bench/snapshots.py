@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench import million
-from tests.bench.servers import QuorateServers, memory_bytes
+from tests.bench.machine import memory_bytes
+from tests.bench.servers import QuorateServers
 from tests.support.nodes import QuorateNodes, eventually
 from tests.support.open_loop import Load, quantile, running_load
 from tests.support.wire_load import SET_DATA, Connection, frame, node_path, set_body

