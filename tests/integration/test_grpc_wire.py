@@ -53,6 +53,14 @@ class Played:
             if found == kind:
                 return flags, stream_id, payload
 
+    def expect_silence(self) -> None:
+        """See that the client has sent nothing that was not read."""
+        assert not self.unread
+        self.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            self.socket.recv(1)
+        self.socket.setblocking(True)
+
     def block(self, *headers: tuple[str, str]) -> bytes:
         return self._encoder.encode(headers)
 
@@ -130,11 +138,7 @@ def test_no_more_than_the_window_is_in_flight() -> None:
             streams = [server.next_of(HEADERS)[1] for _ in range(2)]
             assert streams == [2 * first + 1, 2 * first + 3]
             server.next_of(DATA)
-            assert not server.unread
-            server.socket.setblocking(False)
-            with pytest.raises(BlockingIOError):
-                server.socket.recv(1)
-            server.socket.setblocking(True)
+            server.expect_silence()
             server.socket.sendall(b"".join(server.reply(stream_id, b"") for stream_id in streams))
 
     with played(story) as connection:
@@ -156,6 +160,7 @@ def test_it_sends_no_more_than_the_server_has_granted() -> None:
             sizes.append(taken)
             answer = server.reply(stream_id, b"")
             if stream_id == 1:
+                server.expect_silence()
                 # the second call fits only with what is granted here
                 answer += http2_frame(WINDOW, 0, 0, struct.pack(">I", 200_000))
             server.socket.sendall(answer)
@@ -176,7 +181,26 @@ def test_a_status_other_than_0_is_an_error_with_the_servers_words() -> None:
         connection.call(METHOD, b"")
 
 
-def test_a_call_that_is_given_up_disturbs_no_later_one() -> None:
+def test_a_call_that_is_given_up_disturbs_no_later_ones() -> None:
+    given_up = threading.Event()
+    answers: dict[int, bytes] = {}
+
+    def story(server: Played) -> None:
+        first = server.next_of(HEADERS)[1]
+        assert given_up.wait(10.0)
+        second, third = (server.next_of(HEADERS)[1] for _ in range(2))
+        server.socket.sendall(server.reply(first, b"late") + server.reply(second, b"in time"))
+        server.socket.sendall(server.reply(third, b"as well"))
+
+    with played(story) as connection:
+        with pytest.raises(TimeoutError):
+            connection.call(METHOD, b"", timeout_s=0.05)
+        given_up.set()
+        connection.pipelined([connection.encode(METHOD, b"") for _ in range(2)], 2, answers.__setitem__)
+    assert answers == {0: b"in time", 1: b"as well"}
+
+
+def test_a_late_reply_is_not_taken_for_that_of_the_next_call() -> None:
     given_up = threading.Event()
 
     def story(server: Played) -> None:
