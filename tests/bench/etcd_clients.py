@@ -26,10 +26,9 @@ class ImpatientWriter:
     """Puts one key, again and again; does not wait long for a put that got lost."""
 
     def __init__(self, host: str, path: str) -> None:
-        """Connect."""
+        """Say what is written; the first write connects."""
         self._host, self._path = host, path
         self._connection: GrpcConnection | None = None
-        self.write(0)
 
     def write(self, number: int) -> None:
         """Write once and wait for the acknowledgement.

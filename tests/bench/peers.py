@@ -42,6 +42,8 @@ PEERS = ("zookeeper", "etcd")
 OWN = "quorate"
 
 System = TypeVar("System")
+#: {(name of the row, name of the system): one value per round}
+Samples = dict[tuple[str, str], list[float]]
 
 
 def chosen(text: str, known: Sequence[str], what: str) -> list[str]:
@@ -74,14 +76,17 @@ def in_turn(systems: Sequence[System], turn: int) -> list[System]:
 
 
 def measure(
-    subjects: Sequence[Subject], cases: Sequence[Case], rounds: int, *, warm_up: bool = True
-) -> dict[tuple[str, str], list[float]]:
+    subjects: Sequence[Subject], cases: Sequence[Case], rounds: int, into: Samples, *, warm_up: bool = True
+) -> None:
     """Warm up, then run all cases round by round, the systems taking turns.
 
-    Returns:
-        {(name of the row, name of the system): one value per round}.
+    Args:
+        subjects: the systems.
+        cases: what is measured.
+        rounds: how often.
+        into: gets one value per round for each row and system.
+        warm_up: whether a round that does not count goes before them.
     """
-    samples: dict[tuple[str, str], list[float]] = {}
     for turn in range(0 if warm_up else 1, rounds + 1):
         for case in cases:
             if turn == 0 and not case.warmed:
@@ -91,8 +96,7 @@ def measure(
                 name = subject.servers.name
                 tell(f"round {turn} of {rounds}" if turn else "warm-up", name, case.rows, taken)
                 for row, value in taken.items() if turn else ():
-                    samples.setdefault((row, name), []).append(value)
-    return samples
+                    into.setdefault((row, name), []).append(value)
 
 
 def tell(when: str, name: str, rows: Sequence[Row], taken: Measured) -> None:
@@ -124,28 +128,30 @@ def run(
     kinds = [OWN, *peers]
     cases = [case for group in groups if group != MILLION for case in CASES[group]]
     rows = [row for case in cases for row in case.rows]
-    samples: dict[tuple[str, str], list[float]] = {}
+    samples: Samples = {}
     names: list[str] = []
     plan = f"cases: {', '.join(groups)}; systems: {', '.join(kinds)}; rounds after a warm-up: {rounds}"
     print(plan, file=sys.stderr, flush=True)
     if cases:
         with running(kinds, folder) as systems:
-            subjects = [Subject(servers, sizes) for servers in systems]
-            samples = measure(subjects, cases, rounds, warm_up=warm_up)
             names = [servers.name for servers in systems]
+            try:
+                subjects = [Subject(servers, sizes) for servers in systems]
+                measure(subjects, cases, rounds, samples, warm_up=warm_up)
+            except BaseException:
+                print("ended early; until then:", *rounds_table(rows, names, samples), sep="\n", flush=True)
+                raise
     if MILLION in groups:
         rows += residence.ROWS
-        names = []
-        for kind in kinds:
-            name, taken = residence.measure(kind, folder, sizes.nodes)
-            names.append(name)
-            tell("once", name, residence.ROWS, taken)
-            samples |= {(row, name): [value] for row, value in taken.items()}
+        found = [residence.measure(kind, folder, sizes.nodes) for kind in kinds]
+        names = [name for name, _ in found]
+        samples |= {(row, name): [value] for name, taken in found for row, value in taken.items()}
+    minutes = (time.monotonic() - begun_s) / 60
     rows = [row for row in rows if any((row.name, name) in samples for name in names)]
-    once = ", what needs 1,000,000 nodes once" if MILLION in groups else ""
+    times = f"{rounds} round{'s' if rounds > 1 else ''}" if cases else "one time"
+    once = "; what needs 1,000,000 nodes was done once" if cases and MILLION in groups else ""
     better = "the better of " + " and ".join(names[1:]) if len(names) > 2 else names[1]
-    times = f"{rounds} round{'s' if rounds > 1 else ''}"
-    lines = ["", f"Medians of {times}{once}; {(time.monotonic() - begun_s) / 60:.0f} minutes.", ""]
+    lines = ["", f"Medians of {times}{once}; {minutes:.0f} minutes.", ""]
     lines += table(rows, names, samples)
     lines += ["", "Every round:", "", *rounds_table(rows, names, samples)]
     return lines, draw(f"How many times better than {better}", bars(rows, names, samples))

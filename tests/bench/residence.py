@@ -7,6 +7,7 @@ cleanly, start them together, and read a sample of the values everywhere. Done o
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from tests.bench import million
@@ -23,6 +24,7 @@ ROWS = (MEMORY, PEAK, RESTART)
 def measure(name: str, folder: Path, nodes: int) -> tuple[str, Measured]:
     """Take one system through it; returns its name with its version, and the largest value of its servers."""
     with running([name], folder) as (servers,):
+        print(f"{servers.name}: loads {nodes:,} nodes, restarts, reads", file=sys.stderr, flush=True)
         million.load(servers, nodes)
         if nodes >= million.SNAPSHOT_NODES_MIN:
             servers.wait_for_snapshots()

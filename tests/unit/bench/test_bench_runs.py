@@ -1,14 +1,18 @@
-"""The command line of the benchmarks: what runs by default, and what a wrong word is told."""
+"""What of the benchmarks runs, in which order, and what a wrong word on the command line is told."""
 
 from __future__ import annotations
 
 import importlib.util
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from tests.bench import __main__ as command
 from tests.bench import peers
-from tests.bench.cases import Row
+from tests.bench.cases import TINY, Case, Row, Subject
+from tests.bench.servers import Servers
+from tests.support.wire_load import LoadError
 
 
 def test_without_a_word_all_quick_cases_run_beside_both_peers() -> None:
@@ -75,3 +79,20 @@ def test_every_row_has_a_name_of_its_own() -> None:
 def test_each_round_begins_with_another_system() -> None:
     orders = ["".join(peers.in_turn("QZE", turn)) for turn in range(4)]
     assert orders == ["QZE", "ZEQ", "EQZ", "QZE"]
+
+
+def test_what_was_measured_stays_when_a_later_case_fails() -> None:
+    row = Row("answers", "/s")
+    turns = iter([1.0, 2.0, 3.0])
+
+    def measured(_subject: Subject) -> dict[str, float]:
+        value = next(turns, None)
+        if value is None:
+            raise LoadError("refused")
+        return {row.name: value}
+
+    subject = Subject(cast("Servers", SimpleNamespace(name="one")), TINY)
+    samples: peers.Samples = {}
+    with pytest.raises(LoadError, match="refused"):
+        peers.measure([subject], [Case((row,), measured)], 5, samples)
+    assert samples == {("answers", "one"): [2.0, 3.0]}, "the first round warms up"
