@@ -86,6 +86,8 @@ class Subject:
     passes: Counter[str] = field(default_factory=Counter)
     #: every load writes other values
     seed: int = 0
+    #: measurements that a server ended, "case: error"
+    broken: list[str] = field(default_factory=list)
 
     def fill(self, folder: str, count: int) -> None:
         """Make a folder with so many nodes, once."""

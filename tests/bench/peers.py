@@ -24,6 +24,7 @@ from tests.bench.servers import running
 from tests.bench.states import STATES
 from tests.bench.throughput import MULTIS, READS, WRITES
 from tests.bench.watchers import WATCHERS
+from tests.support.wire_load import LoadInterruptedError
 
 #: {name on the command line: cases}, in the order of the table; leaders go last, as what follows is disturbed
 CASES: dict[str, list[Case]] = {
@@ -92,11 +93,27 @@ def measure(
             if turn == 0 and not case.warmed:
                 continue
             for subject in in_turn(subjects, turn):
-                taken = case.measure(subject)
+                taken = measured_once(case, subject)
                 name = subject.servers.name
                 tell(f"round {turn} of {rounds}" if turn else "warm-up", name, case.rows, taken)
                 for row, value in taken.items() if turn else ():
                     into.setdefault((row, name), []).append(value)
+
+
+def measured_once(case: Case, subject: Subject) -> Measured:
+    """Measure a case; begin it anew, once, if a server ended it, and keep why.
+
+    On a machine that is busy with other things a leader may change in the middle of a load, and a load knows
+    only its one server. A wrong reply or value is never tried again.
+    """
+    try:
+        return case.measure(subject)
+    except (OSError, LoadInterruptedError) as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        subject.broken.append(f"{case.rows[0].name}: {said[-1]}")
+        print(f"{subject.servers.name}, begun anew: {subject.broken[-1]}", file=sys.stderr, flush=True)
+        subject.servers.settle()
+        return case.measure(subject)
 
 
 def tell(when: str, name: str, rows: Sequence[Row], taken: Measured) -> None:
@@ -130,6 +147,7 @@ def run(
     rows = [row for case in cases for row in case.rows]
     samples: Samples = {}
     names: list[str] = []
+    broken: list[str] = []
     plan = f"cases: {', '.join(groups)}; systems: {', '.join(kinds)}; rounds after a warm-up: {rounds}"
     print(plan, file=sys.stderr, flush=True)
     if cases:
@@ -141,6 +159,7 @@ def run(
             except BaseException:
                 print("ended early; until then:", *rounds_table(rows, names, samples), sep="\n", flush=True)
                 raise
+            broken = [f"- {one.servers.name}: {what}" for one in subjects for what in one.broken]
     if MILLION in groups:
         rows += residence.ROWS
         found = [residence.measure(kind, folder, sizes.nodes) for kind in kinds]
@@ -154,4 +173,6 @@ def run(
     lines = ["", f"Medians of {times}{once}; {minutes:.0f} minutes.", ""]
     lines += table(rows, names, samples)
     lines += ["", "Every round:", "", *rounds_table(rows, names, samples)]
+    if broken:
+        lines += ["", "Measurements that were begun anew, because they had ended with an error:", "", *broken]
     return lines, draw(f"How many times better than {better}", bars(rows, names, samples))

@@ -6,6 +6,8 @@ servers come with what only benchmarks need.
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from tests.bench import peers
 from tests.bench.cases import TINY
 from tests.support.nodes import System
-from tests.support.wire_load import Connection, Job, LoadError, run_jobs
+from tests.support.wire_load import Connection, Job, LoadError, LoadInterruptedError, run_jobs
 
 
 @pytest.mark.timeout(900)
@@ -33,5 +35,15 @@ def test_a_state_of_another_version_ends_the_load(shared_nodes: System) -> None:
         for path in ("/guarded", "/guarded/fence", "/guarded/n0000000", "/guarded/n0000001"):
             connection.ensure(path)
     assert run_jobs([Job(host, "states", "/guarded", 2, 1, version=0)])[0].count == 2
-    with pytest.raises(LoadError, match="multi 0 failed"):
+    with pytest.raises(LoadError, match="multi 0 failed") as failed:
         run_jobs([Job(host, "states", "/guarded", 2, 1, version=0)])
+    assert not isinstance(failed.value, LoadInterruptedError)
+
+
+def test_a_server_that_ends_a_load_is_told_from_a_wrong_reply() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closing = threading.Thread(target=lambda: listener.accept()[0].close())
+        closing.start()
+        with pytest.raises(LoadInterruptedError, match="Connection"):
+            run_jobs([Job(f"127.0.0.1:{listener.getsockname()[1]}", "read", "/none", 1)])
+        closing.join(10.0)

@@ -235,11 +235,24 @@ def test_messages_of_an_open_stream_are_cut_out_of_its_data() -> None:
             connection.next_message()
 
 
+def test_a_reset_without_an_error_after_the_reply_means_nothing() -> None:
+    def story(server: Played) -> None:
+        for _ in range(2):
+            stream_id = server.next_of(HEADERS)[1]
+            server.socket.sendall(
+                server.reply(stream_id, b"whole") + http2_frame(RESET, 0, stream_id, bytes(4))
+            )
+
+    with played(story) as connection:
+        assert [connection.call(METHOD, b"") for _ in range(2)] == [b"whole", b"whole"]
+
+
 @pytest.mark.parametrize("kind", [RESET, GO_AWAY])
 def test_a_reset_or_a_farewell_ends_the_load(kind: int) -> None:
     def story(server: Played) -> None:
         server.next_of(HEADERS)
-        server.socket.sendall(http2_frame(kind, 0, 1 if kind == RESET else 0, bytes(8)))
+        reason = struct.pack(">I", 2) if kind == RESET else bytes(8)
+        server.socket.sendall(http2_frame(kind, 0, 1 if kind == RESET else 0, reason))
 
     with played(story) as connection, pytest.raises(LoadError, match="ended a stream or the connection"):
         connection.call(METHOD, b"")

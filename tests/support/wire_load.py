@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, SYNC, CHECK, MULTI, CLOSE = 1, 2, 3,
 NODE_EXISTS = -110
 RECEIVE_BYTES = 1 << 18
 JOB_DEADLINE_S = 600.0
+#: exit code of a job that a server ended
+INTERRUPTED = 3
 ANY_VERSION = -1
 
 _HEADER = struct.Struct(">iiqi")  # length, xid, zxid, err
@@ -40,6 +43,10 @@ _EVENT_XID = struct.pack(">i", -1)
 
 class LoadError(RuntimeError):
     """A reply that the load did not expect, or a connection that ended."""
+
+
+class LoadInterruptedError(LoadError):
+    """The server ended a load that was right so far: it closed the connection, or refused for now."""
 
 
 @dataclass(frozen=True)
@@ -401,7 +408,8 @@ def run_jobs(jobs: Sequence[Job], program: str = "tests.support.wire_load") -> l
         program: the module that carries out a job of the command line.
 
     Raises:
-        LoadError: a job failed; carries what it printed.
+        LoadInterruptedError: a server ended a job; carries what the job printed.
+        LoadError: a job failed otherwise.
     """
     processes = [
         subprocess.Popen(
@@ -419,7 +427,7 @@ def run_jobs(jobs: Sequence[Job], program: str = "tests.support.wire_load") -> l
         for process in processes:
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
-                raise LoadError(f"a load process did not start: {process.communicate()[1]}")
+                raise _failure(process, process.communicate()[1])
         for process in processes:
             assert process.stdin is not None
             process.stdin.write("go\n")
@@ -427,7 +435,7 @@ def run_jobs(jobs: Sequence[Job], program: str = "tests.support.wire_load") -> l
         for process in processes:
             output, errors = process.communicate(timeout=JOB_DEADLINE_S)
             if process.returncode:
-                raise LoadError(f"a load process failed: {errors}")
+                raise _failure(process, errors)
             outcomes.append(Outcome(**json.loads(output)))
     finally:
         for process in processes:
@@ -437,17 +445,26 @@ def run_jobs(jobs: Sequence[Job], program: str = "tests.support.wire_load") -> l
     return outcomes
 
 
+def _failure(process: subprocess.Popen[str], errors: str) -> LoadError:
+    kind = LoadInterruptedError if process.returncode == INTERRUPTED else LoadError
+    return kind(f"a load process failed: {errors}")
+
+
 def serve_job(prepare_job: Callable[[Job], Callable[[], Outcome]]) -> None:
     """Carry out the one job of the command line: prepare it, say so, wait for the word, run it, tell.
 
     Args:
         prepare_job: connects and encodes; returns what the clock is about.
     """
-    measured = prepare_job(Job(**json.loads(sys.argv[1])))
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    if sys.stdin.readline() == "go\n":
-        sys.stdout.write(json.dumps(asdict(measured())) + "\n")
+    try:
+        measured = prepare_job(Job(**json.loads(sys.argv[1])))
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        if sys.stdin.readline() == "go\n":
+            sys.stdout.write(json.dumps(asdict(measured())) + "\n")
+    except (OSError, LoadInterruptedError):
+        traceback.print_exc()
+        sys.exit(INTERRUPTED)
 
 
 def main() -> None:

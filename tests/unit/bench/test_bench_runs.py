@@ -12,7 +12,7 @@ from tests.bench import __main__ as command
 from tests.bench import peers
 from tests.bench.cases import TINY, Case, Row, Subject
 from tests.bench.servers import Servers
-from tests.support.wire_load import LoadError
+from tests.support.wire_load import LoadError, LoadInterruptedError
 
 
 def test_without_a_word_all_quick_cases_run_beside_both_peers() -> None:
@@ -81,18 +81,48 @@ def test_each_round_begins_with_another_system() -> None:
     assert orders == ["QZE", "ZEQ", "EQZ", "QZE"]
 
 
-def test_what_was_measured_stays_when_a_later_case_fails() -> None:
-    row = Row("answers", "/s")
-    turns = iter([1.0, 2.0, 3.0])
+ROW = Row("answers", "/s")
+
+
+def played(*turns: float | LoadError) -> tuple[Subject, Case]:
+    """A system and a case that measures one value after the other, or fails."""
+    coming = iter(turns)
 
     def measured(_subject: Subject) -> dict[str, float]:
-        value = next(turns, None)
-        if value is None:
-            raise LoadError("refused")
-        return {row.name: value}
+        turn = next(coming)
+        if isinstance(turn, LoadError):
+            raise turn
+        return {ROW.name: turn}
 
-    subject = Subject(cast("Servers", SimpleNamespace(name="one")), TINY)
+    servers = SimpleNamespace(name="one", settle=lambda: None)
+    return Subject(cast("Servers", servers), TINY), Case((ROW,), measured)
+
+
+def test_the_first_round_warms_up() -> None:
+    subject, case = played(1.0, 2.0, 3.0)
     samples: peers.Samples = {}
-    with pytest.raises(LoadError, match="refused"):
-        peers.measure([subject], [Case((row,), measured)], 5, samples)
-    assert samples == {("answers", "one"): [2.0, 3.0]}, "the first round warms up"
+    peers.measure([subject], [case], 2, samples)
+    assert samples == {("answers", "one"): [2.0, 3.0]}
+
+
+def test_a_case_that_a_server_ended_is_begun_anew_and_that_is_told() -> None:
+    subject, case = played(1.0, LoadInterruptedError("Traceback:\nConnectionResetError: closed"), 2.0)
+    samples: peers.Samples = {}
+    peers.measure([subject], [case], 1, samples)
+    assert samples == {("answers", "one"): [2.0]}
+    assert subject.broken == ["answers: ConnectionResetError: closed"]
+
+
+def test_a_wrong_reply_is_never_tried_again() -> None:
+    subject, case = played(1.0, LoadError("holds another value"), 2.0)
+    with pytest.raises(LoadError, match="holds another value"):
+        peers.measure([subject], [case], 1, {})
+    assert subject.broken == []
+
+
+def test_what_was_measured_stays_when_a_later_case_fails() -> None:
+    subject, case = played(1.0, 2.0, LoadInterruptedError("refused"), LoadInterruptedError("refused again"))
+    samples: peers.Samples = {}
+    with pytest.raises(LoadError, match="refused again"):
+        peers.measure([subject], [case], 5, samples)
+    assert samples == {("answers", "one"): [2.0]}
