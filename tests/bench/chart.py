@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-LABEL_WIDTH = 330
+LABEL_WIDTH = 350
 SCALE_WIDTH = 420
 ROW_HEIGHT = 22
 MARGIN = 12

@@ -15,8 +15,8 @@ from tests.bench.cases import Measured, Row
 from tests.bench.machine import memory_bytes
 from tests.bench.servers import running
 
-MEMORY = Row("resident memory of a server, 1,000,000 nodes of 100 bytes", "MB", "≤ 600 MB")
-PEAK = Row("… at its peak", "MB", "≤ 800 MB")
+MEMORY = Row("memory of a server, 1,000,000 nodes of 100 bytes", "MB", "≤ 600 MB")
+PEAK = Row("peak memory of a server, 1,000,000 nodes", "MB", "≤ 800 MB")
 RESTART = Row("restart with 1,000,000 nodes, to ready", "s", "≤ 3 s")
 ROWS = (MEMORY, PEAK, RESTART)
 

@@ -14,9 +14,9 @@ from tests.support.wire_load import Job
 
 IN_FLIGHT = 10
 
-ONE_BY_ONE = Row("10,000 versioned states + epoch check: one by one", "s")
-IN_MULTIS = Row("… in multis", "s", "≤ 0.5×")
-MANY_IN_MULTIS = Row("100,000 … in multis", "s", "≤ 0.5×")
+ONE_BY_ONE = Row("10,000 versioned states + epoch check, one by one", "s")
+IN_MULTIS = Row("10,000 states in multis", "s", "≤ 0.5×")
+MANY_IN_MULTIS = Row("100,000 states in multis", "s", "≤ 0.5×")
 
 
 def _seconds(subject: Subject, name: str, count: int, batch: int) -> float:

@@ -19,7 +19,7 @@ FENCED_IN_FLIGHT = 10
 
 SYNC_WRITE = Row("write, 1 client, sync: p50", "ms", "≤ 1.0×, then 0.7×")
 WRITE = Row("write, 64 in flight on one connection", "/s", "≥ 5×")
-WRITE_CPU = Row("server CPU per 1,000 of these writes, three servers", "s", "≤ 0.015 s")
+WRITE_CPU = Row("server CPU per 1,000 of these, three servers", "s", "≤ 0.015 s")
 EIGHT_WRITE = Row("write, 8 processes × 64", "/s", "≥ 4×")
 SYNC_READ = Row("read, 1 client, sync: p50", "ms", "≤ 0.7×")
 READ = Row("read, 64 in flight", "/s", "≥ 3×")
