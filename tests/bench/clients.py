@@ -69,7 +69,11 @@ class Clients(Protocol):
         ...
 
     def watching_ends(self, host: str, paths: Sequence[str]) -> AbstractContextManager[Iterator[str]]:
-        """Watch paths from one connection; yields each path when it is told that the path is gone."""
+        """Watch paths from one connection; yields each path when it is told that the path is gone.
+
+        Raises:
+            LoadInterruptedError: a path was gone before it was watched.
+        """
         ...
 
     def watchers(self, hosts: Sequence[str], path: str) -> AbstractContextManager[Sequence[Watcher]]:

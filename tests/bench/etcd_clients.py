@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tests.support import etcd_wire
 from tests.support.grpc_wire import GrpcConnection
-from tests.support.wire_load import LoadError, node_path, value_of
+from tests.support.wire_load import LoadError, LoadInterruptedError, node_path, value_of
 
 FILL_WINDOW = 256
 REPLY_TIMEOUT_S = 60.0
@@ -145,6 +145,9 @@ class EtcdClients:
             for path in paths:
                 connection.open_stream(etcd_wire.WATCH, etcd_wire.watch_create(path))
                 connection.next_message()
+                found = connection.call(etcd_wire.RANGE, etcd_wire.get(path, serializable=False))
+                if etcd_wire.value_in(found) is None:
+                    raise LoadInterruptedError(f"{path} ended before it was watched")
             yield self._ends(connection, len(paths))
 
     @staticmethod

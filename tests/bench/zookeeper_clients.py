@@ -22,6 +22,7 @@ from tests.support.wire_load import (
     SET_DATA,
     Connection,
     LoadError,
+    LoadInterruptedError,
     create_body,
     frame,
     node_path,
@@ -35,6 +36,7 @@ REPLY_TIMEOUT_S = 60.0
 FILL_WINDOW = 256
 #: sessions that send nothing while a case runs
 LONG_SESSION_MS = 40_000
+NO_NODE = -101
 _EPHEMERAL = 1
 _DELETED_EVENT = 2
 _EVENT_XID = -1
@@ -179,6 +181,8 @@ class ZooKeeperClients:
             connection.sync()
             for path in paths:
                 error, _zxid, _body = connection.call(EXISTS, read_body(path, watch=True))
+                if error == NO_NODE:
+                    raise LoadInterruptedError(f"{path} ended before it was watched")
                 if error:
                     raise LoadError(f"exists {path}: error {error}")
             yield self._ends(connection, len(paths))
