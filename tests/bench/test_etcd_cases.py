@@ -33,17 +33,15 @@ def test_etcd_takes_what_the_loads_encode_and_refuses_a_stale_version(tmp_path: 
         host = etcd.hosts[etcd.leader()]
         with GrpcConnection(host) as connection:
             connection.call(etcd_wire.PUT, etcd_wire.put("/g/fence", b""))
-            assert (
-                etcd_wire.value_in(connection.call(etcd_wire.RANGE, etcd_wire.get("/g", serializable=True)))
-                is None
-            )
+            absent = connection.call(etcd_wire.RANGE, etcd_wire.get("/g", serializable=True))
+            assert etcd_wire.value_in(absent) is None
             with pytest.raises(GrpcError, match="status 12: unknown method Dance"):
                 connection.call("/etcdserverpb.KV/Dance", b"")
         run_jobs([Job(host, "create", "/g", 300)], PROGRAM)
         run_jobs([Job(host, "read_verify", "/g", 300)], PROGRAM)
         run_jobs([Job(host, "states", "/g", 300, 3, batch=127, version=0, seed=2)], PROGRAM)
         run_jobs([Job(host, "read_verify", "/g", 300, seed=2)], PROGRAM)
-        with pytest.raises(LoadError, match="transaction 0 failed"):
+        with pytest.raises(LoadError, match=r"transaction \d failed"):
             run_jobs([Job(host, "states", "/g", 300, 3, batch=127, version=0)], PROGRAM)
         with pytest.raises(LoadError, match="holds another value"):
             run_jobs([Job(host, "read_verify", "/g", 300, seed=3)], PROGRAM)
