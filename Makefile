@@ -74,7 +74,9 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml
 	@echo "installing quorate into $(VENV)"
-	@$(PIP) install --editable .
+	@$(PIP) install --editable . || { \
+	  echo "error: quorate could not be installed into $(VENV): see above" >&2; \
+	  echo "remedy: see that the package index can be reached, and run it again" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml

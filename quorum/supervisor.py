@@ -357,7 +357,7 @@ class Supervisor:
         for node_id, view in self._views.items():
             if view.refused != (node_id in self._told_refused):
                 self._told_refused ^= {node_id}
-                if view.refused:
+                if view.refused and not view.ready:
                     self._console.say(f"node {node_id} {view.reason}", "yellow")
             if view.ready == (node_id in self._told_ready):
                 continue

@@ -224,7 +224,11 @@ def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path: Path, fi
 def test_an_output_that_takes_nothing_is_told_with_a_remedy(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "quorum", "down", "--data-dir", str(tmp_path)]
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        # buffered, as it is by default: the error comes when the buffer is written
+        buffered = {name: value for name, value in environment().items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=buffered
+        )
     first, second, *_ = done.stderr.splitlines()
     assert first == "error: a file or stream that `quorate down` uses: No space left on device"
     assert second == "remedy: free space on that disk"
