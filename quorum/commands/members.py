@@ -110,7 +110,7 @@ def _add(arguments: argparse.Namespace) -> int:
     story = (
         f"node {arguments.node_id} at {arguments.address} is a learner now: start it with "
         "`quorate serve --join`, with the present members and itself in [members]; it votes once it has "
-        "caught up"
+        "caught up (`quorate up` starts a node of its own by itself)"
     )
     return _change(arguments, "POST", "/v1/members", body, story)
 
@@ -118,7 +118,7 @@ def _add(arguments: argparse.Namespace) -> int:
 def _replace(arguments: argparse.Namespace) -> int:
     story = (
         f"the old disk of node {arguments.node_id} never counts again: start the node with an empty data "
-        "directory and `quorate serve --join`"
+        "directory and `quorate serve --join` (`quorate up` does so by itself)"
     )
     body: dict[str, object] = {"node_id": arguments.node_id, "replace": True}
     if arguments.incarnation is not None:
