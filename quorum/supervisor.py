@@ -31,7 +31,7 @@ ANSWER_TIMEOUT_S = 1.0
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 30.0
 #: How long nodes that are not ready are waited for once a majority is.
-OTHERS_DEADLINE_S = 20.0
+OTHERS_DEADLINE_S = 60.0
 #: After so long a start that is not settled says what it waits for.
 PATIENCE_S = 10.0
 #: A node that ran this long has recovered: its next restart is an early one again.

@@ -166,7 +166,7 @@ def test_it_starts_shows_restarts_and_stops(tmp_path: Path, ports: Ports) -> Non
     data_dir = tmp_path / "data"
     own = {"QUORATE_NODE_ID": "7", "QUORATE_LISTEN_CLIENT": "127.0.0.1:1"}
     with up(data_dir, *ports.options, environment=own) as running:
-        running.wait_for("ready: ")
+        running.wait_for(READY)
         assert f"127.0.0.1:{ports.client + 2}" in running.text()
         assert f"http://127.0.0.1:{ports.admin + 1}" in running.text()
         assert "leads in term" in running.text()
@@ -196,13 +196,13 @@ def test_it_starts_shows_restarts_and_stops(tmp_path: Path, ports: Ports) -> Non
 def test_a_second_start_resumes_and_formats_nothing(tmp_path: Path, ports: Ports) -> None:
     data_dir = tmp_path / "data"
     with up(data_dir, *ports.options) as first:
-        first.wait_for("ready: ")
+        first.wait_for(READY)
         cluster_id = status(ports)["cluster_id"]
         first.stop(signal.SIGINT)
     identities = [path.read_bytes() for path in sorted(data_dir.glob("node-*/data/identity.json"))]
     assert len(identities) == NODES
     with up(data_dir) as second:
-        second.wait_for("ready: ")
+        second.wait_for(READY)
         assert status(ports)["cluster_id"] == cluster_id
     assert [path.read_bytes() for path in sorted(data_dir.glob("node-*/data/identity.json"))] == identities
 
@@ -352,7 +352,7 @@ def test_a_port_in_use_is_named_before_anything_is_started(
 
 def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path, ports: Ports) -> None:
     with up(tmp_path / "data", *ports.options) as running:
-        running.wait_for("ready: ")
+        running.wait_for(READY)
         nodes = running.nodes()
         running.process.kill()
         running.process.wait()
@@ -363,7 +363,7 @@ def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path, ports:
 def test_every_node_that_cannot_start_is_told_with_its_story(tmp_path: Path, ports: Ports) -> None:
     data_dir = tmp_path / "data"
     with up(data_dir, "--nodes=1", *ports.options) as running:
-        running.wait_for("ready: ")
+        running.wait_for(READY)
         running.stop()
     toml = data_dir / "node-1/node.toml"
     toml.write_text(toml.read_text() + "[limits]\ntick = 5\n")

@@ -20,6 +20,8 @@ from tests.support.wire_load import CREATE, GET_DATA, Connection, create_body, d
 
 DEADLINE_S = 60.0
 PORT_ATTEMPTS_MAX = 100
+#: what the supervisor says of the whole; of one node it may say "is not ready: "
+READY = "ready: 127.0.0.1:"
 
 
 class Up:
@@ -143,7 +145,7 @@ def test_up_restarts_a_killed_node_stops_on_ctrl_c_and_resumes(tmp_path: Path, s
     started.append(up)
     # Endpoints of every node, then the news that everything is ready.
     up.wait_for(*(f"127.0.0.1:{int(port) + node}" for port in options[1::2] for node in range(3)))
-    up.wait_for("ready")
+    up.wait_for(READY)
     eventually(lambda: len(up.nodes()) == 3, DEADLINE_S, "three node processes")
     hosts = [f"127.0.0.1:{client_port + node}" for node in range(3)]
     eventually(lambda: writes(hosts[0], "/kept", b"value"), DEADLINE_S, "a client writes")
@@ -172,7 +174,7 @@ def test_up_restarts_a_killed_node_stops_on_ctrl_c_and_resumes(tmp_path: Path, s
     # A second start resumes data and ports.
     again = Up(data_dir, tmp_path / "second.txt")
     started.append(again)
-    again.wait_for("ready", hosts[0])
+    again.wait_for(READY, hosts[0])
     for host in hosts:
         eventually(lambda h=host: reads(h, "/kept") == b"value", DEADLINE_S, "the data is still there")  # type: ignore[misc]
 
@@ -185,7 +187,7 @@ def test_up_restarts_a_killed_node_stops_on_ctrl_c_and_resumes(tmp_path: Path, s
     )
     third = Up(data_dir, tmp_path / "third.txt")
     started.append(third)
-    third.wait_for("ready")
+    third.wait_for(READY)
     eventually(lambda: reads(hosts[2], "/kept") == b"value", DEADLINE_S, "the data is still there")
     assert third.interrupt() == 0
 
