@@ -1,9 +1,9 @@
 """Plays a stream on one system and writes down everything that comes back.
 
 The order is fixed: one step after the other, and a session that has not seen all writes of the others first
-pings until the replies name the newest of them, so that what it reads and which events it has got do not
-depend on how quick a node is. A connection is opened when its node has applied them, as a session of the
-checker's own sees. Nothing is judged here.
+pings until the replies name the newest of them, or syncs, so that what it reads and which events it has got
+do not depend on how quick a node is. A connection is opened when its node has applied them, as a session of
+the checker's own sees. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ from tests.conformance.differential.wire import (
 )
 
 OPEN_ACL: Final = ((31, "world", "anyone"),)
+#: A follower's session that waits does so by a sync each so many times. A leader answers a sync like a read.
+SYNC_EVERY: Final = 3
 _PING: Final = Request(Op.PING)
 OUTCOME_CHANGED: Final = "an outcome changed after it had been seen"
 
@@ -123,6 +125,7 @@ class Player:
         self._live: dict[int, Live] = {}
         self._notes: list[Note] = []
         self._writes = 0
+        self._waits = 0
         #: the newest transaction that any session of the stream is known to have seen
         self._newest_zxid = 0
         #: [(path, whether it was there)] of writes whose outcome was unknown
@@ -211,8 +214,21 @@ class Player:
         elif live.link.closed:
             live = await self._connect(number, live.node, live, ())
         elif certainly or live.writes_seen < self._writes:
-            return live if await self._catch_up(live) else None
+            self._waits += 1
+            by_sync = live.node != 0 and self._waits % SYNC_EVERY == 0
+            caught_up = self._sync(live) if by_sync else self._catch_up(live)
+            return live if await caught_up else None
         return live
+
+    async def _sync(self, live: Live) -> bool:
+        """Sync, and see that the node has all writes then; False if the link ended."""
+        wanted = self._newest_zxid
+        if not await self._exchange(live, (Request(Op.SYNC, ("/",)),)):
+            return False
+        reply = self._notes[-1].what
+        if isinstance(reply, Reply) and reply.zxid < wanted:
+            self._note(live.number, "a sync was answered before the node had all writes", Op.SYNC)
+        return True
 
     async def _catch_up(self, live: Live) -> bool:
         """Ping until a session has seen all writes; only the last reply is noted. False if the link ended."""
