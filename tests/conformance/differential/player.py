@@ -333,8 +333,9 @@ class Player:
             if not await self._take_reply(live, request.op, parts_of(request)):
                 return False
         live.writes_seen = self._writes
-        if any(request.op == Op.SET_ACL for request in sent):
-            # ZooKeeper's leader checks writes against the old list until it has applied the new one
+        if any(request.op in (Op.SET_ACL, Op.CLOSE_SESSION) for request in sent):
+            # Until ZooKeeper's leader has applied it, it judges writes by the old list, and counts a closed
+            # session's ephemerals among the children of a node that is to be deleted.
             await self._side.observers[0].reach(self._newest_zxid)
         return True
 
