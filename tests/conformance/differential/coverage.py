@@ -72,7 +72,7 @@ CELLS: Final[dict[Op, tuple[int, ...]]] = {
     Op.GET_ALL_CHILDREN_NUMBER: _READS,
     Op.WHO_AM_I: (0,),
     Op.AUTH: (0, -115),
-    Op.RECONFIG: (-8, -102, -103),
+    Op.RECONFIG: (-5, -8, -102, -103),
     Op.CLOSE_SESSION: (0,),
     Op.UNKNOWN: (-6,),
     Op.DELETE_CONTAINER: (-8,),
