@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -140,11 +140,18 @@ class Inside:
             self.now -= 1
 
 
+def sync_all(participants: Iterable[KazooClient]) -> None:
+    """Bring every client's node up to date: a node may lag, and shows others' writes only behind a sync."""
+    for client in participants:
+        client.retry(client.sync, "/")
+
+
 def test_lock(nodes: System, clients: Clients, workers: Workers) -> None:
     """A lock protects an unguarded counter through the death of the leader."""
     rounds = 12
     participants = clients.three()
     participants[0].create("/lock-counter", b"0")
+    sync_all(participants)
     inside = Inside()
 
     def count(client: KazooClient) -> None:
@@ -158,8 +165,7 @@ def test_lock(nodes: System, clients: Clients, workers: Workers) -> None:
     kill_leader(nodes)
     results(running)
     assert inside.most == 1
-    for reader in participants[1:]:
-        reader.sync("/")
+    sync_all(participants)
     assert participants[2].get("/lock-counter")[0] == b"%d" % (3 * rounds)
     assert participants[1].get_children("/lock") == []
 
@@ -236,7 +242,7 @@ def test_election(nodes: System, clients: Clients, workers: Workers) -> None:
     kill_leader(nodes)
     for election in elections:
         client = election.lock.client
-        client.retry(client.sync, "/election")
+        sync_all([client])
         assert client.retry(election.contenders) == ["one", "two", "three"]
     assert elected == ["one"]
     resign["one"].set()
@@ -266,14 +272,8 @@ def test_counter(nodes: System, clients: Clients, workers: Workers) -> None:
     eventually(lambda: done.total >= rounds, DEADLINE_S, "a third of the increments is done")
     kill_leader(nodes)
     results(running)
-
-    def value(client: KazooClient) -> int:
-        # a node may lag: only behind a sync does a read show what others have written
-        client.sync("/counter")
-        shown: int = client.Counter("/counter").value
-        return shown
-
-    values = {client.retry(value, client) for client in participants}
+    sync_all(participants)
+    values = {client.retry(lambda c=client: c.Counter("/counter").value) for client in participants}
     assert len(values) == 1
     assert 3 * rounds <= values.pop() <= 3 * rounds + clients.losses_max()
 
@@ -363,6 +363,7 @@ def test_barrier(nodes: System, clients: Clients, workers: Workers) -> None:
     """Everybody waits while the barrier stands and passes once it is removed."""
     participants = clients.three()
     participants[0].Barrier("/barrier").create()
+    sync_all(participants)
     passed = Inside()
 
     def wait(client: KazooClient) -> None:
@@ -375,7 +376,7 @@ def test_barrier(nodes: System, clients: Clients, workers: Workers) -> None:
 
     running = [workers.submit(wait, client) for client in participants]
     kill_leader(nodes)
-    participants[1].retry(participants[1].sync, "/barrier")
+    sync_all(participants)
     assert participants[1].retry(participants[1].exists, "/barrier") is not None
     assert passed.total == 0
     participants[2].retry(participants[2].Barrier("/barrier").remove)
@@ -387,7 +388,7 @@ def test_double_barrier(nodes: System, clients: Clients, workers: Workers) -> No
     """Nobody starts before all have come, and nobody leaves before all are done."""
     participants = clients.three()
     participants[0].ensure_path("/double")
-    participants[2].sync("/double")
+    sync_all(participants)
     barriers = [client.DoubleBarrier("/double", 3, f"p{n}") for n, client in enumerate(participants)]
     entering = [workers.submit(barrier.enter) for barrier in barriers[:2]]
     eventually(lambda: len(participants[2].get_children("/double")) == 2, DEADLINE_S, "two wait")
@@ -396,11 +397,11 @@ def test_double_barrier(nodes: System, clients: Clients, workers: Workers) -> No
     results(entering)
     assert all(barrier.participating for barrier in barriers)
     kill_leader(nodes)
-    participants[0].retry(participants[0].sync, "/double")
+    sync_all(participants)
     members = participants[0].retry(participants[0].get_children, "/double")
     assert len(members) == 4  # three members and the node that says "ready"
     results([workers.submit(barrier.leave) for barrier in barriers])
-    participants[0].retry(participants[0].sync, "/double")
+    sync_all(participants)
     assert participants[0].retry(participants[0].get_children, "/double") == []
 
 
@@ -418,7 +419,7 @@ def test_party(nodes: System, clients: Clients, kind: str) -> None:
     before = {child: parties[0].client.get(f"{path}/{child}")[1].czxid for child in member_nodes(parties[0])}
     kill_leader(nodes)
     for party in parties:
-        party.client.retry(party.client.sync, path)
+        sync_all([party.client])
         assert sorted(party) == names
         assert {
             child: party.client.retry(party.client.get, f"{path}/{child}")[1].czxid
@@ -443,6 +444,7 @@ def test_data_and_children_watch(nodes: System, clients: Clients) -> None:
     participants = clients.three()
     writer = participants[0]
     writer.create("/watched", b"0")
+    sync_all(participants)
     values: list[list[int]] = [[] for _ in participants]
     children: list[list[int]] = [[] for _ in participants]
 
@@ -477,6 +479,7 @@ def test_transactions(nodes: System, clients: Clients, workers: Workers) -> None
     participants = clients.three()
     for path in ("/left", "/right"):
         participants[0].create(path, b"0")
+    sync_all(participants)
     rounds, done = 25, Inside()
 
     def move(client: KazooClient) -> None:
@@ -503,7 +506,7 @@ def test_transactions(nodes: System, clients: Clients, workers: Workers) -> None
     eventually(lambda: done.total >= rounds, DEADLINE_S, "a third of the transactions is done")
     kill_leader(nodes)
     results(running)
-    participants[1].retry(participants[1].sync, "/")
+    sync_all(participants)
     left, left_stat = participants[1].get("/left")
     right, right_stat = participants[1].get("/right")
     assert left == right == b"%d" % left_stat.version
