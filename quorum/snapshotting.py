@@ -42,6 +42,9 @@ GIVE_UP_PAUSE_MS_MAX = 60_000.0
 #: how long the walk rests while entries are applied, in times of a slice: clients come first, and the
 #: snapshots of all nodes, which come due together, share few cores
 RESTS_PER_SLICE = 8.0
+#: how long after an applied entry the walk goes on resting between its slices: between two entries of a steady
+#: load it would take a whole core otherwise, which the other nodes and the clients of this machine may need
+BUSY_MS = 50.0
 #: what `records_per_step` is unless a test wants more turns in a small tree
 RECORDS_PER_STEP = 256
 
@@ -97,6 +100,7 @@ class Snapshotter:
         self._walk: SnapshotWalk | None = None
         self._file: SnapshotWriter | None = None
         self._slice_ms = SLICE_MS
+        self._busy_until_ms = 0.0
         self._pause_ms = GIVE_UP_PAUSE_MS
         #: whether an entry was applied since the last slice
         self._disturbed = False
@@ -177,10 +181,12 @@ class Snapshotter:
         if self._walk is not None:
             self._runtime.call_soon(self._guard, partial(self._walk_slice, self._walk))
 
-    def _rest(self, walk: SnapshotWalk) -> None:
-        """Go on after a rest; at once if nobody waits, or if the overlay may be full before the end."""
-        if self._disturbed and walk.ahead:
+    def _rest(self, walk: SnapshotWalk, now_ms: float) -> None:
+        """Go on after a rest; at once if nobody writes, or if the overlay may be full before the end."""
+        if self._disturbed:
             self._disturbed = False
+            self._busy_until_ms = now_ms + BUSY_MS
+        if now_ms < self._busy_until_ms and walk.ahead:
             rest_ms = RESTS_PER_SLICE * self._slice_ms
             self._runtime.call_later(rest_ms, self._guard, partial(self._walk_slice, walk))
         else:
@@ -200,7 +206,7 @@ class Snapshotter:
             return
         until_ms = self._runtime.monotonic_ms() + self._slice_ms
         try:
-            while self._runtime.monotonic_ms() < until_ms:
+            while (now_ms := self._runtime.monotonic_ms()) < until_ms:
                 chunk = walk.next_chunk(self._records_per_step)
                 if chunk is None:
                     self._walk = None
@@ -215,7 +221,7 @@ class Snapshotter:
             self.abandon()
             self._failed(error)
             return
-        self._rest(walk)
+        self._rest(walk, now_ms)
 
     def _give_up(self, reason: str) -> None:
         self.failed_count += 1

@@ -12,7 +12,7 @@ from quorum.raft.journal import Journal, JournalOptions
 from quorum.raft.journal_writer import JournalWriter
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE
 from quorum.raft.snapshots import SnapshotStore
-from quorum.snapshotting import GIVE_UP_PAUSE_MS, RESTS_PER_SLICE, SLICE_MS, Snapshotter
+from quorum.snapshotting import BUSY_MS, GIVE_UP_PAUSE_MS, RESTS_PER_SLICE, SLICE_MS, Snapshotter
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 from tests.unit.core.driver import CONFIGURATION, SESSION_KEY, Driver, dump, load
@@ -76,9 +76,11 @@ class Bench:
         self.snapshotter.take()
         self.runtime.turn()
 
-    def chunks(self, turns: int) -> int:
-        """Let turns of the loop pass; returns how many chunks the walk handed out meanwhile."""
+    def chunks(self, turns: int, after_ms: float = 0.0) -> int:
+        """Let time and turns of the loop pass; returns how many chunks the walk handed out meanwhile."""
         before = len(self.runtime.lanes[SNAPSHOT_LANE])
+        if after_ms:
+            self.runtime.advance(after_ms)
         for _ in range(turns):
             self.runtime.turn()
         return len(self.runtime.lanes[SNAPSHOT_LANE]) - before
@@ -100,11 +102,24 @@ def test_a_quiet_node_walks_one_slice_in_every_turn() -> None:
 def test_while_writes_flow_a_rest_follows_every_slice() -> None:
     bench = Bench()
     bench.begin()
-    for number in range(4):
+    bench.write(0)
+    assert bench.chunks(1) == STEPS_PER_SLICE - 1
+    for number in range(1, 5):
         bench.write(number)
-        assert bench.chunks(1) == STEPS_PER_SLICE - 1
         assert bench.chunks(20) == 0, "nothing is walked during the rest"
-        bench.runtime.advance(REST_MS)
+        assert bench.chunks(0, after_ms=REST_MS) == STEPS_PER_SLICE - 1
+
+
+def test_it_rests_on_between_two_entries_of_a_load_and_not_when_the_load_has_ended() -> None:
+    bench = Bench()
+    bench.begin()
+    bench.write(0)
+    assert bench.chunks(1) == STEPS_PER_SLICE - 1
+    for _ in range(5):
+        assert bench.chunks(20) == 0, "nothing was written since, but it may be soon"
+        assert bench.chunks(0, after_ms=REST_MS) == STEPS_PER_SLICE - 1
+    bench.runtime.advance(BUSY_MS)
+    assert bench.chunks(4) == 4 * (STEPS_PER_SLICE - 1)
 
 
 def test_it_walks_on_at_once_where_the_overlay_would_be_full_before_the_end() -> None:
