@@ -42,7 +42,7 @@ GIVE_UP_PAUSE_MS_MAX = 60_000.0
 #: how long the walk rests while entries are applied, in times of a slice: clients come first, and the
 #: snapshots of all nodes, which come due together, share few cores
 RESTS_PER_SLICE = 8.0
-#: how long after an applied entry the walk goes on resting between its slices: between two entries of a steady
+#: how long after an applied entry the walk goes on to rest between slices: between two entries of a steady
 #: load it would take a whole core otherwise, which the other nodes and the clients of this machine may need
 BUSY_MS = 50.0
 #: what `records_per_step` is unless a test wants more turns in a small tree
