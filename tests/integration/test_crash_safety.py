@@ -42,10 +42,11 @@ def test_kills_amid_disk_calls_lose_nothing(tmp_path: Path, seed: int) -> None:
 
 
 def noticed(run: CrashRun, kills: int) -> str:
-    """What a run finds: writes that are gone, or a node that refuses to go on with what its disk holds."""
+    """What a run finds: writes that are gone, a node that refuses to go on with what its disk holds, or, where
+    too many of them refuse before the run asks for them, no leader."""
     try:
         return "\n".join(crash(run, kills).violations)
-    except NodeError as error:
+    except (NodeError, AssertionError) as error:
         return str(error)
 
 
