@@ -42,8 +42,8 @@ def test_kills_amid_disk_calls_lose_nothing(tmp_path: Path, seed: int) -> None:
 
 
 def noticed(run: CrashRun, kills: int) -> str:
-    """What a run finds: writes that are gone, a node that refuses to go on with what its disk holds, or, where
-    too many of them refuse before the run asks for them, no leader."""
+    """What a run finds: writes that are gone, a node that refuses to go on with what its disk holds, or no
+    leader, where too many of them refuse."""
     try:
         return "\n".join(crash(run, kills).violations)
     except (NodeError, AssertionError) as error:
