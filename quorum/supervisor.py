@@ -63,7 +63,7 @@ class View(NamedTuple):
     refused: bool = False
 
 
-class Start(NamedTuple):
+class StartReport(NamedTuple):
     """What became of a start, once it is settled.
 
     Attributes:
@@ -114,7 +114,7 @@ class Supervisor:
         # one thread per node: a node that hangs delays nobody else's answer
         self._threads = ThreadPoolExecutor(max_workers=len(layout.nodes), thread_name_prefix="poll")
 
-    async def run(self, on_ready: Callable[[Start], None], *, deadline_s: float = math.inf) -> None:
+    async def run(self, on_ready: Callable[[StartReport], None], *, deadline_s: float = math.inf) -> None:
         """Run until a signal asks to stop; the second one kills.
 
         Args:
@@ -253,7 +253,7 @@ class Supervisor:
                 env={name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)},
             )
 
-    async def _watch(self, on_ready: Callable[[Start], None], deadline: float) -> None:
+    async def _watch(self, on_ready: Callable[[StartReport], None], deadline: float) -> None:
         """Ask every node how it is, tell what changed, and keep the status line."""
         announced = False
         impatient_at = time.monotonic() + PATIENCE_S
@@ -308,14 +308,14 @@ class Supervisor:
             for node_id in others
         )
 
-    def _what_became(self) -> Start:
+    def _what_became(self) -> StartReport:
         members = self._members()
         ready = [
             node for node in self._layout.nodes if node.node_id in members and self._views[node.node_id].ready
         ]
         left = [node_id for node_id in members if not self._views[node_id].ready]
         strangers = [node_id for node_id in self._refused if node_id not in members]
-        return Start(
+        return StartReport(
             tuple(ready),
             tuple(self._story_so_far(node_id) for node_id in left),
             tuple(f"{self._story_so_far(node_id)}\n  it is no member" for node_id in strangers),

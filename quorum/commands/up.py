@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_here(arguments: argparse.Namespace, report_fd: int | None) -> None:
-    from quorum.supervisor import Start, Supervisor
+    from quorum.supervisor import StartReport, Supervisor
 
     ports = {key: getattr(arguments, f"{key}_port") for key in DEFAULT_PORTS}
     data_dir: Path = arguments.data_dir.absolute()
@@ -131,7 +131,7 @@ def _run_here(arguments: argparse.Namespace, report_fd: int | None) -> None:
         console = Console(sys.stdout)
         _show(layout, console)
 
-        def ready(start: Start) -> None:
+        def ready(start: StartReport) -> None:
             console.say(f"{start.summary}: {start.hosts}", "yellow" if start.missing else "green")
             stories = (*start.missing, *start.strangers)
             for story in stories:

@@ -30,7 +30,14 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from tests.support.disk_watch import SYNCING, Call, DiskWatch, Mark, Phase
-from tests.support.nodes import QUICK_SESSIONS, NodeError, QuorateNodes, eventually, tail
+from tests.support.nodes import (
+    QUICK_SESSIONS,
+    READY_DEADLINE_S,
+    NodeError,
+    QuorateNodes,
+    eventually,
+    tail,
+)
 from tests.support.recorded_writes import check
 from tests.support.writer_fleet import WriterFleet
 
@@ -277,12 +284,12 @@ class CrashRun:
 
     def _kill_around_install(self, aim: Mark | None) -> None:
         """Keep a follower down until the log that it needs is compacted, and kill while it is brought up."""
-        leader = self.nodes.leader()
+        leader = self._leader()
         follower = self._random.choice([node_id for node_id in self.nodes.node_ids if node_id != leader])
         self._kill([follower], aim)
         committed = eventually(lambda: self._committed(leader), COMPACTION_DEADLINE_S, "the leader answers")
         eventually(lambda: self._compacted_beyond(committed), COMPACTION_DEADLINE_S, "the log is compacted")
-        sender = self.nodes.leader()
+        sender = self._leader()
         self._start(follower)
         watch = self._watches[follower]
         if self._random.random() < 0.25:
@@ -295,12 +302,20 @@ class CrashRun:
             self._kill([follower], aim, instant_s_max=INSTALL_S_MAX)
         self._start(*self._down)
 
+    def _leader(self) -> int:
+        """Wait for the leader, as long as no node ends by itself."""
+
+        def look() -> int:
+            self._check_nodes()
+            return self.nodes.leader_now()
+
+        return eventually(look, READY_DEADLINE_S, "a node leads")
+
     def _committed(self, node_id: int) -> int:
         return int(self.nodes.status(node_id)["commit_index"])
 
     def _compacted_beyond(self, index: int) -> bool:
-        self._check_nodes()
-        code, body = self.nodes.get(self.nodes.leader(), "/metrics")
+        code, body = self.nodes.get(self._leader(), "/metrics")
         found = re.search(rb"^quorate_raft_first_index ([0-9.e+]+)$", body, re.MULTILINE)
         return code == 200 and found is not None and float(found[1]) > index
 
@@ -309,7 +324,7 @@ class CrashRun:
         others = list(self.nodes.node_ids)
         self._random.shuffle(others)
         if self._random.random() < 0.5:
-            leader = self.nodes.leader()
+            leader = self._leader()
             others.remove(leader)
             others.insert(0, leader)
         return others[:count]

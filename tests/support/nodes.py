@@ -464,9 +464,10 @@ class QuorateNodes:
 
     def leader(self, deadline_s: float = READY_DEADLINE_S) -> int:
         """Wait for a running node that leads in the highest term anybody reports, and return its id."""
-        return eventually(self._leader_now, deadline_s, "a node leads")
+        return eventually(self.leader_now, deadline_s, "a node leads")
 
-    def _leader_now(self) -> int:
+    def leader_now(self) -> int:
+        """The running node that leads in the highest term anybody reports, or 0."""
         leaders: list[tuple[int, int]] = []
         for node_id in self.node_ids:
             if self.running(node_id):
