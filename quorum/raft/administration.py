@@ -321,6 +321,8 @@ class Administration:
 
     def tick(self, now_ms: float) -> None:
         """Give up what is overdue."""
+        if not self._pending:
+            return
         overdue = [
             (request_id, pending)
             for request_id, pending in self._pending.items()

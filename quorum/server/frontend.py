@@ -53,6 +53,16 @@ _SHARES_AFTER_PAUSE: Final = 2
 STOP_GRACE_S: Final = 0.2
 
 
+def _overdue(deadlines: dict[ClientStream, float], now_ms: float) -> list[ClientStream]:
+    """Return whose deadline has come; {connection: deadline} is in the order of the deadlines."""
+    overdue = []
+    for stream, deadline_ms in deadlines.items():
+        if deadline_ms > now_ms:
+            break
+        overdue.append(stream)
+    return overdue
+
+
 class Frontend:
     """The client side of a node."""
 
@@ -110,6 +120,10 @@ class Frontend:
         #: when a leader was last known to be heard
         self._contact_ms = float("-inf")
         self._ticked_ms = now_ms()
+        #: after so long without a leader the first connections are closed
+        self._silence_ms_min = min(
+            options.session_timeout_min_ms / _SILENT_SHARE, _CUT_OFF_SHARE * options.contact_loss_ms_max
+        )
         #: until when silence may be due to a pause of this process
         self._listening_until_ms = float("-inf")
         self._attached = False
@@ -184,8 +198,7 @@ class Frontend:
             # They come back, and get sessions that the log knows.
             self._finish_all(list(self._read_only), "there is a quorum again, they could only read")
             self._read_only.clear()
-        overdue = [stream for stream, deadline_ms in self._greeting.items() if deadline_ms <= now_ms]
-        for stream in overdue:
+        for stream in _overdue(self._greeting, now_ms):
             del self._greeting[stream]
             if stream.phase is Phase.GREETING:
                 log.info(
@@ -194,7 +207,7 @@ class Frontend:
                     self.options.handshake_timeout_ms,
                 )
                 stream.finish()
-        for stream in [each for each, deadline_ms in self._finishing.items() if deadline_ms <= now_ms]:
+        for stream in _overdue(self._finishing, now_ms):
             stream.abort()
         self.end_of_turn()
 
@@ -394,20 +407,17 @@ class Frontend:
         self._ticked_ms = now_ms
         shares = _SHARES_AFTER_PAUSE if now_ms < self._listening_until_ms else 1
         silence_ms = self.silence_ms(now_ms)
-        options = self.options
-        shortest_ms = min(
-            options.session_timeout_min_ms / _SILENT_SHARE, _CUT_OFF_SHARE * options.contact_loss_ms_max
-        )
-        if silence_ms >= shares * shortest_ms:
+        if silence_ms >= shares * self._silence_ms_min:
             at_risk: list[ClientStream] = [
                 each for each in self._by_session.values() if silence_ms >= shares * each.silence_limit_ms
             ]
             self._finish_all(at_risk, f"no leader was heard for {silence_ms:.0f} ms")
         self._contact_ms = max(self._contact_ms, now_ms - self.replica.contact_age_ms())
-        silence_ms = self.silence_ms(now_ms)
-        for connection in [each for each in self._awaiting if silence_ms < each.contact_limit_ms]:
-            del self._awaiting[connection]
-            self.resuming[connection] = None
+        if self._awaiting:
+            silence_ms = self.silence_ms(now_ms)
+            for connection in [each for each in self._awaiting if silence_ms < each.contact_limit_ms]:
+                del self._awaiting[connection]
+                self.resuming[connection] = None
 
     def _finish_all(self, streams: list[ClientStream], reason: str) -> None:
         alive = [each for each in streams if each.phase not in (Phase.FINISHED, Phase.CLOSED)]

@@ -7,6 +7,7 @@ timeline, and at the end what was run, how fast, and which faults bit. Exits wit
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -17,7 +18,16 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from multiprocessing import get_context
 
 from tests.simulation.faults import PROFILES
-from tests.simulation.world import FULL, SHORT, Outcome, Span, prepare_process, run_repeatably, run_seed
+from tests.simulation.world import (
+    FULL,
+    SHORT,
+    Outcome,
+    Span,
+    World,
+    prepare_process,
+    run_repeatably,
+    run_seed,
+)
 
 #: seeds that one worker process runs before a new one takes its place
 SEEDS_PER_PROCESS = 100
@@ -35,6 +45,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, choices=(3, 5), default=3)
     parser.add_argument("--timeline", action="store_true", help="print the timeline of --seed")
     parser.add_argument("--lines", type=int, default=100, help="how much of it")
+    parser.add_argument(
+        "--idle",
+        type=float,
+        metavar="SECONDS",
+        help="run a cluster that nobody uses for so long, and its pace",
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     return parser.parse_args()
 
@@ -45,6 +61,9 @@ def main() -> int:
     span = SHORT if arguments.short else FULL
     logging.disable(logging.CRITICAL)
     begun_s = time.monotonic()
+    if arguments.idle is not None:
+        idle(arguments.first, arguments.nodes, arguments.idle)
+        return 0
     if arguments.seed is not None:
         outcomes = [
             run_seed(
@@ -69,6 +88,20 @@ def main() -> int:
                 report(outcome, with_timeline=sum(not each.ok for each in outcomes) <= FAILURES_SHOWN)
     summarise(outcomes, time.monotonic() - begun_s)
     return any(not outcome.ok for outcome in outcomes)
+
+
+def idle(seed: int, nodes: int, sim_s: float) -> None:
+    """Print how quickly time passes in a cluster without clients or faults, on one core."""
+    prepare_process()
+    gc.disable()
+    world = World(seed, "calm", nodes)
+    events = -world.scheduler.events
+    spent_s = world.idle(sim_s)
+    events += world.scheduler.events
+    print(
+        f"{nodes} idle nodes, {sim_s:g} simulated s in {spent_s:.2f} s: {sim_s / spent_s:.0f} simulated s/s, "
+        f"{events / sim_s:.0f} events per simulated s"
+    )
 
 
 def run_all(

@@ -11,6 +11,7 @@ import dataclasses
 import gc
 import logging
 import random
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -177,6 +178,17 @@ class World:
             for node in self.nodes.values():
                 if node.runtime is not None:
                     node.runtime.end()
+
+    def idle(self, sim_s: float) -> float:
+        """Let the cluster form, leave it alone for `sim_s` seconds of its time, and return how many real ones
+        that took."""
+        for node in self.nodes.values():
+            self.operators.start(node)
+        self._until(self._is_led, LEADER_WITHIN_MS, "no leader")
+        self._run(FOUNDED_MS)
+        begun_s = time.perf_counter()
+        self._run(self.scheduler.now_ms + 1000.0 * sim_s)
+        return time.perf_counter() - begun_s
 
     def _play(self) -> None:
         scheduler, rng = self.scheduler, self.rng
