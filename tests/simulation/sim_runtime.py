@@ -152,12 +152,12 @@ class SimRuntime:
         """Run code of this life, now or when it may run again; for every event that reaches the node."""
         if self.ended:
             return
+        if self._busy_until_ms > self._scheduler.now_ms:
+            # Also during a pause: what comes in it stays behind what waits for the loop already.
+            self._scheduler.when(self._busy_until_ms, self.enter, callback, *arguments)
+            return
         if self.paused:
             self._held.append((callback, arguments))
-            return
-        now_ms = self._scheduler.now_ms
-        if self._busy_until_ms > now_ms:
-            self._scheduler.when(self._busy_until_ms, self.enter, callback, *arguments)
             return
         self._scheduler.actor = self._node_id
         try:

@@ -163,6 +163,21 @@ def test_a_pause_keeps_everything_for_later_and_the_clock_goes_on() -> None:
     assert runtime.monotonic_ms() - before_ms > 500.0
 
 
+def test_what_comes_in_a_pause_stays_behind_what_waits_for_the_loop() -> None:
+    scheduler = Scheduler(1)
+    runtime, _ = new_runtime(scheduler)
+    seen: list[str] = []
+    scheduler.at(1.0, runtime.enter, runtime.spend_sync)
+    scheduler.at(2.0, runtime.enter, seen.append, "first")
+    scheduler.at(3.0, runtime.pause)
+    scheduler.at(4.0, runtime.enter, seen.append, "second")
+    scheduler.run(20.0)
+    assert seen == []
+    runtime.resume()
+    scheduler.run(30.0)
+    assert seen == ["first", "second"]
+
+
 def test_nothing_of_a_life_runs_after_its_end() -> None:
     scheduler = Scheduler(1)
     runtime, _ = new_runtime(scheduler)
@@ -606,6 +621,16 @@ def test_a_failing_seed_tells_its_story_its_command_and_its_timeline(monkeypatch
     assert outcome.sim_ms == 3_000.0
     assert outcome.command == "python -m tests.simulation --seed 14 --profile crashes --nodes 5 --timeline"
     assert any("[raft] became leader" in line for line in outcome.timeline)
+
+
+def test_a_seed_that_ends_in_an_exception_repeats_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: World) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(World, "_heal", broken)
+    outcome = run_repeatably(14, "crashes", 3, SHORT)
+    assert outcome.story.startswith("Traceback")
+    assert outcome.story.endswith("RuntimeError: planted\n")
 
 
 def test_a_member_that_stops_itself_without_a_fault_of_its_disk_fails_the_seed(

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -244,6 +245,9 @@ class World:
         """Wait for a leader, for the clients to end, and for all nodes to have applied the same."""
         self._until(self._is_led, LEADER_WITHIN_MS, "no leader")
         self._until(self._is_manned, SETTLED_WITHIN_MS, "a change of members hangs")
+        # Under some faults next to nothing is possible; what a seed lacks must be possible now.
+        enough = self._span.operations_min
+        self._until(lambda: self.fleet.operations >= enough, SETTLED_WITHIN_MS, "clients make no progress")
         self.fleet.stop()
         self._until(lambda: self.fleet.quiet, SETTLED_WITHIN_MS, "the clients do not come to an end")
         self._until(self._is_level, SETTLED_WITHIN_MS, "the nodes do not converge")
@@ -420,10 +424,7 @@ def run_seed(
     collects = gc.isenabled()
     gc.disable()
     try:
-        if verbose:
-            with LogTap(world.scheduler, world.timeline):
-                world.run()
-        else:
+        with LogTap(world.scheduler, world.timeline) if verbose else nullcontext():
             world.run()
         outcome.story = world.too_little()
     except InvariantBroken as broken:
