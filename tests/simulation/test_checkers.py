@@ -275,6 +275,17 @@ def a_create_fails_where_nothing_is(story: Story, one: Client, two: Client) -> N
     one.create("/a", "a0", 3, err=NODE_EXISTS)
 
 
+@plant("I6")
+def a_create_fails_for_a_version(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3, err=BAD_VERSION)
+
+
+@plant("I6")
+def a_part_of_a_multi_fails_for_a_reason_of_another(story: Story, one: Client, two: Client) -> None:
+    one.create("/a", "a0", 3)
+    one.do("multi", "", [("set", "/a", ("a1", -1)), ("delete", "/a", -1)], 4, (NODE_EXISTS, 0), NODE_EXISTS)
+
+
 @plant("I8")
 def a_value_is_seen_before_it_was_written(story: Story, one: Client, two: Client) -> None:
     one.create("/a", "a0", 3)

@@ -20,6 +20,7 @@ from quorum.errors import describe_code
 from tests.simulation.history import WRITES, Final, History, Operation, Outcome, Stat, WatchEvent
 
 NO_NODE, BAD_VERSION, NODE_EXISTS, NOT_EMPTY = -101, -103, -110, -111
+NO_CHILDREN_FOR_EPHEMERALS = -108
 SESSION_EXPIRED = -112
 CREATED, DELETED, DATA_CHANGED, CHILDREN_CHANGED = 1, 2, 3, 4
 EPHEMERAL, SEQUENTIAL = 1, 2

@@ -11,12 +11,14 @@ from typing import NamedTuple
 from tests.simulation.checkers.evidence import (
     BAD_VERSION,
     EPHEMERAL,
+    NO_CHILDREN_FOR_EPHEMERALS,
     NO_NODE,
     NODE_EXISTS,
     NOT_EMPTY,
     SEQUENTIAL,
     Change,
     Evidence,
+    Violation,
     fits_creation,
     has_zxid,
     is_indefinite,
@@ -25,6 +27,13 @@ from tests.simulation.checkers.evidence import (
 from tests.simulation.history import Operation, Outcome
 
 ENDLESS = 1 << 62
+#: {write: how it can fail for what it finds}. Source: ZooKeeper 3.9 PrepRequestProcessor.
+_FAILURES = {
+    "create": {NO_NODE, NODE_EXISTS, NO_CHILDREN_FOR_EPHEMERALS},
+    "set": {NO_NODE, BAD_VERSION},
+    "delete": {NO_NODE, BAD_VERSION, NOT_EMPTY},
+    "check": {NO_NODE, BAD_VERSION},
+}
 
 
 class Fact(NamedTuple):
@@ -135,8 +144,10 @@ def _judged(operation: Operation) -> list[tuple[str, Fact]]:
             if kind == "check" and paths.count(path) == 1:
                 facts.append((path, Fact(zxid, 1, True, version=argument, who=operation)))
         return facts
-    failing = next((place for place, err in enumerate(operation.result or ()) if err), 0)
+    failing = _failing(operation)
     kind, path, argument = parts[failing]
+    if operation.err not in _FAILURES.get(kind, ()):
+        return []
     subject = parent_of(path) if kind == "create" and operation.err == NO_NODE else path
     if subject == "/" or any(subject in (each, parent_of(each)) for each in paths[:failing]):
         return []
@@ -148,3 +159,19 @@ def _judged(operation: Operation) -> list[tuple[str, Fact]]:
     elif operation.err == NOT_EMPTY or (operation.err == NODE_EXISTS and not argument[1] & SEQUENTIAL):
         facts.append((path, Fact(zxid, 1, present=True, who=operation)))
     return facts
+
+
+def _failing(operation: Operation) -> int:
+    """Return which part of a failed write failed."""
+    return next((place for place, err in enumerate(operation.result or ()) if err), 0)
+
+
+def check_failures(evidence: Evidence) -> list[Violation]:
+    """Check that every write failed for a reason that there is for such a write."""
+    violations = []
+    for operation in evidence.history.operations:
+        if operation.outcome is Outcome.ERROR and has_zxid(operation):
+            kind = operation.parts[_failing(operation)][0]
+            if operation.err not in _FAILURES.get(kind, ()):
+                violations.append(Violation("I6", f"a {kind} cannot fail with {operation.err}: {operation}"))
+    return violations

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.simulation.checkers.evidence import Evidence, Violation
+from tests.simulation.checkers.facts import check_failures
 from tests.simulation.checkers.families import check_counters, check_finals, check_lists, facts_of_lists
 from tests.simulation.checkers.order import (
     check_density,
@@ -37,6 +38,7 @@ def judge(history: History, finals: Sequence[Final] = (), *, others_max: int = 0
     floors = floors_of(evidence)
     violations += check_real_time(evidence, floors)
     violations += check_sessions_see_order(evidence)
+    violations += check_failures(evidence)
     violations += check_density(evidence, others_max=others_max)
     watches = check_watches(evidence)
     violations += watches.violations
