@@ -119,7 +119,7 @@ class QuorumMember:
         self._incarnation = _next_incarnation(storage, runtime)
         self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)
         self.writer.flush_now()
-        if not self.writer.idle:
+        if self.writer.failed or not self.writer.idle:
             storage.close()
             raise self._cannot_write()
 
