@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import shutil
 import signal
 import sys
 import time
@@ -21,8 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from quorum.adminclient import get_readiness, get_status
-from quorum.errors import NodeStoppedError, UnreachableError
+from quorum.errors import NodeStoppedError, UnreachableError, remedy_for_os, told_by_os
 from quorum.layout import HOST, Layout, LocalNode, finish_bootstrap, start_options
+from quorum.process_logs import bound_log, story_since
 from quorum.terminal import Console
 
 POLL_READY_S = 0.1
@@ -37,9 +37,6 @@ PATIENCE_S = 10.0
 #: A node that ran this long has recovered: its next restart is an early one again.
 RECOVERED_S = 60.0
 STOP_DEADLINE_S = 20.0
-LOG_BYTES_MAX = 16 * 1024 * 1024
-STORY_BYTES_MAX = 16 * 1024
-STORY_LINES_MAX = 6
 #: The role of a node whose start waits for room on its disk.
 ROLE_THAT_WAITS = "starting"
 #: Settings that belong to one node or its supervisor; the environment must not give them to all alike.
@@ -132,7 +129,8 @@ class Supervisor:
         watch = asyncio.create_task(self._watch(on_ready, time.monotonic() + deadline_s))
         stop = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait({watch, stop}, return_when=asyncio.FIRST_COMPLETED)
+            # A keeper that ends by itself has failed: its node would never be started again.
+            await asyncio.wait({watch, stop, *keepers}, return_when=asyncio.FIRST_COMPLETED)
             self._stopping.set()
             await self._stop_all()
             for keeper in keepers:
@@ -161,7 +159,13 @@ class Supervisor:
         while (options := await self._await_data(node)) is not None:
             started = time.monotonic()
             offset = node.log_file.stat().st_size if node.log_file.exists() else 0
-            process = await self._start(node, options)
+            try:
+                process = await self._start(node, options)
+            except OSError as error:
+                self._tell_not_started(node, error, backoff_s)
+                await _wait(self._stopping, backoff_s)
+                backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+                continue
             if self._stopping.is_set():
                 # it came up while the others were being stopped, and has not done anything yet
                 process.kill()
@@ -173,7 +177,7 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             ended = _ended(exit_code)
-            story = _story(node, offset) if exit_code > 0 else ""
+            story = story_since(node.log_file, offset) if exit_code > 0 else ""
             if node.node_id not in self._was_ready:
                 self._refused[node.node_id] = story or ended
             if time.monotonic() - started > RECOVERED_S:
@@ -185,6 +189,17 @@ class Supervisor:
                 told = story
                 await _wait(self._stopping, backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+
+    def _tell_not_started(self, node: LocalNode, error: OSError, again_s: float) -> None:
+        """Say why there is no process of a node: no room for its log, or no process to be had."""
+        problem = f"cannot be started: {told_by_os(error, 'making its process')}"
+        remedy = remedy_for_os(error)
+        self._views[node.node_id] = View(reason=problem)
+        if node.node_id not in self._was_ready:
+            self._refused[node.node_id] = f"error: it {problem}\nremedy: {remedy}"
+        self._console.say(
+            f"node {node.node_id} {problem} ({remedy}); trying again in {again_s:g} s", "yellow"
+        )
 
     def _say_story(self, story: str) -> None:
         for line in story.splitlines():
@@ -410,25 +425,6 @@ class Supervisor:
         self._console.say(f"stopped {len(self._layout.nodes)} nodes")
 
 
-def bound_log(path: os.PathLike[str], bytes_max: int = LOG_BYTES_MAX) -> None:
-    """Bound a log that a process holds open for appending: copy it aside and empty it.
-
-    What is written between the copy and the cut is lost, a few lines at most; the writer needs to know
-    nothing.
-
-    Args:
-        path: the log; its older part stands beside it with ".1" added.
-        bytes_max: the size above which that happens.
-    """
-    try:
-        if os.stat(path).st_size <= bytes_max:  # noqa: PTH116  # path is any path-like object
-            return
-        shutil.copyfile(path, f"{os.fspath(path)}.1")
-        os.truncate(path, 0)
-    except FileNotFoundError:
-        return
-
-
 def _look(node: LocalNode) -> View:
     """Ask one node; runs in a thread."""
     try:
@@ -455,16 +451,6 @@ def _ended(exit_code: int) -> str:
     if exit_code < 0:
         return f"was ended by {signal.Signals(-exit_code).name}"
     return f"stopped with exit code {exit_code}"
-
-
-def _story(node: LocalNode, offset: int) -> str:
-    """Return the errors that a node wrote since an offset in its log, with remedies, or its last line."""
-    with node.log_file.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(offset if offset <= size else 0, size - STORY_BYTES_MAX))
-        lines = file.read().decode("utf-8", "replace").splitlines()
-    errors = [line for line in lines if line.startswith(("error:", "remedy:"))]
-    return "\n".join(errors[:STORY_LINES_MAX] or lines[-1:])
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

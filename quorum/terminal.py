@@ -12,6 +12,8 @@ import shutil
 from collections.abc import Sequence
 from typing import TextIO
 
+from quorum.errors import FULL_DISK_ERRNOS
+
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -68,8 +70,7 @@ class Console:
         """Print one line of news above the status line."""
         text = styled(line, style, self._stream) if style else line
         clear = "\r\x1b[K" if self._status else ""
-        self._stream.write(f"{clear}{text}\n{self._status}")
-        self._stream.flush()
+        self._write(f"{clear}{text}\n{self._status}")
 
     def show_status(self, line: str) -> None:
         """Replace the status line; "" removes it. Does nothing where there is no terminal."""
@@ -80,5 +81,13 @@ class Console:
         shown = styled(cut, "dim", self._stream) if cut else ""
         if shown != self._status:
             self._status = shown
-            self._stream.write(f"\r\x1b[K{shown}")
+            self._write(f"\r\x1b[K{shown}")
+
+    def _write(self, text: str) -> None:
+        """Write out at once; what a full disk does not take is lost, and ends nothing that it tells of."""
+        try:
+            self._stream.write(text)
             self._stream.flush()
+        except OSError as error:
+            if error.errno not in FULL_DISK_ERRNOS:
+                raise

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.errors": set(),
     "quorum.core": set(),
     "quorum.raft.core": set(),
-    "quorum.terminal": set(),
+    "quorum.terminal": {"errors"},
     "quorum.settings": {"errors"},
     "quorum.config": {"errors", "settings"},
     "quorum.listening": {"errors"},
@@ -54,7 +54,8 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.shell": {"client", "errors", "terminal", "wire"},
     "quorum.adminclient": {"errors"},
     "quorum.layout": {"errors"},
-    "quorum.supervisor": {"adminclient", "errors", "layout", "terminal"},
+    "quorum.process_logs": set(),
+    "quorum.supervisor": {"adminclient", "errors", "layout", "process_logs", "terminal"},
     "quorum.local": {"adminclient", "config", "errors", "node"},
     "quorum.pytest_plugin": {"local"},
     "quorum.commands": {

@@ -26,7 +26,6 @@ from quorum.layout import (
     write,
 )
 from quorum.raft.identity import IDENTITY_NAME
-from quorum.supervisor import bound_log
 
 AS_BEFORE: dict[str, int | None] = {"client": None, "peer": None, "admin": None}
 
@@ -190,20 +189,6 @@ def test_the_start_of_a_process_is_known_while_it_lives() -> None:
 def test_toml_is_read_back_as_it_was_written() -> None:
     sections = {"a": {"text": 'ä "x"\n', "number": 1, "flag": True, "list": ["*", 2]}, "b": {}}
     assert tomllib.loads(to_toml(sections)) == sections
-
-
-def test_a_log_is_cut_once_it_is_too_long_and_its_older_part_is_kept(tmp_path: Path) -> None:
-    log = tmp_path / "node.log"
-    bound_log(log)
-    with log.open("ab", buffering=0) as writer:
-        writer.write(b"x" * 100)
-        bound_log(log, bytes_max=100)
-        assert log.stat().st_size == 100
-        writer.write(b"y")
-        bound_log(log, bytes_max=100)
-        writer.write(b"new\n")
-    assert log.read_bytes() == b"new\n"
-    assert (tmp_path / "node.log.1").read_bytes() == b"x" * 100 + b"y"
 
 
 @pytest.mark.parametrize(
