@@ -8,9 +8,10 @@ crash tore its first records may be left, so the next start adds what is missing
 node's log counts as committed from then on: it may hold what nobody acknowledged, and it may lack what the
 others did.
 
-Where the end of this node's own journal is gone (journal_note.py), the note that says so is removed first and
-written anew last: until the group is durable, with its new cluster id by which zxids jump, every start but
-this one refuses.
+Where the end of this node's own journal is gone (journal_note.py), the note that says so is removed before
+the group is written, and written anew last: until the group is durable, with its new cluster id by which
+zxids jump, every start but this one refuses. A forced start that is refused leaves the note, so that what is
+gone can be put back.
 
 The marker stays. It keeps a `--force-new-cluster` that was left in a start script from cutting off the
 members that joined since; whoever loses a majority a second time removes it.

@@ -132,6 +132,8 @@ class Journal:
         self._file_bytes = 0
         #: None while a loss is accepted and nothing is written that says so
         self._note: NoteFile | None = None
+        #: what is written must not make the journal look whole
+        self._loss_accepted = False
         self._reader = EntryReader(disk, log)
 
     @classmethod
@@ -181,6 +183,7 @@ class Journal:
                 that entry, a crash came between the rename of the file and the record of its install; the
                 record is written now, so that log and snapshot fit (defect D15 of pysyncobj).
             accept_loss: open a journal whose end is gone; every later start refuses it until `renew_note`.
+                As long as nothing is written, what is gone can be put back.
 
         Raises:
             JournalMissingError: there is no segment.
@@ -200,9 +203,7 @@ class Journal:
             torn = f"cut {scan.torn_bytes} bytes from byte {scan.tail} of {scan.path} on: {scan.torn}"
             log(torn)
         try:
-            if scan.loss is not None:
-                # What is written from here on must not make the journal look whole.
-                remove_note(disk, directory)
+            journal._loss_accepted = scan.loss is not None
             journal._file = close_tail(disk, directory, scan)
             journal._file_bytes = journal._file.size()
             journal._place = journal._durable = scan.after
@@ -290,6 +291,8 @@ class Journal:
             JournalFailedError: the node must stop.
         """
         try:
+            if self._loss_accepted:
+                remove_note(self._disk, self._directory)
             self._prepare_segment(group)
         except OSError as error:
             raise self._refused(group.path, error) from error
@@ -313,6 +316,7 @@ class Journal:
         if self._note is not None:
             self._note.close()
         self._note = NoteFile.create(self._disk, self._directory, _end_before(self._durable))
+        self._loss_accepted = False
 
     def _write_note(self, after: Place, *, synced: bool) -> None:
         """Note that everything before a place is durable."""

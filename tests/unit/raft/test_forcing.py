@@ -367,6 +367,23 @@ def test_a_crash_while_a_loss_is_accepted_leaves_a_refusal_or_another_cluster(
     pytest.fail("forcing takes more calls than were tried")
 
 
+def test_what_is_gone_can_be_put_back_after_a_forced_start_that_was_refused(config: NodeConfig) -> None:
+    disk = member_of_three(config, own=Member("h:1", "f" * 32))
+    before = opened(config, disk).recovered
+    (name,) = [each for each in disk.listdir(journal_directory(DATA)) if each.endswith(SEGMENT_SUFFIX)]
+    path = f"{journal_directory(DATA)}/{name}"
+    whole = disk.content(path)
+    disk.plant(path, whole.rstrip(b"\0")[:-60])
+    with pytest.raises(DataDamagedError, match="was durable up to"):
+        opened(config, disk)
+    with pytest.raises(DataDirError, match="is no member"):
+        opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    with pytest.raises(DataDamagedError, match="was durable up to"):
+        opened(config, disk)
+    disk.plant(path, whole)
+    assert opened(config, disk).recovered == before
+
+
 def test_an_empty_directory_is_refused_and_stays_empty(config: NodeConfig) -> None:
     disk = MemoryDisk(random.Random(0))
     with pytest.raises(NotFormattedError, match=DATA):
