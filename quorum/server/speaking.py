@@ -4,7 +4,7 @@ An answer may list a million watches: it is written in slices, one connection a 
 reads. What such an answer lists is what there was when it began; each line says how that is when the line is
 written, and what has gone meanwhile has no line. Soft state only.
 
-Source: zookeeper design, "Access".
+Source: zookeeper design, "Access"; NIOServerCnxn.checkFourLetterWord of ZooKeeper 3.9 ("netcat problem").
 """
 
 from __future__ import annotations
@@ -62,6 +62,11 @@ class SpeakingStream(ClientStream):
         if size:
             self._queue(b"".join(written))
         self.settle()
+
+    def eof_received(self) -> bool:
+        """Tell whether the connection stays open for an answer: netcat says a word, ends its side and reads
+        (called by the event loop)."""
+        return self._speaking
 
     def resume_writing(self) -> None:
         """The peer has read (called by the event loop)."""

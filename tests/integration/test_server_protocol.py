@@ -83,6 +83,10 @@ class Wire:
     def send(self, *frames: bytes) -> None:
         self._writer.write(b"".join(frames))
 
+    def say_no_more(self) -> None:
+        """End this side of the connection; the other one is still read."""
+        self._writer.write_eof()
+
     async def _frame(self) -> bytes:
         async with asyncio.timeout(DEADLINE_S):
             (length,) = struct.unpack(">i", await self._reader.readexactly(4))
@@ -327,6 +331,24 @@ async def test_the_size_on_the_disk_is_measured_and_told(node: Node) -> None:
         found = re.search(pattern, await wire.rest())
         assert found is not None
         assert int(found[1]) > 0
+
+
+@pytest.mark.parametrize(("word", "end"), [(b"ruok", b"imok"), (b"conf", b"\n"), (b"wchp", b"\n\n")])
+async def test_who_says_a_word_and_nothing_more_gets_the_whole_answer(
+    node: Node, word: bytes, end: bytes
+) -> None:
+    """As netcat does, which ends its side behind what it has read."""
+    watcher = await node.connect()
+    await watcher.greet()
+    paths = [f"/{number:05}{'x' * 100}" for number in range(10_000)]
+    watcher.send(encode_set_watches(SetWatches(0, [], paths, [])))
+    assert (await watcher.reply()).err == 0
+    asker = await node.connect()
+    asker.send(word)
+    asker.say_no_more()
+    answer = await asker.rest()
+    assert answer.endswith(end)
+    assert answer.count(b"x" * 100) == (len(paths) if word == b"wchp" else 0)
 
 
 async def _in_thread(work: Callable[[], None]) -> None:

@@ -388,6 +388,8 @@ def test_a_slow_disk_is_waited_for_beside_the_loop(tmp_path: Path) -> None:
     for asker, word in zip(askers, (b"dirs", b"conf", b"dirs"), strict=True):
         asker.send(word)
         assert asker.received() == b""
+        assert asker.connection.eof_received(), "netcat ends its side and reads"
+    assert not client.connection.eof_received()
     client.send(encode_read(7, 4, "/", False))
     assert [reply.xid for reply in client.replies()] == [7]
     askers[2].vanish()
