@@ -199,6 +199,14 @@ def _user_name() -> str:
         return str(os.getuid())
 
 
+def _working_folder() -> str:
+    """Return where this process was started; somebody may have removed the folder since."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "?"
+
+
 def envi(server: Server, version: str) -> str:
     """Tell where the server runs."""
     rows = [
@@ -210,7 +218,7 @@ def envi(server: Server, version: str) -> str:
         ("os.version", platform.release()),
         ("user.name", _user_name()),
         ("user.home", os.environ.get("HOME", "?")),
-        ("user.dir", str(Path.cwd())),
+        ("user.dir", _working_folder()),
         ("data.dir", server.options.data_dir),
     ]
     return "Environment:\n" + "".join(f"{name}={value}\n" for name, value in rows)

@@ -220,6 +220,17 @@ def test_envi_tells_where_the_server_runs(known: bool, monkeypatch: pytest.Monke
     assert known == (rows["user.name"] != "12345678")
 
 
+def test_envi_answers_where_the_folder_of_the_process_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "old-release"
+    folder.mkdir()
+    node, _ = watched_node()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert "user.dir=?\n" in ask(node, "envi")
+
+
 def test_a_member_of_an_ensemble_tells_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
     node, _ = watched_node()
     monkeypatch.setattr(node.replica, "mode", lambda: "leader")
