@@ -67,6 +67,14 @@ def test_a_session_is_resumed_with_its_password_and_the_old_connection_is_closed
     assert new.replies()[0].err == 0
 
 
+@pytest.mark.parametrize("asked_ms", [4000, 20_000])
+def test_a_resumed_session_keeps_its_timeout_and_says_so(asked_ms: int) -> None:
+    node = MemoryNode()
+    answer = node.client().greet()
+    request = resume(answer)._replace(session_timeout_ms=asked_ms)
+    assert node.client().greet(request).session_timeout_ms == answer.session_timeout_ms != asked_ms
+
+
 def test_a_resumption_may_arrive_after_the_old_connection_broke() -> None:
     node = MemoryNode()
     old = node.client()
