@@ -131,7 +131,7 @@ class QuorumMember:
         if self._first_error is None and self._full is not None:
             return DiskFullError(f"data directory {data_dir} has no room: {self._full.message}", "free space")
         problem = f"data directory {data_dir} cannot be written to: {self._first_error}"
-        return DataDirError(problem, "repair the disk")
+        return DataDirError(problem, "repair the disk, or free space on it, and start again")
 
     @property
     def entry_bytes_max(self) -> int:
