@@ -220,7 +220,7 @@ class QuorumMember:
         self.frontend = frontend = Frontend(
             self._server_options(),
             runtime.monotonic_ms,
-            runtime.call_soon,
+            lambda serve: runtime.call_soon(engine.guarded("serving a client", serve)),
             partial(runtime.run_in_thread, WORDS_LANE),
         )
         self.replica = replica = Replica(

@@ -414,7 +414,7 @@ class Replica:
             self._propose([["reap", path, czxid] for path, czxid in due])
 
     def _propose(self, proposals: list[list[Any]]) -> None:
-        """Append proposals of this leader; what it cannot append stays as it is until the next look."""
+        """Append proposals of this leader; what it cannot append stays until the next round."""
         try:
             self._engine.propose(EntryKind.CONTROL, msgpack.packb([CONTROL_FORMAT, proposals]))
         except NotLeaderError as error:

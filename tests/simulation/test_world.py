@@ -19,6 +19,7 @@ from quorum.raft.core.messages import Append, AppendReply, Heartbeat
 from quorum.raft.hello import PeerIdentity, RefusalReason
 from quorum.raft.identity import Start
 from quorum.raft.peers import PeerNode
+from quorum.server.connection import Connection
 from tests.simulation.faults import FAULTS, PROFILES
 from tests.simulation.network import UNACKNOWLEDGED_TIMEOUT_MS, Network, SimTransport, Weather
 from tests.simulation.scheduler import Scheduler
@@ -567,6 +568,22 @@ def test_a_refusal_and_a_failure_are_kept_with_their_story() -> None:
     assert [story.partition(":")[0] for story in stories] == ["refused", "stopped itself"]
     assert "EIO" in stories[1]
     assert node.disk_troubled
+
+
+def test_an_exception_while_a_client_is_served_stops_the_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Connection) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(Connection, "proceed", broken)
+    node = new_node()
+    node.start(Start.BOOTSTRAP)
+    node.scheduler.run(1000.0)
+    assert node.member is not None
+    frontend = node.member.frontend
+    assert node.runtime is not None
+    node.runtime.enter(frontend.proceed_soon, frontend.new_connection())
+    node.scheduler.run(2000.0)
+    assert "planted" in str(node.failures)
 
 
 # -- whole worlds --
