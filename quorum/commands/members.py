@@ -106,13 +106,20 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _add(arguments: argparse.Namespace) -> int:
-    body = {"node_id": arguments.node_id, "address": arguments.address}
-    story = (
-        f"node {arguments.node_id} at {arguments.address} is a learner now: start it with "
+    node_id = arguments.node_id
+    learner = (
+        f"node {node_id} at {arguments.address} is a learner now: start it with "
         "`quorate serve --join`, with the present members and itself in [members]; it votes once it has "
         "caught up (`quorate up` starts a node of its own by itself)"
     )
-    return _change(arguments, "POST", "/v1/members", body, story)
+    voter = (
+        f"node {node_id} at {arguments.address} is a voter already, nothing was changed: if its disk is lost "
+        f"run `quorate members replace {node_id}`"
+    )
+    body = {"node_id": node_id, "address": arguments.address}
+    answer = ask(arguments.admin, "POST", "/v1/members", CHANGE_TIMEOUT_S, body)
+    votes = any(member["node_id"] == node_id and member["voter"] for member in answer["members"])
+    return _tell(arguments, answer, voter if votes else learner)
 
 
 def _replace(arguments: argparse.Namespace) -> int:
@@ -135,7 +142,10 @@ def _remove(arguments: argparse.Namespace) -> int:
 def _change(
     arguments: argparse.Namespace, method: str, path: str, body: dict[str, object] | None, story: str
 ) -> int:
-    answer = ask(arguments.admin, method, path, CHANGE_TIMEOUT_S, body)
+    return _tell(arguments, ask(arguments.admin, method, path, CHANGE_TIMEOUT_S, body), story)
+
+
+def _tell(arguments: argparse.Namespace, answer: dict[str, Any], story: str) -> int:
     if not arguments.json:
         print(story)
     _print(arguments, answer, answer)

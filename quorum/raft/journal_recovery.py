@@ -64,6 +64,15 @@ _LOSS_REMEDY = (
     "its clients were told beyond that is lost, and no zxid is given twice"
 )
 
+#: What to do about a newest segment of which nothing is left.
+_EMPTIED_REMEDY = (
+    "put the file back as it was; if it is lost and the other voters are healthy, run `quorate members "
+    "replace` for this node and start it with `quorate serve --join` on an empty data directory; of a node "
+    "without others move the file to another folder, and start it once with `quorate serve "
+    "--force-new-cluster`: it goes on with the segments before, and what its clients were told beyond them "
+    "is lost"
+)
+
 
 class JournalMissingError(DataDirError):
     """A data directory that has an identity and no journal: it is not the one that this node wrote."""
@@ -223,7 +232,12 @@ class _SegmentReader:
         while True:
             group = scan_group(self._data, place)
             if place.offset == 0 and group.trailer is None:
-                raise self._damage(group.end, f"the segment's header: {group.problem}")
+                problem = f"the segment's header: {group.problem}"
+                emptied = (
+                    newest and self._index is not None and not find_trailers(self._data, 0, place.sequence)
+                )
+                remedy = _EMPTIED_REMEDY if emptied else REPLACE_REMEDY
+                raise DataDamagedError(self.path, group.end, problem, remedy)
             self._take(place, group)
             assert self._index is not None
             if group.trailer is None:

@@ -61,6 +61,20 @@ async def test_an_impostor_does_not_disturb_the_member_whose_name_it_uses(networ
 
 
 @on_both_loops
+async def test_a_refused_disk_that_became_the_members_is_not_called_refused_any_more(
+    network: Network,
+) -> None:
+    network.reserve(1, 2)
+    recorded = [TWO]
+    one = await network.start(1, admission=lambda: judging(recorded[0]))
+    two = await network.start(2, incarnation=OTHER)
+    await network.until(one.transport.refusals.refused_disks)
+    recorded[0] = OTHER
+    await network.until(lambda: one.up(2) and two.up(1))
+    assert one.transport.refusals.refused_disks() == {}
+
+
+@on_both_loops
 async def test_a_member_that_starts_again_replaces_its_old_connection_at_once(network: Network) -> None:
     network.reserve(1, 2)
     one = await network.start(1, admission=lambda: judging(TWO))

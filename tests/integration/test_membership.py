@@ -486,6 +486,14 @@ def test_the_only_voter_cannot_go_and_the_command_says_what_to_do(action: str) -
         assert members(lone, 1) == before
 
 
+def test_a_voter_that_is_added_again_is_not_called_a_learner() -> None:
+    with QuorateNodes(nodes=1) as lone:
+        address = lone.peer_address(1)
+        told = quorate("members", "add", "1", address, "--admin", lone.admin_url(1)).stdout
+        assert told.startswith(f"node 1 at {address} is a voter already, nothing was changed")
+        assert "quorate members replace 1" in told
+
+
 def test_a_follower_names_the_leader_to_ask_for_the_lag(nodes: QuorateNodes) -> None:
     leader = nodes.leader()
     follower = next(node_id for node_id in nodes.node_ids if node_id != leader)

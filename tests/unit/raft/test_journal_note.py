@@ -75,6 +75,19 @@ def test_newest_segments_that_are_gone_are_missed(missing: int) -> None:
     assert "missing" in str(error)
 
 
+@pytest.mark.parametrize("left", [b"", b"Q", bytes(1024)])
+def test_of_a_newest_segment_without_anything_left_it_is_said_how_a_lone_node_goes_on(left: bytes) -> None:
+    bench = Bench(SMALL)
+    last = bench.segments()[-1]
+    bench.disk.plant(last, left)
+    error = bench.refusal()
+    assert (error.path, error.offset) == (last, 0)
+    assert "move the file" in error.remedy
+    bench.disk.unlink(last)
+    journal, _ = bench.open_accepting()
+    assert 0 < journal.last_index < GROUPS
+
+
 def test_a_newest_segment_that_was_cut_is_missed_wherever_it_was_cut() -> None:
     bench = Bench()
     content = bench.disk.content(FIRST)
