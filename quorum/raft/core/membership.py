@@ -189,10 +189,15 @@ def _check_majority(node: Node, latest: Configuration, wanted: Configuration, wh
             f"{node.identity.node_id} has heard only {present} since it leads; try again soon"
         )
     absent = sorted(set(wanted.voters) - set(present))
+    heard = sum(_is_present(node, node_id, heard=True) for node_id in latest.voters)
+    otherwise = (
+        "remove what is gone for good before this one"
+        if heard >= quorum_size(len(latest.voters) - 1)
+        else "see `quorate serve --force-new-cluster` if a majority is gone for good"
+    )
     raise MembershipError(
         f"cannot {what}: of the voters {sorted(wanted.voters)} that would be left, only {present} are in "
-        f"contact and {needed} are needed; bring {_named(absent)} back first, or remove what is gone for "
-        "good before this one"
+        f"contact and {needed} are needed; bring {_named(absent)} back first, or {otherwise}"
     )
 
 

@@ -336,6 +336,17 @@ def test_a_change_that_would_leave_no_majority_in_contact_is_refused(
     assert solo.raft.status().voters == (1, 2)
 
 
+def test_the_remedy_names_only_what_can_be_done_with_those_in_contact() -> None:
+    solo = leader()
+    solo.step(PeerDown(3))
+    with pytest.raises(MembershipError, match="or remove what is gone for good"):
+        solo.raft.change_members(RemoveMember(2))
+    solo.step(PeerDown(2))
+    for gone in (2, 3):
+        with pytest.raises(MembershipError, match=r"--force-new-cluster.* if a majority is gone"):
+            solo.raft.change_members(RemoveMember(gone))
+
+
 def test_who_was_not_heard_yet_by_a_new_leader_is_waited_for() -> None:
     solo = leader(silent=(3,))
     with pytest.raises(MembershipBusyError, match=r"cannot remove node 2 yet: .* heard only \[1\] since"):
