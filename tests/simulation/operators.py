@@ -383,6 +383,8 @@ class Operators:
         return (
             voter is not None
             and node.member is not None
+            # The disk that it lost may be in it, and what was seen of the members may still name that one.
+            and node.node_id not in self._set_aside
             and voter.incarnation == node.member.storage.identity.incarnation
         )
 

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.simulation.settings import build_config, draw_sizes
 from tests.simulation.sim_node import DiskSpeed, SimNode
 from tests.simulation.sim_runtime import SimRuntime
 from tests.simulation.timeline import Timeline
-from tests.simulation.world import SHORT, World, run_repeatably, run_seed
+from tests.simulation.world import SHORT, Span, World, run_repeatably, run_seed
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
 INSTANT = Weather(delay_ms=(1.0, 1.0), late_chance=0.0, split_chance=0.0)
@@ -647,6 +648,8 @@ def test_a_seed_that_ends_in_an_exception_repeats_itself(monkeypatch: pytest.Mon
     monkeypatch.setattr(World, "_heal", broken)
     outcome = run_repeatably(14, "crashes", 3, SHORT)
     assert outcome.story.startswith("Traceback")
+    # A process of its own sends back an equal span, not the same one.
+    assert "--short" in replace(outcome, span=Span(*SHORT)).command
     assert outcome.story.endswith("RuntimeError: planted\n")
 
 

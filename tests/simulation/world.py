@@ -97,7 +97,7 @@ class Outcome:
         """The one command that repeats it."""
         return (
             f"python -m tests.simulation --seed {self.seed} --profile {self.profile} --nodes {self.nodes}"
-            f"{' --short' if self.span is SHORT else ''} --timeline"
+            f"{' --short' if self.span == SHORT else ''} --timeline"
         )
 
 
