@@ -11,6 +11,8 @@ _JOURNAL = "quorum.raft.journal"
 _RECOVERY = "quorum.raft.journal_recovery"
 _WRITER = "quorum.raft.journal_writer:JournalWriter"
 _INDEX = "quorum.raft.journal_index:LogIndex"
+#: why a tail may be judged wrongly
+_NOTED = "a tail that is cut too far falls short of the note of the durable end, and is refused all the same"
 
 RULES: Final = (
     Rule(
@@ -132,6 +134,8 @@ RULES: Final = (
                 "if False:",
             ),
         ),
+        guard=_NOTED,
+        beside="a-journal-reaches-to-its-note",
     ),
     Rule(
         "damage-is-no-torn-tail",
@@ -150,6 +154,8 @@ RULES: Final = (
                 "if False:",
             ),
         ),
+        guard=_NOTED,
+        beside="a-journal-reaches-to-its-note",
     ),
     Rule(
         "damage-under-a-trailer-refuses",
@@ -162,6 +168,22 @@ RULES: Final = (
                 "if False:",
             ),
         ),
+        guard=_NOTED,
+        beside="a-journal-reaches-to-its-note",
+    ),
+    Rule(
+        "a-journal-reaches-to-its-note",
+        "guarantees.md; journal_note.py",
+        "a journal that ends before the durable end which its note names is refused",
+        (
+            Edit(
+                f"{_RECOVERY}:_loss",
+                "if note is None:",
+                "if note is None or note.group >= 0:\n    return None\nif note is None:",
+            ),
+        ),
+        guard="here only flipped bits take an end away, and those are refused as damage",
+        beside="damage-is-no-torn-tail",
     ),
     Rule(
         "records-have-checksums",
