@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import math
 import os
 import sys
 import time
@@ -52,7 +53,10 @@ def parse() -> argparse.Namespace:
         help="run a cluster that nobody uses for so long, and its pace",
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.idle is not None and not 0 < arguments.idle < math.inf:
+        parser.error(f"--idle is {arguments.idle:g}: give a number of simulated seconds above 0")
+    return arguments
 
 
 def main() -> int:

@@ -674,6 +674,19 @@ def test_the_command_line_runs_short_seeds_in_processes() -> None:
     assert "all held" in ran.stdout
 
 
+def test_the_command_line_tells_the_pace_of_an_idle_cluster() -> None:
+    def ask(seconds: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tests.simulation", "--idle", seconds]
+        return subprocess.run(
+            command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+        )
+
+    assert ask("2").stdout.startswith("3 idle nodes, 2 simulated s in ")
+    refused = ask("0")
+    assert refused.returncode == 2
+    assert "--idle is 0: give a number of simulated seconds above 0" in refused.stderr
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_majority_is_lost_and_the_one_that_is_left_goes_on_with_everything(seed: int) -> None:
     outcome = run_seed(seed, "forced", 3, SHORT)
