@@ -40,6 +40,7 @@ from tests.simulation.network_faults import (
 )
 from tests.simulation.operators import Change
 from tests.simulation.sim_node import DiskSpeed, SimNode
+from tests.support.memory_disk import Cut
 
 #: writes go to the journal's thread, or, where each fsync but the last was quick, hold up the loop itself
 SLOW_DISKS = (DiskSpeed(5.0, 40.0, 0.1, 400.0), DiskSpeed(0.05, 0.4, 0.05, 1000.0))
@@ -64,6 +65,10 @@ DISK_CALLS = (
     ("open", "snapshots"),
     ("truncate", "journal"),
 )
+#: what a power cut leaves of a group that is being written
+TEARS = (Cut.ALL_BUT_FIRST_SECTOR, Cut.PREFIX_OF_BYTES, Cut.PREFIX_OF_SECTORS, Cut.SOME_SECTORS)
+#: part of the paths of segments alone
+SEGMENTS = ".segment"
 #: moments of a new segment, of a compaction, of a snapshot that is taken, and of one that is received
 ROLLING = (("open", "journal"), ("rename", "journal"), ("fsync_dir", "journal"))
 COMPACTION = (("unlink", "journal"), ("fsync_dir", "journal"), ("unlink", "snapshots"))
@@ -177,6 +182,29 @@ def crash_again(world: World, rng: random.Random) -> Script:
                 break
         if node.running:
             break
+    return node.crashes > before + 1
+
+
+def tear_twice(world: World, rng: random.Random) -> Script:
+    """A machine loses its power in the middle of a group, and again in the first one that it writes then."""
+    node = some_node(world, rng)
+    if node is None:
+        return False
+    before = node.crashes
+
+    def arm(_: SimNode) -> None:
+        node.crash_at("fdatasync", SEGMENTS, power=True, cut=rng.choice(TEARS))
+
+    arm(node)
+    node.on_start.append(arm)
+    try:
+        for _ in range(80):
+            yield 50.0
+            if node.crashes >= before + 3:
+                break
+    finally:
+        node.on_start.remove(arm)
+        node.disk.forgive()
     return node.crashes > before + 1
 
 
@@ -579,6 +607,7 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         crash_all,
         crash_rolling,
         crash_again,
+        tear_twice,
         crash_compacting,
         crash_taking,
         pause,
@@ -604,7 +633,7 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
 _NETWORK = ("cut_one_way", "cut_pair", "isolate", "halve", "break_connections", "rough_weather", "slow_line")
 _CLIENTS = ("cut_clients", "break_clients")
 _CRASHES = (
-    *("kill_one", "kill_all", "cut_power", "crash", "crash_all", "crash_again"),
+    *("kill_one", "kill_all", "cut_power", "crash", "crash_all", "crash_again", "tear_twice"),
     *("crash_rolling", "crash_compacting", "crash_taking"),
 )
 _DISKS = ("slow_disk", "io_error", "fill_disk", "flip_bit")
@@ -616,10 +645,13 @@ def _mix(*names: str, **weights: float) -> dict[str, float]:
     return {**dict.fromkeys(names, 1.0), **weights}
 
 
+#: {fault of the mix: share of the seeds that have it, once}; drawn apart from all others, so that
+#: a seed without it is as it would be if there were none
+SELDOM = {"tear_twice": 0.1}
 #: {profile: {fault: weight}}
 PROFILES: dict[str, dict[str, float]] = {
     "mix": _mix(
-        *FAULTS,
+        *(name for name in FAULTS if name not in SELDOM),
         kill_all=0.5,
         crash_all=0.7,
         fall_behind=1.5,

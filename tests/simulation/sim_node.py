@@ -227,9 +227,11 @@ class SimNode:
             self.runtime.resume()
             self._timeline.note(self.node_id, "goes on")
 
-    def crash_at(self, operation: str, path_part: str, *, power: bool, skip: int = 0) -> None:
+    def crash_at(
+        self, operation: str, path_part: str, *, power: bool, skip: int = 0, cut: Cut | None = None
+    ) -> None:
         """Let the process end within such a call of the disk, by a kill or by a power cut."""
-        self._crash_cut = (None,) if power else None
+        self._crash_cut = (cut,) if power else None
         self.disk.stop_at(operation, path_part=path_part, skip=skip)
 
     def wipe(self) -> None:

@@ -21,7 +21,7 @@ from quorum.raft.hello import PeerIdentity, RefusalReason
 from quorum.raft.identity import Start
 from quorum.raft.peers import PeerNode
 from quorum.server.connection import Connection
-from tests.simulation.faults import FAULTS, PROFILES
+from tests.simulation.faults import FAULTS, PROFILES, SELDOM
 from tests.simulation.network import UNACKNOWLEDGED_TIMEOUT_MS, Network, SimTransport, Weather
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.settings import build_config, draw_sizes
@@ -710,6 +710,15 @@ def test_a_slow_disk_holds_up_the_loop() -> None:
     assert any(run_seed(seed, "disks", 3, SHORT).counts["loop_stalls"] for seed in range(1, 21))
 
 
+def test_a_seldom_fault_comes_in_its_share_of_the_seeds_and_bites() -> None:
+    have = [seed for seed in range(1, 101) if Scheduler(seed).rng("seldom").random() < SELDOM["tear_twice"]]
+    assert 5 <= len(have) <= 15
+    with_it, without_it = (run_seed(seed, span=SHORT) for seed in (have[0], have[0] + 1))
+    assert (with_it.story, with_it.bit.get("tear_twice")) == ("", 1)
+    assert (without_it.story, "tear_twice" in without_it.tried) == ("", False)
+
+
 def test_every_fault_is_part_of_the_ordinary_mix() -> None:
-    assert set(PROFILES["mix"]) == set(FAULTS)
+    assert set(PROFILES["mix"]) | set(SELDOM) == set(FAULTS)
+    assert not set(PROFILES["mix"]) & set(SELDOM)
     assert all(set(weights) <= set(FAULTS) for weights in PROFILES.values())

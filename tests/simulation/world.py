@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.simulation.clients import ClientFleet
-from tests.simulation.faults import FAULTS, PROFILES
+from tests.simulation.faults import FAULTS, PROFILES, SELDOM
 from tests.simulation.invariants import InvariantBroken, Invariants
 from tests.simulation.nemesis import Script
 from tests.simulation.nemesis import World as Site
@@ -202,6 +202,8 @@ class World:
         self._run(FOUNDED_MS)
         if PROFILES[self.profile]:
             scheduler.at(0.0, self._next_fault)
+        if self.profile == "mix":
+            self._draw_seldom_faults()
         until_ms = self._span.load_until_ms
         self._run(until_ms)
         while self.too_little() and until_ms < self._span.load_until_ms_max:
@@ -342,7 +344,16 @@ class World:
         name = rng.choices(free, [weights[each] for each in free])[0]
         self._begin(name, FAULTS[name])
 
+    def _draw_seldom_faults(self) -> None:
+        rng = self.scheduler.rng("seldom")
+        for name, chance in SELDOM.items():
+            if rng.random() < chance:
+                delay_ms = rng.uniform(0.0, 0.8 * (self._span.load_until_ms - FOUNDED_MS))
+                self.scheduler.at(delay_ms, self._begin, name, FAULTS[name])
+
     def _begin(self, name: str, fault: Callable[[Site, random.Random], Script]) -> None:
+        if self._healing:
+            return
         script = fault(self, self.scheduler.rng(f"fault-{name}"))
         self.tried[name] += 1
         self._under_way[name] = script

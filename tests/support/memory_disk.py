@@ -34,9 +34,11 @@ class Cut(Enum):
     PREFIX_OF_BYTES = auto()
     PREFIX_OF_SECTORS = auto()
     SOME_SECTORS = auto()
+    ALL_BUT_FIRST_SECTOR = auto()
 
 
-_CUTS = tuple(Cut)
+#: what is drawn from where nobody says which; the last one is there for who asks for it
+_CUTS = tuple(cut for cut in Cut if cut is not Cut.ALL_BUT_FIRST_SECTOR)
 
 
 class Stopped(BaseException):
@@ -458,6 +460,8 @@ class MemoryDisk:
                 node.unsynced = [
                     part for write in node.unsynced for part in _sectors(write) if self.rng.random() < 0.5
                 ]
+            case Cut.ALL_BUT_FIRST_SECTOR:
+                node.unsynced = [part for write in node.unsynced for part in _sectors(write)[1:]]
             case Cut.EVERYTHING:
                 pass
         self.bring_to_platter(node)
