@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import random
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -242,8 +243,14 @@ class OsDisk:
         return OsFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
 
     def open(self, path: str, writable: bool = False) -> OsFile:
-        """Open an existing file; FileNotFoundError if there is none."""
-        return OsFile(path, os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC))
+        """Open an existing file; FileNotFoundError if there is none, OSError if it is no regular one."""
+        # A pipe of that name would otherwise wait for its other end.
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "Not a regular file", path)
+        return OsFile(path, descriptor)
 
     def rename(self, source: str, target: str) -> None:
         """Rename, replacing `target`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import subprocess
 import sys
@@ -115,6 +116,16 @@ def test_names(tmp_path: Path) -> None:
     disk.unlink(f"{folder}/x")
     with pytest.raises(FileNotFoundError):
         disk.open(f"{folder}/x")
+
+
+@pytest.mark.parametrize("writable", [False, True])
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path, writable: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(OSError, match=r"Not a regular file|Is a directory") as caught:
+            OsDisk().open(str(tmp_path / name), writable=writable)
+        assert caught.value.filename == str(tmp_path / name)
 
 
 def test_a_folder_has_one_holder(tmp_path: Path) -> None:
