@@ -10,7 +10,6 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 from quorum.raft.core import following
 from tests.simulation.rules.catalogue import RULES, changes_of
 from tests.simulation.rules.edits import Edit, EditError, Setting, changed_code, find, made
+from tests.simulation.rules.page import PAGE, read_tables
 from tests.simulation.rules.search import hunt
 from tests.simulation.world import World
 
@@ -159,21 +159,12 @@ def test_white_space_does_not_matter_and_indentation_is_kept() -> None:
 
 
 def test_the_page_has_a_row_for_every_rule() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
-    part = page.partition("**Our own rules**")[2].partition("\n## ")[0]
-    lines = [line.strip("| ") for line in part.splitlines() if line.startswith("| ")]
-    rows = [[cell.strip() for cell in line.split(" | ")] for line in lines]
-    found = [row for row in rows if len(row) == 5 and row[2] != "first seed"]
-    guards = [row for row in rows if len(row) == 2 and row[0] != "rule switched off"]
+    rows, guards = read_tables(PAGE.read_text())
     expected = {
-        f"{rule.name} + {rule.beside}" if rule.beside else rule.name: rule.source
-        for rule in RULES.values()
-        if rule.beside or not rule.guard
+        rule.name: (rule.beside, rule.source) for rule in RULES.values() if rule.beside or not rule.guard
     }
-    assert {row[0]: row[1] for row in found} == expected
-    assert len(found) == len(expected)
-    assert [row for row in found if not (row[2].isdecimal() or row[2] == "none")] == []
-    # A row without a seed says why.
-    assert [row for row in found if row[2] == "none" and len(row[4]) < len("not found: ...")] == []
+    assert {row.name: (row.beside, row.source) for row in rows} == expected
+    assert len(rows) == len(expected)
+    assert [row for row in rows if not row.seed.isdecimal()] == []
     alone = {rule.name: rule.guard for rule in RULES.values() if rule.guard and not rule.beside}
-    assert {row[0]: row[1] for row in guards} == alone
+    assert guards == alone

@@ -20,6 +20,7 @@ from multiprocessing import get_context
 
 from tests.simulation.rules.catalogue import AREA_OF, AREAS, RULES, changes_of
 from tests.simulation.rules.edits import made
+from tests.simulation.rules.page import PAGE, read_tables
 from tests.simulation.rules.rule import Rule
 from tests.simulation.rules.search import Finding, Hunt, hunt_for
 
@@ -97,6 +98,15 @@ def searches_of(rules: Iterable[Rule], first: int, count: int) -> Iterator[Searc
             yield Search(rule, beside=True, seeds=range(first, first + count))
 
 
+def searches_of_page(rules: Iterable[Rule]) -> Iterator[Search]:
+    """Return the searches of docs/simulation.md, each with the one seed that is said to find something."""
+    named = {rule.name for rule in rules}
+    for row in read_tables(PAGE.read_text())[0]:
+        if row.name in named:
+            seed = int(row.seed)
+            yield Search(RULES[row.name], beside=bool(row.beside), seeds=range(seed, seed + 1))
+
+
 def run(searches: Iterable[Search], workers: int) -> Iterator[Search]:
     """Carry searches out in processes of their own; yields each when it is over."""
     waiting = deque(searches)
@@ -135,6 +145,9 @@ def main() -> int:
     parser.add_argument(
         "--markdown", action="store_true", help="print the rows of docs/simulation.md at the end"
     )
+    parser.add_argument(
+        "--page", action="store_true", help="run only the seeds that docs/simulation.md names (minutes)"
+    )
     parser.add_argument("--list", action="store_true", help="print the rules, and what is changed")
     arguments = parser.parse_args()
     rules = [rule for area, rules in AREAS.items() for rule in rules if area in (arguments.area or AREAS)]
@@ -150,8 +163,11 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     begun_s = time.monotonic()
     print(ROW.format("switched off", "area", "seed", "tried", "found by", "its story"), flush=True)
+    wanted = searches_of(rules, arguments.first, arguments.seeds)
+    if arguments.page:
+        wanted = searches_of_page(rules)
     searches = []
-    for search in run(searches_of(rules, arguments.first, arguments.seeds), arguments.workers):
+    for search in run(wanted, arguments.workers):
         searches.append(search)
         print(search.row(), flush=True)
     if arguments.markdown:
