@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.fsync_audit import Audit, AuditedNode, FsyncAudit, marker
 from tests.support.nodes import QUICK_SESSIONS, QuorateNodes
-from tests.support.syscall_trace import SyscallTrace, TraceError
+from tests.support.syscall_trace import SyscallTrace, TraceError, read_events
 from tests.support.wire_load import CREATE, Connection, create_body, frame
 
 WRITES = 300
@@ -87,6 +87,17 @@ def test_the_audit_finds_acknowledgements_before_the_fsync(tmp_path: Path) -> No
     found = audit(tmp_path, command)
     for what in ("client reply", "acknowledgement", "vote", "term", "commit index"):
         assert any(f": {what}: " in line for line in found.violations), f"{what}: not found"
+
+
+def test_a_call_that_had_not_returned_when_the_tracing_ended_is_one_without_a_result(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    path = "".join(f"\\x{byte:02x}" for byte in b"/j/durable")
+    begun = f'7  pwritev2(17<{path}>, [{{iov_base="\\x0f", iov_len=1}}], 1, 32, 0'
+    trace.write_text(f"{begun}) = 1\n{begun} <detached ...>\n")
+    whole, returned, open_ = read_events(trace)
+    assert (whole.call.target, whole.call.offset, returned.call.result) == ("/j/durable", 32, 1)
+    assert (open_.entered, open_.call.target, open_.call.offset) == (True, "/j/durable", 32)
+    assert (open_.call.result, open_.call.written) == (None, b"\x0f")
 
 
 def test_a_machine_that_forbids_tracing_is_named(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ _OFFSET = {
     "pwritev2": re.compile(r", (\d+), \w+$"),
 }
 _UNFINISHED = " <unfinished ...>"
+#: behind the last call of a thread that had not returned when the tracing ended
+_DETACHED = " <detached ...>"
 
 
 class TraceError(RuntimeError):
@@ -161,8 +163,9 @@ def read_events(output: Path) -> Iterator[Event]:
             begun = _BEGUN.fullmatch(rest)
             if begun is None:
                 raise TraceError(f"line {number} of the trace is not a call: {rest[:200]!r}")
-            if rest.endswith(_UNFINISHED):
-                open_calls[thread] = _call(thread, begun[1], begun[2].removesuffix(_UNFINISHED), number)
+            if rest.endswith((_UNFINISHED, _DETACHED)):
+                arguments = begun[2].removesuffix(_UNFINISHED).removesuffix(_DETACHED)
+                open_calls[thread] = _call(thread, begun[1], arguments, number)
                 yield Event(number, True, open_calls[thread])
                 continue
             arguments, result = _result(begun[2], number)
