@@ -133,6 +133,8 @@ def test_wrong_usage_of_a_command_leads_to_its_own_help(
 def test_ctrl_c_while_modules_load_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "quorum_load.py").write_text(
         "import os, signal, sys, runpy\n"
+        # As in a terminal; who runs the tests in the background may have it ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'quorum.cli':\n"
