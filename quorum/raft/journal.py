@@ -402,7 +402,7 @@ class Journal:
         return self._reader.read(first, last, bytes_max, self._durable)
 
     def compact(self, keep_from_index: int) -> int:
-        """Drop the oldest segments that hold only entries below an index; never the newest.
+        """Drop the oldest segments that hold only entries below an index; never the newest that is durable.
 
         Args:
             keep_from_index: first log index that must stay.
@@ -418,8 +418,12 @@ class Journal:
         return len(paths)
 
     def detach(self, keep_from_index: int) -> list[str]:
-        """Forget the segments that compaction may drop; return their paths for `remove`, oldest first."""
-        dropped = self._log.drop(self._log.droppable(keep_from_index))
+        """Forget the segments that compaction may drop; return their paths for `remove`, oldest first.
+
+        The one in which what is durable ends stays, though a newer one may be staged: that is no file yet,
+        and will not be for as long as the disk is full.
+        """
+        dropped = self._log.drop(self._log.droppable(keep_from_index, self._durable.sequence))
         self._reader.close()
         return [segment.path for segment in dropped]
 

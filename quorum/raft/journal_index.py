@@ -123,14 +123,18 @@ class LogIndex:
         segment = self.segments[bisect_right(self.segments, index, key=_segment_first) - 1]
         return segment, segment.offsets[index - segment.first_index]
 
-    def droppable(self, keep_from_index: int) -> int:
-        """Return how many of the oldest segments hold only entries below an index; never the newest.
+    def droppable(self, keep_from_index: int, keep_from_sequence: int) -> int:
+        """Return how many of the oldest segments hold only entries below an index.
 
         Args:
             keep_from_index: first log index that must stay.
+            keep_from_sequence: first segment that must stay.
         """
         count = 0
-        while count < len(self.segments) - 1 and self.segments[count].last_index < keep_from_index:
+        while (
+            self.segments[count].sequence < keep_from_sequence
+            and self.segments[count].last_index < keep_from_index
+        ):
             count += 1
         return count
 

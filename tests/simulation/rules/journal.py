@@ -249,6 +249,12 @@ RULES: Final = (
         (Edit(f"{_JOURNAL}:Journal.remove", "self._disk.fsync_dir(self._directory)", "pass"),),
     ),
     Rule(
+        "compaction-keeps-what-is-a-file",
+        "raft.md, D5, Journal; journal.Journal.detach",
+        "a segment goes only when a newer one is durable, not when it is merely staged",
+        (Edit(f"{_JOURNAL}:Journal.detach", "self._durable.sequence", "self._place.sequence"),),
+    ),
+    Rule(
         "term-and-vote-in-the-index-never-fall",
         "raft.md, Journal",
         "a hard state that goes back stops the node",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 from pathlib import Path
@@ -232,6 +233,20 @@ def test_compaction_never_drops_the_newest_segment(disk: MemoryDisk) -> None:
     assert journal.segment_count == 1
     journal.append([entry(61)])
     assert recovered(disk).last_index == 61
+
+
+def test_compaction_keeps_the_last_segment_while_a_full_disk_takes_no_new_one(disk: MemoryDisk) -> None:
+    journal = filled(disk, 5)
+    disk.capacity_bytes = disk.used_bytes
+    while journal.segment_count == 1:
+        written = journal.last_index
+        with contextlib.suppress(JournalFullError):
+            journal.append([entry(written + 1), HardState(written, 1)])
+    assert disk.listdir(DIRECTORY) == [segment_name(1), "durable"]
+    assert journal.compact(journal.last_index) == 0
+    disk.capacity_bytes = None
+    found = recovered(disk)
+    assert (found.first_index, found.last_index, found.hard_state) == (1, written, HardState(written - 1, 1))
 
 
 def test_a_superseding_entry_may_reach_below_the_oldest_segment(disk: MemoryDisk) -> None:
