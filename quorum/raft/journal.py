@@ -372,6 +372,7 @@ class Journal:
     def finish(self, group: StagedGroup) -> None:
         """Make a written group readable."""
         self._durable = group.encoded.after
+        self._log.settle()
 
     def append(self, records: Sequence[Record]) -> None:
         """Stage, write and finish a group at once.
@@ -420,9 +421,12 @@ class Journal:
     def detach(self, keep_from_index: int) -> list[str]:
         """Forget the segments that compaction may drop; return their paths for `remove`, oldest first.
 
-        The one in which what is durable ends stays, though a newer one may be staged: that is no file yet,
-        and will not be for as long as the disk is full.
+        What is staged decides nothing: its segment is no file yet, and will not be for as long as the disk is
+        full, and what it takes back is what a start finds until then. So the segment stays in which what is
+        durable ends, and all of them while a staged group takes entries back.
         """
+        if self._log.takes_back:
+            return []
         dropped = self._log.drop(self._log.droppable(keep_from_index, self._durable.sequence))
         self._reader.close()
         return [segment.path for segment in dropped]

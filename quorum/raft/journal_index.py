@@ -64,12 +64,19 @@ class LogIndex:
         self.term_runs: list[tuple[int, int]] = []
         #: term of the entry before first_index, None where no segment says it
         self.base_term: int | None = header.last_term
+        #: whether a record since the last `settle` superseded entries
+        self.takes_back = False
         # The segments that were compacted away may have held entries that this one supersedes.
         self._may_reach_below = header.sequence > 1
 
     def seal(self) -> None:
         """Refuse from now on what only records of the past may do: reach below the first index."""
         self._may_reach_below = False
+        self.settle()
+
+    def settle(self) -> None:
+        """Be told that everything added is durable, and what it supersedes is gone for good."""
+        self.takes_back = False
 
     def begin_segment(self, sequence: int, path: str, header_group: int) -> None:
         """Add a segment, which is the newest from now on."""
@@ -177,6 +184,7 @@ class LogIndex:
 
     def _supersede(self, index: int) -> None:
         """Drop all entries from `index` on."""
+        self.takes_back = True
         if index < self.first_index:
             self._reset(index - 1, None)
             return
@@ -200,6 +208,7 @@ class LogIndex:
 
     def _add_install(self, record: Install) -> None:
         if record.resets_log:
+            self.takes_back = True
             self._reset(record.log_index, record.term)
         if record.log_index > self.install.log_index:
             self.install = record

@@ -164,20 +164,29 @@ class World:
                 self.journal.write(staged)
                 break
             except JournalFullError:
+                self.live_without_room(group)
                 self.disk.capacity_bytes = None
         self.journal.finish(staged)
         self.acknowledged = len(self.records)
 
-    def compact(self) -> None:
-        last = replay(self.records).last_index
+    def live_without_room(self, staged: list[Record]) -> None:
+        """What may come between two attempts to write a group: a snapshot's compaction, and the end."""
+        if self.rng.random() < 0.9:
+            # What was applied is durable, and never superseded.
+            durable = replay(self.records[: self.acknowledged]).last_index
+            self.compact(min([durable, *(each.index - 1 for each in staged if isinstance(each, Entry))]))
+        if self.rng.random() < 0.5:
+            raise Stopped
+
+    def compact(self, last: int) -> None:
         if last >= self.kept_from:
-            self.kept_from = self.rng.randrange(self.kept_from, last + 1)
+            self.kept_from = self.rng.randrange(self.kept_from, last + 2)
             self.journal.compact(self.kept_from)
 
     def act(self) -> None:
         for _ in range(self.rng.randrange(1, 12)):
             if self.rng.random() < 0.15:
-                self.compact()
+                self.compact(replay(self.records).last_index)
             else:
                 self.append()
 
@@ -213,7 +222,7 @@ def plan_trouble(world: World) -> None:
             disk.fail("pwrite", rng.choice([5, 28]), skip=rng.randrange(4))
         case 5:
             used = sum(len(disk.content(f"{DIRECTORY}/{name}")) for name in disk.listdir(DIRECTORY))
-            disk.capacity_bytes = used + rng.randrange(3000)
+            disk.capacity_bytes = used + rng.choice([0, rng.randrange(3000)])
 
 
 def run_until_trouble(world: World) -> None:
@@ -243,7 +252,7 @@ def restart(world: World) -> None:
     world.journal = world.open()
 
 
-EXAMPLES = 150
+EXAMPLES = 1000
 SETTINGS = settings(
     max_examples=EXAMPLES,
     deadline=None,

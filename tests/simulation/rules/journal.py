@@ -249,10 +249,13 @@ RULES: Final = (
         (Edit(f"{_JOURNAL}:Journal.remove", "self._disk.fsync_dir(self._directory)", "pass"),),
     ),
     Rule(
-        "compaction-keeps-what-is-a-file",
+        "compaction-goes-by-what-is-durable",
         "raft.md, D5, Journal; journal.Journal.detach",
-        "a segment goes only when a newer one is durable, not when it is merely staged",
-        (Edit(f"{_JOURNAL}:Journal.detach", "self._durable.sequence", "self._place.sequence"),),
+        "a staged group, whose segment is no file yet, makes no older one needless",
+        (
+            Edit(f"{_JOURNAL}:Journal.detach", "self._durable.sequence", "self._place.sequence"),
+            Edit(f"{_JOURNAL}:Journal.detach", "if self._log.takes_back:", "if False:"),
+        ),
     ),
     Rule(
         "term-and-vote-in-the-index-never-fall",

@@ -20,6 +20,7 @@ from quorum.raft.journal import (
     JournalOptions,
     LogUnavailableError,
     OriginIncarnation,
+    Record,
     Recovered,
 )
 from quorum.raft.journal_format import segment_name
@@ -247,6 +248,25 @@ def test_compaction_keeps_the_last_segment_while_a_full_disk_takes_no_new_one(di
     disk.capacity_bytes = None
     found = recovered(disk)
     assert (found.first_index, found.last_index, found.hard_state) == (1, written, HardState(written - 1, 1))
+
+
+@pytest.mark.parametrize(("staged", "keep_from"), [(entry(20, term=2), 20), (Install(50, 2), 51)])
+def test_compaction_waits_for_a_group_that_takes_entries_back(
+    disk: MemoryDisk, staged: Record, keep_from: int
+) -> None:
+    journal = filled(disk, 40)
+    disk.fail("pwrite", errno.ENOSPC, path_part=".segment")
+    with pytest.raises(JournalFullError):
+        journal.append([staged])
+    assert journal.segment_count > 3
+    assert journal.compact(keep_from) == 0
+    found = recovered(disk)
+    assert (found.first_index, found.last_index) == (1, 40)
+    # Once such a group is durable, what it superseded goes.
+    journal = opened(disk)
+    journal.append([staged])
+    assert journal.compact(keep_from) > 0
+    assert recovered(disk).first_index <= journal.first_index
 
 
 def test_a_superseding_entry_may_reach_below_the_oldest_segment(disk: MemoryDisk) -> None:
