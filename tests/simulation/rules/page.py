@@ -15,7 +15,7 @@ class Row(NamedTuple):
         name: the rule's.
         beside: name of the rule that is switched off with it, "" for none.
         source: where the rule is written.
-        seed: the first that found it; "none" where none has.
+        seed: the first that found it, in digits.
         by: what noticed it.
     """
 
