@@ -106,6 +106,8 @@ class Snapshotter:
         self._disturbed = False
         self._walk_log_bytes = 0
         self._begun_ms = 0.0
+        #: whether a compaction follows once what is staged is durable
+        self._compacts_again = False
         self._idle = asyncio.Event()
         self._idle.set()
         self.taken_count = 0
@@ -283,9 +285,18 @@ class Snapshotter:
         self._runtime.run_in_thread(SNAPSHOT_LANE, partial(self._store.remove, paths, oldest_index), removed)
 
     def _compact_log(self, oldest_index: int) -> None:
-        if oldest_index >= self._journal.first_index:
-            self._writer.compact(oldest_index + 1, self._compacted)
+        first_index = self._journal.first_index
+        # Segments before the first entry are dead: an installed snapshot has taken their entries back.
+        self._writer.compact(max(oldest_index + 1, first_index), self._compacted)
+        if self._journal.first_index > first_index:
             self._step(Compacted(self._journal.first_index))
+        if self._journal.takes_back and not self._compacts_again:
+            self._compacts_again = True
+            self._writer.submit((), partial(self._guard, self._compact_again))
+
+    def _compact_again(self) -> None:
+        self._compacts_again = False
+        self._compact()
 
     def _compacted(self, segments: int) -> None:
         if segments:

@@ -388,7 +388,7 @@ class Engine(SyncObjHost):
             self._take_soft_state(ready.soft_state)
         for entry in ready.committed:
             self._apply(application, entry)
-        if ready.snapshot_reads or ready.snapshot_releases or ready.snapshot_writes:
+        if ready.snapshot_reads or ready.snapshot_releases or ready.snapshot_writes or ready.snapshot_aborts:
             exchange.carry_out(ready)
         return bool(ready.committed)
 

@@ -33,7 +33,7 @@ from quorum.raft.journal_format import Install, Record
 from quorum.raft.runtime import Disk, Runtime
 from quorum.raft.snapshot_format import SnapshotDamagedError, SnapshotReader
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE
-from quorum.raft.snapshots import SnapshotFile, SnapshotReceiver, SnapshotStore
+from quorum.raft.snapshots import SnapshotFile, SnapshotReceiver, SnapshotStore, SnapshotTransferError
 
 State = TypeVar("State")
 Result = TypeVar("Result")
@@ -105,6 +105,8 @@ class SnapshotCourier(Generic[State]):
                 self._store.unpin(pinned.log_index)
         for read in ready.snapshot_reads:
             self._read(read)
+        for install in ready.snapshot_aborts:
+            self._abort(install)
         for write in ready.snapshot_writes:
             self._write(write)
 
@@ -167,14 +169,17 @@ class SnapshotCourier(Generic[State]):
         def work() -> SnapshotFile | None:
             incoming = self._incoming
             if incoming is None or incoming.install != write.install:
-                if incoming is not None:
-                    incoming.receiver.abort()
-                    self._incoming = None
+                self._remove_incoming()
                 receiver = self._store.begin_receive(
                     write.snapshot_index, write.snapshot_term, write.total_bytes
                 )
                 incoming = self._incoming = _Incoming(write.install, receiver)
-            incoming.receiver.write(write.offset, write.data)
+            try:
+                incoming.receiver.write(write.offset, write.data)
+            except (SnapshotTransferError, OSError):
+                # Nothing continues it, and it may be what fills the disk.
+                self._remove_incoming()
+                raise
             if not write.last:
                 return None
             self._incoming = None
@@ -187,6 +192,24 @@ class SnapshotCourier(Generic[State]):
                 self._step(ChunkWritten(write.install, write.offset + len(write.data)))
             else:
                 self._load_received(write, snapshot)
+
+        self._runtime.run_in_thread(SNAPSHOT_LANE, work, self._guarded(done))
+
+    def _remove_incoming(self) -> None:
+        """Remove what has arrived of a snapshot; for the snapshot lane."""
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:
+            incoming.receiver.abort()
+
+    def _abort(self, install: int) -> None:
+        def work() -> None:
+            if self._incoming is not None and self._incoming.install == install:
+                self._remove_incoming()
+
+        def done(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                # A start removes it, and so does the next transfer of the same snapshot.
+                log.warning("cannot remove what was received of a snapshot: %s", error)
 
         self._runtime.run_in_thread(SNAPSHOT_LANE, work, self._guarded(done))
 

@@ -173,6 +173,8 @@ def _load_or_format(disk: Disk, data_dir: str, wanted: Identity, start: Start) -
     """Return the identity that is there, or make `wanted` it where `start` allows that."""
     names = disk.listdir(data_dir)
     if IDENTITY_NAME in names:
+        # Who wrote it may have ended before its name was durable, and from here on it counts.
+        disk.fsync_dir(data_dir)
         identity = load_identity(disk, data_dir)
         _check(f"{data_dir}/{IDENTITY_NAME}", identity, wanted)
         if _MARKER_NAME in names:

@@ -231,6 +231,11 @@ class Journal:
         return self._log.last_index
 
     @property
+    def takes_back(self) -> bool:
+        """Whether a staged group takes entries back; what held them can be compacted once it is durable."""
+        return self._log.taken_from is not None
+
+    @property
     def end(self) -> int:
         """The first byte behind the last staged group in the newest segment."""
         return self._place.offset
@@ -423,10 +428,8 @@ class Journal:
 
         What is staged decides nothing: its segment is no file yet, and will not be for as long as the disk is
         full, and what it takes back is what a start finds until then. So the segment stays in which what is
-        durable ends, and all of them while a staged group takes entries back.
+        durable ends, and so do those from which a staged group takes entries back (`takes_back`).
         """
-        if self._log.takes_back:
-            return []
         dropped = self._log.drop(self._log.droppable(keep_from_index, self._durable.sequence))
         self._reader.close()
         return [segment.path for segment in dropped]

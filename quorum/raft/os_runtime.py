@@ -244,13 +244,10 @@ class OsDisk:
 
     def open(self, path: str, writable: bool = False) -> OsFile:
         """Open an existing file; FileNotFoundError if there is none, OSError if it is no regular one."""
-        # A pipe of that name would otherwise wait for its other end.
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
-        descriptor = os.open(path, flags)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
+        # Before it is opened: that would wait for the other end of a pipe.
+        if not stat.S_ISREG(os.stat(path).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", path)
-        return OsFile(path, descriptor)
+        return OsFile(path, os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC))
 
     def rename(self, source: str, target: str) -> None:
         """Rename, replacing `target`."""
@@ -266,12 +263,15 @@ class OsDisk:
 
     def make_dirs(self, path: str) -> None:
         """Create a folder and the missing ones above it, each made durable in its parent."""
-        missing = []
+        wanted = []
         path = os.path.abspath(path)
         while not os.path.isdir(path):
-            missing.append(path)
+            wanted.append(path)
             path = os.path.dirname(path)
-        for folder in reversed(missing):
+        # The lowest that is there, too: who made it may have ended before its name was durable.
+        if os.access(os.path.dirname(path), os.R_OK | os.W_OK):
+            self.fsync_dir(os.path.dirname(path))
+        for folder in reversed(wanted):
             os.mkdir(folder, _FOLDER_MODE)
             self.fsync_dir(os.path.dirname(folder))
 

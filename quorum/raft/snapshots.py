@@ -81,7 +81,7 @@ class SnapshotStore:
     """The snapshots in one folder."""
 
     def __init__(self, disk: Disk, directory: str, log: Callable[[str], None]) -> None:
-        """List the folder and remove what was never finished.
+        """List the folder, make durable what it lists, and remove what was never finished.
 
         Args:
             disk: where.
@@ -103,6 +103,8 @@ class SnapshotStore:
             disk.make_dirs(directory)
             for name in disk.listdir(directory):
                 self._enter(name)
+            # Who gave a file its name may have ended before that was durable, and from here on it counts.
+            disk.fsync_dir(directory)
         except OSError as error:
             raise DataDirError(f"{directory} cannot be used: {error.strerror}", "repair the disk") from error
 
@@ -298,7 +300,9 @@ class SnapshotStore:
         return oldest_index, [file.path for file in gone]
 
     def remove(self, paths: Sequence[str], oldest_index: int) -> None:
-        """Remove the files of detached snapshots, and what was set aside before the oldest that is left.
+        """Remove the files of detached snapshots, and all others from before the oldest that is left.
+
+        Others are those that were set aside, and those whose name was given but could not be made durable.
 
         Durable on return. For the snapshot lane: a file system takes long over a large file.
 
@@ -309,12 +313,13 @@ class SnapshotStore:
         Raises:
             OSError: the disk refuses.
         """
-        set_aside = []
+        others = []
         for name in self._disk.listdir(self._directory):
             numbers = _numbers(name.removesuffix(_DAMAGED))
-            if name.endswith(_DAMAGED) and numbers is not None and numbers[0] < oldest_index:
-                set_aside.append(f"{self._directory}/{name}")
-        self._unlink((*paths, *set_aside))
+            path = f"{self._directory}/{name}"
+            if numbers is not None and numbers[0] < oldest_index and path not in paths:
+                others.append(path)
+        self._unlink((*paths, *others))
 
     def _unlink(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -346,9 +351,10 @@ class SnapshotStore:
             return self._disk.create(partial), path
 
     def discard(self, partial: File) -> None:
-        """Remove a partial file."""
+        """Remove a partial file; one that has its final name already stays for the next start."""
         partial.close()
-        self._disk.unlink(partial.path)
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(partial.path)
 
     def adopt(
         self, partial: File, path: str, log_index: int, term: int

@@ -410,6 +410,27 @@ def crash_installing(world: World, rng: random.Random) -> Script:
     return node.crashes + node.disk.failed > before
 
 
+def lose_name(world: World, rng: random.Random) -> Script:
+    """A follower ends before the name of what it was sent is durable; its next life ends with a power cut."""
+    node = yield from _leave_behind(world, rng)
+    if node is None or not node.running:
+        return False
+    before = node.crashes
+
+    def arm(_: SimNode) -> None:
+        if node.crashes == before + 1:
+            node.crash_within(rng.randrange(40), power=True, cut=Cut.NOTHING)
+
+    node.crash_at("fsync_dir", "snapshots", power=False)
+    node.on_start.append(arm)
+    try:
+        yield from _come_back(world, rng, node)
+    finally:
+        node.on_start.remove(arm)
+        node.disk.forgive()
+    return node.crashes > before + 1
+
+
 def break_installed(world: World, rng: random.Random) -> Script:
     """A snapshot that a follower was sent is broken before it has taken one itself."""
     node = yield from _leave_behind(world, rng)
@@ -620,6 +641,7 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         flip_bit,
         fall_behind,
         crash_installing,
+        lose_name,
         break_installed,
         ask_snapshot,
         lose_disk,
@@ -638,7 +660,7 @@ _CRASHES = (
 )
 _DISKS = ("slow_disk", "io_error", "fill_disk", "flip_bit")
 _MEMBERS = ("lose_disk", "old_disk", "grow", "shrink")
-_SNAPSHOTS = ("fall_behind", "crash_installing", "break_installed", "ask_snapshot")
+_SNAPSHOTS = ("fall_behind", "crash_installing", "lose_name", "break_installed", "ask_snapshot")
 
 
 def _mix(*names: str, **weights: float) -> dict[str, float]:
@@ -647,7 +669,7 @@ def _mix(*names: str, **weights: float) -> dict[str, float]:
 
 #: {fault of the mix: share of the seeds that have it, once}; drawn apart from all others, so that
 #: a seed without it is as it would be if there were none
-SELDOM = {"tear_twice": 0.1}
+SELDOM = {"tear_twice": 0.1, "lose_name": 0.1}
 #: {profile: {fault: weight}}
 PROFILES: dict[str, dict[str, float]] = {
     "mix": _mix(

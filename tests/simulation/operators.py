@@ -169,7 +169,9 @@ class Operators:
         """Tell whether one more disk may be damaged or lost: of a minority at most."""
         configuration = self.configuration()
         voters = 0 if configuration is None else len(configuration.voters)
-        amiss = len(self._healthy) + len(self._set_aside) + len(self.orphans) + (self.change is not None)
+        # Beside outcasts the configuration that was seen may still be the one from before the forced start.
+        amiss = len(self._healthy) + len(self._set_aside) + len(self.orphans) + len(self.outcasts)
+        amiss += self.change is not None
         return amiss < (voters - 1) // 2
 
     def damage(self, node: SimNode, path: str, bit: int) -> None:

@@ -34,7 +34,7 @@ class StubCore(Anything):
     def __init__(self, leader_id: int) -> None:
         role = Role.LEADER if leader_id == 1 else Role.FOLLOWER
         soft_state = SoftState(role, TERM, leader_id, 0, "")
-        self._ready = [Ready(None, (), (), soft_state, None, (), (), ())]
+        self._ready = [Ready(None, (), (), soft_state, None, (), (), (), ())]
 
     def linked_members(self) -> dict[int, str]:
         return {2: "", 3: ""}

@@ -10,7 +10,7 @@ import pytest
 from quorum.core.machine import StateMachine
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Compacted, Stimulus
-from quorum.raft.journal import Journal, JournalOptions
+from quorum.raft.journal import Install, Journal, JournalFullError, JournalOptions
 from quorum.raft.journal_writer import JOURNAL_LANE, JournalWriter
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE
 from quorum.raft.snapshots import SnapshotStore, SnapshotTransferError
@@ -38,9 +38,9 @@ class Bench:
         self.journal, _ = Journal.open(self.disk, JOURNAL, JournalOptions(1024, 4096), self.fail)
         self.steps: list[Stimulus] = []
         self.failures: list[object] = []
-        writer = JournalWriter(self.journal, self.runtime, self.fail, self.fail)
+        self.writer = JournalWriter(self.journal, self.runtime, self.fail, self.fail)
         self.snapshotter = Snapshotter(
-            self, self.store, self.journal, writer, self.runtime, self.steps.append, self.fail
+            self, self.store, self.journal, self.writer, self.runtime, self.steps.append, self.fail
         )
 
     def fail(self, story: object) -> None:
@@ -84,6 +84,43 @@ def test_older_files_go_in_the_lane_and_the_log_behind_them_afterwards() -> None
     assert 1 < bench.journal.first_index <= oldest + 1
     assert not set(segments) <= set(bench.disk.listdir(JOURNAL))
     assert not bench.failures
+
+
+def test_what_an_installed_snapshot_took_back_goes_with_the_install() -> None:
+    bench = Bench()
+    bench.settled_snapshots(1)
+    for _ in range(3):
+        last = bench.journal.last_index
+        bench.journal.append([Entry(last + 1, 2, EntryKind.BATCH, 0, bytes(1000))])
+        bench.journal.append([Install(last + 100, 2)])
+        assert bench.journal.segment_count > 1
+        bench.steps.clear()
+        bench.snapshotter.installed(100)
+        bench.runtime.settle()
+        assert bench.journal.segment_count == 1
+        assert (bench.steps, bench.failures) == ([], [])
+
+
+def test_what_a_staged_group_takes_back_is_compacted_once_that_is_durable() -> None:
+    bench = Bench()
+    bench.settled_snapshots(2)
+    last = bench.journal.last_index
+    bench.journal.append([Entry(last + 1, 1, EntryKind.BATCH, 0, bytes(1000))])
+    bench.journal.append([Entry(last + 2, 1, EntryKind.BATCH, 0, bytes(1000))])
+    bench.disk.fail("pwrite", errno.ENOSPC, path_part=".segment")
+    durable: list[int] = []
+    bench.writer.submit([Install(last + 100, 2)], lambda: durable.append(1))
+    bench.runtime.settle()
+    assert bench.journal.takes_back
+    segments = bench.disk.listdir(JOURNAL)
+    bench.snapshotter.installed(100)
+    bench.runtime.settle()
+    assert bench.disk.listdir(JOURNAL) == segments, "they hold what a start would find"
+    bench.writer.retry()
+    bench.runtime.settle()
+    assert durable == [1]
+    assert bench.journal.segment_count == 1
+    assert [error for error in bench.failures if not isinstance(error, JournalFullError)] == []
 
 
 def test_a_disk_that_does_not_remove_them_stops_the_node() -> None:

@@ -372,3 +372,4 @@ class Ready(NamedTuple):
     snapshot_reads: tuple[SnapshotRead, ...]
     snapshot_releases: tuple[int, ...]  #: transfers that are over: unpin their snapshots
     snapshot_writes: tuple[SnapshotWrite, ...]
+    snapshot_aborts: tuple[int, ...]  #: installs that are over before their last piece: remove their files

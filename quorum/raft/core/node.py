@@ -151,6 +151,7 @@ class Node:
         self.snapshot_reads: list[SnapshotRead] = []
         self.snapshot_releases: list[int] = []
         self.snapshot_writes: list[SnapshotWrite] = []
+        self.snapshot_aborts: list[int] = []
 
     # --- delays
 
@@ -213,6 +214,7 @@ class Node:
         self.leader_id = 0
         self.matched_index = 0
         self.forget_reports()
+        self.drop_incoming()
 
     def forget_reports(self) -> None:
         """Answer the next append whatever was answered before: the leader or its connection is another
@@ -239,6 +241,15 @@ class Node:
             self.snapshot_reads = [read for read in self.snapshot_reads if read.transfer != transfer]
             self.snapshot_releases.append(transfer)
             peer.outgoing = None
+
+    def drop_incoming(self) -> None:
+        """Have the shell remove the part of a snapshot that has arrived: nothing will continue it."""
+        if self.incoming is not None and not self.installing:
+            install = self.incoming.install
+            # A piece that was not handed out yet would begin the file again.
+            self.snapshot_writes = [write for write in self.snapshot_writes if write.install != install]
+            self.snapshot_aborts.append(install)
+            self.incoming = None
 
     def end_transfer(self) -> None:
         """Forget the hand-over under way; proposals are taken again if this node still leads."""
@@ -414,14 +425,15 @@ class Node:
 
     def take_snapshot_work(
         self,
-    ) -> tuple[tuple[SnapshotRead, ...], tuple[int, ...], tuple[SnapshotWrite, ...]]:
-        """Return the reads, releases and writes that snapshot transfers need."""
-        if not (self.snapshot_reads or self.snapshot_releases or self.snapshot_writes):
-            return (), (), ()
-        work = tuple(self.snapshot_reads), tuple(self.snapshot_releases), tuple(self.snapshot_writes)
-        self.snapshot_reads.clear()
-        self.snapshot_releases.clear()
-        self.snapshot_writes.clear()
+    ) -> tuple[tuple[SnapshotRead, ...], tuple[int, ...], tuple[SnapshotWrite, ...], tuple[int, ...]]:
+        """Return the reads, releases, writes and aborts that snapshot transfers need."""
+        reads, releases = self.snapshot_reads, self.snapshot_releases
+        writes, aborts = self.snapshot_writes, self.snapshot_aborts
+        if not (reads or releases or writes or aborts):
+            return (), (), (), ()
+        work = tuple(reads), tuple(releases), tuple(writes), tuple(aborts)
+        for done in (reads, releases, writes, aborts):
+            done.clear()
         return work
 
     def soft_state(self) -> SoftState:

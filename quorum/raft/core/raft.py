@@ -154,6 +154,8 @@ class Raft:
                 handover.begin_transfer(self._node, target)
             case Halt(reason):
                 node.halted = reason or "the disk is full"
+                # Its file may be what fills the disk.
+                node.drop_incoming()
                 if node.role is not Role.FOLLOWER:
                     node.become_follower(node.term, 0, f"halted: {reason}")
             case Resume():

@@ -254,7 +254,7 @@ RULES: Final = (
         "a staged group, whose segment is no file yet, makes no older one needless",
         (
             Edit(f"{_JOURNAL}:Journal.detach", "self._durable.sequence", "self._place.sequence"),
-            Edit(f"{_JOURNAL}:Journal.detach", "if self._log.takes_back:", "if False:"),
+            Edit(f"{_INDEX}.droppable", "if self.taken_from is not None:", "if False:"),
         ),
     ),
     Rule(

@@ -70,6 +70,12 @@ RULES: Final = (
         ),
     ),
     Rule(
+        "a-start-makes-names-durable",
+        "raft.md, D15, D16",
+        "a snapshot that a start lists is one whose name is durable, whoever gave it the name",
+        (Edit(f"{_STORE}.__init__", "disk.fsync_dir(directory)", "pass"),),
+    ),
+    Rule(
         "a-snapshot-has-its-name-durably",
         "raft.md, D16",
         "the folder is fsynced behind the rename, before anything is compacted or acknowledged",

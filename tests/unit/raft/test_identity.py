@@ -208,6 +208,18 @@ def test_adding_the_cluster_id_can_be_cut_anywhere(cut: Cut) -> None:
     pytest.fail("adding the id takes more calls than were tried")
 
 
+def test_what_a_killed_process_wrote_is_durable_once_a_start_counts_on_it(disk: MemoryDisk) -> None:
+    identity = started(disk, Start.BOOTSTRAP)
+    disk.stop_at("fsync_dir", path_part=DATA)
+    with pytest.raises(Stopped):
+        store_cluster_id(disk, DATA, identity, "ab" * 16)
+    disk.kill()
+    known = started(disk)
+    assert known.cluster_id == "ab" * 16
+    disk.power_cut(Cut.NOTHING)
+    assert started(disk) == known
+
+
 def test_a_lost_identity_never_gives_its_journal_a_new_one(disk: MemoryDisk) -> None:
     started(disk, Start.BOOTSTRAP)
     journal, _ = Journal.open(disk, journal_directory(DATA), JournalOptions(), lambda _line: None)

@@ -118,6 +118,19 @@ def test_names(tmp_path: Path) -> None:
         disk.open(f"{folder}/x")
 
 
+def test_a_folder_is_durable_though_who_made_it_ended_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(OsDisk, "fsync_dir", lambda _disk, path: synced.append(path))
+    (tmp_path / "a").mkdir()
+    OsDisk().make_dirs(str(tmp_path / "a"))
+    assert synced == [str(tmp_path)]
+    synced.clear()
+    OsDisk().make_dirs(str(tmp_path / "a" / "b" / "c"))
+    assert synced == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+
+
 @pytest.mark.parametrize("writable", [False, True])
 def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path, writable: bool) -> None:
     os.mkfifo(tmp_path / "pipe")

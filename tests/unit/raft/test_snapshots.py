@@ -17,7 +17,7 @@ from quorum.raft.snapshot_format import (
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE, VERIFY_REST_MS, SnapshotWriter
 from quorum.raft.snapshots import SnapshotDamagedError, SnapshotFile, SnapshotStore, SnapshotTransferError
 from tests.support.manual_runtime import ManualRuntime
-from tests.support.memory_disk import Cut, MemoryDisk
+from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
 DIRECTORY = "/data/snapshots"
 CHUNKS: list[list[object]] = [
@@ -122,6 +122,40 @@ def test_a_snapshot_has_its_name_only_when_it_is_whole() -> None:
         assert not [name for name in copy.listdir(DIRECTORY) if name.endswith(".partial")]
     bench.runtime.settle()
     assert bench.done[0][0] is not None
+
+
+def test_a_name_that_a_killed_process_gave_is_durable_once_a_start_counts_on_it() -> None:
+    bench = Bench()
+    content = bench.disk.content(bench.taken().path)
+    bench.disk = MemoryDisk(random.Random(0))
+    receiver = bench.reopened().begin_receive(10, 2, len(content))
+    receiver.write(0, content)
+    bench.disk.stop_at("fsync_dir", path_part=DIRECTORY)
+    with pytest.raises(Stopped):
+        receiver.finish()
+    bench.disk.kill()
+    assert bench.reopened().load_newest(load) is not None
+    bench.disk.power_cut(Cut.NOTHING)
+    assert bench.reopened().load_newest(load) is not None
+
+
+def test_a_name_that_cannot_be_made_durable_is_no_snapshot_until_a_start_and_goes_with_the_older_ones() -> (
+    None
+):
+    bench = Bench()
+    bench.disk.fail("fsync_dir", errno.EIO, path_part=DIRECTORY)
+    writer = bench.writer()
+    writer.finish()
+    bench.runtime.settle()
+    _, error = bench.done.pop()
+    assert isinstance(error, OSError)
+    assert error.errno == errno.EIO, "not what removing it said"
+    assert bench.store.newest is None
+    assert len(bench.disk.listdir(DIRECTORY)) == 1
+    kept = [bench.taken(20), bench.taken(30)]
+    bench.taken(40)
+    bench.purge()
+    assert [f"{DIRECTORY}/{name}" for name in bench.disk.listdir(DIRECTORY)][:1] == [kept[1].path]
 
 
 def test_every_single_flipped_bit_is_noticed() -> None:

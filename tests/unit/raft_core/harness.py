@@ -291,6 +291,9 @@ class World:
             self.later(self.rng.uniform(*self.sync_ms), partial(self._read, node_id, process, read))
         for transfer in ready.snapshot_releases:
             process.pinned.pop(transfer, None)
+        for install in ready.snapshot_aborts:
+            # A piece that is still under way comes too late.
+            process.receiving, process.received = install + 1, bytearray()
         for write in ready.snapshot_writes:
             self.later(self.rng.uniform(*self.sync_ms), partial(self._write, node_id, process, write))
 

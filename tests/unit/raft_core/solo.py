@@ -107,6 +107,7 @@ class Solo:
         self.reads: list[SnapshotRead] = []
         self.writes: list[SnapshotWrite] = []
         self.released: list[int] = []
+        self.aborted: list[int] = []
 
     def restart(self, snapshot: SnapshotMark | None = None, hard_state: HardState | None = None) -> Solo:
         """Start again from the disk, and from another snapshot than before if one is given."""
@@ -146,6 +147,7 @@ class Solo:
             self.reads += ready.snapshot_reads
             self.writes += ready.snapshot_writes
             self.released += ready.snapshot_releases
+            self.aborted += ready.snapshot_aborts
         self.raft.check_invariants()
         return messages
 

@@ -14,12 +14,14 @@ from quorum.raft.core.messages import (
     ChunkReadFailed,
     ChunkWritten,
     Compacted,
+    Halt,
     HardState,
     Heartbeat,
     HeartbeatReply,
     Message,
     PeerUp,
     Receive,
+    Resume,
     Role,
     SnapshotChunk,
     SnapshotChunkReply,
@@ -27,6 +29,7 @@ from quorum.raft.core.messages import (
     SnapshotInstalled,
     SnapshotMark,
     SnapshotRead,
+    Stimulus,
 )
 from quorum.raft.core.options import Options
 from quorum.raft.core.progress import Flow
@@ -307,6 +310,40 @@ def test_the_middle_of_an_unknown_transfer_is_wanted_from_the_start() -> None:
     assert answers(solo.hear(chunk(10, 10, transfer=2))) == [(0, False, False, 0)]
     assert answers(solo.hear(chunk(10, 10, total=26))) == [(0, False, False, 0)]
     assert len(solo.writes) == 1
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("end", [Halt("no room"), Receive(Heartbeat(4, 3, 1, 0, 0.0), incarnation_of(3))])
+def test_a_part_that_nothing_will_continue_is_given_up(end: Stimulus, written: bool) -> None:
+    solo = receiver()
+    solo.hear(chunk(0, 10))
+    if written:
+        solo.step(ChunkWritten(1, 10))
+    assert solo.aborted == []
+    solo.step(end)
+    assert solo.aborted == [1]
+    assert solo.step(ChunkWritten(1, 10)) == []
+    solo.step(Resume())
+    solo.hear(chunk(0, 10, term=4, node_id=3))
+    assert [write.install for write in solo.writes] == [1, 2]
+
+
+def test_a_part_that_is_given_up_before_it_is_handed_out_is_never_written() -> None:
+    solo = receiver()
+    solo.raft.step(Receive(chunk(0, 10), incarnation_of(2)), solo.now_ms)
+    solo.step(Halt("no room"))
+    assert (solo.writes, solo.aborted) == ([], [1])
+
+
+def test_a_whole_snapshot_is_installed_whoever_leads() -> None:
+    solo = receiver()
+    receive_all(solo)
+    solo.step(Halt("no room"))
+    solo.step(Resume())
+    solo.hear(Heartbeat(4, 3, 1, 0, 0.0))
+    assert solo.aborted == []
+    solo.step(installed())
+    assert solo.raft.status().commit_index == 5
 
 
 def test_a_new_transfer_takes_the_place_of_the_old_one() -> None:
