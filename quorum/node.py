@@ -292,6 +292,11 @@ class QuorumNode:
         client, peer, admin = (f"{host}:{port}" for host, port in found)
         return client, peer, admin
 
+    def fail(self, error: BaseException) -> None:
+        """Stop answering at once: something happened after which nothing is certain."""
+        if self._member is not None and self._running:
+            self._member.engine.fail(error)
+
     def _on_failure(self, error: BaseException) -> None:
         """The member stopped itself and answers nobody; the process that runs the node ends it."""
         self.failure = error

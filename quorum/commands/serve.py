@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -120,6 +121,7 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
     elif arguments.force_new_cluster:
         start = Start.FORCE_NEW_CLUSTER
     node = QuorumNode(config, start=start, waits_for_room=True)
+    asyncio.get_running_loop().set_exception_handler(functools.partial(_escaped, node))
     with _stop_requests(arguments.parent_fd) as stop_request:
         if not await _start(node, stop_request):
             log.info("node %d stopped before it had started: %s", config.node.id, stop_request.result())
@@ -139,6 +141,14 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
             log.error("node %d stopped itself for no foreseen reason", config.node.id, exc_info=node.failure)
         raise NodeStoppedError.of(config.node.id, node.failure)
     log.info("node %d stopped", config.node.id)
+
+
+def _escaped(node: QuorumNode, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An exception left a callback of the loop: tell it, and stop the node, for something is half done."""
+    loop.default_exception_handler(context)
+    error = context.get("exception")
+    if error is not None and "handle" in context:
+        node.fail(error)
 
 
 async def _start(node: QuorumNode, stop_request: asyncio.Future[str]) -> bool:

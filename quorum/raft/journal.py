@@ -215,6 +215,7 @@ class Journal:
                 journal.append([install])
                 tail.visit(install, scan.path, 0)
         except (OSError, JournalFullError, JournalFailedError) as error:
+            journal.close()
             reason = told_by_os(error, scan.path) if isinstance(error, OSError) else error
             problem = f"the journal {directory} cannot be made durable: {reason}"
             raise refused_by_disk(problem, "repair the disk or free space on it", error) from error

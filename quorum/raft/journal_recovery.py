@@ -354,11 +354,16 @@ def close_tail(disk: Disk, directory: str, scan: JournalScan) -> File:
         if name.endswith(PARTIAL_SUFFIX):
             disk.unlink(f"{directory}/{name}")
     file = disk.open(scan.path, writable=True)
-    if scan.torn:
-        # Durable before anything is written there: no byte of the torn group may come back beside a new one.
-        file.truncate(scan.tail)
+    try:
+        if scan.torn:
+            # Durable before anything is written there: no byte of the torn group may come back beside a new
+            # one.
+            file.truncate(scan.tail)
+            file.fdatasync()
+        file.pwrite([scan.closing, scan.trailer], scan.closing_start)
         file.fdatasync()
-    file.pwrite([scan.closing, scan.trailer], scan.closing_start)
-    file.fdatasync()
-    disk.fsync_dir(directory)
+        disk.fsync_dir(directory)
+    except OSError:
+        file.close()
+        raise
     return file
