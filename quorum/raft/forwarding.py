@@ -279,7 +279,8 @@ class Inbox:
         """
         applied_incarnation, applied_number = applied.get(origin, (0, 0))
         known = self._expected.get(origin)
-        if known is None or known[0] != applied_incarnation:
+        # A tail that a reset forgot may have been applied meanwhile, beyond what was offered since.
+        if known is None or known[0] != applied_incarnation or known[1] <= applied_number:
             return applied_incarnation, applied_number + 1
         return known
 

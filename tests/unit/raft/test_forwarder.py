@@ -115,6 +115,20 @@ def test_a_new_leader_names_where_every_origin_goes_on() -> None:
     assert bench.host.sent == [ForwardExpected(5, 1, 2, 4, 10), ForwardExpected(5, 1, 3, 0, 1)]
 
 
+def test_a_tail_that_is_applied_after_a_given_up_hand_over_counts() -> None:
+    bench = Bench(origins={1: (1, 0), 2: (1, 4)})
+    for number in (5, 6, 7):
+        bench.forwarder.receive(Forward(5, 2, 1, 1, number, b"x"))
+    bench.forwarder.leader_ready()
+    bench.forwarder.receive(Forward(5, 2, 1, 1, 5, b"x"))
+    bench.origins[2] = (1, 7)
+    before = len(bench.host.proposed)
+    bench.forwarder.receive(Forward(5, 2, 1, 1, 8, b"x"))
+    assert len(bench.host.proposed) == before + 1
+    bench.forwarder.receive(Forward(5, 2, 1, 1, 7, b"x"))
+    assert len(bench.host.proposed) == before + 1, "it is applied already"
+
+
 def test_a_gap_is_answered_once() -> None:
     bench = Bench(origins={2: (4, 9)})
     for number in (12, 13, 14):
