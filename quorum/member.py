@@ -35,6 +35,7 @@ from quorum.raft.journal import JournalFullError
 from quorum.raft.journal_format import OriginIncarnation
 from quorum.raft.journal_writer import JournalWriter
 from quorum.raft.runtime import Disk, Runtime
+from quorum.raft.snapshot_format import SnapshotReader
 from quorum.replica import Replica
 from quorum.server.frontend import Frontend
 from quorum.server.options import ServerOptions
@@ -111,6 +112,7 @@ class QuorumMember:
         self._on_failure = on_failure
         self._sizes = sizes or Sizes()
         self._attached = False
+        self._claimed: dict[int, str] = {}  #: {peer: cluster id that its log names, as its last hello said}
         self._ended = False
         self._first_error: BaseException | None = None
         self.storage = storage = open_storage(config, disk, start, runtime.random)
@@ -147,7 +149,13 @@ class QuorumMember:
             identity.node_id,
             identity.incarnation,
             str(self.config.members[identity.node_id]),
+            self._log_cluster_id(),
         )
+
+    def _log_cluster_id(self) -> str:
+        """Return the cluster that the log names, committed or not; "" while it names none."""
+        configuration = self.core.configuration if self._attached else None
+        return "" if configuration is None else configuration.cluster_id
 
     def hears_nobody(self) -> bool:
         """Tell whether no leader is heard: a member that this log does not know may lead by now."""
@@ -163,28 +171,32 @@ class QuorumMember:
     def peer_proved(self, peer: PeerIdentity) -> None:
         """Take notice of whom a hello proved: a founder that belongs to no cluster may meet one.
 
-        It must not found another then, and remembers that on its disk.
+        It must not found another then, and remembers that on its disk. What stands in the peer's log only may
+        never have committed: that one it remembers for this life, and founds nothing as long as its own log
+        is empty.
         """
         mine = self.storage.identity
         if not self._attached or not mine.founder or mine.cluster_id:
             return
-        if not peer.cluster_id or peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
+        if peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
             return
-        try:
-            fresh = self.storage.note_met_cluster(peer.cluster_id)
-        except OSError as error:
-            self.engine.fail(self._cannot_write(error))
-            return
-        if fresh:
-            log.warning("%s (%s)", *self.founding_problem())
-        self.engine.step(ClusterMet(peer.node_id, peer.cluster_id))
+        if peer.cluster_id:
+            try:
+                fresh = self.storage.note_met_cluster(peer.cluster_id)
+            except OSError as error:
+                self.engine.fail(self._cannot_write(error))
+                return
+            if fresh:
+                log.warning("%s (%s)", *self.founding_problem())
+        self._claimed[peer.node_id] = peer.log_cluster_id
+        self.engine.step(ClusterMet(peer.node_id, peer.cluster_id, peer.log_cluster_id))
 
     def founding_problem(self) -> tuple[str, str]:
         """Say why this founder founds nothing, and the remedy; two empty texts if nothing is in its way."""
         identity = self.storage.identity
-        if not identity.met_cluster_id:
-            return "", ""
         node_id = identity.node_id
+        if not identity.met_cluster_id:
+            return self._claim_problem()
         problem = (
             f"the cluster {identity.met_cluster_id} exists already and this data directory of node {node_id} "
             "is empty: it founds nothing and waits to be let in"
@@ -193,6 +205,22 @@ class QuorumMember:
             f"if node {node_id} never ran before, a majority of that cluster lets it in by itself; if its "
             f"data are lost, put them back or run `quorate members replace {node_id}`; if another cluster is "
             "meant, correct node.cluster or [members] and start with an empty data directory"
+        )
+        return problem, remedy
+
+    def _claim_problem(self) -> tuple[str, str]:
+        """Say the same of a founding that is only known to stand in another node's log."""
+        claims = {other: cluster_id for other, cluster_id in self._claimed.items() if cluster_id}
+        if not claims or self.storage.identity.cluster_id or self._log_cluster_id():
+            return "", ""
+        (other, cluster_id), *_ = claims.items()
+        problem = (
+            f"the log of node {other} founds the cluster {cluster_id}, which may have acknowledged writes, "
+            "and this data directory is empty: it founds nothing and waits for that cluster"
+        )
+        remedy = (
+            f"start the nodes that founded it; if their majority is lost, start node {other} with "
+            "--force-new-cluster, or without its data if nothing is to be kept, and then this node again"
         )
         return problem, remedy
 
@@ -252,7 +280,7 @@ class QuorumMember:
             self._disk,
             writer,
             runtime,
-            lambda reader: load_machine(reader, config.raft.snapshot_overlay_bytes_max),
+            self._load_received,
             self._install,
             engine.step,
             engine.fail,
@@ -344,6 +372,12 @@ class QuorumMember:
         if entry.kind in CONFIGURATION_KINDS:
             self._learn_cluster_id()
             self._transport.recheck_identities()
+
+    def _load_received(self, reader: SnapshotReader) -> tuple[StateMachine, SnapshotMark]:
+        """Build the state of a received snapshot and refuse a rival cluster's; for the courier's lane."""
+        machine, mark = load_machine(reader, self.config.raft.snapshot_overlay_bytes_max)
+        self.core.check_founding(mark.configuration)
+        return machine, mark
 
     def _install(self, machine: StateMachine, mark: SnapshotMark) -> None:
         self.snapshotter.abandon()

@@ -72,6 +72,8 @@ class PeerIdentity(NamedTuple):
     node_id: int
     incarnation: str  #: 32 hex digits
     address: str = ""  #: host:port where others dial it; empty if it does not say
+    #: 32 hex digits: the cluster that its log names, which may never have committed; empty: its log is empty
+    log_cluster_id: str = ""
 
 
 class Refusal(NamedTuple):
@@ -430,11 +432,13 @@ def _is_node_id(value: object) -> bool:
 def _read_identity(values: Any) -> PeerIdentity | None:
     if type(values) is not list or len(values) != len(PeerIdentity._fields):
         return None
-    cluster, cluster_id, node_id, incarnation, address = values
-    for text in (cluster, cluster_id, incarnation, address):
+    cluster, cluster_id, node_id, incarnation, address, log_cluster_id = values
+    for text in (cluster, cluster_id, incarnation, address, log_cluster_id):
         if type(text) is not str or len(text.encode(errors="replace")) > IDENTITY_TEXT_BYTES_MAX:
             return None
-    return PeerIdentity(cluster, cluster_id, node_id, incarnation, address) if _is_node_id(node_id) else None
+    if not _is_node_id(node_id):
+        return None
+    return PeerIdentity(cluster, cluster_id, node_id, incarnation, address, log_cluster_id)
 
 
 def _read_refusal(values: Any) -> Refusal | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from tests.simulation.nemesis import Script, World
@@ -17,6 +17,12 @@ from tests.simulation.sim_node import SimNode
 
 #: between two looks at whether a founder has met the cluster; far shorter than it waits for the others
 LOOK_MS = 10.0
+#: a founding that takes longer has met other faults
+FOUNDS_WITHIN_MS = 3000.0
+#: between two looks at whether the founders hold the first entry; shorter than an answer is under way
+WATCH_MS = 0.25
+#: by then the leader has the answers that were under way
+ANSWERED_WITHIN_MS = 50.0
 #: a founder that has met nobody by then is not going to be a temptation
 MEETS_WITHIN_MS = 6000.0
 #: a witness that answers later than that may be heard too late: a founder waits for one election timeout
@@ -50,19 +56,22 @@ def bootstrap_again(world: World, rng: random.Random) -> Script:
     late = [world.nodes[node_id] for node_id in sorted(rng.sample(ids, (len(ids) - 1) // 2))]
     operators.held_back.update(node.node_id for node in late)
     world.timeline.note(0, f"late founders: {sorted(operators.held_back)}")
-    yield rng.uniform(800.0, 5000.0)
-    for _ in range(50):
-        if world.leader() is not None:
-            break
-        yield 100.0
-    else:
-        for node in late:
-            operators.let_go(node)
-        return False
     early = [world.nodes[node_id] for node_id in ids if world.nodes[node_id] not in late]
-    if not all(node.running for node in early):
-        yield 3000.0
-    lost = rng.choice(early)
+    lost = (yield from _lose_founder(world, early)) if rng.random() < 0.4 else None
+    unheard = lost is not None
+    if lost is None:
+        yield rng.uniform(800.0, 5000.0)
+        for _ in range(50):
+            if world.leader() is not None:
+                break
+            yield 100.0
+        else:
+            for node in late:
+                operators.let_go(node)
+            return False
+        if not all(node.running for node in early):
+            yield 3000.0
+        lost = rng.choice(early)
     away = [node for node in early if node is not lost]
     empty = rng.sample([lost, *late], 1 + len(late))
     roles = _Roles(away, rng.choice(away), empty[0], empty[1:])
@@ -71,7 +80,7 @@ def bootstrap_again(world: World, rng: random.Random) -> Script:
         operators.bootstrap_again(lost)
         _hide(world, rng, roles)
         yield rng.uniform(0.0, 800.0)
-        if rng.random() < 0.5:
+        if rng.random() < 0.5 and not unheard:
             tempted = yield from _meet_first(world, rng, roles)
         else:
             tempted = yield from _meet_meanwhile(world, rng, roles)
@@ -82,6 +91,28 @@ def bootstrap_again(world: World, rng: random.Random) -> Script:
         _show(world, roles)
         operators.force(rng.choice(away))
     return tempted
+
+
+def _lose_founder(world: World, early: list[SimNode]) -> Generator[float, None, SimNode | None]:
+    """Let the founding commit at its leader only, and choose that one: the others just hold the entry."""
+    for _ in range(int(FOUNDS_WITHIN_MS / WATCH_MS)):
+        leader = world.leader()
+        holders = [node for node in early if node is not leader]
+        if leader is not None and all(_holds_founding(node) for node in holders):
+            for node in holders:
+                world.network.cut(leader.node_id, node.node_id)
+            yield ANSWERED_WITHIN_MS
+            for node in holders:
+                _stop(world, node)
+                world.network.heal(leader.node_id, node.node_id)
+            world.timeline.note(leader.node_id, "was the only one that knew of the founding's commit")
+            return leader
+        yield WATCH_MS
+    return None
+
+
+def _holds_founding(node: SimNode) -> bool:
+    return node.running and node.member is not None and node.member.core.status().durable_index > 0
 
 
 def _hide(world: World, rng: random.Random, roles: _Roles) -> None:
@@ -202,7 +233,7 @@ def _reaches(world: World, one: SimNode, other: SimNode) -> bool:
 
 
 def _has_met(node: SimNode) -> bool:
-    return node.member is not None and bool(node.member.storage.identity.met_cluster_id)
+    return node.member is not None and bool(node.member.founding_problem()[0])
 
 
 #: {profile: what its worlds open with}

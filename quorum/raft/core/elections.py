@@ -9,6 +9,7 @@ for pre-votes, §3.10 for hand-overs).
 from quorum.raft.core.leading import become_leader
 from quorum.raft.core.messages import Role, TimeoutNow, Vote, VoteReply
 from quorum.raft.core.node import NEVER, Node
+from quorum.raft.core.rivals import rivalled_cluster, tells_of_a_cluster, waits_to_found
 
 #: pre-votes in a row that are tried again at once; each one after them waits twice as long as the one before
 QUICK_ATTEMPTS = 4
@@ -22,19 +23,8 @@ def tick_election(node: Node) -> None:
         pre_campaign(node)
     else:
         node.campaign_ms = node.now_ms + node.span_ms
-        if node.waits_to_found:
+        if waits_to_found(node):
             node.campaign_ms = min(node.campaign_ms, node.founding_ms)
-
-
-def meet_cluster(node: Node, node_id: int, cluster_id: str) -> None:
-    """Note that a peer's cluster exists; a node that belongs to none stops what could found another.
-
-    A founder that lost its disk and one that never ran are a majority of three, and both are empty: without
-    this rule they would found a second cluster, and what the first one acknowledged would be gone.
-    """
-    node.met[node_id] = cluster_id
-    if node.rivalled_cluster and node.role is not Role.FOLLOWER:
-        node.become_follower(node.term, 0, f"node {node_id} belongs to the cluster {cluster_id}")
 
 
 def forgive_pause(node: Node) -> None:
@@ -63,7 +53,7 @@ def may_campaign(node: Node) -> bool:
     """Return whether this node could win and may try: a voter whose own vote counts, or one whose removal is
     not known to be committed, which asks the others without a vote of its own; none that would found a
     cluster beside another, or too early to know of it."""
-    if node.halted or node.installing or node.rivalled_cluster or node.waits_to_found:
+    if node.halted or node.installing or rivalled_cluster(node) or waits_to_found(node):
         return False
     return node.vote_counts(node.identity.node_id, node.identity.incarnation) or node.may_be_needed
 
@@ -146,8 +136,8 @@ def _would_vote(node: Node, vote: Vote) -> bool:
     current = (vote.last_term, vote.last_index) >= (node.log.last_term, node.log.last_index)
     # A candidate of the cluster that exists may need this vote, and counts it only if it recorded this node.
     # One that has not heard of all founders yet may be about to meet that cluster.
-    wary = bool(node.rivalled_cluster) or node.waits_to_found
-    return current and (not wary or bool(node.met.get(vote.sender))) and _has_a_vote(node)
+    wary = bool(rivalled_cluster(node)) or waits_to_found(node)
+    return current and (not wary or tells_of_a_cluster(node, vote.sender)) and _has_a_vote(node)
 
 
 def _has_a_vote(node: Node) -> bool:

@@ -12,6 +12,7 @@ from quorum.raft.core.errors import InvariantError, MessageError
 from quorum.raft.core.history import read_configurations
 from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply, Role
 from quorum.raft.core.node import Node
+from quorum.raft.core.rivals import check_founding, follows_rival
 
 
 def handle_append(node: Node, append: Append) -> None:
@@ -24,6 +25,9 @@ def handle_append(node: Node, append: Append) -> None:
     _check_form(append)
     if node.halted or node.installing:
         return
+    if _needs_proof_from_the_start(node, append):
+        _reject(node, append, 0)
+        return
     prev_term = node.log.term_at(append.prev_index)
     if prev_term != append.prev_term:
         if append.prev_index <= node.commit_index and prev_term is not None:
@@ -32,7 +36,7 @@ def handle_append(node: Node, append: Append) -> None:
                 f"{append.prev_index}, but term {prev_term} is committed there"
             )
         if append.prev_index > node.commit_index:
-            _reject(node, append)
+            _reject(node, append, node.log.last_at_most(append.prev_index, append.prev_term))
             return
         # The prefix was compacted here: it is committed, so the leader has it too.
     fresh = _fresh_entries(node, append)
@@ -75,8 +79,22 @@ def _check_form(append: Append) -> None:
         term = entry.term
 
 
+def _needs_proof_from_the_start(node: Node, append: Append) -> bool:
+    """Return whether equal index and term prove nothing yet: the leader's log names another cluster.
+
+    Two foundings by different disks may have the same term. Nothing is known to be committed then.
+    """
+    if node.commit_index > 0 or node.matched_index > 0 or append.prev_index == 0:
+        return False
+    own = node.history.latest
+    return own is not None and node.claimed.get(append.sender, "") not in ("", own.cluster_id)
+
+
 def _fresh_entries(node: Node, append: Append) -> tuple[Entry, ...]:
     """Return the entries from the first that the own log lacks or contradicts."""
+    if append.prev_index == 0 and append.entries and node.history.latest is not None:
+        for _, founding in read_configurations(append.entries[:1]):
+            check_founding(node, founding)
     for offset, entry in enumerate(append.entries):
         own_term = node.log.term_at(entry.index)
         if own_term == entry.term or (own_term is None and entry.index <= node.commit_index):
@@ -90,8 +108,7 @@ def _fresh_entries(node: Node, append: Append) -> tuple[Entry, ...]:
     return ()
 
 
-def _reject(node: Node, append: Append) -> None:
-    hint = node.log.last_at_most(append.prev_index, append.prev_term)
+def _reject(node: Node, append: Append, hint: int) -> None:
     hint = max(hint, node.commit_index)
     node.send(
         AppendReply(
@@ -116,7 +133,7 @@ def acknowledge(node: Node) -> None:
     """Tell the leader what became durable since the last time, or what a probe waits for."""
     if node.halted or node.role is not Role.FOLLOWER or node.leader_id == 0 or not node.hard_state_is_durable:
         return
-    if node.follows_rival:
+    if follows_rival(node):
         # It voted, and has met a cluster since then: with its copy another one would be founded.
         return
     match_index = durable_match(node)
@@ -131,9 +148,12 @@ def acknowledge(node: Node) -> None:
 
 def handle_heartbeat(node: Node, heartbeat: Heartbeat) -> None:
     """Commit what both sides know to match, and answer; a founder of a second cluster gets no answer."""
+    if node.commit_index == 0 and heartbeat.cluster_id:
+        # The hello of a standing connection may be older than the founding.
+        node.claimed[heartbeat.sender] = heartbeat.cluster_id
     if not node.installing:
         node.commit_to(min(heartbeat.commit_index, node.matched_index))
-    if not node.halted and not node.follows_rival:
+    if not node.halted and not follows_rival(node):
         own = node.identity.node_id
         match_index = durable_match(node)
         node.send(

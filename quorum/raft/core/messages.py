@@ -52,6 +52,7 @@ class Heartbeat(NamedTuple):
     sent_ms: float  #: leader's monotonic clock; only echoed
     #: HeartbeatReply.clock_ms of the receiver's last answer on this connection: so far the leader heard it
     heard_ms: float = -1.0
+    cluster_id: str = ""  #: 32 hex digits: the cluster that the leader's log names
 
 
 class HeartbeatReply(NamedTuple):
@@ -158,13 +159,14 @@ class PeerUp(NamedTuple):
 
 
 class ClusterMet(NamedTuple):
-    """A peer proved in its hello that it belongs to a cluster, before the PeerUp of that connection.
+    """A peer proved in its hello which cluster it belongs to, before the PeerUp of that connection.
 
     To be told only while this node does not belong to one: it must not found another.
     """
 
     node_id: int  #: 0: remembered from an earlier life of this node
-    cluster_id: str  #: 32 hex digits
+    cluster_id: str  #: 32 hex digits; empty while the peer belongs to none
+    log_cluster_id: str = ""  #: 32 hex digits: the cluster that its log names, which may never have committed
 
 
 class PeerDown(NamedTuple):

@@ -106,6 +106,8 @@ class Node:
         self.resumed_ms = NEVER
         self.attempts = 0  #: pre-votes in a row since a leader was heard or a pre-vote won
         self.met: dict[int, str] = {}  #: {peer that was connected: cluster id that its hello proved, or ""}
+        #: {peer: cluster id that its log names, committed or not, as it was last told}
+        self.claimed: dict[int, str] = {}
         #: until when a founder waits for the hello of every other one before it founds without them
         self.founding_ms = now_ms + options.election_timeout_max_ms
         self.tally: Tally | None = None
@@ -309,32 +311,6 @@ class Node:
             return False
         member = proven.voters.get(own.node_id)
         return member is not None and member.incarnation == own.incarnation
-
-    @property
-    def rivalled_cluster(self) -> str:
-        """Return the id of a cluster that exists and that this node, which belongs to none yet, would rival
-        by founding or leading one; "" if none is known.
-
-        The log of a node without commits is empty, or holds a founding that nobody may ever have seen.
-        """
-        if self.commit_index > 0:
-            return ""
-        own = self.history.latest.cluster_id if self.history.latest is not None else ""
-        return next((met for met in self.met.values() if met not in ("", own)), "")
-
-    @property
-    def follows_rival(self) -> bool:
-        """Return whether the leader, if there is one, may lead a rival of the cluster that this node met."""
-        return bool(self.rivalled_cluster) and not self.met.get(self.leader_id)
-
-    @property
-    def waits_to_found(self) -> bool:
-        """Return whether this founder of an empty log should hear of more founders first: one of them may
-        belong to a cluster already."""
-        if self.log.last_index > 0 or self.now_ms >= self.founding_ms:
-            return False
-        own = self.identity
-        return any(founder not in self.met for founder in own.founders if founder != own.node_id)
 
     # --- the log
 

@@ -10,7 +10,7 @@ Source: Raft, figure 2; etcd-io/raft for step and ready.
 
 from collections.abc import Callable, Mapping
 
-from quorum.raft.core import elections, following, handover, leading, membership, receiving, sending
+from quorum.raft.core import elections, following, handover, leading, membership, receiving, rivals, sending
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import CONFIGURATION_KINDS, EntryKind
 from quorum.raft.core.errors import (
@@ -142,8 +142,8 @@ class Raft:
                 self._persisted(seq)
             case PeerUp(node_id):
                 self._peer_up(node_id)
-            case ClusterMet(node_id, cluster_id):
-                elections.meet_cluster(node, node_id, cluster_id)
+            case ClusterMet():
+                rivals.meet_cluster(node, stimulus)
             case PeerDown(node_id):
                 self._peer_down(node_id)
             case ChunkRead() | ChunkReadFailed() | ChunkWritten() | SnapshotInstalled() | SnapshotFailed():
@@ -421,6 +421,19 @@ class Raft:
         return min(node.heartbeat_ms, node.transfer_until_ms) if node.transfer_target else node.heartbeat_ms
 
     # --- questions
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """Return the latest configuration of the log, committed or not; None before the founding."""
+        return self._node.history.latest
+
+    def check_founding(self, configuration: Configuration) -> None:
+        """Check that this node may take a snapshot with this configuration; may run in any thread.
+
+        Raises:
+            InvariantError: the log begins with the founding of other disks, which may not be given up.
+        """
+        rivals.check_founding(self._node, configuration)
 
     def configuration_at(self, index: int) -> Configuration | None:
         """Return the configuration as of ``index``, for a snapshot of that index (defect D17 of

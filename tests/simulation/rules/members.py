@@ -10,6 +10,7 @@ from tests.simulation.rules.rule import Rule
 _ELECTIONS = "quorum.raft.core.elections"
 _MEMBERSHIP = "quorum.raft.core.membership"
 _NODE = "quorum.raft.core.node:Node"
+_RIVALS = "quorum.raft.core.rivals"
 
 RULES: Final = (
     Rule(
@@ -155,11 +156,18 @@ RULES: Final = (
         "an empty founder that met a cluster neither campaigns nor votes for anybody outside it",
         (
             Edit(
-                f"{_NODE}.rivalled_cluster",
-                'next((met for met in self.met.values() if met not in ("", own)), "")',
+                f"{_RIVALS}:rivalled_cluster",
+                'next((met for met in node.met.values() if met not in ("", own)), "")',
                 '""',
             ),
         ),
+        profile="founders",
+    ),
+    Rule(
+        "a-founding-in-a-log-is-a-cluster",
+        "guarantees.md, Members; consensus.md, Why a founder that lost its disk founds nothing",
+        "an empty founder founds nothing beside a founding that it was told to stand in another node's log",
+        (Edit(f"{_RIVALS}:meet_cluster", "node.claimed[told.node_id] = told.log_cluster_id", "pass"),),
         profile="founders",
     ),
     Rule(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
+from quorum.raft.core.configuration import Configuration, Member, parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
+from quorum.raft.core.errors import InvariantError
 from quorum.raft.core.messages import (
     Append,
     AppendReply,
     ClusterMet,
     Heartbeat,
+    HeartbeatReply,
     Message,
     PeerUp,
     Role,
@@ -155,6 +159,135 @@ def test_a_founding_that_was_met_is_acknowledged_to_a_leader_that_knew_of_none_w
     solo.step(ClusterMet(2, CLUSTER_ID))
     sent = solo.hear(Append(1, 3, 1, 0, 0, 0, True, (founding_of(3),)), incarnation_of(3)) + solo.sync()
     assert [reply.match_index for reply in sent if isinstance(reply, AppendReply)] == [1]
+
+
+def test_an_empty_founder_founds_nothing_beside_a_founding_in_a_log() -> None:
+    """Node 2 may be the last one that holds what the cluster acknowledged, and not know that it committed."""
+    solo = Solo()
+    solo.step(ClusterMet(2, "", EXISTING))
+    for peer in (2, 3):
+        solo.step(PeerUp(peer))
+    assert solo.tick(10_000) == []
+    assert not granted(solo, 3, pre=True, last_index=0, last_term=0)
+    assert granted(solo, 2, pre=True, last_index=4, last_term=1)
+
+
+def test_an_election_under_way_ends_when_a_log_with_a_founding_is_met() -> None:
+    solo = Solo()
+    solo.campaign()
+    solo.step(ClusterMet(2, "", EXISTING))
+    assert solo.role() is Role.FOLLOWER
+
+
+def test_a_founding_in_a_log_that_is_gone_holds_up_nobody() -> None:
+    solo = Solo()
+    solo.step(ClusterMet(2, "", EXISTING))
+    solo.step(ClusterMet(2, "", ""))
+    for peer in (2, 3):
+        solo.step(PeerUp(peer))
+    assert votes(solo.tick(PROMPT_MS + TICK_MS))
+
+
+def test_between_two_foundings_that_may_not_have_committed_the_logs_decide() -> None:
+    """It had voted for node 3 before it heard of the other one, and might wait for that one for ever."""
+    solo = Solo()
+    solo.step(ClusterMet(2, "", EXISTING))
+    sent = solo.hear(Heartbeat(1, 3, 1, 0, 0.0, -1.0, CLUSTER_ID), incarnation_of(3))
+    sent += solo.hear(Append(1, 3, 1, 0, 0, 0, True, (founding_of(3),)), incarnation_of(3)) + solo.sync()
+    assert [reply.match_index for reply in sent if isinstance(reply, AppendReply)] == [1]
+
+
+def test_a_heartbeat_names_the_cluster_that_the_hello_did_not_know_yet() -> None:
+    """Node 1 was linked before it knew its cluster, which this founder has met through node 2 since."""
+    solo = Solo(node_id=3)
+    solo.step(PeerUp(1))
+    solo.step(ClusterMet(2, CLUSTER_ID))
+    assert solo.hear(Heartbeat(1, 1, 3, 0, 7.0), incarnation_of(1)) == [], "which one it leads is not known"
+    solo.sync()
+    (reply,) = solo.hear(Heartbeat(1, 1, 3, 0, 8.0, -1.0, CLUSTER_ID), incarnation_of(1))
+    assert isinstance(reply, HeartbeatReply)
+    assert reply.sent_ms == 8.0
+    assert solo.hear(Heartbeat(1, 1, 3, 0, 9.0, -1.0, EXISTING), incarnation_of(1)) == [], "another one"
+
+
+def test_a_leader_names_the_cluster_of_its_log_in_heartbeats() -> None:
+    solo = Solo()
+    sent = solo.lead(elector=2) + solo.sync() + solo.tick(10 * TICK_MS)
+    named = {message.cluster_id for message in sent if isinstance(message, Heartbeat)}
+    assert named == {CLUSTER_ID}
+
+
+def rival(*recorded: str) -> Entry:
+    """Return another cluster's founding by nodes 1..3 with these incarnations."""
+    voters = {node_id: Member(f"127.0.0.1:{node_id}", each) for node_id, each in enumerate(recorded, 1)}
+    plain = Configuration(EXISTING, voters, {}, ()).to_plain()
+    return Entry(1, 2, EntryKind.FOUND, 1, json.dumps({**plain, "session_key": "5" * 64}).encode())
+
+
+def test_a_founding_gives_way_to_another_one_of_the_same_disks() -> None:
+    solo = Solo([1], unrecorded=[3])
+    solo.hear(Append(2, 3, 1, 0, 0, 0, True, (rival("", incarnation_of(2), incarnation_of(3)),)))
+    assert solo.raft.configuration is not None
+    assert solo.raft.configuration.cluster_id == EXISTING
+
+
+@pytest.mark.parametrize("term", [1, 2])
+def test_a_founding_does_not_give_way_to_one_that_another_disk_made(term: int) -> None:
+    """Node 2 voted in the first; its disk was lost, and it founded another with node 3, even in one term."""
+    solo = Solo([1], unrecorded=[3])
+    founding = rival("", "9" * 32, incarnation_of(3))._replace(term=term)
+    with pytest.raises(InvariantError, match="after the disk of node 2 was lost"):
+        solo.hear(Append(2, 3, 1, 0, 0, 0, True, (founding,)), incarnation_of(3))
+
+
+def test_a_snapshot_of_a_cluster_that_another_disk_founded_is_refused() -> None:
+    solo = Solo([1], unrecorded=[3])
+    theirs = parse_configuration(rival("", "9" * 32, incarnation_of(3)).payload)
+    with pytest.raises(InvariantError, match="after the disk of node 2 was lost"):
+        solo.raft.check_founding(theirs)
+    solo.raft.check_founding(theirs._replace(retired=(incarnation_of(2),)))
+    solo.raft.check_founding(parse_configuration(rival("", incarnation_of(2), incarnation_of(3)).payload))
+    Solo().raft.check_founding(theirs)
+    # What is known to be committed is compared entry by entry.
+    solo.hear(Append(1, 2, 1, 1, 1, 1, False, ()))
+    solo.raft.check_founding(theirs)
+
+
+def test_equal_term_and_index_prove_nothing_to_a_log_of_another_founding() -> None:
+    solo = Solo([1, 1], unrecorded=[3])
+    solo.hear(Heartbeat(2, 3, 1, 0, 0.0, -1.0, EXISTING), incarnation_of(3))
+    solo.sync()
+    (reply,) = solo.hear(Append(2, 3, 1, 2, 1, 0, True, ()), incarnation_of(3))
+    assert isinstance(reply, AppendReply)
+    assert (reply.rejected, reply.hint_index) == (True, 0)
+
+
+@pytest.mark.parametrize("named", ["", CLUSTER_ID])
+def test_equal_term_and_index_are_a_match_within_a_cluster(named: str) -> None:
+    solo = Solo([1, 1], unrecorded=[3])
+    solo.hear(Heartbeat(2, 3, 1, 0, 0.0, -1.0, named), incarnation_of(3))
+    solo.sync()
+    (reply,) = solo.hear(Append(2, 3, 1, 2, 1, 0, True, ()), incarnation_of(3))
+    assert isinstance(reply, AppendReply)
+    assert (reply.rejected, reply.match_index) == (False, 2)
+
+
+def test_a_log_from_before_a_forced_start_is_continued_by_the_cluster_after_it() -> None:
+    """Its leader goes back to the first entry once, and what follows fits."""
+    solo = Solo([1, 1], unrecorded=[3])
+    solo.hear(Heartbeat(9, 3, 1, 0, 0.0, -1.0, EXISTING), incarnation_of(3))
+    solo.sync()
+    assert [m.hint_index for m in appends_answered(solo, Append(9, 3, 1, 2, 1, 0, True, ()))] == [0]
+    entries = (*solo.disk.entries, Entry(3, 9, EntryKind.BATCH, 3, b""))
+    replies = appends_answered(solo, Append(9, 3, 1, 0, 0, 0, True, entries))
+    replies += appends_answered(solo, Append(9, 3, 1, 3, 9, 0, True, ()))
+    assert not any(reply.rejected for reply in replies)
+    assert replies[-1].match_index == 3
+
+
+def appends_answered(solo: Solo, append: Append) -> list[AppendReply]:
+    sent = solo.hear(append, incarnation_of(3)) + solo.sync()
+    return [message for message in sent if isinstance(message, AppendReply)]
 
 
 def test_a_cluster_that_was_founded_is_not_in_doubt() -> None:
