@@ -233,18 +233,7 @@ class QuorumMember:
         config, runtime, storage, writer = self.config, self.runtime, self.storage, self.writer
         self._transport = transport
         self.core = self._build_core()
-        self.engine = engine = Engine(
-            self.core,
-            transport,
-            writer,
-            runtime,
-            node_id=config.node.id,
-            peer_ids=[node_id for node_id in config.members if node_id != config.node.id],
-            applied_index=storage.machine.applied_index,
-            election_timeout_ms=config.raft.election_timeout_ms,
-            heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
-            on_failure=self._on_engine_failed,
-        )
+        self.engine = engine = self._build_engine(transport)
         self.frontend = frontend = Frontend(
             self._server_options(),
             runtime.monotonic_ms,
@@ -260,6 +249,7 @@ class QuorumMember:
             forward_deadline_ms=config.raft.forward_deadline_ms,
             heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
             batch_bytes_max=config.raft.batch_bytes_max,
+            entry_bytes_max=self.entry_bytes_max,
             container_check_interval_ms=config.limits.container_check_interval_ms,
         )
         frontend.attach(replica)
@@ -340,6 +330,21 @@ class QuorumMember:
             reader=storage.journal,
             rng=runtime.random,
             now_ms=runtime.monotonic_ms(),
+        )
+
+    def _build_engine(self, transport: MemberTransport) -> Engine:
+        config = self.config
+        return Engine(
+            self.core,
+            transport,
+            self.writer,
+            self.runtime,
+            node_id=config.node.id,
+            peer_ids=[node_id for node_id in config.members if node_id != config.node.id],
+            applied_index=self.storage.machine.applied_index,
+            election_timeout_ms=config.raft.election_timeout_ms,
+            heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
+            on_failure=self._on_engine_failed,
         )
 
     def _server_options(self) -> ServerOptions:

@@ -45,6 +45,8 @@ log = logging.getLogger("quorate.replica")
 
 #: unapplied payload bytes of this node above which client connections are no longer read
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
+#: of an encoded batch, besides its runs
+BATCH_HEAD_BYTES_MAX = 64
 #: sessions that one expiry entry names at most; the others come with the next
 EXPIRIES_PER_ENTRY_MAX = 1000
 #: sessions that one report to the leader names at most; the others come with the next
@@ -76,6 +78,7 @@ class Replica:
         forward_deadline_ms: float,
         heartbeat_interval_ms: float,
         batch_bytes_max: int,
+        entry_bytes_max: int,
         container_check_interval_ms: float,
     ) -> None:
         """Join the parts; nothing is submitted before the engine starts.
@@ -90,6 +93,7 @@ class Replica:
             heartbeat_interval_ms: how often touched sessions are reported.
             batch_bytes_max: a batch is closed when it reaches this size; a single run may exceed it by one
                 frame.
+            entry_bytes_max: what the log takes; a run that no batch of this size can hold is refused.
             container_check_interval_ms: how often the leader looks for containers and TTL nodes that are due.
         """
         self.machine = machine
@@ -117,6 +121,7 @@ class Replica:
         self.digests = DigestExchange(engine, machine)
         self._note_digests = self.digests.history.note
         self._batch_bytes_max = batch_bytes_max
+        self._run_bytes_max = entry_bytes_max - BATCH_HEAD_BYTES_MAX
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
         self._open_runs: list[bytes] = []
@@ -151,13 +156,18 @@ class Replica:
         nonce: int,
         identities: list[list[str]] | None,
         commands: list[list[Any]],
-    ) -> None:
+    ) -> bool:
         """Take a run: consecutive writes of one connection with no read between them.
 
         Its outcome comes to `Frontend.run_applied` once this node applied it, or to `Frontend.lost` if it
         never will be known. Runs of one connection keep their order.
+
+        Returns:
+            False if it is refused, because no entry could hold it; nothing happened then.
         """
         packed = self._pack([session_id, nonce, identities, commands])
+        if len(packed) > self._run_bytes_max:
+            return False
         if self._open_bytes and self._open_bytes + len(packed) > self._batch_bytes_max:
             self._close_batch()
         self._open_runs.append(packed)
@@ -166,6 +176,7 @@ class Replica:
         if not self._close_scheduled:
             self._close_scheduled = True
             self._runtime.call_soon(self._close_batch_soon)
+        return True
 
     def saturated(self) -> bool:
         """Tell whether so much waits for commit that client connections must not be read for now."""

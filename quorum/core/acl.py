@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
-from quorum.core.codes import BAD_ARGUMENTS, INT32_MAX, INVALID_ACL, PERM_ALL, PERM_READ
+from quorum.core.codes import BAD_ARGUMENTS, INT32_MAX, INVALID_ACL, PERM_ALL
 from quorum.core.records import ACL_MASK, NULL_DATA
 
 #: (permissions, scheme, id)
@@ -28,6 +28,8 @@ Acl: TypeAlias = tuple[AclEntry, ...]
 
 OPEN_ACL: Final[Acl] = ((PERM_ALL, "world", "anyone"),)
 OPEN_ACL_NUMBER: Final = 0
+#: what an ACL may have, also once "auth" was replaced
+ACL_ENTRIES_MAX: Final = 1000
 #: lifetime of a znode that is there until it is deleted; above 0 it is a TTL in milliseconds
 UNLIMITED: Final = 0
 #: lifetime of a container: until its last child is gone
@@ -101,35 +103,56 @@ def identities_of(identities: object) -> Iterator[tuple[str, str]]:
                 yield identity
 
 
-def _matches(scheme: str, wanted: str, own: str) -> bool:
-    if scheme != "ip":
-        return wanted == own
-    network = parse_network(wanted)
-    address = parse_address(own)
-    if network is None or address is None or network[1] != address[1]:
-        return False
-    number, width, prefix = network
-    return number >> (width - prefix) == address[0] >> (width - prefix)
+class Grants:
+    """What an ACL permits to whom, read once; to ask takes as long for a long ACL as for a short one."""
 
+    __slots__ = ("_by_id", "_by_network", "_prefixes", "_to_all")
 
-def permits(acl: Acl, permission: int, identities: object) -> bool:
-    """Tell whether an ACL permits something to a caller.
-
-    Args:
-        acl: a stored ACL.
-        permission: one or several PERM_ bits; any of them suffices.
-        identities: the caller's [[scheme, id], …] or None.
-    """
-    own = list(identities_of(identities))
-    if any(scheme == "super" for scheme, _ in own):
-        return True
-    for perms, scheme, name in acl:
-        if perms & permission:
+    def __init__(self, acl: Acl) -> None:
+        """Read a stored ACL."""
+        self._to_all = 0
+        #: {(scheme, id): permissions}
+        self._by_id: dict[tuple[str, str], int] = {}
+        #: {(width in bits, prefix length, the prefix): permissions}
+        self._by_network: dict[tuple[int, int, int], int] = {}
+        for perms, scheme, name in acl:
             if scheme == "world" and name == "anyone":
+                self._to_all |= perms
+            elif scheme != "ip":
+                self._by_id[scheme, name] = self._by_id.get((scheme, name), 0) | perms
+            elif (network := parse_network(name)) is not None:
+                number, width, prefix = network
+                key = (width, prefix, number >> (width - prefix))
+                self._by_network[key] = self._by_network.get(key, 0) | perms
+        #: the kinds of networks that there are, 162 at most
+        self._prefixes = sorted({(width, prefix) for width, prefix, _ in self._by_network})
+
+    def permit(self, permission: int, identities: object) -> bool:
+        """Tell whether a caller may do something.
+
+        Args:
+            permission: one or several PERM_ bits; any of them suffices.
+            identities: the caller's [[scheme, id], …] or None.
+        """
+        if self._to_all & permission:
+            return True
+        for scheme, name in identities_of(identities):
+            if scheme == "super" or self._by_id.get((scheme, name), 0) & permission:
                 return True
-            if any(scheme == own_scheme and _matches(scheme, name, own_name) for own_scheme, own_name in own):
+            if scheme == "ip" and self._prefixes and self._permit_address(permission, name):
                 return True
-    return False
+        return False
+
+    def _permit_address(self, permission: int, name: str) -> bool:
+        address = parse_address(name)
+        if address is None:
+            return False
+        number, own_width = address
+        return any(
+            self._by_network.get((width, prefix, number >> (width - prefix)), 0) & permission
+            for width, prefix in self._prefixes
+            if width == own_width
+        )
 
 
 def _entry(candidate: object) -> AclEntry | None:
@@ -171,12 +194,15 @@ def resolve_acl(requested: object, identities: object) -> Acl | int:
         identities: the caller's [[scheme, id], …] or None.
 
     Returns:
-        The ACL to store, or BAD_ARGUMENTS (not of that shape) or INVALID_ACL (empty, or an invalid entry).
+        The ACL to store, or BAD_ARGUMENTS (not of that shape), or INVALID_ACL (an invalid entry, none at all,
+        or more than ACL_ENTRIES_MAX).
     """
     if requested is None or requested == _OPEN_AS_SENT:
         return OPEN_ACL
     if type(requested) is not list:
         return BAD_ARGUMENTS
+    if len(requested) > ACL_ENTRIES_MAX:
+        return INVALID_ACL
     # a dict, because its order is that of insertion: duplicates are dropped as ZooKeeper drops them
     entries: dict[AclEntry, None] = {}
     for candidate in requested:
@@ -190,12 +216,7 @@ def resolve_acl(requested: object, identities: object) -> Acl | int:
         if not stored:
             return INVALID_ACL
         resolved += stored
-    return tuple(resolved) or INVALID_ACL
-
-
-def readable_by_all(acl: Acl) -> bool:
-    """Tell whether even a caller who has proven nothing may read."""
-    return permits(acl, PERM_READ, None)
+    return tuple(resolved) if 0 < len(resolved) <= ACL_ENTRIES_MAX else INVALID_ACL
 
 
 def redact(acl: Acl) -> Acl:
@@ -216,11 +237,13 @@ def _content_digest(acl: Acl, lifetime: int) -> bytes:
 class AclTable:
     """Every ACL that a znode has, once per lifetime, with the number of znodes that have it. Hard state."""
 
-    __slots__ = ("_acls", "_counts", "_numbers", "lifetimes", "marks", "next_number")
+    __slots__ = ("_acls", "_counts", "_grants", "_numbers", "lifetimes", "marks", "next_number")
 
     def __init__(self) -> None:
         #: {number: ACL}
         self._acls: dict[int, Acl] = {OPEN_ACL_NUMBER: OPEN_ACL}
+        #: {number: what its ACL permits} of those that were asked for
+        self._grants: dict[int, Grants] = {}
         #: {number: lifetime of its znodes} of those that are not UNLIMITED
         self.lifetimes: dict[int, int] = {}
         #: {(ACL, lifetime): number}
@@ -248,6 +271,17 @@ class AclTable:
 
     def __len__(self) -> int:
         return len(self._acls)
+
+    def grants(self, number: int) -> Grants:
+        """Return what the ACL with a number permits."""
+        grants = self._grants.get(number)
+        if grants is None:
+            grants = self._grants[number] = Grants(self._acls[number])
+        return grants
+
+    def permits(self, number: int, permission: int, identities: object) -> bool:
+        """Tell whether the ACL with a number lets a caller do something; see `Grants.permit`."""
+        return self.grants(number).permit(permission, identities)
 
     def lifetime_of(self, number: int) -> int:
         """Return the lifetime of the znodes with a number: UNLIMITED, CONTAINER or a TTL in milliseconds."""
@@ -277,6 +311,7 @@ class AclTable:
             return
         self._counts[number] -= 1
         if not self._counts[number]:
+            self._grants.pop(number, None)
             del self._counts[number], self.marks[number], self.marks[number | NULL_DATA]
             del self._numbers[self._acls.pop(number), self.lifetimes.pop(number, UNLIMITED)]
 

@@ -9,7 +9,7 @@ Source: ZooKeeper 3.9 FinalRequestProcessor.
 
 from __future__ import annotations
 
-from quorum.core.acl import Acl, permits, redact
+from quorum.core.acl import Acl, redact
 from quorum.core.codes import BAD_ARGUMENTS, NO_AUTH, NO_NODE, PERM_ADMIN, PERM_READ, PERM_WRITE
 from quorum.core.machine import StateMachine
 from quorum.core.records import ACL_MASK, acl_field_of, data_of
@@ -22,7 +22,7 @@ def _readable(machine: StateMachine, path: str, identities: object) -> Node | in
     if node is None:
         return NO_NODE
     number = acl_field_of(record_of(node)) & ACL_MASK
-    if number and not permits(tree.acls[number], PERM_READ, identities):
+    if number and not tree.acls.permits(number, PERM_READ, identities):
         return NO_AUTH
     return node
 
@@ -33,7 +33,7 @@ def may_write(machine: StateMachine, path: str, identities: object) -> bool:
     if node is None:
         return False
     number = acl_field_of(record_of(node)) & ACL_MASK
-    return not number or permits(machine.tree.acls[number], PERM_WRITE, identities)
+    return not number or machine.tree.acls.permits(number, PERM_WRITE, identities)
 
 
 def get_data(machine: StateMachine, path: str, identities: object = None) -> tuple[bytes | None, bytes] | int:
@@ -89,10 +89,14 @@ def get_acl(machine: StateMachine, path: str, identities: object = None) -> tupl
     node = tree.get(path)
     if node is None:
         return NO_NODE
-    acl = tree.acls[acl_field_of(record_of(node)) & ACL_MASK]
-    if permits(acl, PERM_ADMIN, identities):
-        return acl, stat_of(node)
-    return (redact(acl), stat_of(node)) if permits(acl, PERM_READ, identities) else NO_AUTH
+    number = acl_field_of(record_of(node)) & ACL_MASK
+    if tree.acls.permits(number, PERM_ADMIN, identities):
+        return tree.acls[number], stat_of(node)
+    return (
+        (redact(tree.acls[number]), stat_of(node))
+        if tree.acls.permits(number, PERM_READ, identities)
+        else NO_AUTH
+    )
 
 
 def count_descendants(machine: StateMachine, path: str, identities: object = None) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from quorum.core.acl import Acl
+from quorum.core.acl import Grants
 
-#: (event type > 0, path); (event type > 0, path, ACL) if the node's ACL, as it was then, does not let all
-#: read; or a notice: (SESSION_CLOSED, session_id), (SESSION_ATTACHED, session_id, node_id, nonce)
-Event: TypeAlias = "tuple[int, str] | tuple[int, str, Acl] | tuple[int, int] | tuple[int, int, int, int]"
+#: (event type > 0, path); (event type > 0, path, grants) if the node's ACL, as it was then, does not let
+#: all read; or a notice: (SESSION_CLOSED, session_id), (SESSION_ATTACHED, session_id, node_id, nonce)
+Event: TypeAlias = "tuple[int, str] | tuple[int, str, Grants] | tuple[int, int] | tuple[int, int, int, int]"
 #: what one write gives: create → path; create2, createContainer, createTTL → (path, stat); setData, setACL →
 #: stat; delete, check → None
 WriteValue: TypeAlias = "str | bytes | tuple[str, bytes] | None"

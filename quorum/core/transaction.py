@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from quorum.core.acl import permits
 from quorum.core.codes import (
     ANY_VERSION,
     BAD_ARGUMENTS,
@@ -70,7 +69,7 @@ class Transaction(Writes):
             return NO_NODE if is_valid_path(path) else BAD_ARGUMENTS
         record = node if isinstance(node, bytes) else record_of(node)
         field = acl_field_of(record)
-        if field & ACL_MASK and not permits(self.tree.acls[field & ACL_MASK], PERM_READ, self.identities):
+        if field & ACL_MASK and not self.tree.acls.permits(field & ACL_MASK, PERM_READ, self.identities):
             return NO_AUTH
         return None if expected in (ANY_VERSION, version_of(record)) else BAD_VERSION
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from quorum.core.acl import CONTAINER, OPEN_ACL, UNLIMITED, Acl, permits, readable_by_all, resolve_acl
+from quorum.core.acl import CONTAINER, OPEN_ACL, UNLIMITED, Acl, resolve_acl
 from quorum.core.codes import (
     ANY_VERSION,
     BAD_ARGUMENTS,
@@ -35,6 +35,7 @@ from quorum.core.codes import (
     PERM_ADMIN,
     PERM_CREATE,
     PERM_DELETE,
+    PERM_READ,
     PERM_WRITE,
     TTL_MAX_MS,
 )
@@ -112,9 +113,9 @@ class Writes:
         self.events.append(self._event(EVENT_DATA_CHANGED, path, number))
 
     def _event(self, event_type: int, path: str, number: int) -> Event:
-        """Return an event of a node with an ACL; the ACL goes along where it keeps readers out."""
-        acl = self.tree.acls[number]
-        return (event_type, path) if readable_by_all(acl) else (event_type, path, acl)
+        """Return an event of a node with an ACL; what that grants goes along where it keeps readers out."""
+        grants = self.tree.acls.grants(number)
+        return (event_type, path) if grants.permit(PERM_READ, None) else (event_type, path, grants)
 
     def set_data(self, command: Command) -> bytes | int:
         """Apply [5, path, data or None, version]; returns the new Stat."""
@@ -142,7 +143,7 @@ class Writes:
                 return BAD_ARGUMENTS
             field |= NULL_DATA
             data = b""
-        if number and not permits(tree.acls[number], PERM_WRITE, self.identities):
+        if number and not tree.acls.permits(number, PERM_WRITE, self.identities):
             return NO_AUTH
         if expected not in (version, ANY_VERSION):
             return BAD_VERSION
@@ -182,7 +183,7 @@ class Writes:
             return NO_NODE
         old = record_of(node)
         number = acl_field_of(old) & ACL_MASK
-        if number and not permits(tree.acls[number], PERM_ADMIN, self.identities):
+        if number and not tree.acls.permits(number, PERM_ADMIN, self.identities):
             return NO_AUTH
         aversion = aversion_of(old)
         if expected not in (aversion, ANY_VERSION):
@@ -259,7 +260,7 @@ class Writes:
             # the parent of "//a" is "/", the root; the path is invalid for another reason
             return BAD_ARGUMENTS if parent_of(path) == "/" else NO_NODE
         field = acl_field_of(parent if isinstance(parent, bytes) else record_of(parent))
-        if field & ACL_MASK and not permits(self.tree.acls[field & ACL_MASK], PERM_CREATE, self.identities):
+        if field & ACL_MASK and not self.tree.acls.permits(field & ACL_MASK, PERM_CREATE, self.identities):
             return NO_AUTH
         if flags & FLAG_SEQUENTIAL:
             creates = 0 if isinstance(parent, bytes) else parent.creates
@@ -345,7 +346,7 @@ class Writes:
         except (KeyError, AttributeError):
             return self._refuse_delete(path)
         field = acl_field_of(parent.record)
-        if field & ACL_MASK and not permits(self.tree.acls[field & ACL_MASK], PERM_DELETE, self.identities):
+        if field & ACL_MASK and not self.tree.acls.permits(field & ACL_MASK, PERM_DELETE, self.identities):
             return NO_AUTH
         if expected not in (ANY_VERSION, version_of(node if isinstance(node, bytes) else record_of(node))):
             return BAD_VERSION
@@ -361,8 +362,8 @@ class Writes:
         parent = self.tree.get(path.rpartition("/")[0])
         if parent is None:
             return NO_NODE
-        acl = self.tree.acls[acl_field_of(record_of(parent)) & ACL_MASK]
-        return NO_NODE if permits(acl, PERM_DELETE, self.identities) else NO_AUTH
+        number = acl_field_of(record_of(parent)) & ACL_MASK
+        return NO_NODE if self.tree.acls.permits(number, PERM_DELETE, self.identities) else NO_AUTH
 
     def _remove(self, parent: Directory, name: str, path: str, node: Node) -> None:
         """Remove a node without children."""

@@ -15,8 +15,9 @@ from quorum.core.codes import OK
 from quorum.wire.protocol import ErrorCode
 
 AUTH_FAILED: Final = int(ErrorCode.AUTH_FAILED)
-#: what a connection may prove; every command of it carries all of them through the log
+#: what a connection may prove; every run of its commands carries all of it through the log
 IDENTITIES_MAX: Final = 32
+IDENTITIES_BYTES_MAX: Final = 8192
 
 Identities = list[list[str]]
 
@@ -36,10 +37,14 @@ def authenticate(
         # proven by coming from there, and noted when the connection was made
         return known, OK
     proven = prove(scheme, credentials, super_digest)
-    before = known or []
-    if proven is None or len(before) > IDENTITIES_MAX - len(proven):
+    if proven is None:
         return known, AUTH_FAILED
-    return before + [identity for identity in proven if identity not in before], OK
+    before = known or []
+    after = before + [identity for identity in proven if identity not in before]
+    size_bytes = sum(len(name.encode()) for _, name in after)
+    if len(before) > IDENTITIES_MAX - len(proven) or size_bytes > IDENTITIES_BYTES_MAX:
+        return known, AUTH_FAILED
+    return after, OK
 
 
 def prove(scheme: str, credentials: bytes, super_digest: str) -> Identities | None:

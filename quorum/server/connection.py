@@ -4,7 +4,8 @@ Decides how received bytes become runs of commands, reads and refusals, and in w
 leave. What a command results in, which watches fire and who else is connected is its host's. Soft state only.
 
 Order contract. Replies leave in the order of the requests. A run (consecutive writes of one chunk) waits for
-its outcome; everything behind it waits with it, and is answered before the next run's outcome. Whatever
+its outcome; everything behind it waits with it, and is answered before the next run's outcome: in the same
+turn if a next run is under way, which is why only READS_AHEAD_MAX reads may stand before one. Whatever
 leaves is queued in one list: an event before any reply that could show its change, the reply that arms a
 watch before that watch can fire, because a read is answered and its watch armed in one step. Only pings do
 not wait for a change of members, which may take seconds: clients match their replies by the xid alone, before
@@ -28,20 +29,20 @@ from quorum.server.greeting import GreetingStream, Run
 from quorum.server.handshake import is_local
 from quorum.server.host import Host
 from quorum.server.lookups import LOOKUPS
+from quorum.server.operations import CHANGING, READS_AHEAD_MAX, RUN_DECODERS, RUNS, weight
 from quorum.server.reads import ANSWERS, answer_get_data, answer_set_watches
 from quorum.server.reconfig import begin_change
 from quorum.server.stream import OPEN, Phase
-from quorum.wire.errors import WireError
+from quorum.wire.errors import RequestTooLargeError, WireError
 from quorum.wire.jute import INT
 from quorum.wire.lookups import SetWatches2, decode_set_watches2, watches_of
-from quorum.wire.protocol import OPERATIONS, XID_PING, ErrorCode, OpCode, Treatment
+from quorum.wire.protocol import XID_PING, ErrorCode, OpCode
 from quorum.wire.replies import (
     REPLY_HEAD,
     REPLY_HEADER_BYTES,
     encode_header,
-    encode_multi,
+    encode_outcome,
     encode_path,
-    encode_path_stat,
     encode_sync,
 )
 from quorum.wire.requests import (
@@ -74,21 +75,15 @@ BEHIND_CHANGE_BYTES_MAX: Final = 1024 * 1024
 #: header zxid of the reply to an operation that is not served
 _NO_ZXID: Final = -1
 
-#: plain writes; sync and closeSession make runs of their own
-_RUN_DECODERS: Final = {op: decoder for op, decoder in COMMAND_DECODERS.items() if op != OP_SYNC}
 _decode_sync: Final = COMMAND_DECODERS[OP_SYNC]
 _PING: Final = int(OpCode.PING)
 _SET_WATCHES: Final = int(OpCode.SET_WATCHES)
 _SET_WATCHES2: Final = int(OpCode.SET_WATCHES2)
 _RECONFIG: Final = int(OpCode.RECONFIG)
 _AUTH: Final = int(OpCode.AUTH)
-#: stands for a request whose body cannot be decoded; no frame can hold this number
+#: stands for a request that is not taken, its body is the error; no frame can hold this number
 _UNDECODABLE: Final = -(1 << 32)
 _NOT_READ_ONLY: Final = int(ErrorCode.NOT_READ_ONLY)
-#: what a connection that may only read is refused
-_CHANGING: Final = frozenset(
-    op for op, how in OPERATIONS.items() if how in (Treatment.WRITE, Treatment.MEMBERSHIP)
-) | {int(OpCode.CHECK)}
 
 
 class Connection(GreetingStream):
@@ -100,8 +95,31 @@ class Connection(GreetingStream):
         self._reconfiguring = False
         #: whole frames that wait for the change; stalled when there are BEHIND_CHANGE_BYTES_MAX of them
         self._behind = bytearray()
+        #: what waits in `_pending` besides runs, each request as often as `_weight` says
+        self._ahead = 0
 
     # -- requests --
+
+    def proceed(self) -> None:
+        """Read on, if that is allowed again; what waits for nothing but a turn is answered before."""
+        if self._has_unanswered():
+            if self._blocked or self._lacks_contact():
+                return
+            self._host.replica.sessions.touch(self.session_id)
+            self._go_on()
+            if self._has_unanswered():
+                self.settle()
+                return
+        super().proceed()
+
+    def forget(self) -> None:
+        """Nothing that is awaited can be answered."""
+        super().forget()
+        self._ahead = 0
+
+    def _has_unanswered(self) -> bool:
+        """Tell whether there are requests that wait for no run."""
+        return bool(self._pending) and not isinstance(self._pending[0], Run)
 
     def _receive(self, data: bytes) -> None:
         """Read whole requests, hand the writes on and answer what can be answered."""
@@ -114,13 +132,13 @@ class Connection(GreetingStream):
         xids: list[int] = []
         commands: list[Command] = []
         position, end = 0, len(data)
-        decoders = _RUN_DECODERS if not self.read_only else {}
+        decoders = RUN_DECODERS if not self.read_only else {}
         while end - position >= _HEAD_BYTES:
             length, xid, op = _unpack_head(data, position)
             after = position + 4 + length
             if after > end or length < REQUEST_HEADER_BYTES or length > length_max:
                 break
-            if room <= 0:
+            if room <= 0 or (self._ahead >= READS_AHEAD_MAX and op in RUNS):
                 self._stalled = True
                 break
             decode = decoders.get(op)
@@ -134,11 +152,15 @@ class Connection(GreetingStream):
                 if xids:
                     self._submit(xids, commands)
                     xids, commands = [], []
+                    if self.phase is Phase.FINISHED:
+                        return
                 self._receive_other(xid, op, data, position + _HEAD_BYTES, after)
             except WireError as error:
                 if xids:
                     self._submit(xids, commands)
                     xids, commands = [], []
+                    if self.phase is Phase.FINISHED:
+                        return
                 self._receive_undecodable(xid, op, error)
             position = after
             if self._must_yield():
@@ -153,17 +175,23 @@ class Connection(GreetingStream):
 
     def _hold(self, data: bytes) -> bool:
         """Keep what came while no leader is heard, all but pings while a change of members is under way."""
-        host = self._host
-        now_ms = self.last_read_ms = host.now_ms()
-        if host.silence_ms(now_ms) >= self.contact_limit_ms and not self.read_only:
+        if self._lacks_contact():
             self._stalled = True
-            host.await_contact(self)
             self._keep(data, 0, 0)
             self._update_reading()
             return True
         if self._reconfiguring:
             self._receive_pings(data, 0)
         return self._reconfiguring
+
+    def _lacks_contact(self) -> bool:
+        """Tell whether no leader is heard; then this connection proceeds once one is."""
+        host = self._host
+        now_ms = self.last_read_ms = host.now_ms()
+        if self.read_only or host.silence_ms(now_ms) < self.contact_limit_ms:
+            return False
+        host.await_contact(self)
+        return True
 
     def _receive_pings(self, data: bytes, position: int) -> None:
         """Answer pings while a change of members is under way; what else is there waits for it."""
@@ -237,7 +265,8 @@ class Connection(GreetingStream):
             return
         self._host.counters.malformed_frames += 1
         log.info("refused a request of %s: %s", self.address, error.message)
-        self._take_in(xid, _UNDECODABLE, None)
+        err = error.err if isinstance(error, RequestTooLargeError) else MARSHALLING_ERROR
+        self._take_in(xid, _UNDECODABLE, err)
 
     def _take_in(self, xid: int, op: int, body: Any) -> None:
         """Answer a request that needs no outcome, now or behind the runs that are under way."""
@@ -245,6 +274,7 @@ class Connection(GreetingStream):
         if self._pending:
             self._pending.append((xid, op, body))
             self.outstanding += 1
+            self._ahead += weight(op)
         else:
             self._answer(xid, op, body)
             self._host.counters.answered(1, 0.0)
@@ -256,7 +286,7 @@ class Connection(GreetingStream):
         Its session ends with a closeSession if it is this node's own; others are not this node's to end.
         """
         closes = op == OP_CLOSE_SESSION
-        if op not in _CHANGING and not closes:
+        if op not in CHANGING and not closes:
             return False
         self._count(1)
         ends = closes and is_local(self.session_id)
@@ -279,11 +309,13 @@ class Connection(GreetingStream):
 
     def _submit(self, xids: list[int], commands: list[Command], sync_path: str | None = None) -> None:
         """Hand a run to the log."""
-        self._pending.append(Run(xids, commands[-1][0], self.last_read_ms, sync_path))
         count = len(xids)
-        self.outstanding += count
         self._count(count)
-        self._host.replica.submit(self, self.session_id, self.nonce, self.identities, commands)
+        if self._host.replica.submit(self, self.session_id, self.nonce, self.identities, commands):
+            self._pending.append(Run(xids, commands[-1][0], self.last_read_ms, sync_path))
+            self.outstanding += count
+        elif self.phase is not Phase.FINISHED:
+            self._malformed(WireError("requests", f"{count} writes", "no entry of the log can hold them"))
 
     def _answer(self, xid: int, op: int, body: Any) -> None:
         """Answer a request that needs no outcome from the state as it is now."""
@@ -301,7 +333,7 @@ class Connection(GreetingStream):
         elif op == _RECONFIG:
             begin_change(self._host.replica, self.identities, body, partial(self._reconfigured, xid))
         elif op == _UNDECODABLE:
-            self._queue(encode_header(xid, replica.machine.zxid, MARSHALLING_ERROR))
+            self._queue(encode_header(xid, replica.machine.zxid, body))
         elif op == _AUTH:
             self._queue(encode_header(xid, 0, body))
             if body != OK:
@@ -421,7 +453,7 @@ class Connection(GreetingStream):
             elif run.op == OP_SYNC:
                 out.append(encode_sync(xid, zxid, run.sync_path))
             else:
-                out.append(_encode_rare(xid, zxid, value))
+                out.append(encode_outcome(xid, zxid, value))
         count = len(run.xids)
         self.outstanding -= count
         latency_ms = host.turn_ms() - run.started_ms
@@ -435,6 +467,7 @@ class Connection(GreetingStream):
         """Answer what waited for the run that was delivered, and read on below half of the limit."""
         host = self._host
         pending = self._pending
+        until_ms = 0.0
         while pending:
             if self.phase is Phase.FINISHED:
                 # No reply may overtake the one that is not given any more, not even that of a later write.
@@ -443,8 +476,19 @@ class Connection(GreetingStream):
             head = pending[0]
             if isinstance(head, Run):
                 break
+            now_ms = host.now_ms()
+            until_ms = until_ms or now_ms + TURN_MS_MAX
+            if now_ms >= until_ms or self._out_bytes >= TURN_BYTES_MAX:
+                if not any(isinstance(behind, Run) for behind in pending):
+                    # No outcome can come before: nothing is read, and so nothing handed to the log.
+                    self._stalled = True
+                    self._update_reading()
+                    host.proceed_soon(self)
+                    return
+                until_ms = now_ms + TURN_MS_MAX
             pending.popleft()
             self.outstanding -= 1
+            self._ahead -= weight(head[1])
             host.counters.answered(1, 0.0)
             self._answer(*head)
             self.last_request = (head[0], head[1], host.replica.machine.zxid)
@@ -452,13 +496,3 @@ class Connection(GreetingStream):
             host.resuming[self] = None
         if self.phase is Phase.LEAVING and not pending:
             self.finish()
-
-
-def _encode_rare(xid: int, zxid: int, value: Any) -> bytes:
-    """Encode the outcome of delete, closeSession, create2 or multi."""
-    if value is None:
-        return encode_header(xid, zxid, OK)
-    if type(value) is list:
-        return encode_multi(xid, zxid, value)
-    path, stat = value
-    return encode_path_stat(xid, zxid, path, stat)

@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from quorum.core.acl import permits
 from quorum.core.codes import PERM_READ, SESSION_ATTACHED, SESSION_CLOSED
 from quorum.core.results import Event, Result, RunOutcome
 from quorum.server import words
@@ -252,8 +251,8 @@ class Frontend:
                 path: Any = subject
                 watchers = trigger(event_type, path)
                 if watchers and len(event) == 3:
-                    acl = event[2]
-                    watchers = [each for each in watchers if permits(acl, PERM_READ, each.identities)]
+                    grants = event[2]
+                    watchers = [each for each in watchers if grants.permit(PERM_READ, each.identities)]
                 if watchers:
                     frame = encode_watch_event(zxid, event_type, path)
                     for watcher in watchers:

@@ -33,10 +33,13 @@ class ReplicaView(Protocol):
         nonce: int,
         identities: list[list[str]] | None,
         commands: list[list[Any]],
-    ) -> None:
+    ) -> bool:
         """Take a run: consecutive writes of one connection with no read between them.
 
         The outcome comes to `Frontend.run_applied`, never before this call returned, or to `Frontend.lost`.
+
+        Returns:
+            False if it is refused, because no entry of the log could hold it; nothing happened then.
         """
 
     def change_member(

@@ -24,3 +24,15 @@ class WireError(ProtocolError):
         )
         self.field = field
         self.value = value
+
+
+class RequestTooLargeError(WireError):
+    """A request that can be decoded, but asks for more than one request may; nothing of it took effect.
+
+    Attributes:
+        err: ZooKeeper's error code for the answer.
+    """
+
+    def __init__(self, field: str, count: int, count_max: int, err: int) -> None:
+        super().__init__(field, count, f"at most {count_max} are taken in one request")
+        self.err = err

@@ -140,8 +140,12 @@ class Reader:
 
     def acl(self, field: str) -> Acl:
         """Read a vector of access list entries; an id may be null, as kazoo sends the empty one of "auth"."""
+        return self.acl_entries(field, self.count(field, 12))
+
+    def acl_entries(self, field: str, count: int) -> Acl:
+        """Read the entries of an access list behind their count."""
         entries: Acl = []
-        for _ in range(self.count(field, 12)):
+        for _ in range(count):
             permissions = self.int32(f"{field}.perms")
             scheme = self.string(f"{field}.scheme")
             identity = self.buffer(f"{field}.id") or b""

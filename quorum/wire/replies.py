@@ -345,3 +345,19 @@ def decode_watch_event(frame: Buffer) -> WatcherEvent:
     """Decode a watch event."""
     reader = _body(frame, "watch event")
     return WatcherEvent(reader.int32("type"), reader.int32("state"), reader.string("path"))
+
+
+def encode_outcome(xid: int, zxid: int, value: Any) -> bytes:
+    """Encode the outcome of delete, closeSession, create2 or multi; the others have encoders of their own.
+
+    Args:
+        xid: of the request.
+        zxid: of the transaction.
+        value: None, (path, stat), or the items of a multi.
+    """
+    if value is None:
+        return encode_header(xid, zxid, 0)
+    if type(value) is list:
+        return encode_multi(xid, zxid, value)
+    path, stat = value
+    return encode_path_stat(xid, zxid, path, stat)

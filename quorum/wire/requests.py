@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from quorum.core.acl import ACL_ENTRIES_MAX
 from quorum.core.codes import FLAG_CONTAINER, PERM_ALL
-from quorum.wire.errors import WireError
+from quorum.wire.errors import RequestTooLargeError, WireError
 from quorum.wire.jute import (
     INT,
     LONG,
@@ -32,7 +33,7 @@ from quorum.wire.jute import (
     string_bytes,
     strings_bytes,
 )
-from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, OpCode
+from quorum.wire.protocol import XID_AUTH, XID_PING, XID_SET_WATCHES, ErrorCode, OpCode
 
 #: ``[op, argument, …]``; the arguments' types depend on the operation.
 Command = list[Any]
@@ -238,6 +239,14 @@ def _versioned(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Comma
     return decode
 
 
+def _acl(reader: Reader) -> Acl:
+    """Read an access list that is to be stored; the entries of one too long are not looked at."""
+    count = reader.count("acl", 12)
+    if count > ACL_ENTRIES_MAX:
+        raise RequestTooLargeError(f"{reader.record}.acl", count, ACL_ENTRIES_MAX, int(ErrorCode.INVALID_ACL))
+    return reader.acl_entries("acl", count)
+
+
 def _creation(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Command, int]]:
     def decode(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
         if end - start >= 16:
@@ -252,7 +261,7 @@ def _creation(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Comman
                     data = bytes(buffer[path_end + 4 : data_end])
                     return [op, path, data, None, _read_int(buffer, acl_end)[0]], acl_end + 4
         reader = Reader(buffer, start, end, record)
-        path, data_or_null, acl = reader.string("path"), reader.buffer("data"), reader.acl("acl")
+        path, data_or_null, acl = reader.string("path"), reader.buffer("data"), _acl(reader)
         command = [op, path, data_or_null, None if acl == OPEN_ACL else acl, reader.int32("flags")]
         return command, reader.position
 
@@ -275,7 +284,7 @@ def _create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
 
 def _set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
     reader = Reader(buffer, start, end, "setACL")
-    path, acl = reader.text_or_null("path"), reader.acl("acl")
+    path, acl = reader.text_or_null("path"), _acl(reader)
     return [_SET_ACL, path, None if acl == OPEN_ACL else acl, reader.int32("version")], reader.position
 
 
@@ -292,6 +301,9 @@ def _as_zookeeper_reads(part: Command) -> Command:
     return part
 
 
+#: operations of one multi, with the entries of their access lists: these take some tens of milliseconds
+MULTI_ITEMS_MAX: Final = 10_000
+_CREATIONS: Final = frozenset((_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL))
 #: {operation inside a multi: its decoder}
 _MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
     _CREATE: _create,
@@ -306,6 +318,7 @@ _MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]
 
 def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
     parts: list[Command] = []
+    items = 0
     position = start
     while position + 9 <= end:
         op, done, _ = _read_multi_header(buffer, position)
@@ -320,7 +333,15 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
         part, position = decode(buffer, position, end)
         if part[1] is None:
             raise WireError("multi.path", None, "a string was expected")
-        parts.append(_as_zookeeper_reads(part) if op != _SET_DATA else part)
+        items += 1
+        if op == _SET_DATA:
+            parts.append(part)
+        else:
+            parts.append(_as_zookeeper_reads(part))
+            if op in _CREATIONS and part[3] is not None:
+                items += len(part[3])
+        if items > MULTI_ITEMS_MAX:
+            raise RequestTooLargeError("multi", items, MULTI_ITEMS_MAX, int(ErrorCode.QUOTA_EXCEEDED))
     raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")
 
 

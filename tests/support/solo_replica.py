@@ -38,6 +38,8 @@ class SoloReplica:
         self.holding = False
         #: what saturated() says
         self.full = False
+        #: whether every run is too large
+        self.refuses_runs = False
         #: what contact_age_ms() says
         self.silence_ms = 0.0
         self.runs_submitted: list[list[Any]] = []
@@ -59,11 +61,14 @@ class SoloReplica:
         nonce: int,
         identities: list[list[str]] | None,
         commands: list[list[Any]],
-    ) -> None:
+    ) -> bool:
         run = [session_id, nonce, identities, commands]
+        if self.refuses_runs:
+            return False
         self.runs_submitted.append(run)
         self._open.append((connection, run))
         self._schedule()
+        return True
 
     def next_nonce(self) -> int:
         self._nonce += 1

@@ -144,6 +144,7 @@ def test_what_is_overdue_after_a_pause_is_given_up_only_by_the_next_tick(late_ag
         forward_deadline_ms=DEADLINE_MS,
         heartbeat_interval_ms=50.0,
         batch_bytes_max=1000,
+        entry_bytes_max=1000,
         container_check_interval_ms=60_000.0,
     )
     replica.submit(cast("Any", object()), 1, 1, None, [[1, "/a", b"", None, 0]])

@@ -44,6 +44,7 @@ def replica_of(machine: StateMachine) -> Replica:
         forward_deadline_ms=5000.0,
         heartbeat_interval_ms=50.0,
         batch_bytes_max=10_000,
+        entry_bytes_max=10_000,
         container_check_interval_ms=60_000.0,
     )
 

@@ -68,6 +68,7 @@ def lead(driver: Driver, engine: LeadingEngine) -> tuple[Replica, ManualRuntime]
         forward_deadline_ms=5000.0,
         heartbeat_interval_ms=50.0,
         batch_bytes_max=BATCH_BYTES_MAX,
+        entry_bytes_max=BATCH_BYTES_MAX,
         container_check_interval_ms=60_000.0,
     )
     replica.sessions.become_leader([], runtime.now_ms)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quorum.core import queries
-from quorum.core.acl import AclTable, parse_network, permits, resolve_acl
+from quorum.core.acl import ACL_ENTRIES_MAX, AclTable, Grants, parse_network, resolve_acl
 from quorum.core.codes import BAD_ARGUMENTS, INVALID_ACL, NO_AUTH
 from tests.unit.core.driver import OPEN_ACL, Driver
 
@@ -82,7 +82,48 @@ def test_what_an_acl_is_stored_as(requested: Any, identities: Any, stored: Any) 
     ],
 )
 def test_what_an_entry_permits(entry: Any, identities: Any, permitted: bool) -> None:
-    assert permits((entry,), 2, identities) is permitted
+    assert Grants((entry,)).permit(2, identities) is permitted
+
+
+def test_entries_add_up_and_any_of_several_permissions_suffices() -> None:
+    grants = Grants(
+        (
+            (1, "digest", "alice:hash"),
+            (2, "digest", "alice:hash"),
+            (4, "ip", "10.1.0.0/16"),
+            (8, "ip", "10.1.0.0/16"),
+            (16, "ip", "10.0.0.0/8"),
+            (4, "world", "anyone"),
+            (8, "world", "anyone"),
+        )
+    )
+    alice, near, far = [["digest", "alice:hash"]], [["ip", "10.1.9.9"]], [["ip", "10.2.0.1"]]
+    assert [grants.permit(1 << bit, alice) for bit in range(5)] == [True, True, True, True, False]
+    assert [grants.permit(1 << bit, near) for bit in range(5)] == [False, False, True, True, True]
+    assert [grants.permit(1 << bit, far) for bit in range(5)] == [False, False, True, True, True]
+    assert [grants.permit(1 << bit, None) for bit in range(5)] == [False, False, True, True, False]
+    assert grants.permit(3, [*far, *alice])
+    assert not grants.permit(3, [*far, *near])
+
+
+def test_a_list_is_bounded_also_once_auth_was_replaced() -> None:
+    networks = [[1, "ip", f"10.{number // 250}.{number % 250}.0/24"] for number in range(ACL_ENTRIES_MAX + 1)]
+    assert len(resolve_acl(networks[1:], None)) == ACL_ENTRIES_MAX  # type: ignore[arg-type]  # no error code
+    assert resolve_acl(networks, None) == INVALID_ACL
+    own = [["digest", f"user{number}:hash"] for number in range(32)]
+    entries = [[perms, "auth", ""] for perms in range(1, 32)]
+    assert len(resolve_acl(entries, own)) == 31 * 32  # type: ignore[arg-type]  # no error code
+    assert resolve_acl([*entries, [-1, "auth", ""]], own) == INVALID_ACL
+
+
+def test_what_a_number_grants_is_what_its_acl_is_now() -> None:
+    table = AclTable()
+    number = table.acquire(((1, "digest", "a:b"),))
+    assert table.permits(number, 1, [["digest", "a:b"]])
+    table.release(number)
+    table.add(number, ((1, "digest", "c:d"),))
+    assert not table.permits(number, 1, [["digest", "a:b"]])
+    assert table.permits(number, 1, [["digest", "c:d"]])
 
 
 def test_a_network_is_its_prefix() -> None:

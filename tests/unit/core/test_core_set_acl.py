@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quorum.core import queries
+from quorum.core.acl import Grants
 from quorum.core.codes import BAD_ARGUMENTS, BAD_VERSION, INVALID_ACL, NO_AUTH, NO_NODE
 from quorum.core.snapshot import SnapshotWalk
 from tests.unit.core.driver import Client, Driver, chunks_of, decode_stat, dump, load
@@ -90,14 +91,24 @@ def test_the_acl_is_shown_to_readers_without_digests_and_whole_to_administrators
 
 def test_an_event_carries_the_acl_of_its_time_where_not_everyone_may_read() -> None:
     _, client = started()
-    acl = ((31, "digest", "bob:1"),)
     client.identities = BOB
-    assert client.one(1, "/a/b", b"", OWNED, 0).events == [(1, "/a/b", acl), (4, "/a")]
-    assert client.one(5, "/a/b", b"", -1).events == [(3, "/a/b", acl)]
+
+    def events(*command: Any) -> list[tuple[int, str, bool]]:
+        """(type, path, whether it is for bob alone) of each event of a write."""
+        told = []
+        for event in client.one(*command).events or []:
+            grants = event[2] if len(event) == 3 else None
+            assert grants is None or isinstance(grants, Grants)
+            assert grants is None or (grants.permit(1, BOB), grants.permit(31, None)) == (True, False)
+            told.append((event[0], str(event[1]), grants is not None))
+        return told
+
+    assert events(1, "/a/b", b"", OWNED, 0) == [(1, "/a/b", True), (4, "/a", False)]
+    assert events(5, "/a/b", b"", -1) == [(3, "/a/b", True)]
     client.one(7, "/a", OWNED, -1)
-    assert client.one(2, "/a/b", -1).events == [(2, "/a/b", acl), (4, "/a", acl)]
+    assert events(2, "/a/b", -1) == [(2, "/a/b", True), (4, "/a", True)]
     client.one(7, "/a", [[1, "world", "anyone"], [31, "digest", "bob:1"]], -1)
-    assert client.one(5, "/a", b"", -1).events == [(3, "/a")]
+    assert events(5, "/a", b"", -1) == [(3, "/a", False)]
 
 
 def test_a_snapshot_under_way_keeps_the_acl_of_its_start() -> None:

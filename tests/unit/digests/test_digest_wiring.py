@@ -62,6 +62,7 @@ class Bench:
             forward_deadline_ms=5000.0,
             heartbeat_interval_ms=HEARTBEAT_MS,
             batch_bytes_max=1000,
+            entry_bytes_max=1000,
             container_check_interval_ms=60_000.0,
         )
         self.replica.leadership_changed(self.engine.soft_state)

@@ -21,7 +21,7 @@ from quorum.errors import (
     StaleConfigurationError,
     UnknownMemberError,
 )
-from quorum.server.auth import IDENTITIES_MAX, authenticate
+from quorum.server.auth import IDENTITIES_BYTES_MAX, IDENTITIES_MAX, authenticate
 from quorum.server.connection import BEHIND_CHANGE_BYTES_MAX
 from quorum.wire.jute import unpack_stat
 from quorum.wire.protocol import XID_PING, OpCode
@@ -356,3 +356,12 @@ def test_a_connection_proves_a_bounded_number_of_identities_once_each() -> None:
         assert err == 0
     assert len(known or []) == IDENTITIES_MAX
     assert authenticate(known, "digest", b"one:more", "") == (known, -115)
+
+
+def test_what_a_connection_proves_has_a_bounded_size() -> None:
+    """It travels with each of its runs."""
+    name = b"u" * (IDENTITIES_BYTES_MAX - len(b":") - 28)
+    known, err = authenticate(None, "digest", name + b":" + b"p" * 100_000, "")
+    assert err == 0
+    assert authenticate(known, "digest", b"a:b", "") == (known, -115)
+    assert authenticate(None, "digest", name + b"u:p", "") == (None, -115)

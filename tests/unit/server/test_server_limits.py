@@ -1,0 +1,284 @@
+"""How much one connection may ask for: what stops its reading, how its answers leave, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quorum.core.acl import ACL_ENTRIES_MAX
+from quorum.server.operations import READS_AHEAD_MAX
+from quorum.wire.lookups import encode_looked_at
+from quorum.wire.protocol import OpCode
+from quorum.wire.requests import MULTI_ITEMS_MAX, PING_FRAME, encode_command, encode_read
+from tests.unit.server.memory import MemoryNode, Reply
+
+EXISTS, GET_DATA = 3, 4
+
+
+def create(xid: int, path: str, data: bytes = b"") -> bytes:
+    return encode_command(xid, [1, path, data, None, 0])
+
+
+def read(xid: int, op: int, path: str) -> bytes:
+    return encode_read(xid, op, path, False)
+
+
+def xids(replies: list[Reply]) -> list[int]:
+    return [reply.xid for reply in replies]
+
+
+def runs_of(node: MemoryNode) -> list[list[Any]]:
+    """The commands of each run that was submitted after the handshakes."""
+    return [run[3] for run in node.replica.runs_submitted if run[3][0][0] not in (-10, -100)]
+
+
+def test_reading_pauses_at_the_limit_of_outstanding_requests_and_goes_on_below_half() -> None:
+    node = MemoryNode(outstanding_requests_max=10)
+    client = node.greeted()
+    node.replica.holding = True
+    client.send(*(create(number, f"/n{number}") for number in range(25)))
+    assert client.connection.outstanding == 10
+    assert client.is_paused()
+    client.send(create(25, "/n25"))
+    assert client.connection.outstanding == 10
+    node.replica.release(1)
+    assert client.connection.outstanding == 10
+    assert [len(run) for run in runs_of(node)] == [10, 10]
+    node.replica.release()
+    node.turn()
+    assert not client.is_paused()
+    assert xids(client.replies()) == list(range(26))
+
+
+def test_reading_stays_paused_while_half_of_the_limit_is_outstanding() -> None:
+    node = MemoryNode(outstanding_requests_max=10)
+    client = node.greeted()
+    node.replica.holding = True
+    for number in range(11):
+        client.send(create(number, f"/n{number}"))
+    assert client.is_paused()
+    node.replica.release(5)
+    assert client.is_paused()
+    node.replica.release(1)
+    assert not client.is_paused()
+    assert client.connection.outstanding == 5
+
+
+def test_reads_that_wait_count_as_outstanding() -> None:
+    node = MemoryNode(outstanding_requests_max=10)
+    client = node.greeted()
+    node.replica.holding = True
+    client.send(create(1, "/a"), *(read(number, EXISTS, "/a") for number in range(2, 30)))
+    assert client.connection.outstanding == 10
+    assert client.is_paused()
+    node.replica.release()
+    assert xids(client.replies()) == list(range(1, 30))
+    assert client.connection.outstanding == 0
+
+
+def test_reading_pauses_while_the_node_is_saturated() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    node.replica.holding = True
+    node.replica.full = True
+    client.send(create(1, "/a"))
+    assert client.is_paused()
+    client.send(create(2, "/b"))
+    assert len(runs_of(node)) == 1
+    node.replica.full = False
+    node.replica.release()
+    node.turn()
+    assert not client.is_paused()
+    assert xids(client.replies()) == [1, 2]
+
+
+def test_a_peer_that_does_not_read_is_not_read_until_it_does() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    client.connection.pause_writing()
+    assert client.is_paused()
+    client.connection.resume_writing()
+    assert not client.is_paused()
+
+
+def test_large_answers_leave_in_portions_and_a_full_peer_is_not_answered_further() -> None:
+    node = MemoryNode(frame_bytes_max=1 << 20)
+    client = node.greeted()
+    client.send(create(0, "/big", b"x" * 400_000))
+    client.received()
+    client.send(*(read(number, GET_DATA, "/big") for number in range(1, 11)), turn=False)
+    first = client.replies()
+    assert xids(first) == [1, 2, 3]
+    client.connection.pause_writing()
+    node.turn()
+    assert client.replies() == []
+    client.connection.resume_writing()
+    node.turn()
+    assert xids(client.replies()) == list(range(4, 11))
+    assert not client.is_paused()
+
+
+def test_a_peer_that_lets_too_much_pile_up_is_dropped() -> None:
+    node = MemoryNode(outbound_bytes_max=100_000)
+    watcher, writer = node.greeted(), node.greeted()
+    watcher.connection.pause_writing()
+    watcher.transport.unsent_bytes = 100_001
+    watcher.connection.enqueue(b"event")
+    node.frontend.end_of_turn()
+    assert watcher.transport.aborted
+    assert node.frontend.counters.overflows == 1
+    writer.send(PING_FRAME)
+    assert xids(writer.replies()) == [-2]
+
+
+def test_answers_that_waited_may_not_exceed_the_bound_either() -> None:
+    """They may not wait for later turns: a write behind them is under way, and comes after them."""
+    node = MemoryNode(outbound_bytes_max=1_000_000)
+    client = node.greeted()
+    client.send(create(0, "/big", b"x" * 400_000))
+    client.received()
+    node.replica.holding = True
+    reads = [read(number, GET_DATA, "/big") for number in range(2, 10)]
+    client.send(create(1, "/a"), *reads, create(10, "/b"))
+    node.replica.release()
+    assert client.was_dropped()
+
+
+def test_large_answers_that_waited_leave_in_portions() -> None:
+    node = MemoryNode(outbound_bytes_max=1_500_000)
+    client = node.greeted()
+    client.send(create(0, "/big", b"x" * 400_000))
+    client.received()
+    node.replica.holding = True
+    client.send(create(1, "/a"), *(read(number, GET_DATA, "/big") for number in range(2, 12)))
+    node.replica.holding = False
+    node.replica.release()
+    assert client.is_paused()
+    client.send(create(12, "/b"), turn=False)
+    assert xids(client.replies()) == [1, 2, 3, 4]
+    assert len(runs_of(node)) == 2, "no write goes to the log before they are answered"
+    client.connection.pause_writing()
+    node.turn()
+    assert client.replies() == [], "the peer does not read"
+    client.connection.resume_writing()
+    node.turn()
+    assert xids(client.replies()) == list(range(5, 13))
+    assert not client.is_paused()
+    assert client.connection.outstanding == 0
+    assert node.frontend.counters.overflows == 0
+
+
+def test_others_are_served_between_the_answers_that_waited() -> None:
+    node = MemoryNode()
+    client, other = node.greeted(), node.greeted()
+    answered_ms = 6.0
+
+    def now_ms() -> float:
+        node.time_ms += answered_ms
+        return node.time_ms
+
+    node.replica.holding = True
+    client.send(create(1, "/a"), *(read(number, EXISTS, "/a") for number in range(2, 12)))
+    other.send(PING_FRAME, turn=False)
+    node.replica.holding = False
+    node.frontend.now_ms = now_ms
+    node.replica.release()
+    assert xids(client.replies()) == [1, 2]
+    steps = 0
+    while node.step():
+        steps += 1
+    assert xids(client.replies()) == list(range(3, 12))
+    assert steps >= 9
+
+
+def test_only_so_many_reads_wait_before_a_write_that_is_under_way() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    node.replica.holding = True
+    reads = [read(number, EXISTS, "/a") for number in range(2, 2 + READS_AHEAD_MAX)]
+    client.send(create(1, "/a"), *reads, create(90, "/b"))
+    assert len(runs_of(node)) == 1
+    assert client.is_paused()
+    node.replica.release()
+    node.turn()
+    node.replica.release()
+    assert xids(client.replies()) == [*range(1, 2 + READS_AHEAD_MAX), 90]
+    client.send(create(1, "/c"), *(read(number, EXISTS, "/c") for number in range(2, 17)), create(90, "/d"))
+    assert len(runs_of(node)) == 4, "one less does not hold the write up"
+
+
+@pytest.mark.parametrize("end", [create(90, "/b"), encode_command(90, [-11]), encode_command(90, [9, "/a"])])
+def test_a_long_request_holds_the_next_write_up(end: bytes) -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    node.replica.holding = True
+    count = encode_looked_at(2, int(OpCode.GET_ALL_CHILDREN_NUMBER), "/")
+    client.send(create(1, "/a"), count, end)
+    assert len(runs_of(node)) == 1
+    node.replica.holding = False
+    node.replica.release()
+    node.turn()
+    assert xids(client.replies()) == [1, 2, 90]
+
+
+def test_what_waits_for_a_turn_is_not_answered_while_no_leader_is_heard() -> None:
+    node = MemoryNode(outbound_bytes_max=1_500_000, contact_loss_ms_max=500)
+    client = node.greeted()
+    client.send(create(0, "/big", b"x" * 600_000))
+    client.received()
+    node.replica.holding = True
+    client.send(create(1, "/a"), *(read(number, GET_DATA, "/big") for number in range(2, 8)))
+    node.replica.holding = False
+    node.replica.release()
+    assert xids(client.replies()) == [1, 2, 3]
+    node.replica.silence_ms = 600.0
+    node.time_ms += 600.0
+    node.turn()
+    assert client.replies() == []
+    node.replica.silence_ms = 0.0
+    node.advance(0.0)
+    assert xids(client.replies()) == list(range(4, 8))
+
+
+def test_a_run_that_no_entry_can_hold_ends_the_connection_and_reaches_nobody() -> None:
+    node = MemoryNode()
+    client, other = node.greeted(), node.greeted()
+    node.replica.refuses_runs = True
+    client.send(create(1, "/a"), create(2, "/b"), read(3, EXISTS, "/a"), PING_FRAME)
+    assert client.replies() == []
+    assert client.has_ended()
+    node.replica.refuses_runs = False
+    other.send(create(1, "/a"))
+    assert [(reply.xid, reply.err) for reply in other.replies()] == [(1, 0)]
+
+
+def test_a_multi_has_a_bounded_number_of_operations_and_entries() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    acl = [[31, "ip", "10.0.0.1"], [1, "world", "anyone"]]
+    for operations, err in (
+        ([[13, "/", -1]] * MULTI_ITEMS_MAX, 0),
+        ([[13, "/", -1]] * (MULTI_ITEMS_MAX + 1), -125),
+        ([[13, "/", -1]] * (MULTI_ITEMS_MAX - 3) + [[1, "/a", b"", acl, 0]], 0),
+        ([[13, "/", -1]] * (MULTI_ITEMS_MAX - 2) + [[1, "/b", b"", acl, 0]], -125),
+    ):
+        client.send(encode_command(1, [14, operations]), PING_FRAME)
+        answer, ping = client.replies()
+        assert (answer.err, ping.err) == (err, 0)
+
+
+@pytest.mark.parametrize("op", [1, 7, 15])
+def test_an_access_list_has_a_bounded_number_of_entries(op: int) -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    client.send(create(0, "/a"))
+    client.received()
+    entries = [[1, "ip", f"10.0.{number // 250}.{number % 250}"] for number in range(ACL_ENTRIES_MAX)]
+    for acl, err in (
+        ([*entries, [16, "world", "anyone"]], -114),
+        ([*entries[1:], [31, "world", "anyone"]], 0),
+    ):
+        command = [7, "/a", acl, -1] if op == 7 else [op, "/b", b"", acl, 0]
+        client.send(encode_command(1, command), PING_FRAME)
+        assert [reply.err for reply in client.replies()] == [err, 0]

@@ -1,0 +1,52 @@
+"""Runs of clients on their way into batches: what no entry could hold is refused before it does harm."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from quorum.core.machine import StateMachine
+from quorum.replica import Replica
+from tests.support.manual_runtime import ManualRuntime
+
+ENTRY_BYTES_MAX = 10_000
+NUMBER_MAX = 2**62
+
+
+class Anything:
+    """Takes every call and does nothing."""
+
+    node_id = 2**31 - 1
+
+    def guarded(self, _what: str, call: Any) -> Any:
+        return call
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_arguments: None
+
+
+def test_the_largest_run_fits_an_entry_and_a_larger_one_is_refused() -> None:
+    """A leader that refuses an entry for its size makes the node give up all that is under way."""
+    runtime = ManualRuntime()
+    replica = Replica(
+        StateMachine(),
+        cast("Any", Anything()),
+        cast("Any", runtime),
+        cast("Any", Anything()),
+        incarnation=NUMBER_MAX,
+        forward_deadline_ms=5000.0,
+        heartbeat_interval_ms=50.0,
+        batch_bytes_max=1000,
+        entry_bytes_max=ENTRY_BYTES_MAX,
+        container_check_interval_ms=60_000.0,
+    )
+
+    def submit(data_bytes: int) -> bool:
+        command = [5, "/a", bytes(data_bytes), -1]
+        return replica.submit(cast("Any", None), NUMBER_MAX, NUMBER_MAX, None, [command])
+
+    assert not submit(ENTRY_BYTES_MAX)
+    assert replica.backlog_bytes == 0
+    largest = next(size for size in range(ENTRY_BYTES_MAX, 0, -1) if submit(size))
+    assert largest > 0.9 * ENTRY_BYTES_MAX
+    runtime.turn()
+    assert 0.9 * ENTRY_BYTES_MAX < replica.backlog_bytes <= ENTRY_BYTES_MAX
