@@ -5,7 +5,7 @@ leave. What a command results in, which watches fire and who else is connected i
 
 Order contract. Replies leave in the order of the requests. A run (consecutive writes of one chunk) waits for
 its outcome; everything behind it waits with it, and is answered before the next run's outcome: in the same
-turn if a next run is under way, which is why only READS_AHEAD_MAX reads may stand before one. Whatever
+turn if a next run is under way, which is why only so much may stand before one (AHEAD_MAX). Whatever
 leaves is queued in one list: an event before any reply that could show its change, the reply that arms a
 watch before that watch can fire, because a read is answered and its watch armed in one step. Only pings do
 not wait for a change of members, which may take seconds: clients match their replies by the xid alone, before
@@ -29,7 +29,7 @@ from quorum.server.greeting import GreetingStream, Run
 from quorum.server.handshake import is_local
 from quorum.server.host import Host
 from quorum.server.lookups import LOOKUPS
-from quorum.server.operations import CHANGING, READS_AHEAD_MAX, RUN_DECODERS, RUNS, weight
+from quorum.server.operations import AHEAD_MAX, CHANGING, RUN_DECODERS, RUNS, weight
 from quorum.server.reads import ANSWERS, answer_get_data, answer_set_watches
 from quorum.server.reconfig import begin_change
 from quorum.server.stream import OPEN, Phase
@@ -95,7 +95,7 @@ class Connection(GreetingStream):
         self._reconfiguring = False
         #: whole frames that wait for the change; stalled when there are BEHIND_CHANGE_BYTES_MAX of them
         self._behind = bytearray()
-        #: what waits in `_pending` besides runs, each request as often as `_weight` says
+        #: weight of what waits in `_pending` besides runs
         self._ahead = 0
 
     # -- requests --
@@ -138,7 +138,7 @@ class Connection(GreetingStream):
             after = position + 4 + length
             if after > end or length < REQUEST_HEADER_BYTES or length > length_max:
                 break
-            if room <= 0 or (self._ahead >= READS_AHEAD_MAX and op in RUNS):
+            if room <= 0 or (self._ahead >= AHEAD_MAX and op in RUNS):
                 self._stalled = True
                 break
             decode = decoders.get(op)
@@ -272,9 +272,10 @@ class Connection(GreetingStream):
         """Answer a request that needs no outcome, now or behind the runs that are under way."""
         self._count(1)
         if self._pending:
-            self._pending.append((xid, op, body))
+            units = weight(op, body, self._host.replica.machine.tree)
+            self._pending.append((xid, op, body, units))
             self.outstanding += 1
-            self._ahead += weight(op)
+            self._ahead += units
         else:
             self._answer(xid, op, body)
             self._host.counters.answered(1, 0.0)
@@ -487,11 +488,12 @@ class Connection(GreetingStream):
                     return
                 until_ms = now_ms + TURN_MS_MAX
             pending.popleft()
+            xid, op, body, units = head
             self.outstanding -= 1
-            self._ahead -= weight(head[1])
+            self._ahead -= units
             host.counters.answered(1, 0.0)
-            self._answer(*head)
-            self.last_request = (head[0], head[1], host.replica.machine.zxid)
+            self._answer(xid, op, body)
+            self.last_request = (xid, op, host.replica.machine.zxid)
         if self._stalled and 2 * self.outstanding < host.options.outstanding_requests_max:
             host.resuming[self] = None
         if self.phase is Phase.LEAVING and not pending:

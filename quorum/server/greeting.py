@@ -54,8 +54,8 @@ class Run:
         self.sync_path = sync_path
 
 
-#: what waits behind a run: (xid, operation, its decoded body)
-Waiting = tuple[int, int, Any]
+#: what waits behind a run: (xid, operation, its decoded body, its weight)
+Waiting = tuple[int, int, Any, int]
 
 
 class GreetingStream(SpeakingStream):

@@ -6,9 +6,10 @@ Tables only; what an operation does stands elsewhere. Source: zookeeper design, 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from quorum.core.codes import OP_CLOSE_SESSION, OP_SYNC
+from quorum.core.tree import Tree, record_of
 from quorum.wire.protocol import OPERATIONS, OpCode, Treatment
 from quorum.wire.requests import COMMAND_DECODERS
 
@@ -20,23 +21,31 @@ RUNS: Final = frozenset({*COMMAND_DECODERS, OP_CLOSE_SESSION})
 CHANGING: Final = frozenset(
     op for op, how in OPERATIONS.items() if how in (Treatment.WRITE, Treatment.MEMBERSHIP)
 ) | {int(OpCode.CHECK)}
-#: how many requests may wait for their answers while a write behind them goes to the log
-READS_AHEAD_MAX: Final = 16
-#: requests that may take far longer than to read a node
-_LONG: Final = frozenset(
-    map(
-        int,
-        (
-            OpCode.GET_ALL_CHILDREN_NUMBER,
-            OpCode.GET_EPHEMERALS,
-            OpCode.MULTI_READ,
-            OpCode.SET_WATCHES,
-            OpCode.SET_WATCHES2,
-        ),
-    )
-)
+#: what may wait for its answer while a write behind it goes to the log: so many units of `weight`
+AHEAD_MAX: Final = 256
+#: {operation: its weight} where that is not 1: what lists or counts may take far longer than to read a node
+_WEIGHTS: Final = {
+    int(OpCode.GET_CHILDREN): 16,
+    int(OpCode.GET_CHILDREN2): 16,
+    int(OpCode.GET_ALL_CHILDREN_NUMBER): AHEAD_MAX,
+    int(OpCode.GET_EPHEMERALS): AHEAD_MAX,
+    int(OpCode.MULTI_READ): AHEAD_MAX,
+    int(OpCode.SET_WATCHES): AHEAD_MAX,
+    int(OpCode.SET_WATCHES2): AHEAD_MAX,
+}
+_GET_DATA: Final = int(OpCode.GET_DATA)
+#: data of a node that weigh one unit: 64 MiB may wait, as much as a peer may leave unread
+_BYTES_PER_UNIT: Final = 256 * 1024
 
 
-def weight(op: int) -> int:
-    """Return for how many of READS_AHEAD_MAX a request counts."""
-    return READS_AHEAD_MAX if op in _LONG else 1
+def weight(op: int, body: Any, tree: Tree) -> int:
+    """Return how much of AHEAD_MAX a request takes while it waits.
+
+    Args:
+        op: what is asked for. body: as decoded. tree: as it is when the request comes; it may have changed
+            when the answer is due.
+    """
+    if op != _GET_DATA:
+        return _WEIGHTS.get(op, 1)
+    node = tree.get(body[0])
+    return 1 if node is None else 1 + len(record_of(node)) // _BYTES_PER_UNIT

@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 
 from quorum.core.acl import ACL_ENTRIES_MAX
-from quorum.server.operations import READS_AHEAD_MAX
 from quorum.wire.lookups import encode_looked_at
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import MULTI_ITEMS_MAX, PING_FRAME, encode_command, encode_read
 from tests.unit.server.memory import MemoryNode, Reply
 
-EXISTS, GET_DATA = 3, 4
+EXISTS, GET_DATA, GET_CHILDREN = 3, 4, 8
 
 
 def create(xid: int, path: str, data: bytes = b"") -> bytes:
     return encode_command(xid, [1, path, data, None, 0])
+
+
+def set_data(xid: int, path: str) -> bytes:
+    return encode_command(xid, [5, path, b"", -1])
 
 
 def read(xid: int, op: int, path: str) -> bytes:
@@ -192,20 +195,27 @@ def test_others_are_served_between_the_answers_that_waited() -> None:
     assert steps >= 9
 
 
-def test_only_so_many_reads_wait_before_a_write_that_is_under_way() -> None:
-    node = MemoryNode()
+@pytest.mark.parametrize(
+    ("op", "path", "count"),
+    [(EXISTS, "/a", 256), (GET_DATA, "/a", 256), (GET_DATA, "/big", 52), (GET_CHILDREN, "/a", 16)],
+)
+def test_only_so_much_waits_before_a_write_that_is_under_way(op: int, path: str, count: int) -> None:
+    """That is answered in one turn if a next write is applied with the first: 64 MiB of data at most."""
+    node = MemoryNode(outstanding_requests_max=1000)
     client = node.greeted()
+    client.send(create(1, "/a"), create(2, "/big", bytes(1 << 20)))
+    client.received()
     node.replica.holding = True
-    reads = [read(number, EXISTS, "/a") for number in range(2, 2 + READS_AHEAD_MAX)]
-    client.send(create(1, "/a"), *reads, create(90, "/b"))
-    assert len(runs_of(node)) == 1
+    reads = [read(number, op, path) for number in range(count)]
+    client.send(set_data(1000, "/a"), *reads[1:], set_data(1001, "/a"), *reads[:1], set_data(1002, "/a"))
+    assert len(runs_of(node)) == 3, "all but the last one"
     assert client.is_paused()
+    node.replica.holding = False
     node.replica.release()
     node.turn()
-    node.replica.release()
-    assert xids(client.replies()) == [*range(1, 2 + READS_AHEAD_MAX), 90]
-    client.send(create(1, "/c"), *(read(number, EXISTS, "/c") for number in range(2, 17)), create(90, "/d"))
-    assert len(runs_of(node)) == 4, "one less does not hold the write up"
+    assert xids(client.replies()) == [1000, *range(1, count), 1001, 0, 1002]
+    assert not client.is_paused()
+    assert node.frontend.counters.overflows == 0
 
 
 @pytest.mark.parametrize("end", [create(90, "/b"), encode_command(90, [-11]), encode_command(90, [9, "/a"])])
