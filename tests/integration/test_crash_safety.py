@@ -19,7 +19,7 @@ from tests.support.crash_run import CrashRun, Kill, Report, crash, say
 from tests.support.disk_watch import SYNCING, Call, Mark, Phase
 from tests.support.nodes import NodeError
 
-KILLS = 60
+KILLS = 45
 
 
 @pytest.fixture

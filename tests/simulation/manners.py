@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from quorum.raft.core.configuration import Member, quorum_size
+from quorum.raft.core.entry import CONFIGURATION_KINDS
 from quorum.raft.core.messages import (
     Append,
     AppendReply,
@@ -85,6 +86,8 @@ class Manners:
         self._won = (-1, 0.0)
         self._unheard_rounds = 0
         self._round_ms = 0.0
+        #: (index, term) of the configurations that were last found in the log
+        self._counts_by: list[tuple[int, int | None]] = []
 
     def received(self, node: PeerNode, message: Any) -> None:
         """A message is about to be handed to the node."""
@@ -107,7 +110,7 @@ class Manners:
             case TimeoutNow():
                 self._called.add(message.term)
             case Vote():
-                self._asked(message, now_ms)
+                self._asked(message, node.incarnation, now_ms)
 
     def lost(self, node: PeerNode) -> None:
         """The connection with a member is gone."""
@@ -116,23 +119,46 @@ class Manners:
 
     def sent(self, message: Any) -> None:
         """A message leaves the node."""
+        if isinstance(message, AppendReply | Vote | VoteReply | Heartbeat):
+            self._counts_by_its_log()
         match message:
             case Vote(pre=False):
                 self._campaigns(message)
             case VoteReply(granted=True):
                 if self._deaf.get((message.receiver, message.asked_term, message.pre)):
-                    self._break(
-                        INVARIANT, f"{self._life} heard {self._heard} (term, leader, ms) and sent {message}"
+                    story = (
+                        f"{self._life} heard {self._heard} (term, leader, ms), or was asked by a retired disk"
                     )
+                    self._break(INVARIANT, f"{story}, and sent {message}")
             case Heartbeat():
                 self._leads(message)
 
-    def _asked(self, vote: Vote, now_ms: float) -> None:
+    def _counts_by_its_log(self) -> None:
+        """What a node knows of the members is said by entries of its log, or by the snapshot before them."""
+        raft = self._life.raft
+        log = raft.log
+        # The first item may be a snapshot's. A look at the disk would change the run.
+        known = [
+            (index, log.term_at(index)) for index, _ in raft.history._items[1:] if index >= log._cache_first
+        ]
+        if known == self._counts_by:
+            return
+        self._counts_by = known
+        for index, _ in known:
+            said_by = log.slice(index, index, 1) if index <= log.last_index else ()
+            if not said_by or said_by[0].kind not in CONFIGURATION_KINDS:
+                story = (
+                    f"{self._life} counts by a configuration of index {index}, where its log has {said_by}"
+                )
+                self._break(INVARIANT, story)
+
+    def _asked(self, vote: Vote, incarnation: str, now_ms: float) -> None:
         term, _, heard_ms = self._heard
         raft = self._life.raft
         hears = raft.role is Role.LEADER or (term == raft.term and now_ms - heard_ms < HEARD_MS)
         key = (vote.sender, vote.term, vote.pre)
-        self._deaf[key] = hears and not vote.transfer and self._deaf.get(key, True)
+        retired = raft.history.latest is not None and incarnation in raft.history.latest.retired
+        self._deaf[key] = (retired or (hears and not vote.transfer)) and self._deaf.get(key, True)
 
     def _campaigns(self, vote: Vote) -> None:
         if vote.transfer:

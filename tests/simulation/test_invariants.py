@@ -11,6 +11,7 @@ import pytest
 
 from quorum.core.tree import Directory
 from quorum.member import QuorumMember
+from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import (
     AppendReply,
@@ -18,6 +19,7 @@ from quorum.raft.core.messages import (
     HeartbeatReply,
     Role,
     SnapshotChunkReply,
+    Vote,
     VoteReply,
 )
 from quorum.raft.core.node import Node
@@ -314,6 +316,50 @@ def a_leader_was_elected_by_disks_that_have_no_vote(run: Run) -> None:
         reply = VoteReply(term, other.node_id, node.node_id, False, True, term)
         manners.received(PeerNode(other.node_id, "", "another one"), reply)
     manners.sent(Heartbeat(term, node.node_id, leader.node_id, 0, 0.0))
+    run.look(node)
+
+
+@plant("elections")
+def a_disk_that_was_retired_gets_a_vote(run: Run) -> None:
+    node, other = run.followers
+    raft = raft_of(node)
+    term = raft.term + 1
+    manners = run.world.invariants._lives[node.node_id].manners
+    # No leader is heard, so that this alone keeps it from being voted for.
+    manners.lost(PeerNode(run.leader.node_id))
+    raft.history._items[-1] = raft.history._items[-1][0], retiring(raft, "another one")
+    raft.history._look()
+    vote = Vote(term, other.node_id, node.node_id, False, False, 10**9, term)
+    manners.received(PeerNode(other.node_id, "", "another one"), vote)
+    manners.sent(VoteReply(term, node.node_id, other.node_id, False, True, term))
+    run.look(node)
+
+
+def retiring(raft: Node, incarnation: str) -> Configuration:
+    latest = raft.history.latest
+    assert latest is not None
+    return latest._replace(retired=(incarnation,))
+
+
+@plant("elections")
+def a_configuration_counts_whose_entry_is_gone(run: Run) -> None:
+    node = run.followers[0]
+    raft = raft_of(node)
+    while raft.log._cache_first > raft.log.last_index:
+        run.go_on(0.1)
+    raft.history.append(raft.log.last_index, retiring(raft, "another one"))
+    manners = run.world.invariants._lives[node.node_id].manners
+    manners.sent(VoteReply(raft.term, node.node_id, run.leader.node_id, False, False, raft.term))
+    run.look(node)
+
+
+@plant("elections")
+def a_configuration_counts_behind_the_log(run: Run) -> None:
+    node = run.followers[0]
+    raft = raft_of(node)
+    raft.history.append(raft.log.last_index + 10**6, retiring(raft, "another one"))
+    manners = run.world.invariants._lives[node.node_id].manners
+    manners.sent(VoteReply(raft.term, node.node_id, run.leader.node_id, False, False, raft.term))
     run.look(node)
 
 
