@@ -112,9 +112,9 @@ RULES: Final = (
         (
             Edit(f"{_FRONTEND}._judge_contact", "silence_ms >= shares * each.silence_limit_ms", "False"),
             Edit(
-                f"{_CONNECTION}._hold",
-                "if host.silence_ms(now_ms) >= self.contact_limit_ms and not self.read_only:",
-                "if False:",
+                f"{_CONNECTION}._lacks_contact",
+                "if self.read_only or host.silence_ms(now_ms) < self.contact_limit_ms:",
+                "if True:",
             ),
         ),
     ),
