@@ -35,7 +35,6 @@ from quorum.raft.journal import JournalFullError
 from quorum.raft.journal_format import OriginIncarnation
 from quorum.raft.journal_writer import JournalWriter
 from quorum.raft.runtime import Disk, Runtime
-from quorum.raft.snapshot_format import SnapshotReader
 from quorum.replica import Replica
 from quorum.server.frontend import Frontend
 from quorum.server.options import ServerOptions
@@ -112,7 +111,6 @@ class QuorumMember:
         self._on_failure = on_failure
         self._sizes = sizes or Sizes()
         self._attached = False
-        self._claimed: dict[int, str] = {}  #: {peer: cluster id that its log names, as its last hello said}
         self._ended = False
         self._first_error: BaseException | None = None
         self.storage = storage = open_storage(config, disk, start, runtime.random)
@@ -143,19 +141,15 @@ class QuorumMember:
     def identity(self) -> PeerIdentity:
         """Return what this member proves in a hello, as it is known now."""
         identity = self.storage.identity
+        claim = self.core.claim if self._attached else None
         return PeerIdentity(
             identity.cluster_name,
             identity.cluster_id,
             identity.node_id,
             identity.incarnation,
             str(self.config.members[identity.node_id]),
-            self._log_cluster_id(),
+            *(claim or ("", "")),
         )
-
-    def _log_cluster_id(self) -> str:
-        """Return the cluster that the log names, committed or not; "" while it names none."""
-        configuration = self.core.configuration if self._attached else None
-        return "" if configuration is None else configuration.cluster_id
 
     def hears_nobody(self) -> bool:
         """Tell whether no leader is heard: a member that this log does not know may lead by now."""
@@ -188,8 +182,7 @@ class QuorumMember:
                 return
             if fresh:
                 log.warning("%s (%s)", *self.founding_problem())
-        self._claimed[peer.node_id] = peer.log_cluster_id
-        self.engine.step(ClusterMet(peer.node_id, peer.cluster_id, peer.log_cluster_id))
+        self.engine.step(ClusterMet(peer.node_id, peer.cluster_id, peer.log_cluster_id, peer.electors))
 
     def founding_problem(self) -> tuple[str, str]:
         """Say why this founder founds nothing, and the remedy; two empty texts if nothing is in its way."""
@@ -210,16 +203,15 @@ class QuorumMember:
 
     def _claim_problem(self) -> tuple[str, str]:
         """Say the same of a founding that is only known to stand in another node's log."""
-        claims = {other: cluster_id for other, cluster_id in self._claimed.items() if cluster_id}
-        if not claims or self.storage.identity.cluster_id or self._log_cluster_id():
+        cluster_id = self.core.rivalled_cluster if self._attached and self.storage.identity.founder else ""
+        if not cluster_id or self.storage.identity.cluster_id:
             return "", ""
-        (other, cluster_id), *_ = claims.items()
         problem = (
-            f"the log of node {other} founds the cluster {cluster_id}, which may have acknowledged writes, "
-            "and this data directory is empty: it founds nothing and waits for that cluster"
+            f"another node's log founds the cluster {cluster_id}, which may have acknowledged writes, and "
+            "this data directory is empty: it founds nothing and waits for that cluster"
         )
         remedy = (
-            f"start the nodes that founded it; if their majority is lost, start node {other} with "
+            "start the nodes that founded it; if their majority is lost, start the one that is left with "
             "--force-new-cluster, or without its data if nothing is to be kept, and then this node again"
         )
         return problem, remedy
@@ -270,7 +262,7 @@ class QuorumMember:
             self._disk,
             writer,
             runtime,
-            self._load_received,
+            lambda reader: load_machine(reader, config.raft.snapshot_overlay_bytes_max),
             self._install,
             engine.step,
             engine.fail,
@@ -377,12 +369,6 @@ class QuorumMember:
         if entry.kind in CONFIGURATION_KINDS:
             self._learn_cluster_id()
             self._transport.recheck_identities()
-
-    def _load_received(self, reader: SnapshotReader) -> tuple[StateMachine, SnapshotMark]:
-        """Build the state of a received snapshot and refuse a rival cluster's; for the courier's lane."""
-        machine, mark = load_machine(reader, self.config.raft.snapshot_overlay_bytes_max)
-        self.core.check_founding(mark.configuration)
-        return machine, mark
 
     def _install(self, machine: StateMachine, mark: SnapshotMark) -> None:
         self.snapshotter.abandon()

@@ -7,9 +7,15 @@ for pre-votes, §3.10 for hand-overs).
 """
 
 from quorum.raft.core.leading import become_leader
-from quorum.raft.core.messages import Role, TimeoutNow, Vote, VoteReply
+from quorum.raft.core.messages import Claim, Role, TimeoutNow, Vote, VoteReply
 from quorum.raft.core.node import NEVER, Node
-from quorum.raft.core.rivals import rivalled_cluster, tells_of_a_cluster, waits_to_found
+from quorum.raft.core.rivals import (
+    may_vote_for,
+    own_claim,
+    rivalled_cluster,
+    take_claim,
+    waits_to_found,
+)
 
 #: pre-votes in a row that are tried again at once; each one after them waits twice as long as the one before
 QUICK_ATTEMPTS = 4
@@ -86,9 +92,11 @@ def _voter_ids(node: Node) -> tuple[int, ...]:
 def _request_votes(node: Node, pre: bool, transfer: bool) -> None:
     own = node.identity.node_id
     term = node.term + 1 if pre else node.term
+    last_index, last_term = node.log.last_index, node.log.last_term
+    claim = own_claim(node) or Claim("", "")
     for peer in _voter_ids(node):
         if peer != own:
-            node.send(Vote(term, own, peer, pre, transfer, node.log.last_index, node.log.last_term))
+            node.send(Vote(term, own, peer, pre, transfer, last_index, last_term, *claim))
 
 
 def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
@@ -98,11 +106,12 @@ def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
 
     Source: dissertation §4.2.3: otherwise a removed or cut-off node could depose a working leader.
     """
+    take_claim(node, vote.sender, Claim(vote.cluster_id, vote.electors))
     latest = node.history.latest
     retired = latest is not None and incarnation in latest.retired
     deaf = bool(node.halted) or retired or (_hears_leader(node) and not vote.transfer)
     if vote.pre:
-        granted = not deaf and vote.term > node.term and _would_vote(node, vote)
+        granted = not deaf and vote.term > node.term and _would_vote(node, vote, incarnation)
     else:
         if vote.term > node.term and not deaf:
             node.become_follower(vote.term, 0, f"node {vote.sender} campaigns in term {vote.term}")
@@ -113,7 +122,7 @@ def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
             and node.role in (Role.FOLLOWER, Role.PRE_CANDIDATE)
             and node.voted_for in (0, vote.sender)
             and (node.leader_id == 0 or node.voted_for == vote.sender)
-            and _would_vote(node, vote)
+            and _would_vote(node, vote, incarnation)
         )
         if granted:
             node.become_follower(node.term, node.leader_id, f"votes for node {vote.sender}")
@@ -123,7 +132,8 @@ def handle_vote(node: Node, vote: Vote, incarnation: str) -> None:
         elif not deaf:
             # Whoever asks with an older log cannot win here; do not wait for it.
             hurry(node)
-    node.send(VoteReply(node.term, node.identity.node_id, vote.sender, vote.pre, granted, vote.term))
+    claim = own_claim(node) or Claim("", "")
+    node.send(VoteReply(node.term, node.identity.node_id, vote.sender, vote.pre, granted, vote.term, *claim))
 
 
 def _hears_leader(node: Node) -> bool:
@@ -132,12 +142,12 @@ def _hears_leader(node: Node) -> bool:
     return node.leader_id != 0 and node.now_ms - node.heard_ms < node.options.election_timeout_min_ms
 
 
-def _would_vote(node: Node, vote: Vote) -> bool:
+def _would_vote(node: Node, vote: Vote, incarnation: str) -> bool:
     current = (vote.last_term, vote.last_index) >= (node.log.last_term, node.log.last_index)
-    # A candidate of the cluster that exists may need this vote, and counts it only if it recorded this node.
+    # A candidate of a cluster that exists may need this vote, and counts it only if it recorded this node.
     # One that has not heard of all founders yet may be about to meet that cluster.
-    wary = bool(rivalled_cluster(node)) or waits_to_found(node)
-    return current and (not wary or tells_of_a_cluster(node, vote.sender)) and _has_a_vote(node)
+    early = waits_to_found(node) and vote.last_index == 0
+    return current and not early and may_vote_for(node, vote, incarnation) and _has_a_vote(node)
 
 
 def _has_a_vote(node: Node) -> bool:
@@ -163,6 +173,7 @@ def _has_a_vote(node: Node) -> bool:
 
 def handle_vote_reply(node: Node, reply: VoteReply, incarnation: str) -> None:
     """Count an answer to the attempt under way; anything else is late and ignored."""
+    take_claim(node, reply.sender, Claim(reply.cluster_id, reply.electors))
     if reply.term > node.term:
         if not node.halted:
             campaigning = node.role in (Role.PRE_CANDIDATE, Role.CANDIDATE)

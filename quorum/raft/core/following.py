@@ -12,7 +12,7 @@ from quorum.raft.core.errors import InvariantError, MessageError
 from quorum.raft.core.history import read_configurations
 from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply, Role
 from quorum.raft.core.node import Node
-from quorum.raft.core.rivals import check_founding, follows_rival
+from quorum.raft.core.rivals import check_founding, follows_rival, has_other_founding, hear_of_leader
 
 
 def handle_append(node: Node, append: Append) -> None:
@@ -80,14 +80,13 @@ def _check_form(append: Append) -> None:
 
 
 def _needs_proof_from_the_start(node: Node, append: Append) -> bool:
-    """Return whether equal index and term prove nothing yet: the leader's log names another cluster.
+    """Return whether equal index and term prove nothing yet: the leader's log begins with another founding.
 
     Two foundings by different disks may have the same term. Nothing is known to be committed then.
     """
     if node.commit_index > 0 or node.matched_index > 0 or append.prev_index == 0:
         return False
-    own = node.history.latest
-    return own is not None and node.claimed.get(append.sender, "") not in ("", own.cluster_id)
+    return has_other_founding(node, append.sender)
 
 
 def _fresh_entries(node: Node, append: Append) -> tuple[Entry, ...]:
@@ -148,9 +147,7 @@ def acknowledge(node: Node) -> None:
 
 def handle_heartbeat(node: Node, heartbeat: Heartbeat) -> None:
     """Commit what both sides know to match, and answer; a founder of a second cluster gets no answer."""
-    if node.commit_index == 0 and heartbeat.cluster_id:
-        # The hello of a standing connection may be older than the founding.
-        node.claimed[heartbeat.sender] = heartbeat.cluster_id
+    hear_of_leader(node, heartbeat)
     if not node.installing:
         node.commit_to(min(heartbeat.commit_index, node.matched_index))
     if not node.halted and not follows_rival(node):

@@ -247,12 +247,13 @@ def replicate(node: Node) -> None:
     """
     heartbeats, node.heartbeat_due = node.heartbeat_due, False
     own = node.identity.node_id
-    cluster_id = node.history.latest.cluster_id if node.history.latest is not None else ""
+    known = (node.history.latest, node.history.at(1)) if heartbeats else ()
+    clusters = tuple("" if each is None else each.cluster_id for each in known)
     slices: Slices = {}
     for node_id, peer in node.progress.items():
         if heartbeats:
             commit = min(node.commit_index, peer.match_index)
-            node.send(Heartbeat(node.term, own, node_id, commit, node.now_ms, peer.clock_ms, cluster_id))
+            node.send(Heartbeat(node.term, own, node_id, commit, node.now_ms, peer.clock_ms, *clusters))
         if not peer.incarnation:
             continue
         if peer.flow is Flow.PROBE and not peer.probe_sent:

@@ -53,6 +53,7 @@ class Heartbeat(NamedTuple):
     #: HeartbeatReply.clock_ms of the receiver's last answer on this connection: so far the leader heard it
     heard_ms: float = -1.0
     cluster_id: str = ""  #: 32 hex digits: the cluster that the leader's log names
+    founding_id: str = ""  #: 32 hex digits: what the first entry of that log founded; empty if it is gone
 
 
 class HeartbeatReply(NamedTuple):
@@ -76,6 +77,8 @@ class Vote(NamedTuple):
     transfer: bool  #: the old leader asked for this election: heard leaders do not matter
     last_index: int
     last_term: int
+    cluster_id: str = ""  #: of the sender's Claim; empty if its log is empty
+    electors: str = ""  #: of the sender's Claim
 
 
 class VoteReply(NamedTuple):
@@ -87,6 +90,8 @@ class VoteReply(NamedTuple):
     pre: bool
     granted: bool
     asked_term: int  #: Vote.term of the request that is answered
+    cluster_id: str = ""  #: of the sender's Claim; empty if its log is empty
+    electors: str = ""  #: of the sender's Claim
 
 
 class SnapshotChunk(NamedTuple):
@@ -136,6 +141,16 @@ Message = (
     | TimeoutNow
 )
 
+
+class Claim(NamedTuple):
+    """What a peer's log says of a cluster that may have acknowledged writes, as far as the peer knows."""
+
+    cluster_id: str  #: 32 hex digits
+    #: the last 16 hex digits of the incarnation of each node that elected the founder, one behind the other;
+    #: empty if the founding is known to be committed, or its entry is not there any more
+    electors: str
+
+
 # --- stimuli
 
 
@@ -167,6 +182,7 @@ class ClusterMet(NamedTuple):
     node_id: int  #: 0: remembered from an earlier life of this node
     cluster_id: str  #: 32 hex digits; empty while the peer belongs to none
     log_cluster_id: str = ""  #: 32 hex digits: the cluster that its log names, which may never have committed
+    electors: str = ""  #: as in Claim
 
 
 class PeerDown(NamedTuple):

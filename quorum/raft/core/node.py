@@ -15,6 +15,7 @@ from quorum.raft.core.errors import InvariantError
 from quorum.raft.core.history import ConfigurationHistory
 from quorum.raft.core.log import EntryReader, Log
 from quorum.raft.core.messages import (
+    Claim,
     DurableLog,
     HardState,
     Message,
@@ -106,8 +107,10 @@ class Node:
         self.resumed_ms = NEVER
         self.attempts = 0  #: pre-votes in a row since a leader was heard or a pre-vote won
         self.met: dict[int, str] = {}  #: {peer that was connected: cluster id that its hello proved, or ""}
-        #: {peer: cluster id that its log names, committed or not, as it was last told}
-        self.claimed: dict[int, str] = {}
+        #: {peer: what its log says of a cluster, as it was told in its hello or in an election}
+        self.claims: dict[int, Claim] = {}
+        #: {leader: (cluster id that its log names, cluster id of its first entry)}, as its heartbeats say
+        self.named: dict[int, tuple[str, str]] = {}
         #: until when a founder waits for the hello of every other one before it founds without them
         self.founding_ms = now_ms + options.election_timeout_max_ms
         self.tally: Tally | None = None

@@ -28,6 +28,7 @@ from quorum.raft.core.messages import (
     ChunkRead,
     ChunkReadFailed,
     ChunkWritten,
+    Claim,
     ClusterMet,
     Compacted,
     DurableLog,
@@ -423,17 +424,14 @@ class Raft:
     # --- questions
 
     @property
-    def configuration(self) -> Configuration | None:
-        """Return the latest configuration of the log, committed or not; None before the founding."""
-        return self._node.history.latest
+    def claim(self) -> Claim | None:
+        """Return what the log says of a cluster, committed or not; None before the founding."""
+        return rivals.own_claim(self._node)
 
-    def check_founding(self, configuration: Configuration) -> None:
-        """Check that this node may take a snapshot with this configuration; may run in any thread.
-
-        Raises:
-            InvariantError: the log begins with the founding of other disks, which may not be given up.
-        """
-        rivals.check_founding(self._node, configuration)
+    @property
+    def rivalled_cluster(self) -> str:
+        """Return the id of a cluster beside which this node founds nothing; "" if none is known."""
+        return rivals.rivalled_cluster(self._node)
 
     def configuration_at(self, index: int) -> Configuration | None:
         """Return the configuration as of ``index``, for a snapshot of that index (defect D17 of

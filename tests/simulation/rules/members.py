@@ -156,7 +156,7 @@ RULES: Final = (
         "an empty founder that met a cluster neither campaigns nor votes for anybody outside it",
         (
             Edit(
-                f"{_RIVALS}:rivalled_cluster",
+                f"{_RIVALS}:_known_rival",
                 'next((met for met in node.met.values() if met not in ("", own)), "")',
                 '""',
             ),
@@ -167,7 +167,7 @@ RULES: Final = (
         "a-founding-in-a-log-is-a-cluster",
         "guarantees.md, Members; consensus.md, Why a founder that lost its disk founds nothing",
         "an empty founder founds nothing beside a founding that it was told to stand in another node's log",
-        (Edit(f"{_RIVALS}:meet_cluster", "node.claimed[told.node_id] = told.log_cluster_id", "pass"),),
+        (Edit(f"{_RIVALS}:take_claim", "if claim.cluster_id:", "if False:"),),
         profile="founders",
     ),
     Rule(

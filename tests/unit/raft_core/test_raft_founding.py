@@ -7,12 +7,13 @@ import json
 
 import pytest
 
-from quorum.raft.core.configuration import Configuration, Member, parse_configuration
+from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.errors import InvariantError
 from quorum.raft.core.messages import (
     Append,
     AppendReply,
+    Claim,
     ClusterMet,
     Heartbeat,
     HeartbeatReply,
@@ -24,6 +25,7 @@ from quorum.raft.core.messages import (
     VoteReply,
 )
 from quorum.raft.core.options import Options
+from quorum.raft.core.rivals import ELECTOR_DIGITS
 from tests.unit.raft_core.disk import CLUSTER_ID, TICK_MS, incarnation_of
 from tests.unit.raft_core.solo import Solo
 
@@ -161,40 +163,108 @@ def test_a_founding_that_was_met_is_acknowledged_to_a_leader_that_knew_of_none_w
     assert [reply.match_index for reply in sent if isinstance(reply, AppendReply)] == [1]
 
 
-def test_an_empty_founder_founds_nothing_beside_a_founding_in_a_log() -> None:
-    """Node 2 may be the last one that holds what the cluster acknowledged, and not know that it committed."""
-    solo = Solo()
-    solo.step(ClusterMet(2, "", EXISTING))
+def electors(*node_ids: int) -> str:
+    return "".join(incarnation_of(node_id)[-ELECTOR_DIGITS:] for node_id in node_ids)
+
+
+def claim_of(node_id: int, *elected_by: int, cluster_id: str = EXISTING) -> ClusterMet:
+    """Return what a hello says of a log whose founding is not known to be committed."""
+    return ClusterMet(node_id, "", cluster_id, electors(*elected_by))
+
+
+def linked(solo: Solo, *told: ClusterMet) -> Solo:
+    for each in told:
+        solo.step(each)
     for peer in (2, 3):
         solo.step(PeerUp(peer))
+    return solo
+
+
+def asked(solo: Solo, sender: int, *, cluster_id: str = "", elected_by: tuple[int, ...] = ()) -> bool:
+    """Ask for a pre-vote with a log that names a cluster, or an empty one."""
+    last = (4, 1) if cluster_id else (0, 0)
+    vote = Vote(9, sender, solo.node_id, True, False, *last, cluster_id, electors(*elected_by))
+    (reply,) = [each for each in solo.hear(vote) if isinstance(each, VoteReply)]
+    return reply.granted
+
+
+def test_an_empty_founder_founds_nothing_beside_a_founding_in_a_log() -> None:
+    """Node 2 may be the last one that holds what the cluster acknowledged, and not know that it committed."""
+    solo = linked(Solo(), claim_of(2, 2, 9))
     assert solo.tick(10_000) == []
-    assert not granted(solo, 3, pre=True, last_index=0, last_term=0)
-    assert granted(solo, 2, pre=True, last_index=4, last_term=1)
+    assert not asked(solo, 3)
+    assert asked(solo, 2, cluster_id=EXISTING, elected_by=(2, 9))
+    assert not asked(solo, 3, cluster_id=CLUSTER_ID, elected_by=(3, 8))
+    assert not asked(solo, 2, cluster_id=EXISTING, elected_by=(2, 9)), "either may have acknowledged writes"
+
+
+def test_what_no_elector_can_refute_holds_up_every_founding() -> None:
+    solo = linked(Solo(), ClusterMet(2, "", EXISTING))
+    assert solo.tick(10_000) == []
+    assert not asked(solo, 3)
+
+
+def test_an_elector_with_an_empty_log_refutes_a_founding() -> None:
+    """It never held the entry, and without it nothing committed: its founder may be gone for good."""
+    elector = linked(Solo(), claim_of(2, 1, 2))
+    assert {vote.receiver for vote in votes(elector.tick(PROMPT_MS + TICK_MS))} == {2, 3}
+    other = linked(Solo(), claim_of(2, 2, 3))
+    assert other.tick(10_000) == []
+    assert asked(other, 3), "node 3 asks with an empty log, and is an elector"
+
+
+def test_a_founding_that_shares_an_elector_refutes_the_one_before() -> None:
+    solo = linked(Solo(), claim_of(2, 2, 9))
+    assert asked(solo, 3, cluster_id=CLUSTER_ID, elected_by=(3, 9))
+
+
+@pytest.mark.parametrize("by_answer", [True, False])
+def test_a_founding_is_told_in_elections_too(by_answer: bool) -> None:
+    """The hello is older than the entry."""
+    solo = linked(Solo())
+    solo.campaign()
+    if by_answer:
+        solo.hear(VoteReply(0, 2, 1, True, False, 2, EXISTING, electors(2, 9)))
+    else:
+        asked(solo, 2, cluster_id=EXISTING, elected_by=(2, 9))
+    assert solo.role() is Role.FOLLOWER
+    assert votes(solo.tick(10_000)) == []
+    assert not asked(solo, 3)
+
+
+def test_requests_and_answers_say_what_the_own_log_holds() -> None:
+    solo = Solo([1], unrecorded=[3])
+    (vote, *_) = votes(solo.tick(2 * PATIENCE_MS))
+    assert (vote.cluster_id, vote.electors) == (CLUSTER_ID, electors(1, 2))
+    (reply,) = [each for each in solo.hear(Vote(9, 3, 1, True, False, 0, 0)) if isinstance(each, VoteReply)]
+    assert (reply.cluster_id, reply.electors) == (CLUSTER_ID, electors(1, 2))
+    solo.hear(Append(1, 2, 1, 1, 1, 1, False, ()))
+    assert solo.raft.claim == Claim(CLUSTER_ID, ""), "it is committed, and nobody refutes it"
+    assert Solo().raft.claim is None
 
 
 def test_an_election_under_way_ends_when_a_log_with_a_founding_is_met() -> None:
     solo = Solo()
     solo.campaign()
-    solo.step(ClusterMet(2, "", EXISTING))
+    solo.step(claim_of(2, 2, 9))
     assert solo.role() is Role.FOLLOWER
 
 
 def test_a_founding_in_a_log_that_is_gone_holds_up_nobody() -> None:
-    solo = Solo()
-    solo.step(ClusterMet(2, "", EXISTING))
-    solo.step(ClusterMet(2, "", ""))
-    for peer in (2, 3):
-        solo.step(PeerUp(peer))
+    solo = linked(Solo(), claim_of(2, 2, 9), ClusterMet(2, ""))
     assert votes(solo.tick(PROMPT_MS + TICK_MS))
 
 
-def test_between_two_foundings_that_may_not_have_committed_the_logs_decide() -> None:
-    """It had voted for node 3 before it heard of the other one, and might wait for that one for ever."""
-    solo = Solo()
-    solo.step(ClusterMet(2, "", EXISTING))
-    sent = solo.hear(Heartbeat(1, 3, 1, 0, 0.0, -1.0, CLUSTER_ID), incarnation_of(3))
+@pytest.mark.parametrize(("elected_by", "acknowledged"), [((2, 9), True), ((8, 9), False)])
+def test_a_founding_beside_another_is_acknowledged_if_they_share_an_elector(
+    elected_by: tuple[int, ...], acknowledged: bool
+) -> None:
+    """It had voted for node 3 before it heard of the other one; nodes 2 and 3 elected node 3."""
+    solo = linked(Solo(), claim_of(2, *elected_by))
+    sent = solo.hear(Heartbeat(1, 3, 1, 0, 0.0, -1.0, CLUSTER_ID, CLUSTER_ID), incarnation_of(3))
     sent += solo.hear(Append(1, 3, 1, 0, 0, 0, True, (founding_of(3),)), incarnation_of(3)) + solo.sync()
-    assert [reply.match_index for reply in sent if isinstance(reply, AppendReply)] == [1]
+    matches = [reply.match_index for reply in sent if isinstance(reply, AppendReply)]
+    assert matches == ([1] if acknowledged else [])
 
 
 def test_a_heartbeat_names_the_cluster_that_the_hello_did_not_know_yet() -> None:
@@ -210,11 +280,19 @@ def test_a_heartbeat_names_the_cluster_that_the_hello_did_not_know_yet() -> None
     assert solo.hear(Heartbeat(1, 1, 3, 0, 9.0, -1.0, EXISTING), incarnation_of(1)) == [], "another one"
 
 
+def test_a_heartbeat_alone_holds_up_no_founding() -> None:
+    """What only a leader holds is not acknowledged: this one may be gone for good."""
+    solo = linked(Solo())
+    solo.hear(Heartbeat(1, 3, 1, 0, 0.0, -1.0, EXISTING, EXISTING), incarnation_of(3))
+    solo.sync()
+    assert votes(solo.tick(3 * PATIENCE_MS))
+
+
 def test_a_leader_names_the_cluster_of_its_log_in_heartbeats() -> None:
     solo = Solo()
     sent = solo.lead(elector=2) + solo.sync() + solo.tick(10 * TICK_MS)
-    named = {message.cluster_id for message in sent if isinstance(message, Heartbeat)}
-    assert named == {CLUSTER_ID}
+    named = {(each.cluster_id, each.founding_id) for each in sent if isinstance(each, Heartbeat)}
+    assert named == {(CLUSTER_ID, CLUSTER_ID)}
 
 
 def rival(*recorded: str) -> Entry:
@@ -224,11 +302,15 @@ def rival(*recorded: str) -> Entry:
     return Entry(1, 2, EntryKind.FOUND, 1, json.dumps({**plain, "session_key": "5" * 64}).encode())
 
 
-def test_a_founding_gives_way_to_another_one_of_the_same_disks() -> None:
+@pytest.mark.parametrize("recorded", [("", 2, 3), (7, 2, "")])
+def test_a_founding_gives_way_to_another_one_that_shares_an_elector(recorded: tuple[int | str, ...]) -> None:
+    """Nodes 1 and 2 elected the first founder."""
     solo = Solo([1], unrecorded=[3])
-    solo.hear(Append(2, 3, 1, 0, 0, 0, True, (rival("", incarnation_of(2), incarnation_of(3)),)))
-    assert solo.raft.configuration is not None
-    assert solo.raft.configuration.cluster_id == EXISTING
+    named = (each if isinstance(each, str) else incarnation_of(each) for each in recorded)
+    solo.hear(Append(2, 3, 1, 0, 0, 0, True, (rival(*named),)), incarnation_of(3))
+    assert solo.raft.configuration_at(1) is not None
+    assert solo.raft.claim is not None
+    assert solo.raft.claim.cluster_id == EXISTING
 
 
 @pytest.mark.parametrize("term", [1, 2])
@@ -236,58 +318,30 @@ def test_a_founding_does_not_give_way_to_one_that_another_disk_made(term: int) -
     """Node 2 voted in the first; its disk was lost, and it founded another with node 3, even in one term."""
     solo = Solo([1], unrecorded=[3])
     founding = rival("", "9" * 32, incarnation_of(3))._replace(term=term)
-    with pytest.raises(InvariantError, match="after the disk of node 2 was lost"):
+    with pytest.raises(InvariantError, match="after a disk of the first one's founders was lost"):
         solo.hear(Append(2, 3, 1, 0, 0, 0, True, (founding,)), incarnation_of(3))
-
-
-def test_a_snapshot_of_a_cluster_that_another_disk_founded_is_refused() -> None:
-    solo = Solo([1], unrecorded=[3])
-    theirs = parse_configuration(rival("", "9" * 32, incarnation_of(3)).payload)
-    with pytest.raises(InvariantError, match="after the disk of node 2 was lost"):
-        solo.raft.check_founding(theirs)
-    solo.raft.check_founding(theirs._replace(retired=(incarnation_of(2),)))
-    solo.raft.check_founding(parse_configuration(rival("", incarnation_of(2), incarnation_of(3)).payload))
-    Solo().raft.check_founding(theirs)
-    # What is known to be committed is compared entry by entry.
-    solo.hear(Append(1, 2, 1, 1, 1, 1, False, ()))
-    solo.raft.check_founding(theirs)
 
 
 def test_equal_term_and_index_prove_nothing_to_a_log_of_another_founding() -> None:
     solo = Solo([1, 1], unrecorded=[3])
-    solo.hear(Heartbeat(2, 3, 1, 0, 0.0, -1.0, EXISTING), incarnation_of(3))
+    solo.hear(Heartbeat(2, 3, 1, 0, 0.0, -1.0, EXISTING, EXISTING), incarnation_of(3))
     solo.sync()
     (reply,) = solo.hear(Append(2, 3, 1, 2, 1, 0, True, ()), incarnation_of(3))
     assert isinstance(reply, AppendReply)
     assert (reply.rejected, reply.hint_index) == (True, 0)
 
 
-@pytest.mark.parametrize("named", ["", CLUSTER_ID])
-def test_equal_term_and_index_are_a_match_within_a_cluster(named: str) -> None:
+@pytest.mark.parametrize(
+    ("named", "founding"), [("", ""), (CLUSTER_ID, CLUSTER_ID), (EXISTING, CLUSTER_ID), (EXISTING, "")]
+)
+def test_equal_term_and_index_are_a_match_within_a_cluster(named: str, founding: str) -> None:
+    """A forced start gives it another name; a log that is compacted does not tell its founding any more."""
     solo = Solo([1, 1], unrecorded=[3])
-    solo.hear(Heartbeat(2, 3, 1, 0, 0.0, -1.0, named), incarnation_of(3))
+    solo.hear(Heartbeat(2, 3, 1, 0, 0.0, -1.0, named, founding), incarnation_of(3))
     solo.sync()
     (reply,) = solo.hear(Append(2, 3, 1, 2, 1, 0, True, ()), incarnation_of(3))
     assert isinstance(reply, AppendReply)
     assert (reply.rejected, reply.match_index) == (False, 2)
-
-
-def test_a_log_from_before_a_forced_start_is_continued_by_the_cluster_after_it() -> None:
-    """Its leader goes back to the first entry once, and what follows fits."""
-    solo = Solo([1, 1], unrecorded=[3])
-    solo.hear(Heartbeat(9, 3, 1, 0, 0.0, -1.0, EXISTING), incarnation_of(3))
-    solo.sync()
-    assert [m.hint_index for m in appends_answered(solo, Append(9, 3, 1, 2, 1, 0, True, ()))] == [0]
-    entries = (*solo.disk.entries, Entry(3, 9, EntryKind.BATCH, 3, b""))
-    replies = appends_answered(solo, Append(9, 3, 1, 0, 0, 0, True, entries))
-    replies += appends_answered(solo, Append(9, 3, 1, 3, 9, 0, True, ()))
-    assert not any(reply.rejected for reply in replies)
-    assert replies[-1].match_index == 3
-
-
-def appends_answered(solo: Solo, append: Append) -> list[AppendReply]:
-    sent = solo.hear(append, incarnation_of(3)) + solo.sync()
-    return [message for message in sent if isinstance(message, AppendReply)]
 
 
 def test_a_cluster_that_was_founded_is_not_in_doubt() -> None:
