@@ -127,6 +127,14 @@ class Grants:
         #: the kinds of networks that there are, 162 at most
         self._prefixes = sorted({(width, prefix) for width, prefix, _ in self._by_network})
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Grants):
+            return NotImplemented
+        own = self._to_all, self._by_id, self._by_network
+        return own == (other._to_all, other._by_id, other._by_network)
+
+    __hash__ = None  # type: ignore[assignment]  # it is compared, never looked up
+
     def permit(self, permission: int, identities: object) -> bool:
         """Tell whether a caller may do something.
 

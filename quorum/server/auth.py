@@ -42,7 +42,7 @@ def authenticate(
     before = known or []
     after = before + [identity for identity in proven if identity not in before]
     size_bytes = sum(len(name.encode()) for _, name in after)
-    if len(before) > IDENTITIES_MAX - len(proven) or size_bytes > IDENTITIES_BYTES_MAX:
+    if len(after) > IDENTITIES_MAX or size_bytes > IDENTITIES_BYTES_MAX:
         return known, AUTH_FAILED
     return after, OK
 

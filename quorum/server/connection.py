@@ -107,7 +107,7 @@ class Connection(GreetingStream):
                 return
             self._host.replica.sessions.touch(self.session_id)
             self._go_on()
-            if self._has_unanswered():
+            if self._has_unanswered() or self.phase is not OPEN:
                 self.settle()
                 return
         super().proceed()

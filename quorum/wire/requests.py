@@ -303,6 +303,8 @@ def _as_zookeeper_reads(part: Command) -> Command:
 
 #: operations of one multi, with the entries of their access lists: these take some tens of milliseconds
 MULTI_ITEMS_MAX: Final = 10_000
+#: for how many an entry "auth" counts: it is replaced by what the client has proven
+AUTH_ITEMS: Final = 32
 _CREATIONS: Final = frozenset((_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL))
 #: {operation inside a multi: its decoder}
 _MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
@@ -339,7 +341,7 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
         else:
             parts.append(_as_zookeeper_reads(part))
             if op in _CREATIONS and part[3] is not None:
-                items += len(part[3])
+                items += sum(AUTH_ITEMS if scheme == "auth" else 1 for _, scheme, _ in part[3])
         if items > MULTI_ITEMS_MAX:
             raise RequestTooLargeError("multi", items, MULTI_ITEMS_MAX, int(ErrorCode.QUOTA_EXCEEDED))
     raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")

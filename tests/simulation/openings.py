@@ -84,7 +84,9 @@ def bootstrap_again(world: World, rng: random.Random) -> Script:
             tempted = yield from _meet_first(world, rng, roles)
         else:
             tempted = yield from _meet_meanwhile(world, rng, roles)
-        if tempted:
+        if tempted and unheard:
+            yield from _tempt_while_it_lives(world, roles)
+        elif tempted:
             yield from _tempt(world, rng, roles)
     finally:
         # Every commit needed all early founders, so that whichever is left has lost nothing.
@@ -206,6 +208,18 @@ def _tempt(world: World, rng: random.Random, roles: _Roles) -> Script:
     _show(world, roles)
     world.timeline.note(0, "the early founders are back")
     yield rng.uniform(500.0, 2000.0)
+    return True
+
+
+def _tempt_while_it_lives(world: World, roles: _Roles) -> Script:
+    """The same for a founder that heard of a founding which may have committed: only its process knows."""
+    for _ in range(int(MEETS_WITHIN_MS / LOOK_MS)):
+        if not roles.knower.running:
+            _stop(world, roles.knower)
+            break
+        yield LOOK_MS
+    _show(world, roles)
+    world.timeline.note(0, "the early founders are back")
     return True
 
 

@@ -9,7 +9,7 @@ import pytest
 from quorum.core.acl import ACL_ENTRIES_MAX
 from quorum.wire.lookups import encode_looked_at
 from quorum.wire.protocol import OpCode
-from quorum.wire.requests import MULTI_ITEMS_MAX, PING_FRAME, encode_command, encode_read
+from quorum.wire.requests import MULTI_ITEMS_MAX, PING_FRAME, encode_auth, encode_command, encode_read
 from tests.unit.server.memory import MemoryNode, Reply
 
 EXISTS, GET_DATA, GET_CHILDREN = 3, 4, 8
@@ -172,6 +172,22 @@ def test_large_answers_that_waited_leave_in_portions() -> None:
     assert node.frontend.counters.overflows == 0
 
 
+def test_an_ending_among_answers_that_waited_is_told_and_closes() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    client.send(create(0, "/big", b"x" * 600_000))
+    client.received()
+    node.replica.holding = True
+    reads = [read(number, GET_DATA, "/big") for number in range(2, 7)]
+    client.send(create(1, "/a"), *reads, encode_auth("nobody", b""))
+    node.replica.holding = False
+    node.replica.release()
+    while node.step():
+        pass
+    assert xids(client.replies()) == [1, 2, 3, 4, 5, 6, -4]
+    assert client.has_ended()
+
+
 def test_others_are_served_between_the_answers_that_waited() -> None:
     node = MemoryNode()
     client, other = node.greeted(), node.greeted()
@@ -197,18 +213,26 @@ def test_others_are_served_between_the_answers_that_waited() -> None:
 
 @pytest.mark.parametrize(
     ("op", "path", "count"),
-    [(EXISTS, "/a", 256), (GET_DATA, "/a", 256), (GET_DATA, "/big", 52), (GET_CHILDREN, "/a", 16)],
+    [
+        (EXISTS, "/a", 256),
+        (GET_DATA, "/a", 256),
+        (GET_DATA, "/big", 52),
+        (GET_CHILDREN, "/a", 64),
+        (GET_CHILDREN, "/many", 43),
+    ],
 )
 def test_only_so_much_waits_before_a_write_that_is_under_way(op: int, path: str, count: int) -> None:
     """That is answered in one turn if a next write is applied with the first: 64 MiB of data at most."""
     node = MemoryNode(outstanding_requests_max=1000)
     client = node.greeted()
-    client.send(create(1, "/a"), create(2, "/big", bytes(1 << 20)))
+    client.send(create(1, "/a"), create(2, "/big", bytes(1 << 20)), create(3, "/many"))
+    client.send(encode_command(4, [14, [[1, f"/many/{number}", b"", None, 0] for number in range(2000)]]))
     client.received()
+    before = len(runs_of(node))
     node.replica.holding = True
     reads = [read(number, op, path) for number in range(count)]
     client.send(set_data(1000, "/a"), *reads[1:], set_data(1001, "/a"), *reads[:1], set_data(1002, "/a"))
-    assert len(runs_of(node)) == 3, "all but the last one"
+    assert len(runs_of(node)) == before + 2, "all but the last one"
     assert client.is_paused()
     node.replica.holding = False
     node.replica.release()
@@ -272,6 +296,7 @@ def test_a_multi_has_a_bounded_number_of_operations_and_entries() -> None:
         ([[13, "/", -1]] * (MULTI_ITEMS_MAX + 1), -125),
         ([[13, "/", -1]] * (MULTI_ITEMS_MAX - 3) + [[1, "/a", b"", acl, 0]], 0),
         ([[13, "/", -1]] * (MULTI_ITEMS_MAX - 2) + [[1, "/b", b"", acl, 0]], -125),
+        ([[13, "/", -1]] * (MULTI_ITEMS_MAX - 32) + [[1, "/b", b"", [[31, "auth", ""]], 0]], -125),
     ):
         client.send(encode_command(1, [14, operations]), PING_FRAME)
         answer, ping = client.replies()
