@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quorum.core import queries
+from quorum.core.acl import Grants
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot import SnapshotOverflowError, SnapshotWalk
 from tests.unit.core.driver import Client, Driver, decode_stat, dump, load, replay, through_msgpack
@@ -66,7 +67,7 @@ class Model:
         if any(perms & READ and scheme == "world" for perms, scheme, _ in acl):
             self.events.append((event_type, path))
         else:
-            self.events.append((event_type, path, tuple(map(tuple, acl))))
+            self.events.append((event_type, path, Grants(tuple(map(tuple, acl)))))
 
     def children(self, path: str) -> list[str]:
         prefix = path.rstrip("/") + "/"
