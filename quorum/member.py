@@ -166,8 +166,7 @@ class QuorumMember:
         """Take notice of whom a hello proved: a founder that belongs to no cluster may meet one.
 
         It must not found another then, and remembers that on its disk. What stands in the peer's log only may
-        never have committed: that one it remembers for this life, and founds nothing as long as its own log
-        is empty.
+        never have committed: the core remembers that for this life, and judges it (core/rivals.py).
         """
         mine = self.storage.identity
         if not self._attached or not mine.founder or mine.cluster_id:

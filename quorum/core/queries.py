@@ -90,13 +90,10 @@ def get_acl(machine: StateMachine, path: str, identities: object = None) -> tupl
     if node is None:
         return NO_NODE
     number = acl_field_of(record_of(node)) & ACL_MASK
-    if tree.acls.permits(number, PERM_ADMIN, identities):
-        return tree.acls[number], stat_of(node)
-    return (
-        (redact(tree.acls[number]), stat_of(node))
-        if tree.acls.permits(number, PERM_READ, identities)
-        else NO_AUTH
-    )
+    acl, grants = tree.acls[number], tree.acls.grants(number)
+    if grants.permit(PERM_ADMIN, identities):
+        return acl, stat_of(node)
+    return (redact(acl), stat_of(node)) if grants.permit(PERM_READ, identities) else NO_AUTH
 
 
 def count_descendants(machine: StateMachine, path: str, identities: object = None) -> int:

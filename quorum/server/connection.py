@@ -465,7 +465,7 @@ class Connection(GreetingStream):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Answer what waited for the run that was delivered, and read on below half of the limit."""
+        """Answer what waited for a run, in portions if no next one is under way; read on if there is room."""
         host = self._host
         pending = self._pending
         until_ms = 0.0
