@@ -30,6 +30,10 @@ OPEN_ACL: Final[Acl] = ((PERM_ALL, "world", "anyone"),)
 OPEN_ACL_NUMBER: Final = 0
 #: what an ACL may have, also once "auth" was replaced
 ACL_ENTRIES_MAX: Final = 1000
+#: entries of an ACL that is read again rather than kept as read for ever: that takes more memory than the ACL
+SHORT_ENTRIES_MAX: Final = 16
+#: how many short ACLs are kept as read: those asked for most often are soon there again
+SHORT_GRANTS_MAX: Final = 1024
 #: lifetime of a znode that is there until it is deleted; above 0 it is a TTL in milliseconds
 UNLIMITED: Final = 0
 #: lifetime of a container: until its last child is gone
@@ -172,16 +176,22 @@ def _entry(candidate: object) -> AclEntry | None:
     return (perms, scheme, name) if -INT32_MAX - 1 <= perms <= INT32_MAX else None
 
 
-def _resolve(entry: AclEntry, identities: object) -> list[AclEntry]:
+def _own(identities: object) -> list[tuple[str, str]]:
+    """Return the (scheme, id) pairs that "auth" stands for."""
+    return [
+        (scheme, name)
+        for scheme, name in identities_of(identities)
+        if scheme in _AUTHENTICATED_SCHEMES and _is_text(name)
+    ]
+
+
+def _resolve(entry: AclEntry, own: list[tuple[str, str]]) -> list[AclEntry]:
     """Return what an entry is stored as: itself, the caller's ids for "auth", nothing if it is invalid."""
     perms, scheme, name = entry
     if scheme == "world":
         return [entry] if name == "anyone" else []
     if scheme == "auth":
-        own = identities_of(identities)
-        return [
-            (perms, kind, user) for kind, user in own if kind in _AUTHENTICATED_SCHEMES and _is_text(user)
-        ]
+        return [(perms, kind, user) for kind, user in own]
     return [entry] if _is_valid_id(scheme, name) and _is_text(name) else []
 
 
@@ -218,9 +228,10 @@ def resolve_acl(requested: object, identities: object) -> Acl | int:
         if entry is None:
             return BAD_ARGUMENTS
         entries[entry] = None
+    own = _own(identities)
     resolved: list[AclEntry] = []
     for entry in entries:
-        stored = _resolve(entry, identities)
+        stored = _resolve(entry, own)
         if not stored:
             return INVALID_ACL
         resolved += stored
@@ -245,13 +256,24 @@ def _content_digest(acl: Acl, lifetime: int) -> bytes:
 class AclTable:
     """Every ACL that a znode has, once per lifetime, with the number of znodes that have it. Hard state."""
 
-    __slots__ = ("_acls", "_counts", "_grants", "_numbers", "lifetimes", "marks", "next_number")
+    __slots__ = (
+        "_acls",
+        "_counts",
+        "_grants",
+        "_numbers",
+        "_short_grants",
+        "lifetimes",
+        "marks",
+        "next_number",
+    )
 
     def __init__(self) -> None:
         #: {number: ACL}
         self._acls: dict[int, Acl] = {OPEN_ACL_NUMBER: OPEN_ACL}
-        #: {number: what its ACL permits} of those that were asked for
+        #: {number: what its ACL permits} of long ACLs that were asked for
         self._grants: dict[int, Grants] = {}
+        #: the same of short ACLs; forgotten together when there are SHORT_GRANTS_MAX
+        self._short_grants: dict[int, Grants] = {}
         #: {number: lifetime of its znodes} of those that are not UNLIMITED
         self.lifetimes: dict[int, int] = {}
         #: {(ACL, lifetime): number}
@@ -282,9 +304,16 @@ class AclTable:
 
     def grants(self, number: int) -> Grants:
         """Return what the ACL with a number permits."""
-        grants = self._grants.get(number)
+        grants = self._short_grants.get(number) or self._grants.get(number)
         if grants is None:
-            grants = self._grants[number] = Grants(self._acls[number])
+            acl = self._acls[number]
+            grants = Grants(acl)
+            if len(acl) > SHORT_ENTRIES_MAX:
+                self._grants[number] = grants
+                return grants
+            if len(self._short_grants) >= SHORT_GRANTS_MAX:
+                self._short_grants.clear()
+            self._short_grants[number] = grants
         return grants
 
     def permits(self, number: int, permission: int, identities: object) -> bool:
@@ -320,6 +349,7 @@ class AclTable:
         self._counts[number] -= 1
         if not self._counts[number]:
             self._grants.pop(number, None)
+            self._short_grants.pop(number, None)
             del self._counts[number], self.marks[number], self.marks[number | NULL_DATA]
             del self._numbers[self._acls.pop(number), self.lifetimes.pop(number, UNLIMITED)]
 

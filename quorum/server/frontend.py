@@ -93,6 +93,8 @@ class Frontend:
         self.dirty: dict[ClientStream, None] = {}
         self.resuming: dict[ClientStream, None] = {}
         self.held: dict[ClientStream, None] = {}
+        #: connections that read on in a later turn
+        self._proceeding: set[ClientStream] = set()
         #: connections whose requests wait until a leader is heard
         self._awaiting: dict[GreetingStream, None] = {}
         #: size of the data directory when it was last asked for
@@ -220,7 +222,13 @@ class Frontend:
 
     def proceed_soon(self, stream: ClientStream) -> None:
         """Let a connection read on in a later turn."""
-        self._call_soon(stream.proceed)
+        if stream not in self._proceeding:
+            self._proceeding.add(stream)
+            self._call_soon(partial(self._proceed, stream))
+
+    def _proceed(self, stream: ClientStream) -> None:
+        self._proceeding.discard(stream)
+        stream.proceed()
 
     def serving(self) -> bool:
         """Tell whether there is contact to a leader."""

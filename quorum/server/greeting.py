@@ -43,13 +43,22 @@ _unpack_int: Final = INT.unpack_from
 class Run:
     """Consecutive writes whose outcome is awaited."""
 
-    __slots__ = ("op", "started_ms", "sync_path", "xids")
+    __slots__ = ("auth_entries", "op", "started_ms", "sync_path", "xids")
 
-    def __init__(self, xids: list[int], op: int, started_ms: float, sync_path: str | None = None) -> None:
+    def __init__(
+        self,
+        xids: list[int],
+        op: int,
+        started_ms: float,
+        auth_entries: int = 0,
+        sync_path: str | None = None,
+    ) -> None:
         self.xids = xids
         #: the operation of the last of them
         self.op = op
         self.started_ms = started_ms
+        #: how many entries "auth" stand in their access lists
+        self.auth_entries = auth_entries
         #: the path to repeat in the reply, if this is a sync (which is always alone)
         self.sync_path = sync_path
 

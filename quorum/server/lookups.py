@@ -48,6 +48,8 @@ _GET_DATA: Final = int(OpCode.GET_DATA)
 _KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchKind.PERSISTENT, ADD_RECURSIVE: WatchKind.RECURSIVE}
 #: bytes of the answers to one multiRead, as they are sent; a few bytes ask for a large node, and often
 MULTI_READ_BYTES_MAX: Final = 32 * 1024 * 1024
+#: names in them: these take some tens of milliseconds, as many bytes of data a few
+MULTI_READ_NAMES_MAX: Final = 200_000
 #: {mode: watches that it counts as}
 _WATCHES_BY_MODE: Final = {ADD_PERSISTENT: 2, ADD_RECURSIVE: 1}
 
@@ -94,12 +96,17 @@ def _multi_read(replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[
         return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
     identities = asker.identities
     answers: list[bytes] = []
-    size_bytes = 0
+    size_bytes = names = 0
     for op, path in reads:
-        read = queries.get_data if op == _GET_DATA else queries.get_children
-        answers.append(encode_read_answer(op, read(machine, path, identities)))
+        found: Any
+        if op == _GET_DATA:
+            found = queries.get_data(machine, path, identities)
+        else:
+            found = queries.get_children(machine, path, identities)
+            names += 0 if isinstance(found, int) else len(found)
+        answers.append(encode_read_answer(op, found))
         size_bytes += len(answers[-1])
-        if size_bytes > MULTI_READ_BYTES_MAX:
+        if size_bytes > MULTI_READ_BYTES_MAX or (names > MULTI_READ_NAMES_MAX and len(reads) > 1):
             return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
     return encode_multi_read(xid, machine.zxid, answers)
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from quorum.core.codes import INT32_MAX
 from quorum.wire.jute import INT, LONG, Buffer, Reader, string_bytes, strings_bytes
 from quorum.wire.protocol import XID_SET_WATCHES, OpCode
-from quorum.wire.requests import REQUEST_HEAD, REQUEST_HEADER_BYTES, SetWatches
+from quorum.wire.requests import REQUEST_HEAD, REQUEST_HEADER_BYTES, SetWatches, read_paths
 
 #: modes of addWatch
 ADD_PERSISTENT: Final = 0
@@ -75,12 +76,13 @@ def decode_watch_request(buffer: Buffer, start: int, end: int) -> WatchRequest:
     return WatchRequest(reader.text_or_null("path") or "", reader.int32("type"))
 
 
-def decode_set_watches2(buffer: Buffer, start: int, end: int) -> SetWatches2:
-    """Decode the body of setWatches2."""
+def decode_set_watches2(buffer: Buffer, start: int, end: int, paths_max: int = INT32_MAX) -> SetWatches2:
+    """Decode the body of setWatches2, which may name so many paths; see `decode_set_watches`."""
     reader = Reader(buffer, start, end, "setWatches2")
     relative_zxid = reader.int64("relativeZxid")
-    names = ("dataWatches", "existWatches", "childWatches", "persistentWatches", "persistentRecursiveWatches")
-    return SetWatches2(relative_zxid, *(reader.strings(name) for name in names))
+    persistent = ("persistentWatches", "persistentRecursiveWatches")
+    fields = ("dataWatches", "existWatches", "childWatches", *persistent)
+    return SetWatches2(relative_zxid, *read_paths(reader, fields, paths_max))
 
 
 def decode_multi_read(buffer: Buffer, start: int, end: int) -> list[tuple[int, str]] | None:

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from quorum.core.acl import ACL_ENTRIES_MAX
-from quorum.core.codes import FLAG_CONTAINER, PERM_ALL
+from quorum.core.codes import FLAG_CONTAINER, INT32_MAX, PERM_ALL
 from quorum.wire.errors import RequestTooLargeError, WireError
 from quorum.wire.jute import (
     INT,
@@ -197,16 +197,41 @@ def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
     return ReadRequest(reader.string("path"), reader.boolean("watch"))
 
 
-def decode_set_watches(buffer: Buffer, start: int, end: int) -> SetWatches:
-    """Decode the body of setWatches.
+def read_paths(reader: Reader, fields: Sequence[str], paths_max: int) -> list[list[str]]:
+    """Read vectors of paths; those of one too long are not looked at.
 
     Raises:
+        RequestTooLargeError: they are more than paths_max together.
+        WireError: they cannot be decoded.
+    """
+    vectors: list[list[str]] = []
+    room = paths_max
+    for field in fields:
+        count = reader.count(field, 4)
+        if count > room:
+            limit = (count, room, int(ErrorCode.QUOTA_EXCEEDED))
+            raise RequestTooLargeError(f"{reader.record}.{field}", *limit)
+        room -= count
+        vectors.append([reader.string(field) for _ in range(count)])
+    return vectors
+
+
+def decode_set_watches(buffer: Buffer, start: int, end: int, paths_max: int = INT32_MAX) -> SetWatches:
+    """Decode the body of setWatches.
+
+    Args:
+        buffer: holds the frame. start: first byte behind the request header. end: first byte behind the
+            frame.
+        paths_max: how many it may name.
+
+    Raises:
+        RequestTooLargeError: it names more.
         WireError: it cannot be decoded.
     """
     reader = Reader(buffer, start, end, "setWatches")
     relative_zxid = reader.int64("relativeZxid")
-    data, exist = reader.strings("dataWatches"), reader.strings("existWatches")
-    return SetWatches(relative_zxid, data, exist, reader.strings("childWatches"))
+    fields = ("dataWatches", "existWatches", "childWatches")
+    return SetWatches(relative_zxid, *read_paths(reader, fields, paths_max))
 
 
 def _set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
@@ -306,6 +331,8 @@ MULTI_ITEMS_MAX: Final = 10_000
 #: for how many an entry "auth" counts: it is replaced by what the client has proven
 AUTH_ITEMS: Final = 32
 _CREATIONS: Final = frozenset((_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL))
+#: commands that may hold access lists
+WITH_ACCESS_LISTS: Final = _CREATIONS | {_SET_ACL, _MULTI}
 #: {operation inside a multi: its decoder}
 _MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]] = {
     _CREATE: _create,
@@ -316,6 +343,15 @@ _MULTI_PARTS: Final[dict[int, Callable[[Buffer, int, int], tuple[Command, int]]]
     _CREATE_CONTAINER: _create_container,
     _CREATE_TTL: _create_ttl,
 }
+
+
+def auth_entries(command: Command) -> int:
+    """Count the entries "auth" in a command of WITH_ACCESS_LISTS, each of which AUTH_ITEMS may replace."""
+    op = command[0]
+    if op == _MULTI:
+        return sum(auth_entries(part) for part in command[1] if part[0] in _CREATIONS)
+    entries = command[2 if op == _SET_ACL else 3]
+    return 0 if entries is None else sum(scheme == "auth" for _, scheme, _ in entries)
 
 
 def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
@@ -341,7 +377,7 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
         else:
             parts.append(_as_zookeeper_reads(part))
             if op in _CREATIONS and part[3] is not None:
-                items += sum(AUTH_ITEMS if scheme == "auth" else 1 for _, scheme, _ in part[3])
+                items += len(part[3]) + (AUTH_ITEMS - 1) * auth_entries(part)
         if items > MULTI_ITEMS_MAX:
             raise RequestTooLargeError("multi", items, MULTI_ITEMS_MAX, int(ErrorCode.QUOTA_EXCEEDED))
     raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -51,6 +51,24 @@ def snapshot_files(config: NodeConfig, suffix: str = "snapshot") -> list[Path]:
     return sorted(Path(config.node.data_dir).glob(f"snapshots/*.{suffix}"))
 
 
+async def take_snapshots(configs: Sequence[NodeConfig], nodes: Sequence[QuorumNode]) -> None:
+    """Take a snapshot of each node, and wait until the disk has none but the two that are kept."""
+    await asyncio.gather(*(node.take_snapshot() for node in nodes))
+    await until(lambda: all(len(snapshot_files(config)) <= 2 for config in configs), "two are kept")
+
+
+async def lose_the_log(configs: Sequence[NodeConfig], nodes: Sequence[QuorumNode], last_index: int) -> None:
+    """Write and take snapshots until none of these nodes has the entry behind the one that is given."""
+    hosts = ",".join(str(config.listen.client) for config in configs)
+    for part in range(3):
+        await write_much(hosts, 60, 1000 + 60 * part)
+        await take_snapshots(configs, nodes)
+    await until(
+        lambda: min(node.view.first_index for node in nodes) > last_index + 1,
+        "the log that another node lacks is gone: the test bites",
+    )
+
+
 def flip_a_bit(path: Path) -> None:
     """Damage a file in its middle, keeping its size."""
     data = bytearray(path.read_bytes())
@@ -63,12 +81,8 @@ async def leave_behind(founding: list[NodeConfig], nodes: list[QuorumNode]) -> i
     behind = next(place for place, node in enumerate(nodes) if node.view.status()["role"] == "follower")
     await nodes[behind].stop()
     others = [place for place in range(3) if place != behind]
-    hosts = ",".join(str(founding[place].listen.client) for place in others)
-    for part in range(3):
-        await write_much(hosts, 60, 1000 + 60 * part)
-        await asyncio.gather(*(nodes[place].take_snapshot() for place in others))
     has = applied(nodes[behind])[0]
-    assert min(nodes[place].view.first_index for place in others) > has + 1, "the log that it lacks is gone"
+    await lose_the_log([founding[place] for place in others], [nodes[place] for place in others], has)
     return behind
 
 
@@ -79,15 +93,11 @@ async def test_a_node_that_is_too_far_behind_is_brought_up_by_a_snapshot(tmp_pat
         await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
         await nodes[2].stop()
         hosts = ",".join(str(config.listen.client) for config in founding[:2])
-        for part in range(3):
-            await write_much(hosts, 60, 60 * part)
-            await asyncio.gather(*(node.take_snapshot() for node in nodes[:2]))
-        first_kept = min(node.view.first_index for node in nodes[:2])
-        assert first_kept > applied(nodes[2])[0] + 1, "the log that node 3 lacks is gone: the test bites"
+        await lose_the_log(founding[:2], nodes[:2], applied(nodes[2])[0])
         nodes[2] = await start(founding[2])
         await until(lambda: len({applied(node) for node in nodes}) == 1, "all nodes have one state")
         assert nodes[2].view.snapshots_installed == 1
-        await write_much(hosts, 10, 1000)
+        await write_much(hosts, 10, 2000)
         await until(lambda: len({applied(node) for node in nodes}) == 1, "and go on together")
         # What was installed survives, with the log behind it.
         await nodes[2].stop()
@@ -135,9 +145,9 @@ async def test_a_broken_newest_snapshot_falls_back_to_the_one_before_and_the_log
         await until(lambda: all(node.view.readiness()[0] for node in nodes), "three nodes are ready")
         for part in range(3):
             await write_much(hosts, 40, 40 * part)
-            await asyncio.gather(*(node.take_snapshot() for node in nodes))
+            await take_snapshots(founding, nodes)
         await write_much(hosts, 10, 1000)
-        assert [len(snapshot_files(config)) for config in founding] == [2, 2, 2], "two are kept"
+        assert [len(snapshot_files(config)) for config in founding] == [2, 2, 2]
         await until(lambda: len({applied(node) for node in nodes}) == 1, "all nodes have one state")
         before = applied(nodes[0])
         await asyncio.gather(*(node.stop() for node in nodes))

@@ -7,7 +7,7 @@ from typing import Final
 from tests.simulation.rules.edits import Edit
 from tests.simulation.rules.rule import Rule
 
-_CONNECTION = "quorum.server.connection:Connection"
+_CONNECTION = "quorum.server.answering:AnsweringStream"
 _FRONTEND = "quorum.server.frontend:Frontend"
 _MACHINE = "quorum.core.machine:StateMachine"
 _REPLICA = "quorum.replica:Replica"

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from quorum.core import queries
-from quorum.core.acl import ACL_ENTRIES_MAX, AclTable, Grants, parse_network, resolve_acl
+from quorum.core.acl import (
+    ACL_ENTRIES_MAX,
+    SHORT_ENTRIES_MAX,
+    SHORT_GRANTS_MAX,
+    AclTable,
+    Grants,
+    parse_network,
+    resolve_acl,
+)
 from quorum.core.codes import BAD_ARGUMENTS, INVALID_ACL, NO_AUTH
 from tests.unit.core.driver import OPEN_ACL, Driver
 
@@ -124,6 +132,24 @@ def test_what_a_number_grants_is_what_its_acl_is_now() -> None:
     table.add(number, ((1, "digest", "c:d"),))
     assert not table.permits(number, 1, [["digest", "a:b"]])
     assert table.permits(number, 1, [["digest", "c:d"]])
+
+
+@pytest.mark.parametrize("entries", [1, SHORT_ENTRIES_MAX + 1])
+def test_what_a_number_grants_is_kept_or_read_again(entries: int) -> None:
+    table = AclTable()
+    numbers = [
+        table.acquire(tuple((1, "digest", f"user{owner}:{entry}") for entry in range(entries)))
+        for owner in range(SHORT_GRANTS_MAX + 2)
+    ]
+    for _ in range(2):
+        for owner, number in enumerate(numbers):
+            assert table.permits(number, 1, [["digest", f"user{owner}:0"]])
+            assert not table.permits(number, 1, [["digest", f"user{owner + 1}:0"]])
+    first = table.grants(numbers[0])
+    assert table.grants(numbers[0]) is first, "kept as read"
+    for number in numbers[1:]:
+        table.grants(number)
+    assert (table.grants(numbers[0]) is first) is (entries > SHORT_ENTRIES_MAX), "short ones are let go"
 
 
 def test_a_network_is_its_prefix() -> None:

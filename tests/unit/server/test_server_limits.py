@@ -7,9 +7,17 @@ from typing import Any
 import pytest
 
 from quorum.core.acl import ACL_ENTRIES_MAX
+from quorum.wire.jute import INT, LONG, strings_bytes
 from quorum.wire.lookups import encode_looked_at
 from quorum.wire.protocol import OpCode
-from quorum.wire.requests import MULTI_ITEMS_MAX, PING_FRAME, encode_auth, encode_command, encode_read
+from quorum.wire.requests import (
+    MULTI_ITEMS_MAX,
+    PING_FRAME,
+    REQUEST_HEAD,
+    encode_auth,
+    encode_command,
+    encode_read,
+)
 from tests.unit.server.memory import MemoryNode, Reply
 
 EXISTS, GET_DATA, GET_CHILDREN = 3, 4, 8
@@ -317,3 +325,67 @@ def test_an_access_list_has_a_bounded_number_of_entries(op: int) -> None:
         command = [7, "/a", acl, -1] if op == 7 else [op, "/b", b"", acl, 0]
         client.send(encode_command(1, command), PING_FRAME)
         assert [reply.err for reply in client.replies()] == [err, 0]
+
+
+@pytest.mark.parametrize("in_multis", [False, True])
+def test_an_auth_in_an_access_list_weighs_as_a_request(in_multis: bool) -> None:
+    """A few bytes stand for all that the client has proven, whichever kind of write they come in."""
+    node = MemoryNode(outstanding_requests_max=100)
+    client = node.greeted()
+    client.send(*(encode_auth("digest", b"user%d:secret" % number) for number in range(31)))
+    client.received()
+    acl = [[perms, "auth", ""] for perms in range(1, 21)]
+    commands = [[1, f"/n{number}", b"", acl, 0] for number in range(20)]
+    frames = [
+        encode_command(number, [14, [[13, "/", -1], command]] if in_multis else command)
+        for number, command in enumerate(commands)
+    ]
+    node.replica.holding = True
+    client.send(*frames, create(20, "/plain"))
+    assert [len(run) for run in runs_of(node)] == [5], "with their entries these are 105"
+    assert client.is_paused()
+    node.replica.release(1)
+    node.turn()
+    assert [len(run) for run in runs_of(node)] == [5, 5], "only then the next ones go to the log"
+    node.replica.holding = False
+    node.replica.release()
+    node.turn()
+    assert [(reply.xid, reply.err) for reply in client.replies()] == [(number, 0) for number in range(21)]
+    assert not client.is_paused()
+
+
+@pytest.mark.parametrize("op", [101, 105])
+def test_a_set_watches_that_no_connection_may_have_is_refused_unread(op: int) -> None:
+    node = MemoryNode(watches_per_connection_max=3)
+    rest = strings_bytes([]) * (2 if op == 105 else 0)
+    one, none, two = strings_bytes(["/a"]), strings_bytes(["/b"]), strings_bytes(["/b", "/c"])
+    # A length of 0x7f7f7f7f fits in no frame: to read these paths would be a marshalling error.
+    unread = b"\x7f" * 16
+    for body, refused in (
+        (one + none + one + rest, 0),
+        (one + none + INT.pack(2) + unread, 1),
+        (INT.pack(4) + unread, 2),
+        (one + two + one + rest, 3),
+    ):
+        client = node.greeted()
+        frame = REQUEST_HEAD.pack(16 + len(body), -8, op) + LONG.pack(1000) + body
+        client.send(create(1, "/a"), frame, PING_FRAME)
+        assert client.has_ended() is (refused > 0)
+        assert xids(client.replies()) == ([1] if refused else [1, -8, -2])
+        assert node.frontend.counters.watches_refused == refused
+
+
+def test_a_connection_asks_for_one_turn_at_a_time() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    client.send(create(0, "/big", b"x" * 600_000))
+    client.received()
+    client.send(*(read(number, GET_DATA, "/big") for number in range(1, 7)), turn=False)
+    for _ in range(3):
+        client.connection.pause_writing()
+        client.connection.resume_writing()
+    steps = 0
+    while node.step():
+        steps += 1
+    assert xids(client.replies()) == [1, 2, 3, 4, 5, 6]
+    assert steps == 3

@@ -217,6 +217,20 @@ def test_a_multi_read_whose_answers_are_too_large_is_refused_as_a_whole() -> Non
     ) == [*(0, QUOTA)]
 
 
+def test_a_multi_read_lists_a_bounded_number_of_names_unless_it_asks_for_one_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("quorum.server.lookups.MULTI_READ_NAMES_MAX", 20)
+    node = MemoryNode()
+    client = node.greeted()
+    ask(client, create(0, "/d"), *(create(number, f"/d/{number}") for number in range(10)))
+    assert errors(ask(client, encode_multi_read(2, [(8, "/d")] * 2 + [(8, "/d/1"), (4, "/d")]))) == [0]
+    assert errors(ask(client, encode_multi_read(3, [(8, "/d")] * 3))) == [QUOTA]
+    ask(client, *(create(number, f"/d/{number}") for number in range(10, 21)))
+    assert errors(ask(client, encode_multi_read(4, [(8, "/d")]))) == [0]
+    assert errors(ask(client, encode_multi_read(5, [(8, "/d"), (4, "/d")]))) == [QUOTA]
+
+
 def test_a_persistent_watch_stays_and_hears_of_the_node_and_its_children() -> None:
     node = MemoryNode()
     writer, watcher = node.greeted(), node.greeted()
