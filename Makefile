@@ -15,6 +15,8 @@ STREAMS ?= 1000
 SECONDS ?= 600
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
+# those whose tests run side by side: the others have processes and deadlines of their own
+SIDE_BY_SIDE := tests/unit tests/simulation
 
 .PHONY: help up test lint format java strace bench differential fuzz simulate simulate-defects clean
 
@@ -25,7 +27,8 @@ up: $(VENV)/.installed ## start three nodes on 2181-2183, until Ctrl-C (options:
 	@exec $(BIN)/quorate up $(ARGS)
 
 test: lint java strace ## everything that must pass on every change
-	@for suite in $(SUITES); do echo "== $$suite"; $(BIN)/python -m pytest $$suite $(ARGS); done
+	@$(foreach suite,$(SUITES),echo "== $(suite)"; \
+	  $(BIN)/python -m pytest $(suite) $(if $(filter $(suite),$(SIDE_BY_SIDE)),-n logical --maxprocesses 8) $(ARGS);)
 
 lint: $(VENV)/.installed-dev ## style, format and types
 	$(BIN)/ruff check .
