@@ -12,32 +12,19 @@ from quorum.server.lookups import LOOKUPS
 from quorum.server.reads import ANSWERS
 from quorum.wire.protocol import OPERATIONS, ErrorCode, OpCode, Treatment
 from quorum.wire.replies import decode_multi, decode_path_stat
-from quorum.wire.requests import PING_FRAME, encode_command, encode_connect, encode_read
-from tests.unit.server.memory import GREETING, MemoryNode, Reply
-
-EXISTS, GET_DATA, GET_CHILDREN, GET_CHILDREN2 = 3, 4, 8, 12
-
-
-def create(xid: int, path: str, data: bytes | None = b"", flags: int = 0) -> bytes:
-    return encode_command(xid, [1, path, data, None, flags])
-
-
-def set_data(xid: int, path: str, data: bytes | None = b"", version: int = -1) -> bytes:
-    return encode_command(xid, [5, path, data, version])
-
-
-def read(xid: int, op: int, path: str, *, watch: bool = False) -> bytes:
-    return encode_read(xid, op, path, watch)
-
-
-def xids(replies: list[Reply]) -> list[int]:
-    return [reply.xid for reply in replies]
-
-
-def runs_of(node: MemoryNode) -> list[list[Any]]:
-    """The commands of each run that was submitted after the handshakes."""
-    return [run[3] for run in node.replica.runs_submitted if run[3][0][0] not in (-10, -100)]
-
+from quorum.wire.requests import PING_FRAME, encode_command, encode_connect
+from tests.unit.server.frames import (
+    EXISTS,
+    GET_CHILDREN,
+    GET_CHILDREN2,
+    GET_DATA,
+    create,
+    read,
+    runs_of,
+    set_data,
+    xids,
+)
+from tests.unit.server.memory import GREETING, MemoryNode
 
 # -- replies --
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from quorum.core.acl import ACL_ENTRIES_MAX
@@ -16,32 +14,9 @@ from quorum.wire.requests import (
     REQUEST_HEAD,
     encode_auth,
     encode_command,
-    encode_read,
 )
-from tests.unit.server.memory import MemoryNode, Reply
-
-EXISTS, GET_DATA, GET_CHILDREN = 3, 4, 8
-
-
-def create(xid: int, path: str, data: bytes = b"") -> bytes:
-    return encode_command(xid, [1, path, data, None, 0])
-
-
-def set_data(xid: int, path: str) -> bytes:
-    return encode_command(xid, [5, path, b"", -1])
-
-
-def read(xid: int, op: int, path: str) -> bytes:
-    return encode_read(xid, op, path, False)
-
-
-def xids(replies: list[Reply]) -> list[int]:
-    return [reply.xid for reply in replies]
-
-
-def runs_of(node: MemoryNode) -> list[list[Any]]:
-    """The commands of each run that was submitted after the handshakes."""
-    return [run[3] for run in node.replica.runs_submitted if run[3][0][0] not in (-10, -100)]
+from tests.unit.server.frames import EXISTS, GET_CHILDREN, GET_DATA, create, read, runs_of, set_data, xids
+from tests.unit.server.memory import MemoryNode
 
 
 def test_reading_pauses_at_the_limit_of_outstanding_requests_and_goes_on_below_half() -> None:
