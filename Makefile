@@ -15,8 +15,11 @@ STREAMS ?= 1000
 SECONDS ?= 600
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
-# those whose tests run side by side: the others have processes and deadlines of their own
-SIDE_BY_SIDE := tests/unit tests/simulation
+# how their tests run side by side; those of the others judge how quick something is
+SIDE_BY_SIDE := -n logical --maxprocesses 4
+ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
+ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
+ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 
 .PHONY: help up test lint format java strace bench differential fuzz simulate simulate-defects clean
 
@@ -28,7 +31,7 @@ up: $(VENV)/.installed ## start three nodes on 2181-2183, until Ctrl-C (options:
 
 test: lint java strace ## everything that must pass on every change
 	@$(foreach suite,$(SUITES),echo "== $(suite)"; \
-	  $(BIN)/python -m pytest $(suite) $(if $(filter $(suite),$(SIDE_BY_SIDE)),-n logical --maxprocesses 8) $(ARGS);)
+	  $(BIN)/python -m pytest $(suite) $(ON_ALL_CORES_$(suite)) $(ARGS);)
 
 lint: $(VENV)/.installed-dev ## style, format and types
 	$(BIN)/ruff check .
