@@ -30,9 +30,9 @@ OPEN_ACL: Final[Acl] = ((PERM_ALL, "world", "anyone"),)
 OPEN_ACL_NUMBER: Final = 0
 #: what an ACL may have, also once "auth" was replaced
 ACL_ENTRIES_MAX: Final = 1000
-#: entries of an ACL that is read again rather than kept as read for ever: that takes more memory than the ACL
-SHORT_ENTRIES_MAX: Final = 16
-#: how many short ACLs are kept as read: those asked for most often are soon there again
+#: entries of an ACL that is quickly read again, if it names no network: kept as read it takes more memory
+SHORT_ENTRIES_MAX: Final = 4
+#: how many of these are kept as read: those asked for most often are soon there again
 SHORT_GRANTS_MAX: Final = 1024
 #: lifetime of a znode that is there until it is deleted; above 0 it is a TTL in milliseconds
 UNLIMITED: Final = 0
@@ -138,6 +138,11 @@ class Grants:
         return own == (other._to_all, other._by_id, other._by_network)
 
     __hash__ = None  # type: ignore[assignment]  # it is compared, never looked up
+
+    @property
+    def names_networks(self) -> bool:
+        """Whether it permits something to addresses; to read those takes ten times as long as other ids."""
+        return bool(self._by_network)
 
     def permit(self, permission: int, identities: object) -> bool:
         """Tell whether a caller may do something.
@@ -270,9 +275,9 @@ class AclTable:
     def __init__(self) -> None:
         #: {number: ACL}
         self._acls: dict[int, Acl] = {OPEN_ACL_NUMBER: OPEN_ACL}
-        #: {number: what its ACL permits} of long ACLs that were asked for
+        #: {number: what its ACL permits} of those that were asked for and take long to read
         self._grants: dict[int, Grants] = {}
-        #: the same of short ACLs; forgotten together when there are SHORT_GRANTS_MAX
+        #: the same of others; forgotten together when there are SHORT_GRANTS_MAX
         self._short_grants: dict[int, Grants] = {}
         #: {number: lifetime of its znodes} of those that are not UNLIMITED
         self.lifetimes: dict[int, int] = {}
@@ -308,7 +313,7 @@ class AclTable:
         if grants is None:
             acl = self._acls[number]
             grants = Grants(acl)
-            if len(acl) > SHORT_ENTRIES_MAX:
+            if len(acl) > SHORT_ENTRIES_MAX or grants.names_networks:
                 self._grants[number] = grants
                 return grants
             if len(self._short_grants) >= SHORT_GRANTS_MAX:
