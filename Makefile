@@ -15,7 +15,7 @@ STREAMS ?= 1000
 SECONDS ?= 600
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
-# how their tests run side by side; those of the others judge how quick something is
+# how the tests of some suites run side by side; those of the others judge how quick something is
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)

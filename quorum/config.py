@@ -115,7 +115,7 @@ class LimitsSection:
     handshake_timeout_ms: int = setting(integer(10, 600_000), 5000)
     #: 0: no limit
     connections_per_address_max: int = setting(integer(0, 1_000_000), 0)
-    #: per connection; reading pauses there
+    #: per connection; reading pauses there; an entry "auth" of an access list counts as one
     outstanding_requests_max: int = setting(integer(1, 1_000_000), 1000)
     watches_per_connection_max: int = setting(integer(1, 10_000_000), 100_000)
     container_check_interval_ms: int = setting(integer(100, _HOUR_MS), 60_000)

@@ -32,7 +32,7 @@ OPEN_ACL_NUMBER: Final = 0
 ACL_ENTRIES_MAX: Final = 1000
 #: entries of an ACL that is quickly read again, if it names no network: kept as read it takes more memory
 SHORT_ENTRIES_MAX: Final = 4
-#: how many of these are kept as read: those asked for most often are soon there again
+#: how many of these are kept as read; one more, and all are let go: those in use are soon there again
 SHORT_GRANTS_MAX: Final = 1024
 #: lifetime of a znode that is there until it is deleted; above 0 it is a TTL in milliseconds
 UNLIMITED: Final = 0

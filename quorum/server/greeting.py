@@ -2,7 +2,7 @@
 
 Decides between a four-letter word and a handshake, hands a handshake to the log and acts on its outcome. A
 connection that may only read is open at once: its session is this node's own affair (handshake.py). What
-comes behind the handshake is the business of connection.py. Soft state only.
+comes behind the handshake is the business of answering.py and connection.py. Soft state only.
 
 Source: zookeeper design, "Handshake and sessions".
 """
@@ -89,7 +89,7 @@ class GreetingStream(SpeakingStream):
         self.timeout_ms = 0
         #: when it got its session
         self.established_ms = 0.0
-        #: requests in `_pending`; bounded by outstanding_requests_max
+        #: requests in `_pending`; bounded by outstanding_requests_max, with the entries "auth" in them
         self.outstanding = 0
         #: runs in the order in which they were submitted, and between them what waits for the run before
         self._pending: deque[Run | Waiting] = deque()

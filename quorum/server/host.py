@@ -41,7 +41,7 @@ class Host(Protocol):
         """The clock at the first outcome of this turn."""
 
     def proceed_soon(self, stream: ClientStream) -> None:
-        """Call `stream.proceed` in a later turn."""
+        """Call `stream.proceed` in a later turn, once however often this was asked for until then."""
 
     def serving(self) -> bool:
         """Tell whether there is contact to a leader."""

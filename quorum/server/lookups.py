@@ -48,7 +48,7 @@ _GET_DATA: Final = int(OpCode.GET_DATA)
 _KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchKind.PERSISTENT, ADD_RECURSIVE: WatchKind.RECURSIVE}
 #: bytes of the answers to one multiRead, as they are sent; a few bytes ask for a large node, and often
 MULTI_READ_BYTES_MAX: Final = 32 * 1024 * 1024
-#: names in them: these take some tens of milliseconds, as many bytes of data a few
+#: names in them, unless it is one read: these take some tens of milliseconds, as many bytes of data a few
 MULTI_READ_NAMES_MAX: Final = 200_000
 #: {mode: watches that it counts as}
 _WATCHES_BY_MODE: Final = {ADD_PERSISTENT: 2, ADD_RECURSIVE: 1}
@@ -104,9 +104,11 @@ def _multi_read(replica: ReplicaView, asker: Asker, xid: int, reads: list[tuple[
         else:
             found = queries.get_children(machine, path, identities)
             names += 0 if isinstance(found, int) else len(found)
+            if names > MULTI_READ_NAMES_MAX and len(reads) > 1:
+                return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
         answers.append(encode_read_answer(op, found))
         size_bytes += len(answers[-1])
-        if size_bytes > MULTI_READ_BYTES_MAX or (names > MULTI_READ_NAMES_MAX and len(reads) > 1):
+        if size_bytes > MULTI_READ_BYTES_MAX:
             return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
     return encode_multi_read(xid, machine.zxid, answers)
 

@@ -23,10 +23,11 @@ class ServerOptions:
         session gets. session_timeout_max_ms: longest timeout that a session gets. handshake_timeout_ms: how
         long a connection may stay without a handshake, and a closing one without reading.
         connections_per_address_max: 0 for no limit. outstanding_requests_max: requests of a connection that
-        may wait for their outcome; reading pauses there. watches_per_connection_max: watches that a
-        connection may have armed. outbound_bytes_max: replies and events that a connection may leave unread
-        before it is closed. contact_loss_ms_max: silence of the majority after which no client is
-        answered, whatever its session timeout; twice the longest election timeout.
+        may wait for their outcome, each entry "auth" of an access list as one more; reading pauses there.
+        watches_per_connection_max: watches that a connection may have armed. outbound_bytes_max: replies and
+        events that a connection may leave unread before it is closed. contact_loss_ms_max: silence of the
+        majority after which no client is answered, whatever its session timeout; twice the longest election
+        timeout.
         pause_ms_min: more than this between two ticks is a pause of this process: busy loop, slow disk,
         SIGSTOP.
         read_only_mode: whether a node without a quorum serves reads to clients that allow it.

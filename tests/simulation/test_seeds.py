@@ -17,7 +17,7 @@ from tests.simulation.world import FULL, SHORT, Outcome, Span
 #: (profile, nodes, first seed, how many, how long)
 PLAN = (
     ("mix", 3, 32, 21, FULL),
-    ("mix", 3, 1001, 60, SHORT),
+    ("mix", 3, 1001, 72, SHORT),
     ("mix", 5, 1, 6, SHORT),
     ("calm", 3, 1, 2, SHORT),
     ("partitions", 3, 1, 12, SHORT),

@@ -124,12 +124,21 @@ def test_a_list_is_bounded_also_once_auth_was_replaced() -> None:
     assert resolve_acl([*entries, [-1, "auth", ""]], own) == INVALID_ACL
 
 
-def test_what_a_number_grants_is_what_its_acl_is_now() -> None:
+@pytest.mark.parametrize(
+    "rest",
+    [
+        (),
+        ((2, "ip", "10.0.0.0/8"),),
+        tuple((2, "digest", f"user{number}:hash") for number in range(SHORT_ENTRIES_MAX)),
+    ],
+    ids=["short", "with a network", "long"],
+)
+def test_what_a_number_grants_is_what_its_acl_is_now(rest: tuple[tuple[int, str, str], ...]) -> None:
     table = AclTable()
-    number = table.acquire(((1, "digest", "a:b"),))
+    number = table.acquire(((1, "digest", "a:b"), *rest))
     assert table.permits(number, 1, [["digest", "a:b"]])
     table.release(number)
-    table.add(number, ((1, "digest", "c:d"),))
+    table.add(number, ((1, "digest", "c:d"), *rest))
     assert not table.permits(number, 1, [["digest", "a:b"]])
     assert table.permits(number, 1, [["digest", "c:d"]])
 

@@ -16,7 +16,7 @@ from quorum.wire.requests import (
     encode_command,
 )
 from tests.unit.server.frames import EXISTS, GET_CHILDREN, GET_DATA, create, read, runs_of, set_data, xids
-from tests.unit.server.memory import MemoryNode
+from tests.unit.server.memory import MemoryClient, MemoryNode
 
 
 def test_reading_pauses_at_the_limit_of_outstanding_requests_and_goes_on_below_half() -> None:
@@ -302,30 +302,68 @@ def test_an_access_list_has_a_bounded_number_of_entries(op: int) -> None:
         assert [reply.err for reply in client.replies()] == [err, 0]
 
 
-@pytest.mark.parametrize("in_multis", [False, True])
-def test_an_auth_in_an_access_list_weighs_as_a_request(in_multis: bool) -> None:
+def proven(node: MemoryNode) -> MemoryClient:
+    """A client that stands for 31 users."""
+    client = node.greeted()
+    client.send(create(0, "/a"), *(encode_auth("digest", b"user%d:secret" % number) for number in range(31)))
+    client.received()
+    return client
+
+
+@pytest.mark.parametrize("kind", ["create", "create2", "createContainer", "createTTL", "setACL", "multi"])
+def test_an_auth_in_an_access_list_weighs_as_a_request(kind: str) -> None:
     """A few bytes stand for all that the client has proven, whichever kind of write they come in."""
     node = MemoryNode(outstanding_requests_max=100)
-    client = node.greeted()
-    client.send(*(encode_auth("digest", b"user%d:secret" % number) for number in range(31)))
-    client.received()
+    client = proven(node)
     acl = [[perms, "auth", ""] for perms in range(1, 21)]
-    commands = [[1, f"/n{number}", b"", acl, 0] for number in range(20)]
-    frames = [
-        encode_command(number, [14, [[13, "/", -1], command]] if in_multis else command)
-        for number, command in enumerate(commands)
+    commands: list[list[object]] = [
+        {
+            "create": [1, f"/n{number}", b"", acl, 0],
+            "create2": [15, f"/n{number}", b"", acl, 0],
+            "createContainer": [19, f"/n{number}", b"", acl, 4],
+            "createTTL": [21, f"/n{number}", b"", acl, 5, 1000],
+            "setACL": [7, "/a", [*acl, [31, "world", "anyone"]], -1],
+            "multi": [14, [[13, "/", -1], [1, f"/n{number}", b"", acl, 0]]],
+        }[kind]
+        for number in range(20)
     ]
+    before = len(runs_of(node))
     node.replica.holding = True
-    client.send(*frames, create(20, "/plain"))
-    assert [len(run) for run in runs_of(node)] == [5], "with their entries these are 105"
+    client.send(*(encode_command(*numbered) for numbered in enumerate(commands)), create(20, "/plain"))
+    assert [len(run) for run in runs_of(node)[before:]] == [5], "with their entries these are 105"
     assert client.is_paused()
     node.replica.release(1)
     node.turn()
-    assert [len(run) for run in runs_of(node)] == [5, 5], "only then the next ones go to the log"
+    assert [len(run) for run in runs_of(node)[before:]] == [5, 5], "only then the next ones go to the log"
     node.replica.holding = False
     node.replica.release()
     node.turn()
     assert [(reply.xid, reply.err) for reply in client.replies()] == [(number, 0) for number in range(21)]
+    assert not client.is_paused()
+
+
+def test_what_weighs_counts_from_run_to_run_until_it_is_answered() -> None:
+    node = MemoryNode(outstanding_requests_max=100)
+    client = proven(node)
+    acl = [[perms, "auth", ""] for perms in range(1, 21)]
+    frames: list[bytes] = []
+    for number in range(0, 40, 2):
+        frames += (encode_command(number, [1, f"/n{number}", b"", acl, 0]), read(number + 1, EXISTS, "/a"))
+    before = len(runs_of(node))
+    node.replica.holding = True
+    client.send(*frames)
+    assert [len(run) for run in runs_of(node)[before:]] == [1] * 5, "five writes of 21 and four reads"
+    node.replica.release(2)
+    node.turn()
+    assert client.is_paused(), "three writes are more than half"
+    assert len(runs_of(node)) == before + 5
+    node.replica.release(1)
+    node.turn()
+    assert len(runs_of(node)) > before + 5
+    node.replica.holding = False
+    node.replica.release()
+    node.turn()
+    assert [(reply.xid, reply.err) for reply in client.replies()] == [(number, 0) for number in range(40)]
     assert not client.is_paused()
 
 
