@@ -1,4 +1,4 @@
-"""A few hundred seeds of the simulation on every change; `make simulate SEEDS=10000` runs more.
+"""Two hundred seeds of the simulation on every change; `make simulate SEEDS=10000` runs more.
 
 A seed that fails here is repeated with the command that its message names.
 """
