@@ -194,8 +194,16 @@ RULES: Final = (
                 "effective = True",
             ),
         ),
-        guard="a leader that has applied everything proposes no registration again",
-        beside="accept-behind-the-own-no-op",
+        guard="the leader keeps the same rule and proposes no other; searched with that off as well",
+        beside="a-leader-proposes-new-registrations-only",
+    ),
+    Rule(
+        "a-leader-proposes-new-registrations-only",
+        _SOURCE,
+        "the leader proposes a registration only if none as large is applied or in its log",
+        (Edit(f"{_FORWARDER}._receive_register", "if incarnation <= known: return", "if False: return"),),
+        guard="the state machine keeps the same rule: a registration that is repeated changes nothing",
+        beside="a-registration-only-rises",
     ),
     Rule(
         "messages-of-other-terms-are-dropped",
