@@ -19,6 +19,8 @@ from quorum.commands import down, journal, members, serve, shell, snapshot, stat
 from quorum.errors import ConfigError, QuorateError, UsageError, remedy_for_os, told_by_os
 from quorum.terminal import styled
 
+#: exit code of a command whose reader has gone, as shells tell SIGPIPE; 1 means damage to some commands
+BROKEN_PIPE = 128 + 13
 ENTRY_POINT_GROUP = "quorate.commands"
 
 
@@ -85,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         code = cast("Command", arguments.module).run(arguments)
         # here, where an error still has two lines; at the interpreter's end it would be a traceback
-        sys.stdout.flush()
+        print(end="", flush=True)
         return code
     except UsageError as error:
         _tell(error)
@@ -96,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # the reader has gone (`quorate … | head`); the interpreter must not complain about it at exit
         sys.stderr.close()
-        return 1
+        return BROKEN_PIPE
     except OSError as error:
         doing = f"a file or stream that `{' '.join(['quorate', *words[:1]])}` uses"
         _tell(QuorateError(told_by_os(error, doing), remedy_for_os(error)))

@@ -175,8 +175,8 @@ def parse_address(value: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError("has an IPv6 host without brackets")
-    if not host or re.search(r"[\s/@\[\]]", host):
-        raise ValueError("has no proper host")
+    if not re.fullmatch(r"[\w.:%-]+", host):
+        raise ValueError("has no proper host (a name or an IP address)")
     if not re.fullmatch(r"\d{1,5}", port) or not 1 <= int(port) <= 65535:
         raise ValueError("has no port from 1 to 65535")
     return Address(host, int(port))

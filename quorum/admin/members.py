@@ -66,7 +66,8 @@ async def delete_members(request: web.Request) -> web.Response:
 
 
 async def _object(request: web.Request, known: set[str], example: str) -> Mapping[str, object]:
-    """Read the body as a JSON object without unknown fields."""
+    """Read the body as a JSON object without unknown fields; beside it the query says nothing."""
+    _refuse_unknown("query", set(request.query), set(), example)
     body = await request.read()
     try:
         fields: object = json.loads(body)

@@ -9,7 +9,6 @@ found and how it is told is quorum.offline's.
 from __future__ import annotations
 
 import argparse
-import sys
 
 from quorum.errors import UsageError
 
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(problem, "run it as the user of the node") from error
     finally:
         # What was found comes before the error, also where both go to one file.
-        sys.stdout.flush()
+        print(end="", flush=True)
     return code
 
 

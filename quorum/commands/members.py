@@ -129,6 +129,11 @@ def _replace(arguments: argparse.Namespace) -> int:
     )
     body: dict[str, object] = {"node_id": arguments.node_id, "replace": True}
     if arguments.incarnation is not None:
+        if not re.fullmatch("[0-9a-f]{32}", arguments.incarnation, re.ASCII):
+            raise UsageError(
+                f"--incarnation = {shown(arguments.incarnation)} is no incarnation",
+                "give the 32 hex digits that `quorate members list --json` shows, or leave it out",
+            )
         body["incarnation"] = arguments.incarnation
     return _change(arguments, "POST", "/v1/members", body, story)
 

@@ -7,7 +7,6 @@ and how it is told is quorum.offline's.
 from __future__ import annotations
 
 import argparse
-import sys
 
 from quorum.errors import UsageError
 
@@ -60,5 +59,5 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(problem, "name a snapshot file") from error
     finally:
         # What was found comes before the error, also where both go to one file.
-        sys.stdout.flush()
+        print(end="", flush=True)
     return 0

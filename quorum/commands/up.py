@@ -176,7 +176,8 @@ def _detach(arguments: argparse.Namespace) -> int:
     Lock(data_dir).refuse_if_held()
     log_file = data_dir / "up.log"
     read_end, write_end = os.pipe()
-    options = [f"--{key}-port={port}" for key in DEFAULT_PORTS if (port := getattr(arguments, f"{key}_port"))]
+    ports = {key: getattr(arguments, f"{key}_port") for key in DEFAULT_PORTS}
+    options = [f"--{key}-port={port}" for key, port in ports.items() if port is not None]
     if arguments.nodes is not None:
         options.append(f"--nodes={arguments.nodes}")
     command = (

@@ -87,7 +87,9 @@ def unused(data_dir: str) -> Iterator[ReadOnlyDisk]:
         raise UsageError(f"{data_dir} is no node's data directory: it has no {IDENTITY_NAME}", hint)
     with contextlib.ExitStack() as held:
         if _LOCK_NAME in names:
-            file = held.enter_context(open(f"{data_dir}/{_LOCK_NAME}", "rb"))  # noqa: PTH123 - a string path
+            # Opened without waiting: somebody may have put a pipe there.
+            lock = os.open(f"{data_dir}/{_LOCK_NAME}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            file = held.enter_context(os.fdopen(lock, "rb"))
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:

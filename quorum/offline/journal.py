@@ -34,7 +34,7 @@ from quorum.raft.journal_format import (
     segment_name,
     sequence_of,
 )
-from quorum.raft.journal_note import NOTE_NAME
+from quorum.raft.journal_note import NOTE_NAME, DurableEnd, read_note, unreadable_slots
 from quorum.raft.journal_recovery import JournalScan, list_segments, read_all, scan_journal
 from quorum.raft.journal_start import Recovered, TailCollector
 from quorum.raft.journal_survey import Finding, FoundRecord, FoundTrailer, Unreadable, survey
@@ -168,7 +168,9 @@ def verify(disk: Disk, data_dir: str) -> Verification:
         loss = "" if scan.loss is None else scan.loss.message
         result.recovered = tail.recovered(scan.log, scan.torn, loss)
         if scan.loss is None:
-            _judge_end(scan, result)
+            _judge_end(scan, result, read_note(disk, directory))
+            if problem := unreadable_slots(disk, directory):
+                result.notes.append(f"{directory}/{NOTE_NAME}: {problem}; the next start writes it anew")
     _judge_snapshots(directory, damaged, result)
     _judge_segments(result)
     _check_identity(disk, data_dir, result)
@@ -251,9 +253,19 @@ def _judge_snapshots(directory: str, damaged: list[SnapshotDamagedError], result
         result.fallbacks.append(f"{aside}, and applies the log behind it")
 
 
-def _judge_end(scan: JournalScan, result: Verification) -> None:
-    """Say how the newest segment ends, where that is no damage."""
+def _judge_end(scan: JournalScan, result: Verification, note: DurableEnd | None) -> None:
+    """Say how the newest segment ends.
+
+    A group without its trailer is what a crash leaves, unless the note says that it was durable: then
+    something else took the trailer. All records of the group are there, and the start writes it anew.
+    """
     newest = result.segments[-1]
+    if scan.trailer and note is not None and note.group == scan.after.group - 1:
+        problem = f"{scan.torn or 'its trailer is missing'}, and the group was durable with it"
+        error = DataDamagedError(scan.path, scan.closing_start, problem, "look at that file and its disk")
+        result.survived.append(error)
+        result.fallbacks.append(f"finds all records of the last group of {newest.name}, writes its trailer")
+        return
     if scan.torn:
         result.torn = f"{scan.torn_bytes} bytes from byte {scan.tail} of {scan.path} on: {scan.torn}"
         newest.state = (
@@ -373,8 +385,9 @@ def dump(disk: Disk, data_dir: str, *, first: int | None, last: int | None, valu
     end = _LogEnd()
     expected = sequences[0]
     for sequence in sequences:
-        for missing in range(expected, sequence):
-            yield _unreadable(segment_name(missing), Unreadable(0, 0, "the segment is missing"))
+        if missing := sequence - expected:
+            more = "" if missing == 1 else f", and so are the next {missing - 1}"
+            yield _unreadable(segment_name(expected), Unreadable(0, 0, f"the segment is missing{more}"))
         expected = sequence + 1
         name = segment_name(sequence)
         for finding in _findings(name, read_all(disk, f"{directory}/{name}"), sequence):

@@ -261,7 +261,8 @@ class Administration:
         for key, hand_over in list(self._hand_overs.items()):
             if hand_over.target == transfer_target:
                 hand_over.seen = True
-            elif hand_over.seen:
+            elif hand_over.seen and not transfer_target:
+                # While it goes to another node this one may still take over: who leads then is the answer.
                 del self._hand_overs[key]
                 target = hand_over.target
                 leads_on = f"node {host.node_id} leads term {host.term} on"

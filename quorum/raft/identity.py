@@ -342,7 +342,7 @@ def _decode(path: str, content: bytes) -> Identity:
     remedy = "put the file back from a copy, or replace this node with `quorate members replace`"
     try:
         fields = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataDamagedError(path, 0, f"it is not JSON: {error}", remedy) from error
     if not isinstance(fields, dict):
         raise DataDamagedError(path, 0, "it is not a JSON object", remedy)

@@ -208,7 +208,7 @@ class Journal:
             journal._file_bytes = journal._file.size()
             journal._place = journal._durable = scan.after
             if scan.loss is None:
-                journal._note = NoteFile.open(disk, directory)
+                journal._note = NoteFile.open(disk, directory, log)
                 journal._write_note(scan.after, synced=True)
             if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
                 log(f"finished the install of the snapshot of entry {install.log_index}, term {install.term}")

@@ -17,6 +17,7 @@ Hard state. Source: raft.md, Journal (Recovery).
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
@@ -76,14 +77,22 @@ class NoteFile:
         return note
 
     @classmethod
-    def open(cls, disk: Disk, directory: str) -> NoteFile:
+    def open(cls, disk: Disk, directory: str, log: Callable[[str], None]) -> NoteFile:
         """Open the note of a journal.
+
+        Args:
+            disk: where it is.
+            directory: the journal's folder.
+            log: takes a line about a slot that cannot be read.
 
         Raises:
             OSError: there is none, or the disk refuses.
         """
         file = disk.open(f"{directory}/{NOTE_NAME}", writable=True)
-        claims = _read_slots(file)
+        slots = _read_slots(file)
+        claims = [_parse(content) for content in slots]
+        if problem := _of_unreadable(slots):
+            log(f"{file.path}: {problem}")
         return cls(file, 1 - claims.index(max(claims)))
 
     def write(self, end: DurableEnd) -> None:
@@ -120,18 +129,48 @@ def read_note(disk: Disk, directory: str) -> DurableEnd | None:
     except FileNotFoundError:
         return None
     try:
-        newest = max(_read_slots(file))
+        newest = max(_parse(content) for content in _read_slots(file))
     finally:
         file.close()
     return newest or None
 
 
-def _read_slots(file: File) -> list[DurableEnd | tuple[()]]:
-    """Return the claim of each slot; an empty one, which is below all others, where none can be read."""
-    return [_parse(file.pread(_NOTE_BYTES, slot * _SLOT_BYTES)) for slot in range(_SLOTS)]
+def unreadable_slots(disk: Disk, directory: str) -> str:
+    """Return what is to be said of a note of which only one slot can be read; "" if both can.
+
+    A power cut may have torn the write of the other one, or a bit of it turned around; nobody can tell. The
+    older claim counts then, so that a loss of what was written since would go unnoticed.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    try:
+        file = disk.open(f"{directory}/{NOTE_NAME}")
+    except FileNotFoundError:
+        return ""
+    try:
+        return _of_unreadable(_read_slots(file))
+    finally:
+        file.close()
+
+
+def _of_unreadable(slots: list[bytes]) -> str:
+    for slot, content in enumerate(slots):
+        # One that was never written, or is all zeros, is no news.
+        if content.strip(b"\0") and not _parse(content):
+            return (
+                f"the slot at byte {slot * _SLOT_BYTES} cannot be read (a power cut tore its write, or a bit "
+                "turned around): a loss of the newest groups alone would not be noticed"
+            )
+    return ""
+
+
+def _read_slots(file: File) -> list[bytes]:
+    return [file.pread(_NOTE_BYTES, slot * _SLOT_BYTES) for slot in range(_SLOTS)]
 
 
 def _parse(content: bytes) -> DurableEnd | tuple[()]:
+    """Return the claim of a slot; an empty one, which is below all others, where none can be read."""
     if len(content) != _NOTE_BYTES:
         return ()
     magic, sequence, offset, group = _NOTE.unpack_from(content)

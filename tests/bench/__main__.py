@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.bench import chart, failover, million, peers, snapshots, speed
 from tests.bench.machine import machine
 from tests.bench.servers import KINDS, running
+from tests.support.arguments import at_least_one
 from tests.support.etcd import EtcdError, binary
 from tests.support.zookeeper import ZooKeeperStartError, jars_folder
 
@@ -51,13 +52,6 @@ def names_of(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return parse
-
-
-def at_least_one(text: str) -> int:
-    """A type for argparse: a count."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count: give a whole number from 1")
-    return int(text)
 
 
 def present(kinds: Sequence[str]) -> None:

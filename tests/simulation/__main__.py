@@ -29,6 +29,7 @@ from tests.simulation.world import (
     run_repeatably,
     run_seed,
 )
+from tests.support.arguments import at_least_one
 
 #: seeds that one worker process runs before a new one takes its place
 SEEDS_PER_PROCESS = 100
@@ -38,24 +39,27 @@ FAILURES_SHOWN = 5
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many seeds (default: 100)")
-    parser.add_argument("--first", type=int, default=1, help="the first of them (default: 1)")
-    parser.add_argument("--seed", type=int, help="run this one only")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seeds", type=at_least_one, default=100, help="how many seeds (default: 100)")
+    which.add_argument("--seed", type=int, help="run this one only")
+    parser.add_argument("--first", type=int, default=1, help="the first of --seeds (default: 1)")
     parser.add_argument("--profile", choices=sorted(PROFILES), default="mix", help="which faults")
     parser.add_argument("--short", action="store_true", help="the third of a seed that `make test` runs")
     parser.add_argument("--nodes", type=int, choices=(3, 5), default=3)
     parser.add_argument("--timeline", action="store_true", help="print the timeline of --seed")
-    parser.add_argument("--lines", type=int, default=100, help="how much of it")
+    parser.add_argument("--lines", type=at_least_one, default=100, help="how much of it")
     parser.add_argument(
         "--idle",
         type=float,
         metavar="SECONDS",
         help="run a cluster that nobody uses for so long, and its pace",
     )
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=at_least_one, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     if arguments.idle is not None and not 0 < arguments.idle < math.inf:
         parser.error(f"--idle is {arguments.idle:g}: give a number of simulated seconds above 0")
+    if arguments.timeline and arguments.seed is None:
+        parser.error("--timeline is that of one seed: give --seed too")
     return arguments
 
 

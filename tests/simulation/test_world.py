@@ -687,6 +687,28 @@ def test_the_command_line_tells_the_pace_of_an_idle_cluster() -> None:
     assert "--idle is 0: give a number of simulated seconds above 0" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("module", "options", "named"),
+    [
+        ("tests.simulation", "--seeds 0", "argument --seeds: '0'"),
+        ("tests.simulation", "--seeds -1", "argument --seeds: '-1'"),
+        ("tests.simulation", "--workers 0", "argument --workers: '0'"),
+        ("tests.simulation", "--seed 1 --seeds 2", "not allowed with"),
+        ("tests.simulation", "--timeline", "give --seed too"),
+        ("tests.simulation", "--seed 1 --timeline --lines -5", "argument --lines: '-5'"),
+        ("tests.simulation.rules", "--workers 0", "argument --workers: '0'"),
+        ("tests.simulation.rules", "--seeds 0", "argument --seeds: '0'"),
+        ("tests.simulation.rules", "--rule one-vote-per-term --area journal", "not allowed with"),
+        ("tests.simulation.stock", "--seeds 0", "argument --seeds: '0'"),
+    ],
+)
+def test_a_run_of_nothing_never_says_that_all_held(module: str, options: str, named: str) -> None:
+    command = [sys.executable, "-m", module, *options.split()]
+    ran = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert named in ran.stderr
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_majority_is_lost_and_the_one_that_is_left_goes_on_with_everything(seed: int) -> None:
     outcome = run_seed(seed, "forced", 3, SHORT)

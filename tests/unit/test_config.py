@@ -336,6 +336,17 @@ def test_an_address_reads_what_it_prints(host: str, port: int) -> None:
     assert parse_address(str(Address(host, port))) == (host, port)
 
 
+@pytest.mark.parametrize("mark", [*";|=,<>\"'/@[] \\\0\x01\x7f"])
+def test_an_address_holds_no_separator_of_what_it_stands_in(mark: str) -> None:
+    with pytest.raises(ValueError, match="has no proper host"):
+        parse_address(f"a{mark}b:1")
+
+
+@pytest.mark.parametrize("address", ["node_1.local:1", "10.0.0.4:2281", "[fe80::1%eth0]:65535", "müller:7"])
+def test_names_and_numbers_are_addresses(address: str) -> None:
+    assert str(parse_address(address)) == address
+
+
 @given(st.text(max_size=30))
 def test_any_text_is_an_address_or_a_clear_refusal(text: str) -> None:
     try:

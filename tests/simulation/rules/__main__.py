@@ -23,6 +23,7 @@ from tests.simulation.rules.edits import made
 from tests.simulation.rules.page import PAGE, read_tables
 from tests.simulation.rules.rule import Rule
 from tests.simulation.rules.search import Finding, Hunt, hunt_for
+from tests.support.arguments import at_least_one
 
 #: seeds that a worker runs at a time; with one rule after the other, so that easy ones are known soon
 CHUNK = 5
@@ -135,13 +136,14 @@ def run(searches: Iterable[Search], workers: int) -> Iterator[Search]:
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.rules", description=__doc__)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--rule", choices=sorted(RULES), metavar="NAME", action="append", help="only this one")
+    which.add_argument("--area", choices=sorted(AREAS), action="append", help="only the rules of this area")
     parser.add_argument(
-        "--rule", choices=sorted(RULES), metavar="NAME", action="append", help="only this one"
+        "--seeds", type=at_least_one, default=2000, help="at most so many each (default: %(default)s)"
     )
-    parser.add_argument("--area", choices=sorted(AREAS), action="append", help="only the rules of this area")
-    parser.add_argument("--seeds", type=int, default=2000, help="at most so many each (default: %(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=at_least_one, default=2)
     parser.add_argument(
         "--markdown", action="store_true", help="print the rows of docs/simulation.md at the end"
     )

@@ -16,6 +16,7 @@ from tests.simulation.stock.findings import Finding
 from tests.simulation.stock.fixes import FIXES, stock_copy
 from tests.simulation.stock.profiles import PROFILES, Profile
 from tests.simulation.stock.world import Outcome, run_seed
+from tests.support.arguments import at_least_one
 
 ROW = "{:<7} {:<38} {:>10} {:>11} {:>8}  {}"
 
@@ -82,7 +83,9 @@ def main() -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.stock", description=__doc__)
     parser.add_argument("--defect", choices=list(PROFILES), action="append", help="only this one; repeatable")
-    parser.add_argument("--seeds", type=int, default=1000, help="at most so many each (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=at_least_one, default=1000, help="at most so many each (default: %(default)s)"
+    )
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: %(default)s)")
     parser.add_argument("--mended", action="store_true", help="all defects mended: nothing may be found")
     options = parser.parse_args()

@@ -102,7 +102,7 @@ def test_another_cluster_and_another_node_are_refused_by_name(disk: MemoryDisk) 
             started(disk, start, node_id=2)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"{}"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"{}", b"[" * 60_000])
 def test_a_file_that_is_no_identity_is_refused(disk: MemoryDisk, content: bytes) -> None:
     started(disk, Start.BOOTSTRAP)
     disk.plant(IDENTITY, content)

@@ -11,7 +11,7 @@ from quorum.errors import DataDamagedError
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.journal import Journal, JournalOptions, Recovered
 from quorum.raft.journal_format import TRAILER_BYTES, segment_name
-from quorum.raft.journal_note import NOTE_NAME
+from quorum.raft.journal_note import NOTE_NAME, unreadable_slots
 from quorum.raft.journal_recovery import JournalMissingError, scan_journal
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
@@ -117,6 +117,36 @@ def test_an_end_that_was_overwritten_with_zeros_is_missed() -> None:
     error = bench.refusal()
     assert error.offset == start
     assert str(bench.ends[-1]) in str(error)
+
+
+@pytest.mark.parametrize("slot", [0, 512])
+@pytest.mark.parametrize("at", [0, 8, 24, 35])
+def test_a_slot_that_cannot_be_read_is_spoken_of_and_written_anew(slot: int, at: int) -> None:
+    bench = Bench()
+    assert unreadable_slots(bench.disk, DIRECTORY) == ""
+    content = bytearray(bench.disk.content(NOTE))
+    content[slot + at] ^= 1
+    bench.disk.plant(NOTE, bytes(content))
+    assert f"the slot at byte {slot} cannot be read" in unreadable_slots(bench.disk, DIRECTORY)
+    bench.disk.kill()
+    told: list[str] = []
+    journal, _ = Journal.open(bench.disk, DIRECTORY, LARGE, told.append)
+    assert journal.last_index == GROUPS
+    (line,) = told
+    assert line.startswith(f"{NOTE}: the slot at byte {slot} cannot be read")
+    assert unreadable_slots(bench.disk, DIRECTORY) == "", "it is the one that is not counted on"
+
+
+def test_a_slot_that_was_never_written_is_no_news() -> None:
+    disk = MemoryDisk(random.Random(0))
+    Journal.create(disk, DIRECTORY)
+    assert unreadable_slots(disk, DIRECTORY) == ""
+    disk.plant(NOTE, disk.content(NOTE)[:36] + bytes(800))
+    assert unreadable_slots(disk, DIRECTORY) == ""
+    disk.plant(NOTE, disk.content(NOTE)[:20])
+    assert "the slot at byte 0 " in unreadable_slots(disk, DIRECTORY)
+    disk.unlink(NOTE)
+    assert unreadable_slots(disk, DIRECTORY) == ""
 
 
 def test_a_last_group_without_its_trailer_is_kept_whole() -> None:

@@ -510,6 +510,34 @@ def test_a_hand_over_that_was_given_up_is_told_at_once_and_not_as_a_failure(worl
     assert len(world.told) == 1
 
 
+@pytest.mark.parametrize("leads", [2, 3])
+def test_of_two_hand_overs_at_once_each_is_told_who_leads(world: World, leads: int) -> None:
+    """The later one takes the place of the first, whose node was told to campaign and may still win."""
+    leader = world.hosts[1]
+    for target in (3, 2):
+        world.ask(1, Request(Action.TRANSFER, target))
+        leader.hand_over(target)
+        world.deliver()
+    assert world.told == []
+    world.lead(leads, 2)
+    world.deliver()
+    assert 0 in world.told
+    (refusal,) = [told for told in world.told if isinstance(told, ChangeRefusedError)]
+    assert len(world.told) == 2
+    assert f"node {leads} leads term 2 instead of node {5 - leads}" in refusal.message
+
+
+def test_of_two_hand_overs_that_both_come_to_nothing_each_is_told_so(world: World) -> None:
+    for target in (3, 2, 0):
+        if target:
+            world.ask(1, Request(Action.TRANSFER, target))
+        world.hosts[1].hand_over(target)
+        world.deliver()
+    texts = [told.message for told in world.told if isinstance(told, OutcomeUnknownError)]
+    assert len(texts) == 2
+    assert all(f"node {target} did not take over in time" in " ".join(texts) for target in (2, 3))
+
+
 def test_a_hand_over_that_succeeds_is_not_told_as_given_up(world: World) -> None:
     world.ask(1, Request(Action.TRANSFER, 3))
     world.hosts[1].hand_over(3)
