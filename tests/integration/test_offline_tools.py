@@ -292,9 +292,10 @@ def test_inspect_shows_one_znode_and_all_of_them(tool: Tool, written: Written) -
 # --- damage ------------------------------------------------------------------------------------------------
 
 
-def test_a_torn_end_is_no_damage(tool: Tool, written: Written) -> None:
+@pytest.mark.parametrize("lost_bytes", [1, 70], ids=["its trailer", "records"])
+def test_a_torn_end_is_no_damage(tool: Tool, written: Written, lost_bytes: int) -> None:
     newest = written.segments()[-1]
-    content = newest.read_bytes()[: used_bytes(newest) - 70]
+    content = newest.read_bytes()[: used_bytes(newest) - lost_bytes]
     newest.write_bytes(content)
     # A group that a power cut tore was not durable yet, so nothing claims that it was.
     written.weaken_note()

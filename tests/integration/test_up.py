@@ -350,6 +350,17 @@ def test_a_port_in_use_is_named_before_anything_is_started(
     assert list(data_dir.glob("node-*")) == []
 
 
+def test_detached_port_0_is_refused_and_not_taken_for_the_default(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    refused = run("up", "--data-dir", str(data_dir), *ports.options, "--client-port", "0", "--detach")
+    try:
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "--client-port" in refused.stderr
+        assert list(data_dir.glob("node-*")) == []
+    finally:
+        run("down", "--data-dir", str(data_dir))
+
+
 def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path, ports: Ports) -> None:
     with up(tmp_path / "data", *ports.options) as running:
         running.wait_for(READY)
