@@ -193,7 +193,12 @@ FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 
 def refused_by_disk(message: str, remedy: str, error: BaseException) -> DataDirError:
-    """Return the error of a data directory that the disk refused: a DiskFullError if it lacks room."""
+    """Return the error of a data directory that the disk refused: a DiskFullError if it lacks room.
+
+    Where this user may not use the file, the remedy says that instead.
+    """
+    if isinstance(error, PermissionError):
+        remedy = "start the node as the user who may use that, or change its owner or mode"
     full = isinstance(error, DiskFullError) or getattr(error, "errno", None) in FULL_DISK_ERRNOS
     return (DiskFullError if full else DataDirError)(message, remedy)
 

@@ -7,8 +7,12 @@ and how it is told is quorum.offline's.
 from __future__ import annotations
 
 import argparse
+import errno
 
 from quorum.errors import UsageError
+
+#: by these PATH is no file that this user may read (EINVAL: a pipe, a device); the others are the disk's
+_NO_FILE_ERRNOS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EINVAL)
 
 HELP = "check and show a snapshot of the state"
 DESCRIPTION = """\
@@ -54,7 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
         path = choose(disk, arguments.path)
         for line in inspection_lines(disk, path, znode=znode, tree=tree, as_json=arguments.json):
             print(line)
-    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+    except OSError as error:
+        if error.errno not in _NO_FILE_ERRNOS:
+            raise
         problem = f"{error.filename or arguments.path} cannot be read: {error.strerror}"
         raise UsageError(problem, "name a snapshot file") from error
     finally:

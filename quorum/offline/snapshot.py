@@ -164,12 +164,12 @@ def choose(disk: Disk, path: str) -> str:
         except NotADirectoryError:
             return path
         except OSError as error:
-            if candidate == folder:
-                raise UsageError(
-                    f"{path} cannot be read: {error.strerror}",
-                    "name a snapshot file, or a node's data directory",
-                ) from error
-            continue
+            if candidate != folder and isinstance(error, FileNotFoundError):
+                continue
+            raise UsageError(
+                f"{candidate} cannot be read: {error.strerror}",
+                "name a snapshot file, or a node's data directory",
+            ) from error
         found = [name for name in names if SNAPSHOT_NAME.fullmatch(name)]
         if found:
             return f"{candidate}/{found[-1]}"

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, TypeVar
 
-from quorum.errors import DataDirError, QuorateError
+from quorum.errors import DataDirError, QuorateError, remedy_for_os
 from quorum.raft.runtime import Disk, File
 from quorum.raft.snapshot_format import REMEDY, SnapshotDamagedError, SnapshotHeader, SnapshotReader
 
@@ -106,7 +106,8 @@ class SnapshotStore:
             # Who gave a file its name may have ended before that was durable, and from here on it counts.
             disk.fsync_dir(directory)
         except OSError as error:
-            raise DataDirError(f"{directory} cannot be used: {error.strerror}", "repair the disk") from error
+            problem = f"{directory} cannot be used: {error.strerror}"
+            raise DataDirError(problem, remedy_for_os(error)) from error
 
     def _enter(self, name: str) -> None:
         path = f"{self._directory}/{name}"

@@ -695,6 +695,17 @@ def test_wrong_usage_is_exit_code_2(
     assert "remedy: " in told.err
 
 
+def test_what_no_snapshot_can_be_read_from_is_no_damage(tool: Tool, tmp_path: Path) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "snapshots"
+    os.mkfifo(pipe)
+    folder.symlink_to(folder)
+    for path, problem in ((pipe, f"{pipe} cannot be read"), (tmp_path, f"{folder} cannot be read")):
+        told = tool("snapshot", "inspect", path)
+        assert (told.code, told.out) == (2, "")
+        assert problem in told.err
+        assert "remedy: name a snapshot file" in told.err
+
+
 def test_a_data_directory_of_quorate_up_names_those_of_its_nodes(tool: Tool, tmp_path: Path) -> None:
     (tmp_path / "up" / "node-2").mkdir(parents=True)
     assert f"{tmp_path}/up/node-2/data" in tool("journal", "verify", tmp_path / "up").err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 from pathlib import Path
 
@@ -162,10 +163,12 @@ def test_a_refusal_frees_the_directory(disk: MemoryDisk) -> None:
 
 
 def test_a_disk_that_refuses_is_named(disk: MemoryDisk) -> None:
-    disk.fail("create", errno.EACCES, path_part="segment")
-    with pytest.raises(DataDirError, match="Permission denied"):
-        started(disk, Start.BOOTSTRAP)
-    assert disk.locked == set()
+    for code, remedy in ((errno.EACCES, "owner or mode"), (errno.EIO, "healthy disk")):
+        disk.fail("create", code, path_part="segment")
+        with pytest.raises(DataDirError, match=os.strerror(code)) as caught:
+            started(disk, Start.BOOTSTRAP)
+        assert remedy in caught.value.remedy
+        assert disk.locked == set()
 
 
 @pytest.mark.parametrize("cut", list(Cut))
