@@ -287,7 +287,6 @@ class Replica:
         else:
             result = self.machine.apply_configuration(entry.index, entry.term, entry.stamp_ms, entry.payload)
             self._frontend.observe_results([result])
-        self.administration.configuration_applied()
 
     def configuration(self) -> Configuration | None:
         """The applied configuration; None before the founding."""
@@ -323,7 +322,7 @@ class Replica:
         self._frontend.installed()
         incarnation, number = machine.origins.get(self._engine.node_id, (0, 0))
         self._forwarder.installed(number, incarnation)
-        self.administration.state_installed()
+        self.administration.state_installed(machine.applied_term)
 
     # --- leadership, peers, time ------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 Both halves of it. As the leader it judges requests through the core, each at most once in its term. As the
 node that was asked it waits: for the leader's word, and then until the change is applied here or the
 leadership has moved. Each request is answered once: done, a definite refusal, or "outcome unknown" after the
-deadline. A leader change by itself answers nothing: what was accepted may still commit, and what was not
-answered is told by its effect. Soft state only.
+deadline. A leader change by itself answers nothing: what was accepted may still commit. What a configuration
+shows is no answer, because this node may lag behind: it may show what was done, and undone, long before
+somebody asked for it. Only that an incarnation is retired stays true for good. Soft state only.
 
 Source: architecture, "HTTP on the admin port"; definite and indefinite errors as in maelstrom.
 """
@@ -109,9 +110,7 @@ class _Pending:
     deadline_ms: float
     #: term of the leader that it was handed to
     term: int
-    #: whether the applied state showed its effect before it was handed on, so that it tells nothing later
-    effect_before: bool
-    #: incarnation of the node that it is about: as the request names it, or as it was applied then
+    #: incarnation of the node that it is about: as the request names it, or as it was applied here then
     incarnation: str
     #: the leader's word, once it has come
     accepted: Answer | None = None
@@ -181,7 +180,6 @@ class Administration:
             told,
             now_ms + self._deadline_ms,
             host.term,
-            _shows(before, request, request.incarnation),
             request.incarnation or ("" if member is None else member.incarnation),
         )
         if host.leads:
@@ -218,16 +216,13 @@ class Administration:
         pending.accepted = answer
         if pending.request.action is Action.TRANSFER:
             self._look_for_leader(request_id, pending)
-        elif answer.log_index <= self._host.applied_index or (
-            not answer.entry_term and pending.effect_before
-        ):
+        elif answer.log_index <= self._host.applied_index:
             # What a leader of this term has in its log and this node has applied is one and the same.
             self._tell(request_id, answer.log_index)
-        elif answer.entry_term:
+        else:
             self._host.when_applied(
                 answer.log_index, answer.entry_term, lambda same: self._entry_applied(request_id, same=same)
             )
-        # Otherwise it is committed, the leader has compacted it, and a snapshot will bring it.
 
     def _entry_applied(self, request_id: int, *, same: bool) -> None:
         pending = self._pending.get(request_id)
@@ -292,45 +287,38 @@ class Administration:
             problem = f"node {leader_id} leads term {self._host.term} instead of node {wanted}"
             self._tell(request_id, ChangeRefusedError(problem, "ask again if that node is connected"))
 
-    def configuration_applied(self) -> None:
-        """The applied state has another configuration: what got no answer from its leader shows in it."""
-        for request_id, pending in list(self._pending.items()):
-            if pending.accepted is None and pending.term != self._host.term:
-                self._tell_effect(request_id, pending)
+    def state_installed(self, term: int) -> None:
+        """A snapshot replaced the state: the entries that are waited for will not be applied one by one.
 
-    def state_installed(self) -> None:
-        """A snapshot replaced the state: the entries that are waited for will not be applied one by one."""
+        Args:
+            term: of the last entry that the snapshot covers.
+        """
         for request_id, pending in list(self._pending.items()):
             accepted = pending.accepted
-            if pending.request.action is Action.TRANSFER:
+            if pending.request.action is Action.TRANSFER or self._tell_if_retired(request_id, pending):
                 continue
-            if accepted is None:
-                self._tell_effect(request_id, pending)
-            elif accepted.log_index <= self._host.applied_index and not self._tell_effect(
-                request_id, pending
-            ):
-                self._tell(request_id, self._unknown(pending, "a snapshot hides it"))
+            if accepted is not None and accepted.log_index <= self._host.applied_index:
+                # Whoever has an entry of a term has all that this term's leader wrote before it.
+                covered = accepted.entry_term == term
+                hidden = self._unknown(pending, "a snapshot hides it")
+                self._tell(request_id, accepted.log_index if covered else hidden)
 
-    def _tell_effect(self, request_id: int, pending: _Pending) -> bool:
-        """Answer a request whose effect the applied state has begun to show; tell whether it was answered."""
-        seen = not pending.effect_before and _shows(
-            self._applied_configuration(), pending.request, pending.incarnation
-        )
-        if seen:
+    def _tell_if_retired(self, request_id: int, pending: _Pending) -> bool:
+        """Answer a replacement whose disk is retired in the applied state; tell whether it was answered."""
+        if pending.accepted is None and pending.term == self._host.term:
+            # The leader that it was handed to may still judge it.
+            return False
+        configuration = self._applied_configuration()
+        retired = configuration is not None and pending.request.incarnation in configuration.retired
+        if retired:
             self._tell(request_id, self._host.applied_index)
-        return seen
+        return retired
 
     def tick(self, now_ms: float) -> None:
-        """Give up what is overdue."""
-        if not self._pending:
-            return
-        overdue = [
-            (request_id, pending)
-            for request_id, pending in self._pending.items()
-            if pending.deadline_ms <= now_ms
-        ]
-        for request_id, pending in overdue:
-            self._tell(request_id, self._unknown(pending, f"not known within {self._deadline_ms:.0f} ms"))
+        """Answer what got no answer from its leader and is so for good; give up what is overdue."""
+        for request_id, pending in list(self._pending.items()):
+            if not self._tell_if_retired(request_id, pending) and pending.deadline_ms <= now_ms:
+                self._tell(request_id, self._unknown(pending, f"not known within {self._deadline_ms:.0f} ms"))
 
     def stop(self) -> None:
         """This node stops: whatever waits is answered with what is known, which is nothing."""
@@ -435,7 +423,7 @@ class Administration:
             return _refused(Outcome.REFUSED, error, "")
         except core_errors.NotLeaderError as error:
             return _refused(Outcome.NOT_LEADING, error, "try again")
-        return Answer(Outcome.ACCEPTED, index, host.term_at(index) or 0)
+        return Answer(Outcome.ACCEPTED, index, host.term_at(index) or host.term)
 
 
 def _refused(outcome: Outcome, error: core_errors.RaftError, remedy: str) -> Answer:
@@ -449,25 +437,3 @@ def _how_to_repeat(pending: _Pending) -> str:
     if pending.request.action is not Action.REPLACE or not pending.incarnation:
         return look
     return f"{look}; a repetition that names the incarnation {pending.incarnation} retires no other disk"
-
-
-def _shows(configuration: Configuration | None, request: Request, incarnation: str) -> bool:
-    """Tell whether a configuration is as a change of members would leave it.
-
-    Args:
-        configuration: what is applied.
-        request: the change; a hand-over shows in no configuration.
-        incarnation: of REPLACE: the one that was to be retired; "" if it is not known.
-    """
-    if configuration is None:
-        return False
-    member = configuration.member(request.node_id)
-    match request.action:
-        case Action.ADD:
-            return member is not None and member.address == request.address
-        case Action.REMOVE:
-            return member is None
-        case Action.REPLACE:
-            return member is not None and bool(incarnation) and incarnation in configuration.retired
-        case Action.TRANSFER:
-            return False

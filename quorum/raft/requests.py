@@ -80,8 +80,8 @@ class ChangeReply(NamedTuple):
     receiver: int
     request_id: int  #: of the request that is answered
     outcome: Outcome
-    log_index: int  #: ACCEPTED: of the configuration that holds the change; 0 of a hand-over
-    entry_term: int  #: term of the entry at ``log_index``; 0: it is committed
+    log_index: int  #: ACCEPTED: of the entry that makes it so once it is committed; 0 of a hand-over
+    entry_term: int  #: term of the entry at ``log_index``; 0 of a hand-over
     problem: str  #: why not; empty if accepted
     remedy: str
 

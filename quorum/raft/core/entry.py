@@ -15,7 +15,7 @@ class EntryKind(IntEnum):
     A new kind needs a new format of the journal and of the peers' frames.
     """
 
-    NOOP = 0  #: first entry of a leader's term; empty payload
+    NOOP = 0  #: first entry of a leader's term, or proof that it still leads; empty payload
     BATCH = 1  #: client commands of one origin node
     FOUND = 2  #: entry 1: cluster id, session key, configuration (JSON)
     INCARNATION = 3  #: configuration with one more founder's incarnation recorded (JSON)

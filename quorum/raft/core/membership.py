@@ -58,7 +58,10 @@ MembershipChange = AddMember | ReplaceMember | RemoveMember
 
 
 def change_members(node: Node, change: MembershipChange) -> int:
-    """Append what was asked for, and return the index of the entry that holds it.
+    """Append what was asked for, and return the index of the entry that makes it so once it is committed.
+
+    What is so already is answered with a no-op: another leader may have changed it without this one knowing,
+    and then the no-op never commits.
 
     Raises:
         NotLeaderError: not leading. Definite.
@@ -73,7 +76,8 @@ def change_members(node: Node, change: MembershipChange) -> int:
     if isinstance(change, AddMember):
         member = latest.member(change.node_id)
         if member is not None and member.address == change.address:
-            return node.history.latest_index
+            _check_no_hand_over(node)
+            return node.append_own(EntryKind.NOOP, b"", 0).index
     _check_not_busy(node)
     match change:
         case AddMember(node_id, address):
@@ -83,7 +87,7 @@ def change_members(node: Node, change: MembershipChange) -> int:
             _check_replacement(node, latest, node_id, incarnation)
             wanted = latest if incarnation in latest.retired else latest.replaced(node_id)
             if wanted == latest:
-                return node.history.latest_index
+                return node.append_own(EntryKind.NOOP, b"", 0).index
             _check_majority(node, latest, wanted, f"replace node {node_id}")
         case RemoveMember(node_id):
             _check_member(latest, node_id, "removed")
@@ -92,11 +96,15 @@ def change_members(node: Node, change: MembershipChange) -> int:
     return append_configuration(node, EntryKind.MEMBERS, wanted, wanted.to_payload())
 
 
-def _check_not_busy(node: Node) -> None:
+def _check_no_hand_over(node: Node) -> None:
     if node.transfer_target:
         raise MembershipBusyError(
             f"leadership is being handed over to node {node.transfer_target}; ask the new leader"
         )
+
+
+def _check_not_busy(node: Node) -> None:
+    _check_no_hand_over(node)
     if node.commit_index < node.term_start_index:
         raise MembershipBusyError(
             f"the first entry of term {node.term} (index {node.term_start_index}) is not committed yet; try "

@@ -363,8 +363,8 @@ class Raft:
             change: what shall be different.
 
         Returns:
-            The index of the entry that holds it: a new one, or for a member that is there already the latest
-            configuration's.
+            The index of a new entry; once that is committed it is as asked for. It holds the configuration,
+            or nothing where nothing has to change.
 
         Raises:
             NotLeaderError: not leading. Definite.
