@@ -135,7 +135,7 @@ class Operators:
         """A founder's disk is lost, and its start script bootstraps it again; `force` puts that right."""
         if node.running:
             node.power_cut()
-        node.wipe()
+        self._wipe(node)
         node.joins = False
         self.orphans.add(node.node_id)
         self.start(node)
@@ -199,6 +199,12 @@ class Operators:
             node.disk.restore(own)
             self._site.timeline.note(node.node_id, "its own disk is back")
 
+    def _wipe(self, node: SimNode) -> None:
+        """Put in an empty disk. What its start script said of the old one goes with that."""
+        if node is self._forced:
+            self._forced = None
+        node.wipe()
+
     # --- members ----------------------------------------------------------------------------------
 
     def configuration(self) -> Configuration | None:
@@ -229,9 +235,7 @@ class Operators:
         self._set_aside.pop(node.node_id, None)
         # A damaged one would not start.
         lost = None if node.node_id in self._healthy else node.disk
-        if node is self._forced:
-            self._forced = None
-        node.wipe()
+        self._wipe(node)
         change = self._begin(Action.REPLACE, node)
         change.lost = lost
         return change
@@ -251,7 +255,7 @@ class Operators:
         elif node.running:
             return None
         else:
-            node.wipe()
+            self._wipe(node)
         node.joins = True
         self.removed.discard(node_id)
         return self._begin(Action.ADD, node)
@@ -274,7 +278,7 @@ class Operators:
             if node.running:
                 node.kill()
         for node in self.outcasts:
-            node.wipe()
+            self._wipe(node)
         self.held_back.clear()
         # Whoever forces a directory a second time takes the mark of the first time away.
         mark = f"{survivor.config.node.data_dir}/{MARKER_NAME}"
