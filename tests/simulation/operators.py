@@ -20,6 +20,7 @@ from quorum.raft.forcing import MARKER_NAME
 from quorum.raft.identity import SNAPSHOTS_NAME, Start, journal_directory
 from quorum.raft.journal_recovery import scan_journal
 from quorum.raft.requests import Action, Request
+from quorum.raft.snapshot_format import SnapshotDamagedError, SnapshotReader
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.settings import peer_address
 from tests.simulation.sim_node import SimNode
@@ -405,7 +406,19 @@ def _must_fall_back(disk: MemoryDisk, path: str) -> bool:
     folder, _, broken = path.rpartition("/")
     if not folder.endswith(SNAPSHOTS_NAME):
         return False
-    names = (name.partition("-") for name in disk.listdir(folder) if name != broken)
-    others = [int(index) for index, _, rest in names if rest.endswith(".snapshot")]
+    names = [name for name in disk.listdir(folder) if name != broken and name.endswith(".snapshot")]
+    # One that was damaged earlier went unnoticed while a newer one was good.
+    others = [int(name.partition("-")[0]) for name in names if _is_good(disk, f"{folder}/{name}")]
     log = scan_journal(disk, journal_directory(folder.rpartition("/")[0])).log
     return bool(others) and max(others) >= log.install.log_index
+
+
+def _is_good(disk: MemoryDisk, path: str) -> bool:
+    file = disk.open(path)
+    try:
+        SnapshotReader(file).verify()
+    except SnapshotDamagedError:
+        return False
+    finally:
+        file.close()
+    return True

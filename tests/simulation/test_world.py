@@ -728,42 +728,6 @@ def test_a_forced_node_that_lacks_something_is_found(monkeypatch: pytest.MonkeyP
     assert any(story.startswith("I2") for story in stories), stories
 
 
-def test_a_forced_node_that_gets_an_empty_disk_is_not_forced_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its start script said so of the disk that is gone: it would leave a cluster that lacks nothing."""
-    modes: list[Start] = []
-    start = SimNode.start
-
-    def recorded(self: SimNode, mode: Start = Start.PLAIN) -> bool:
-        modes.extend([mode] * (self.node_id == 1))
-        return start(self, mode)
-
-    world = World(1, "calm")
-    operators, node = world.operators, world.nodes[1]
-
-    def settle(*, runs: bool = True) -> None:
-        until_ms = world.scheduler.now_ms + 30_000.0
-        while operators.change is not None or operators.outcasts or node.running is not runs:
-            assert world.scheduler.now_ms < until_ms
-            world.scheduler.run(world.scheduler.now_ms + 100.0)
-
-    monkeypatch.setattr(SimNode, "start", recorded)
-    world.idle(1.0)
-    operators.force(node)
-    settle()
-    assert operators.add() is not None
-    settle()
-    monkeypatch.setattr(operators, "_rng", random.Random(1))
-    monkeypatch.setattr(operators._rng, "choice", lambda ids: 1 if 1 in ids else ids[0])
-    assert operators.remove() is not None
-    settle(runs=False)
-    assert operators.add() is not None
-    settle()
-    node.kill()
-    settle()
-    assert Start.FORCE_NEW_CLUSTER in modes
-    assert modes[-2:] == [Start.JOIN, Start.PLAIN]
-
-
 def test_a_slow_disk_holds_up_the_loop() -> None:
     assert any(run_seed(seed, "disks", 3, SHORT).counts["loop_stalls"] for seed in range(1, 21))
 
