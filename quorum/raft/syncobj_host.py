@@ -322,11 +322,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
                 refused = isinstance(error, MembershipError)
                 callback(None, FAIL_REASON.REQUEST_DENIED if refused else FAIL_REASON.NOT_LEADER)
             return
-        if callback is None:
-            return
-        if index <= self.applied_index:
-            callback(index, FAIL_REASON.SUCCESS)
-        else:
+        if callback is not None:
             self._wait_for(index, self._core.term_at(index) or self.soft_state.term, callback)
 
     def setCodeVersion(self, newVersion: int, callback: object = None) -> None:  # noqa: ARG002, N802, N803
