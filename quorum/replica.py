@@ -183,6 +183,11 @@ class Replica:
         return self.backlog_bytes > BACKLOG_BYTES_MAX
 
     @property
+    def node_id(self) -> int:
+        """The node's id."""
+        return self._engine.node_id
+
+    @property
     def registered(self) -> bool:
         """Whether this node's batches can be applied: its origin incarnation went through the log."""
         return self._forwarder.is_registered

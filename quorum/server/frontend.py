@@ -396,9 +396,10 @@ class Frontend:
                 connection = self._by_session.pop(session_id, None)
                 if connection is not None:
                     connection.finish()
-            case (kind, session_id, _node_id, nonce) if kind == SESSION_ATTACHED:
+            case (kind, session_id, node_id, nonce) if kind == SESSION_ATTACHED:
                 connection = self._by_session.get(session_id)
-                if connection is not None and connection.nonce != nonce:
+                # Another node may have given the same nonce: each counts for itself.
+                if connection is not None and (node_id, nonce) != (self.replica.node_id, connection.nonce):
                     log.info(
                         "closed the connection of %s: session 0x%x is served by another",
                         connection.address,

@@ -26,6 +26,10 @@ class ReplicaView(Protocol):
     #: who was heard of when
     sessions: SessionTracker
 
+    @property
+    def node_id(self) -> int:
+        """The node's id."""
+
     def submit(
         self,
         connection: Any,

@@ -195,6 +195,26 @@ async def test_a_session_moves_to_a_new_connection_with_its_ephemerals(node: Nod
     assert [reply.xid for reply in await new.replies(3)] == [-8, -1, 3]
 
 
+async def test_a_session_that_moves_to_another_node_ends_its_connection_at_the_first() -> None:
+    with ensemble_in_thread(3, SETTINGS) as running:
+        # The first connection of each: nodes count theirs alike.
+        first, second, _ = [Node(hosts) for hosts in running.hosts.split(",")]
+        try:
+            old, new = await first.connect(), await second.connect()
+            answer = await old.greet()
+            again = GREETING._replace(session_id=answer.session_id, password=answer.password)
+            assert await new.greet(again) == answer
+            # Pings would keep it for ever; who only waits is dropped with its session's timeout.
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionResetError):
+                async with asyncio.timeout(DEADLINE_S):
+                    while True:
+                        old.send(PING_FRAME)
+                        await old.reply()
+        finally:
+            await first.leave()
+            await second.leave()
+
+
 async def test_a_silent_session_expires_soon_after_its_timeout_and_takes_its_ephemerals_along(
     node: Node,
 ) -> None:

@@ -632,6 +632,14 @@ class Invariants:
             self._compare_with_replay(life, machine, "installed")
         if applied > life.raft.commit_index:
             self._break("I3", f"{life} applied {applied}, committed {life.raft.commit_index}")
+        self._check_served(life, machine)
+
+    def _check_served(self, life: _Life, machine: StateMachine) -> None:
+        """Check that whoever is served as a session is who that session is attached to."""
+        for session_id, connection in life.member.frontend._by_session.items():
+            session = machine.sessions.get(session_id)
+            if session is None or (session.node_id, session.nonce) != (life.node.node_id, connection.nonce):
+                self._break("I13", f"{life} serves session {session_id} to a connection that has it no more")
 
     def _compare_logs(self, life: _Life) -> None:
         """Log matching: equal index and term, equal entries up to there; committed entries are in place."""

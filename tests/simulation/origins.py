@@ -26,10 +26,10 @@ class Origins:
         self._index = 0
         #: {origin: (its incarnation, number of its last batch)} after entry `_index`
         self._known: dict[int, tuple[int, int]] = {}
-        #: ids of the sessions behind entry `_index`
-        self._alive: set[int] = set()
-        #: {(session, nonce of its connection): entry that held its last commands}
-        self._wrote: dict[tuple[int, int], int] = {}
+        #: {session: (node, nonce) of the connection that it is attached to} behind entry `_index`
+        self._attached: dict[int, tuple[int, int]] = {}
+        #: {(session, node, nonce of a connection): entry that held its last commands}
+        self._wrote: dict[tuple[int, int, int], int] = {}
         #: {(a node's own incarnation, its origin incarnation): the life that used it}
         self._users: dict[tuple[str, int], int] = {}
 
@@ -52,7 +52,9 @@ class Origins:
             self._take_batch(entry)
         elif entry.kind is EntryKind.CONTROL:
             story = self._judge_expiries(entry, machine)
-        self._alive = set(machine.sessions)
+        self._attached = {
+            session.session_id: (session.node_id, session.nonce) for session in machine.sessions.values()
+        }
         if story:
             return EXPIRY, story
         if self._known != machine.origins:
@@ -67,12 +69,13 @@ class Origins:
         if self._known.get(origin) == (incarnation, number - 1):
             self._known[origin] = incarnation, number
             for session_id, nonce, _, _ in runs:
-                self._wrote[session_id, nonce] = entry.index
+                self._wrote[session_id, origin, nonce] = entry.index
 
     def _judge_expiries(self, entry: Entry, machine: StateMachine) -> str:
-        for _, session_id, nonce, judged_index in msgpack.unpackb(entry.payload)[1]:
-            wrote = self._wrote.get((session_id, nonce), 0)
-            if wrote > judged_index and session_id in self._alive and session_id not in machine.sessions:
+        for _, session_id, _, judged_index in msgpack.unpackb(entry.payload)[1]:
+            attached = self._attached.get(session_id)
+            wrote = 0 if attached is None else self._wrote.get((session_id, *attached), 0)
+            if wrote > judged_index and session_id not in machine.sessions:
                 return (
                     f"expired session {session_id} by entry {entry.index}, judged behind entry "
                     f"{judged_index}; it wrote with entry {wrote}"

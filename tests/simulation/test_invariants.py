@@ -378,15 +378,25 @@ def a_session_ends_that_wrote_since_it_was_judged(run: Run) -> None:
     origins = run.world.invariants._origins
     session_id, session = next(iter(machine.sessions.items()))
     proposal = ["expire", session_id, session.nonce, machine.applied_index]
+    attached = session_id, session.node_id, session.nonce
     # As if it had written in the entry that comes next; the state knows nothing of that.
-    origins._wrote[session_id, session.nonce] = machine.applied_index + 1
+    origins._wrote[attached] = machine.applied_index + 1
     session.last_index = 0
     leader.runtime.enter(engine.propose, EntryKind.CONTROL, msgpack.packb([CONTROL_FORMAT, [proposal]]))
     while session_id in machine.sessions:
-        origins._wrote[session_id, session.nonce] = machine.applied_index + 1
+        origins._wrote[attached] = machine.applied_index + 1
         session.last_index = 0
         run.go_on(0.1)
     run.look(leader)
+
+
+@plant("I13")
+def a_connection_is_served_whose_session_went_to_another_node(run: Run) -> None:
+    for node in run.world.nodes.values():
+        member = member_of(node)
+        for session_id in member.frontend._by_session:
+            member.replica.machine.sessions[session_id].node_id = 9
+    run.go_on(500.0)
 
 
 @plant("forwarding")

@@ -48,6 +48,7 @@ class SoloReplica:
         self._call_soon = call_soon
         self._open: deque[Batch] = deque()
         self._scheduled = False
+        self.node_id = NODE_ID
         self._nonce = 0
         self._numbers = {NODE_ID: 0, OTHER_NODE_ID: 0}
         self.machine.apply_found(1, 1, STAMP_MS, "c" * 32, bytes(range(32)), b'{"voters":{}}')

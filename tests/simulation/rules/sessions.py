@@ -30,6 +30,18 @@ RULES: Final = (
         ),
     ),
     Rule(
+        "an-attach-ends-older-connections",
+        _SESSIONS,
+        "the connection that a session has left is closed, on whichever node it is",
+        (
+            Edit(
+                f"{_FRONTEND}._heed_notice",
+                "(node_id, nonce) != (self.replica.node_id, connection.nonce)",
+                "False",
+            ),
+        ),
+    ),
+    Rule(
         "an-expiry-names-what-it-judged",
         _SESSIONS,
         "an expiry is void if the session wrote above the index that was judged",

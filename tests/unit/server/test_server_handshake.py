@@ -98,11 +98,13 @@ def test_a_late_request_of_the_old_connection_takes_no_effect_and_is_not_answere
     assert node.replica.machine.tree.get("/late") is None
 
 
-def test_an_attachment_on_another_node_closes_the_connection() -> None:
+@pytest.mark.parametrize("same_nonce", [False, True])
+def test_an_attachment_on_another_node_closes_the_connection(same_nonce: bool) -> None:
     node = MemoryNode()
     client = node.client()
     session_id = client.greet().session_id
-    node.replica.apply_elsewhere([[session_id, 77, None, [[-100]]]])
+    nonce = node.replica.machine.sessions[session_id].nonce
+    node.replica.apply_elsewhere([[session_id, nonce if same_nonce else nonce + 77, None, [[-100]]]])
     assert client.has_ended()
     assert session_id in node.replica.machine.sessions
 
