@@ -5,7 +5,8 @@ node that was asked it waits: for the leader's word, and then until the change i
 leadership has moved. Each request is answered once: done, a definite refusal, or "outcome unknown" after the
 deadline. A leader change by itself answers nothing: what was accepted may still commit. What a configuration
 shows is no answer, because this node may lag behind: it may show what was done, and undone, long before
-somebody asked for it. Only that an incarnation is retired stays true for good. Soft state only.
+somebody asked for it. Only that an incarnation is retired stays true for good. What is so already, and that a
+node to be removed is no member, holds once a no-op of the leader is committed. Soft state only.
 
 Source: architecture, "HTTP on the admin port"; definite and indefinite errors as in maelstrom.
 """
@@ -75,15 +76,15 @@ class AdministrationHost(Protocol):
     def change_members(self, change: MembershipChange) -> int:
         """Append a change of members; see the core's `Raft.change_members`."""
 
+    def confirm(self) -> int:
+        """Append a no-op; see the core's `Raft.confirm`."""
+
     def begin_transfer(self, node_id: int | None) -> None:
         """Begin to hand leadership over.
 
         Raises:
             TransferError: it cannot go there; nothing changed.
         """
-
-    def term_at(self, index: int) -> int | None:
-        """Return the term of a log entry; None if it was compacted."""
 
     def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
         """Call back once, when an entry was applied at `index`: whether it was that of `term`."""
@@ -110,8 +111,6 @@ class _Pending:
     deadline_ms: float
     #: term of the leader that it was handed to
     term: int
-    #: incarnation of the node that it is about: as the request names it, or as it was applied here then
-    incarnation: str
     #: the leader's word, once it has come
     accepted: Answer | None = None
 
@@ -171,17 +170,10 @@ class Administration:
         if refusal is not None:
             told(refusal)
             return
-        before = self._applied_configuration()
-        member = None if before is None else before.member(request.node_id)
         request_id = self._next_id
         self._next_id += 1
-        pending = self._pending[request_id] = _Pending(
-            request,
-            told,
-            now_ms + self._deadline_ms,
-            host.term,
-            request.incarnation or ("" if member is None else member.incarnation),
-        )
+        pending = _Pending(request, told, now_ms + self._deadline_ms, host.term)
+        self._pending[request_id] = pending
         if host.leads:
             self._take_answer(request_id, pending, self._judge(request, (host.node_id, request_id)))
             return
@@ -210,15 +202,15 @@ class Administration:
         """Act on the leader's first word; a later one is a repetition, or the end of a hand-over."""
         if pending.accepted is not None and answer.outcome is not Outcome.NOT_TAKEN:
             return
-        if answer.outcome is not Outcome.ACCEPTED:
+        if answer.outcome is not Outcome.ACCEPTED and not answer.log_index:
             self._tell(request_id, answer.error())
             return
         pending.accepted = answer
-        if pending.request.action is Action.TRANSFER:
+        if not answer.log_index:
             self._look_for_leader(request_id, pending)
         elif answer.log_index <= self._host.applied_index:
             # What a leader of this term has in its log and this node has applied is one and the same.
-            self._tell(request_id, answer.log_index)
+            self._tell(request_id, answer.result())
         else:
             self._host.when_applied(
                 answer.log_index, answer.entry_term, lambda same: self._entry_applied(request_id, same=same)
@@ -229,7 +221,7 @@ class Administration:
         if pending is None or pending.accepted is None:
             return
         if same:
-            self._tell(request_id, pending.accepted.log_index)
+            self._tell(request_id, pending.accepted.result())
             return
         problem = f"another leader's entry took the place of the change of node {pending.request.node_id}"
         self._tell(request_id, ChangeBusyError(problem, "nothing changed: try again"))
@@ -281,7 +273,8 @@ class Administration:
         """Answer a hand-over once somebody else leads; nobody who was told to lead in an older term can."""
         leader_id, wanted = self._host.leader_id, pending.request.node_id
         later = self._host.term > pending.term
-        if leader_id == wanted and (later or pending.accepted is not None):
+        begun = pending.accepted is not None and not pending.accepted.log_index
+        if leader_id == wanted and (later or begun):
             self._tell(request_id, 0)
         elif leader_id is not None and later:
             problem = f"node {leader_id} leads term {self._host.term} instead of node {wanted}"
@@ -295,21 +288,22 @@ class Administration:
         """
         for request_id, pending in list(self._pending.items()):
             accepted = pending.accepted
-            if pending.request.action is Action.TRANSFER or self._tell_if_retired(request_id, pending):
+            if self._tell_if_retired(request_id, pending) or accepted is None:
                 continue
-            if accepted is not None and accepted.log_index <= self._host.applied_index:
+            if 0 < accepted.log_index <= self._host.applied_index:
                 # Whoever has an entry of a term has all that this term's leader wrote before it.
                 covered = accepted.entry_term == term
                 hidden = self._unknown(pending, "a snapshot hides it")
-                self._tell(request_id, accepted.log_index if covered else hidden)
+                self._tell(request_id, accepted.result() if covered else hidden)
 
     def _tell_if_retired(self, request_id: int, pending: _Pending) -> bool:
         """Answer a replacement whose disk is retired in the applied state; tell whether it was answered."""
-        if pending.accepted is None and pending.term == self._host.term:
+        incarnation = pending.request.incarnation
+        if not incarnation or (pending.accepted is None and pending.term == self._host.term):
             # The leader that it was handed to may still judge it.
             return False
         configuration = self._applied_configuration()
-        retired = configuration is not None and pending.request.incarnation in configuration.retired
+        retired = configuration is not None and incarnation in configuration.retired
         if retired:
             self._tell(request_id, self._host.applied_index)
         return retired
@@ -375,17 +369,49 @@ class Administration:
         if not host.leads or configuration is None:
             problem = f"node {host.node_id} does not lead any more"
             return Answer(Outcome.NOT_LEADING, problem=problem, remedy="try again")
-        if request.action is not Action.ADD and configuration.member(request.node_id) is None:
-            members = ", ".join(map(str, sorted((*configuration.voters, *configuration.learners))))
-            problem = f"node {request.node_id} is no member; members are {members}"
-            return Answer(Outcome.NOT_A_MEMBER, problem=problem, remedy="name one of them")
-        log.info("was asked to %s node %d %s", request.action.name.lower(), request.node_id, request.address)
-        stale = self._stale(request)
-        answer = stale if stale is not None else self._decide(request)
+        try:
+            answer = self._decide(request, configuration)
+        except (core_errors.MembershipBusyError, core_errors.TransferBusyError) as error:
+            return _refused(Outcome.BUSY, error, "try again in a moment")
+        except (core_errors.MembershipError, core_errors.TransferError) as error:
+            return _refused(Outcome.REFUSED, error, "")
+        except core_errors.NotLeaderError as error:
+            return _refused(Outcome.NOT_LEADING, error, "try again")
         hands_over = request.action is Action.TRANSFER and request.node_id != host.node_id
         if hands_over and answer.outcome is Outcome.ACCEPTED and len(self._hand_overs) < ANSWERS_MAX:
             self._hand_overs[key] = _HandOver(request.node_id)
         return answer
+
+    def _decide(self, request: Request, configuration: Configuration) -> Answer:
+        host, node_id, action = self._host, request.node_id, request.action
+        if action is not Action.ADD and configuration.member(node_id) is None:
+            members = ", ".join(map(str, sorted((*configuration.voters, *configuration.learners))))
+            problem = f"node {node_id} is no member; members are {members}"
+            absent = Answer(Outcome.NOT_A_MEMBER, problem=problem, remedy="name one of them")
+            # Whoever is told so of a removal that he repeats takes it for done.
+            return self._once_confirmed(absent) if action is Action.REMOVE else absent
+        log.info("was asked to %s node %d %s", action.name.lower(), node_id, request.address)
+        stale = self._stale(request)
+        if stale is not None:
+            return stale
+        change: MembershipChange
+        match action:
+            case Action.TRANSFER if node_id == host.node_id:
+                return self._once_confirmed(Answer(Outcome.ACCEPTED))
+            case Action.TRANSFER:
+                host.begin_transfer(node_id)
+                return Answer(Outcome.ACCEPTED)
+            case Action.ADD:
+                change = AddMember(node_id, request.address)
+            case Action.REPLACE:
+                change = ReplaceMember(node_id, request.incarnation)
+            case Action.REMOVE:
+                change = RemoveMember(node_id)
+        return Answer(Outcome.ACCEPTED, host.change_members(change), host.term)
+
+    def _once_confirmed(self, answer: Answer) -> Answer:
+        """Return what is to be told once a no-op shows that no other leader has changed it."""
+        return answer._replace(log_index=self._host.confirm(), entry_term=self._host.term)
 
     def _stale(self, request: Request) -> Answer | None:
         """Refuse a request that was meant for another configuration than the present one."""
@@ -401,30 +427,6 @@ class Administration:
         problem = f"the configuration has version {present:x}, not {request.config_version:x}"
         return Answer(Outcome.OTHER_VERSION, problem=problem, remedy="read /zookeeper/config again")
 
-    def _decide(self, request: Request) -> Answer:
-        host, node_id = self._host, request.node_id
-        change: MembershipChange
-        try:
-            match request.action:
-                case Action.TRANSFER:
-                    if node_id != host.node_id:
-                        host.begin_transfer(node_id)
-                    return Answer(Outcome.ACCEPTED)
-                case Action.ADD:
-                    change = AddMember(node_id, request.address)
-                case Action.REPLACE:
-                    change = ReplaceMember(node_id, request.incarnation)
-                case Action.REMOVE:
-                    change = RemoveMember(node_id)
-            index = host.change_members(change)
-        except (core_errors.MembershipBusyError, core_errors.TransferBusyError) as error:
-            return _refused(Outcome.BUSY, error, "try again in a moment")
-        except (core_errors.MembershipError, core_errors.TransferError) as error:
-            return _refused(Outcome.REFUSED, error, "")
-        except core_errors.NotLeaderError as error:
-            return _refused(Outcome.NOT_LEADING, error, "try again")
-        return Answer(Outcome.ACCEPTED, index, host.term_at(index) or host.term)
-
 
 def _refused(outcome: Outcome, error: core_errors.RaftError, remedy: str) -> Answer:
     """Make an answer of the core's error, whose text ends in its remedy, if it has one."""
@@ -434,6 +436,7 @@ def _refused(outcome: Outcome, error: core_errors.RaftError, remedy: str) -> Ans
 
 def _how_to_repeat(pending: _Pending) -> str:
     look = "look at the members and the leader (`quorate status`) before asking again"
-    if pending.request.action is not Action.REPLACE or not pending.incarnation:
+    if pending.request.action is not Action.REPLACE:
         return look
-    return f"{look}; a repetition that names the incarnation {pending.incarnation} retires no other disk"
+    which = f"the incarnation {pending.request.incarnation}".rstrip()
+    return f"{look}; a repetition that names {which} of the lost disk retires no other"

@@ -49,7 +49,7 @@ class Request(NamedTuple):
 class Outcome(IntEnum):
     """What the leader says to a request. The numbers are on the wire: never reuse one."""
 
-    ACCEPTED = 1  #: it is in the log at ``log_index``, or the hand-over was begun
+    ACCEPTED = 1  #: it is so once the entry at ``log_index`` is committed, or the hand-over was begun
     REFUSED = 2
     NOT_A_MEMBER = 3
     OTHER_VERSION = 4
@@ -80,8 +80,8 @@ class ChangeReply(NamedTuple):
     receiver: int
     request_id: int  #: of the request that is answered
     outcome: Outcome
-    log_index: int  #: ACCEPTED: of the entry that makes it so once it is committed; 0 of a hand-over
-    entry_term: int  #: term of the entry at ``log_index``; 0 of a hand-over
+    log_index: int  #: of the entry whose commit makes the answer true; 0: none, as of a hand-over that began
+    entry_term: int  #: term of the entry at ``log_index``; 0 if there is none
     problem: str  #: why not; empty if accepted
     remedy: str
 
@@ -106,6 +106,10 @@ class Answer(NamedTuple):
     entry_term: int = 0
     problem: str = ""
     remedy: str = ""
+
+    def result(self) -> int | QuorateError:
+        """Return what is told once the entry at `log_index` is applied: that index, or why it is not done."""
+        return self.log_index if self.outcome is Outcome.ACCEPTED else self.error()
 
     def error(self) -> QuorateError:
         """Return why it is not done as an error; definite, nothing changed, but for NOT_TAKEN."""

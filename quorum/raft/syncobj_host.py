@@ -260,6 +260,16 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         self._schedule_pump()
         return index
 
+    def confirm(self) -> int:
+        """Append a no-op, whose commit shows that this node leads and its members are so; returns its index.
+
+        Raises:
+            NotLeaderError, MembershipBusyError: the core's; definite, nothing changed.
+        """
+        index = self._core.confirm()
+        self._schedule_pump()
+        return index
+
     @property
     def configuration_index(self) -> int:
         """Log index of the latest configuration, committed or not."""
@@ -274,10 +284,6 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         status = self._core.status()
         connected = [peer for peer in status.peers if peer.node_id in self._connected]
         return len(connected), sum(peer.match_index >= status.commit_index for peer in connected)
-
-    def term_at(self, index: int) -> int | None:
-        """Return the term of a log entry; None if it was compacted."""
-        return self._core.term_at(index)
 
     def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
         """Call back once, when an entry was applied at `index`: whether it was that of `term`.
@@ -323,7 +329,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
                 callback(None, FAIL_REASON.REQUEST_DENIED if refused else FAIL_REASON.NOT_LEADER)
             return
         if callback is not None:
-            self._wait_for(index, self._core.term_at(index) or self.soft_state.term, callback)
+            self._wait_for(index, self.soft_state.term, callback)
 
     def setCodeVersion(self, newVersion: int, callback: object = None) -> None:  # noqa: ARG002, N802, N803
         """Refuse: SyncObj would pickle the version, and @replicated methods do not exist here."""

@@ -2,8 +2,9 @@
 
 Decides what a request asks for and which of ZooKeeper's refusals it gets, in ZooKeeper's order: version,
 arguments, access list. One request may let one node join or go, because the log changes one member at a time;
-what a request leaves as it is does not count. Reads the state and changes nothing; whether the change can be
-made is the leader's to say.
+what a request leaves as it is does not count. Where nothing is left to change the leader has to confirm that:
+this node may lag behind. Reads the state and changes nothing; whether the change can be made is the leader's
+to say.
 
 Source: PrepRequestProcessor (reconfig) and QuorumPeer.QuorumServer of ZooKeeper 3.9; its administrator's
 guide, "Dynamic reconfiguration".
@@ -19,7 +20,7 @@ from quorum.core.codes import BAD_ARGUMENTS, BAD_VERSION, MARSHALLING_ERROR, NO_
 from quorum.core.machine import CONFIG_PATH, StateMachine, config_version
 from quorum.core.members import members_of
 from quorum.core.queries import may_write
-from quorum.errors import NoLeaderError, QuorateError
+from quorum.errors import NoLeaderError, QuorateError, StaleConfigurationError, UnknownMemberError
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.protocol import ErrorCode
 from quorum.wire.requests import Reconfig
@@ -27,6 +28,7 @@ from quorum.wire.requests import Reconfig
 NODE_ID_MAX: Final = 255
 ANY_VERSION: Final = -1
 NEW_CONFIG_NO_QUORUM: Final = int(ErrorCode.NEW_CONFIG_NO_QUORUM)
+RECONFIG_IN_PROGRESS: Final = int(ErrorCode.RECONFIG_IN_PROGRESS)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 #: host:port:port[:role];[client host:]client port
 _SERVER: Final = re.compile(
@@ -68,12 +70,22 @@ def begin_change(
     def told(error: QuorateError | None) -> None:
         if error is None:
             done(OK)
+        elif _lagged(error, request):
+            done(RECONFIG_IN_PROGRESS)
         elif error.definite and not isinstance(error, NoLeaderError):
             done(error.code or NEW_CONFIG_NO_QUORUM)
         else:
             done(None)
 
     replica.change_member(*change, told)
+
+
+def _lagged(error: QuorateError, request: Reconfig) -> bool:
+    """Tell whether the leader refused because this node had other members: who asks again is not refused."""
+    any_version = request.config_version == ANY_VERSION
+    return isinstance(error, UnknownMemberError) or (
+        any_version and isinstance(error, StaleConfigurationError)
+    )
 
 
 class _RefusedError(Exception):
@@ -85,7 +97,9 @@ class _RefusedError(Exception):
 
 
 def plan(machine: StateMachine, request: Reconfig, identities: object) -> Change | int:
-    """Return what a request asks for; OK if the members are so already, or ZooKeeper's error code.
+    """Return what a request asks for, or ZooKeeper's error code.
+
+    If the members are so already, that is to let one of them join that is there, for just this configuration.
 
     Args:
         machine: the state as this node has it.
@@ -106,7 +120,10 @@ def plan(machine: StateMachine, request: Reconfig, identities: object) -> Change
         return BAD_ARGUMENTS
     if not may_write(machine, CONFIG_PATH, identities):
         return NO_AUTH
-    return OK if change is None else Change(*change, version)
+    if change is None:
+        present_id = min(wanted)
+        return Change(present_id, wanted[present_id], config_version(machine))
+    return Change(*change, version)
 
 
 def _difference(present: dict[int, str], wanted: dict[int, str]) -> tuple[int, str | None] | None:

@@ -60,8 +60,7 @@ MembershipChange = AddMember | ReplaceMember | RemoveMember
 def change_members(node: Node, change: MembershipChange) -> int:
     """Append what was asked for, and return the index of the entry that makes it so once it is committed.
 
-    What is so already is answered with a no-op: another leader may have changed it without this one knowing,
-    and then the no-op never commits.
+    What is so already is answered with a no-op, as by `confirm`.
 
     Raises:
         NotLeaderError: not leading. Definite.
@@ -76,8 +75,7 @@ def change_members(node: Node, change: MembershipChange) -> int:
     if isinstance(change, AddMember):
         member = latest.member(change.node_id)
         if member is not None and member.address == change.address:
-            _check_no_hand_over(node)
-            return node.append_own(EntryKind.NOOP, b"", 0).index
+            return confirm(node)
     _check_not_busy(node)
     match change:
         case AddMember(node_id, address):
@@ -87,13 +85,28 @@ def change_members(node: Node, change: MembershipChange) -> int:
             _check_replacement(node, latest, node_id, incarnation)
             wanted = latest if incarnation in latest.retired else latest.replaced(node_id)
             if wanted == latest:
-                return node.append_own(EntryKind.NOOP, b"", 0).index
+                return confirm(node)
             _check_majority(node, latest, wanted, f"replace node {node_id}")
         case RemoveMember(node_id):
             _check_member(latest, node_id, "removed")
             wanted = latest.without(node_id)
             _check_majority(node, latest, wanted, f"remove node {node_id}")
     return append_configuration(node, EntryKind.MEMBERS, wanted, wanted.to_payload())
+
+
+def confirm(node: Node) -> int:
+    """Append a no-op and return its index: once it is committed, this node led, and its members were so.
+
+    Another leader may have changed them without this one knowing; then the no-op never commits.
+
+    Raises:
+        NotLeaderError: not leading. Definite.
+        MembershipBusyError: leadership is being handed over. Definite, retriable.
+    """
+    if node.role is not Role.LEADER:
+        raise NotLeaderError(f"node {node.identity.node_id} is a {node.role.value}", node.leader_id)
+    _check_no_hand_over(node)
+    return node.append_own(EntryKind.NOOP, b"", 0).index
 
 
 def _check_no_hand_over(node: Node) -> None:

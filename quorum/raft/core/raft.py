@@ -373,6 +373,18 @@ class Raft:
         """
         return membership.change_members(self._node, change)
 
+    def confirm(self) -> int:
+        """Append a no-op, to learn whether this node leads and its members are those of the cluster.
+
+        Returns:
+            The index of the no-op; once that is committed, both was so after the call.
+
+        Raises:
+            NotLeaderError: not leading. Definite.
+            MembershipBusyError: leadership is being handed over. Definite, retriable.
+        """
+        return membership.confirm(self._node)
+
     # --- work
 
     def ready(self) -> Ready | None:

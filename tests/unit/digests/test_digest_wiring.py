@@ -28,6 +28,7 @@ class StubEngine:
         self.term = TERM
         self.leads = node_id == leader_id
         self.accepts_proposals = False
+        self.applied_index = 0
         self.configuration = None
         self.soft_state = SoftState(Role.LEADER if self.leads else Role.FOLLOWER, TERM, leader_id, 0, "")
         self.sent: list[Any] = []
@@ -37,6 +38,9 @@ class StubEngine:
 
     def peer_ids(self) -> list[int]:
         return [node_id for node_id in (1, 2, 3) if node_id != self.node_id]
+
+    def is_connected(self, _node_id: int) -> bool:
+        return True
 
     def send(self, message: Any) -> None:
         self.sent.append(message)

@@ -66,6 +66,7 @@ class Host:
         self.connected = {1, 2, 3}
         self.refusal: Exception | None = None
         self.changes: list[MembershipChange | int | None] = []
+        self.no_ops = 0
         self.waiting: list[tuple[int, int, Callable[[bool], None]]] = []
         self.administration = Administration(
             self,
@@ -94,8 +95,11 @@ class Host:
             raise self.refusal
         self.changes.append(node_id)
 
-    def term_at(self, index: int) -> int | None:  # noqa: ARG002 - the leader has just appended it
-        return self.term
+    def confirm(self) -> int:
+        if self.refusal is not None:
+            raise self.refusal
+        self.no_ops += 1
+        return self.configuration_index + self.no_ops
 
     def when_applied(self, index: int, term: int, callback: Callable[[bool], None]) -> None:
         self.waiting.append((index, term, callback))
@@ -290,14 +294,17 @@ def test_a_lost_answer_is_made_up_for_by_what_stays_true(world: World, by_snapsh
     assert world.outcome() == 3
 
 
-def test_an_unknown_replacement_says_how_to_repeat_it(world: World) -> None:
-    world.ask(2, Request(Action.REPLACE, 3))
+@pytest.mark.parametrize(
+    ("named", "which"), [("", "the incarnation of the lost disk"), (LOST, f"{LOST} of the lost disk")]
+)
+def test_an_unknown_replacement_says_how_to_repeat_it(world: World, named: str, which: str) -> None:
+    """Which disk is recorded is the leader's to know: this node may lag behind."""
+    world.ask(2, Request(Action.REPLACE, 3, incarnation=named))
     world.pass_time(DEADLINE_MS)
     error = world.outcome()
     assert isinstance(error, OutcomeUnknownError)
-    member = FOUNDED.member(3)
-    assert member is not None
-    assert f"names the incarnation {member.incarnation} retires no other disk" in error.remedy
+    assert f"{which} retires no other" in error.remedy
+    assert (LOST in error.remedy) == bool(named)
 
 
 def _request_of(message: ChangeRequest | ChangeReply) -> ChangeRequest:
@@ -328,13 +335,44 @@ def test_a_refusal_of_the_core_is_definite_and_comes_with_its_remedy(
 
 
 def test_only_members_can_be_asked_for(world: World) -> None:
-    for action in (Action.REMOVE, Action.REPLACE, Action.TRANSFER):
+    for action in (Action.REPLACE, Action.TRANSFER):
         world.told.clear()
         world.ask(2, Request(action, 9))
         error = world.outcome()
         assert isinstance(error, UnknownMemberError)
         assert "members are 1, 2, 3" in error.message
     assert world.hosts[1].changes == []
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+@pytest.mark.parametrize("by_snapshot", [False, True])
+def test_who_is_told_that_a_node_is_gone_may_rely_on_it(world: World, asked: int, by_snapshot: bool) -> None:
+    """A removal whose outcome was unknown is repeated: another leader may have let that node join again."""
+    world.ask(asked, Request(Action.REMOVE, 9))
+    host = world.hosts[asked]
+    assert (world.hosts[1].changes, world.hosts[1].no_ops) == ([], 1)
+    assert world.told == [], "a no-op has to show it"
+    if by_snapshot:
+        host.install(2, 1, FOUNDED)
+    else:
+        host.apply(2, 1, FOUNDED)
+    error = world.outcome()
+    assert isinstance(error, UnknownMemberError)
+    assert error.definite
+    assert "node 9 is no member; members are 1, 2, 3" in error.message
+
+
+def test_a_deposed_leader_tells_of_nobody_that_he_is_gone(world: World) -> None:
+    world.ask(2, Request(Action.REMOVE, 9))
+    world.lead(3, 2)
+    world.hosts[2].apply(2, 2, GROWN)
+    error = world.outcome()
+    assert type(error) is ChangeBusyError
+    assert "another leader's entry" in error.message
+    world.told.clear()
+    world.hosts[3].refusal = MembershipBusyError("leadership is being handed over to node 2; ask that one")
+    world.ask(2, Request(Action.REMOVE, 9))
+    assert type(world.outcome()) is ChangeBusyError
 
 
 def test_without_a_leader_nothing_is_begun(world: World) -> None:
@@ -393,10 +431,22 @@ def test_a_hand_over_is_done_when_the_asked_node_follows_the_new_leader(world: W
     assert world.outcome() == 0
 
 
-def test_whoever_leads_already_needs_no_hand_over(world: World) -> None:
-    world.ask(3, Request(Action.TRANSFER, 1))
-    assert world.outcome() == 0
+@pytest.mark.parametrize("asked", [1, 3])
+def test_whoever_leads_already_needs_no_hand_over(world: World, asked: int) -> None:
+    world.ask(asked, Request(Action.TRANSFER, 1))
+    world.hosts[asked].follow(1, 1)
+    assert world.told == [], "it may have been deposed without knowing"
+    world.hosts[asked].apply(2, 1, FOUNDED)
+    assert world.outcome() == 2
     assert world.hosts[1].changes == []
+
+
+def test_whoever_led_until_a_moment_ago_does_not_lead(world: World) -> None:
+    world.ask(1, Request(Action.TRANSFER, 1))
+    world.hosts[1].follow(2, 2)
+    error = world.outcome()
+    assert isinstance(error, ChangeRefusedError)
+    assert "node 2 leads term 2 instead of node 1" in error.message
 
 
 def test_a_snapshot_ends_no_hand_over(world: World) -> None:
@@ -450,11 +500,12 @@ def test_a_change_of_another_configuration_is_refused(world: World) -> None:
 @pytest.mark.parametrize(
     ("term", "done"), [(1, True), (2, False)], ids=["of its leader's term", "of a later one"]
 )
-def test_what_a_snapshot_covers_is_told_by_its_term(world: World, term: int, done: bool) -> None:
+@pytest.mark.parametrize("index", [2, 9])
+def test_what_a_snapshot_covers_is_told_by_its_term(world: World, term: int, done: bool, index: int) -> None:
     world.ask(2, ADD)
     world.hosts[2].install(1, 1, GROWN)
     assert world.told == [], "it reaches less far"
-    world.hosts[2].install(9, term, GROWN)
+    world.hosts[2].install(index, term, GROWN)
     if done:
         assert world.outcome() == 2
     else:

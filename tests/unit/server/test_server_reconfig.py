@@ -165,15 +165,36 @@ def test_refusals_come_in_zookeepers_order_version_arguments_access(
         assert reply.err == code
 
 
-def test_what_is_so_already_is_answered_at_once(node: MemoryNode) -> None:
+@pytest.mark.parametrize(
+    "request_", [Reconfig(None, None, None, -1), leaving("9"), Reconfig(None, None, NEW_THREE, 1)]
+)
+def test_what_is_so_already_is_for_the_leader_to_confirm(node: MemoryNode, request_: Reconfig) -> None:
+    """This node may lag behind: the leader refuses it for another version than the one applied here."""
     client = super_client(node)
-    for request in (Reconfig(None, None, None, -1), leaving("9"), Reconfig(None, None, NEW_THREE, 1)):
-        (reply,) = asked(client, request)
-        assert reply.err == 0
-        data, _ = decode_data(bytes(REPLY_HEADER_BYTES) + reply.body)
-        assert data is not None
-        assert data.endswith(b"version=1")
-    assert node.replica.changes == []
+    assert asked(client, request_) == []
+    ((*found, told),) = node.replica.changes
+    assert tuple(found) == (1, "h:1", 1)
+    told(None)
+    node.turn()
+    (reply,) = client.replies()
+    assert reply.err == 0
+    data, _ = decode_data(bytes(REPLY_HEADER_BYTES) + reply.body)
+    assert data is not None
+    assert data.endswith(b"version=1")
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [(leaving("9"), -14), (Reconfig(None, None, NEW_THREE, -1), -14), (leaving("9", 1), -103)],
+)
+def test_who_names_no_version_is_not_told_that_it_is_the_wrong_one(
+    node: MemoryNode, request_: Reconfig, code: int
+) -> None:
+    client = super_client(node)
+    asked(client, request_)
+    node.replica.changes[0][3](StaleConfigurationError("it has another version"))
+    node.turn()
+    assert [reply.err for reply in client.replies()] == [code]
 
 
 @pytest.mark.parametrize(
@@ -181,8 +202,7 @@ def test_what_is_so_already_is_answered_at_once(node: MemoryNode) -> None:
     [
         (ChangeRefusedError("no majority would be left"), -13),
         (ChangeBusyError("another change is under way"), -14),
-        (StaleConfigurationError("it has another version"), -103),
-        (UnknownMemberError("no member"), -13),
+        (UnknownMemberError("no member"), -14),
     ],
 )
 def test_a_refusal_of_the_leader_has_zookeepers_code(
