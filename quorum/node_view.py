@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from quorum.errors import QuorateError
 from quorum.member import QuorumMember
+from quorum.raft.core.configuration import Member
 from quorum.raft.core.messages import Role
 from quorum.raft.core.status import Status
 from quorum.raft.refusals import DiskRefusal
@@ -98,17 +99,19 @@ class NodeView:
         refused = {node_id: DiskRefusal(disk, _not_counted(disk)) for node_id, disk in status.refused}
         refused.update(self._transport.refusals.refused_disks())
         configuration = self._replica.configuration()
-        members: dict[int, tuple[str, bool]] = {
-            node_id: (str(address), True) for node_id, address in self._config.members.items()
+        members = {
+            node_id: (Member(str(address), ""), True) for node_id, address in self._config.members.items()
         }
         if configuration is not None:
             both = {**configuration.voters, **configuration.learners}
             voters = configuration.voters
-            members = {node_id: (member.address, node_id in voters) for node_id, member in both.items()}
+            members = {node_id: (member, node_id in voters) for node_id, member in both.items()}
         return [
             {
                 "node_id": node_id,
-                "address": address,
+                "address": member.address,
+                # of its disk, the one that counts
+                "incarnation": member.incarnation or None,
                 "role": self._role_of(node_id, status, voter=voter, refused=node_id in refused),
                 "voter": voter,
                 # incarnation of a process that speaks for this member and does not count, and why not
@@ -118,7 +121,7 @@ class NodeView:
                 if leads
                 else None,
             }
-            for node_id, (address, voter) in sorted(members.items())
+            for node_id, (member, voter) in sorted(members.items())
         ]
 
     def _role_of(self, node_id: int, status: Status, *, voter: bool, refused: bool) -> str:

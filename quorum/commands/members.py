@@ -123,11 +123,8 @@ def _add(arguments: argparse.Namespace) -> int:
 
 
 def _replace(arguments: argparse.Namespace) -> int:
-    story = (
-        f"the old disk of node {arguments.node_id} never counts again: start the node with an empty data "
-        "directory and `quorate serve --join` (`quorate up` does so by itself)"
-    )
-    body: dict[str, object] = {"node_id": arguments.node_id, "replace": True}
+    node_id = arguments.node_id
+    body: dict[str, object] = {"node_id": node_id, "replace": True}
     if arguments.incarnation is not None:
         if not re.fullmatch("[0-9a-f]{32}", arguments.incarnation, re.ASCII):
             raise UsageError(
@@ -135,19 +132,24 @@ def _replace(arguments: argparse.Namespace) -> int:
                 "give the 32 hex digits that `quorate members list --json` shows, or leave it out",
             )
         body["incarnation"] = arguments.incarnation
-    return _change(arguments, "POST", "/v1/members", body, story)
+    answer = ask(arguments.admin, "POST", "/v1/members", CHANGE_TIMEOUT_S, body)
+    which = f"disk {arguments.incarnation}" if arguments.incarnation else f"old disk of node {node_id}"
+    counts = [member["incarnation"] for member in answer["members"] if member["node_id"] == node_id]
+    if arguments.incarnation and any(counts):
+        # The new disk, if this is a repetition; the one as before, if the named disk was another node's.
+        then = f"the disk of node {node_id} that counts has the incarnation {counts[0]}"
+    else:
+        then = (
+            "start the node with an empty data directory and `quorate serve --join` (`quorate up` does so by "
+            "itself)"
+        )
+    return _tell(arguments, answer, f"the {which} never counts again: {then}")
 
 
 def _remove(arguments: argparse.Namespace) -> int:
     query = urlencode({"node_id": arguments.node_id})
-    story = f"node {arguments.node_id} is no member any more: stop it"
-    return _change(arguments, "DELETE", f"/v1/members?{query}", None, story)
-
-
-def _change(
-    arguments: argparse.Namespace, method: str, path: str, body: dict[str, object] | None, story: str
-) -> int:
-    return _tell(arguments, ask(arguments.admin, method, path, CHANGE_TIMEOUT_S, body), story)
+    answer = ask(arguments.admin, "DELETE", f"/v1/members?{query}", CHANGE_TIMEOUT_S)
+    return _tell(arguments, answer, f"node {arguments.node_id} is no member any more: stop it")
 
 
 def _tell(arguments: argparse.Namespace, answer: dict[str, Any], story: str) -> int:

@@ -40,7 +40,7 @@ ANSWERS_MAX: Final = 1024
 #: what one text of a reply carries
 TEXT_CHARS_MAX: Final = 1000
 
-#: what is told to whoever asked: the log index of the change (0 of a hand-over), or why not
+#: what is told to whoever asked: the log index of the change (0 of a leadership that moved), or why not
 Told = Callable[[int | QuorateError], None]
 
 
@@ -111,8 +111,8 @@ class _Pending:
     deadline_ms: float
     #: term of the leader that it was handed to
     term: int
-    #: the leader's word, once it has come
-    accepted: Answer | None = None
+    #: the leader's word, once it has come: it holds once its entry is applied here
+    answer: Answer | None = None
 
 
 class Administration:
@@ -200,12 +200,12 @@ class Administration:
 
     def _take_answer(self, request_id: int, pending: _Pending, answer: Answer) -> None:
         """Act on the leader's first word; a later one is a repetition, or the end of a hand-over."""
-        if pending.accepted is not None and answer.outcome is not Outcome.NOT_TAKEN:
+        if pending.answer is not None and answer.outcome is not Outcome.NOT_TAKEN:
             return
         if answer.outcome is not Outcome.ACCEPTED and not answer.log_index:
             self._tell(request_id, answer.error())
             return
-        pending.accepted = answer
+        pending.answer = answer
         if not answer.log_index:
             self._look_for_leader(request_id, pending)
         elif answer.log_index <= self._host.applied_index:
@@ -218,12 +218,13 @@ class Administration:
 
     def _entry_applied(self, request_id: int, *, same: bool) -> None:
         pending = self._pending.get(request_id)
-        if pending is None or pending.accepted is None:
+        if pending is None or pending.answer is None:
             return
         if same:
-            self._tell(request_id, pending.accepted.result())
+            self._tell(request_id, pending.answer.result())
             return
-        problem = f"another leader's entry took the place of the change of node {pending.request.node_id}"
+        action, node_id = pending.request.action.name.lower(), pending.request.node_id
+        problem = f"another leader's entry took the place of the one for the {action} of node {node_id}"
         self._tell(request_id, ChangeBusyError(problem, "nothing changed: try again"))
 
     def leadership_changed(self, transfer_target: int = 0) -> None:
@@ -272,11 +273,11 @@ class Administration:
     def _look_for_leader(self, request_id: int, pending: _Pending) -> None:
         """Answer a hand-over once somebody else leads; nobody who was told to lead in an older term can."""
         leader_id, wanted = self._host.leader_id, pending.request.node_id
-        later = self._host.term > pending.term
-        begun = pending.accepted is not None and not pending.accepted.log_index
-        if leader_id == wanted and (later or begun):
+        if leader_id is None or self._host.term == pending.term:
+            return
+        if leader_id == wanted:
             self._tell(request_id, 0)
-        elif leader_id is not None and later:
+        else:
             problem = f"node {leader_id} leads term {self._host.term} instead of node {wanted}"
             self._tell(request_id, ChangeRefusedError(problem, "ask again if that node is connected"))
 
@@ -287,19 +288,19 @@ class Administration:
             term: of the last entry that the snapshot covers.
         """
         for request_id, pending in list(self._pending.items()):
-            accepted = pending.accepted
-            if self._tell_if_retired(request_id, pending) or accepted is None:
+            answer = pending.answer
+            if self._tell_if_retired(request_id, pending) or answer is None:
                 continue
-            if 0 < accepted.log_index <= self._host.applied_index:
+            if 0 < answer.log_index <= self._host.applied_index:
                 # Whoever has an entry of a term has all that this term's leader wrote before it.
-                covered = accepted.entry_term == term
+                covered = answer.entry_term == term
                 hidden = self._unknown(pending, "a snapshot hides it")
-                self._tell(request_id, accepted.result() if covered else hidden)
+                self._tell(request_id, answer.result() if covered else hidden)
 
     def _tell_if_retired(self, request_id: int, pending: _Pending) -> bool:
         """Answer a replacement whose disk is retired in the applied state; tell whether it was answered."""
         incarnation = pending.request.incarnation
-        if not incarnation or (pending.accepted is None and pending.term == self._host.term):
+        if not incarnation or (pending.answer is None and pending.term == self._host.term):
             # The leader that it was handed to may still judge it.
             return False
         configuration = self._applied_configuration()
@@ -322,9 +323,11 @@ class Administration:
 
     def _unknown(self, pending: _Pending, reason: str) -> OutcomeUnknownError:
         action, node_id = pending.request.action.name.lower(), pending.request.node_id
-        stage = "accepted by the leader" if pending.accepted is not None else "sent to the leader"
+        stage = "sent to" if pending.answer is None else "answered by"
+        if pending.answer is not None and pending.answer.outcome is Outcome.ACCEPTED:
+            stage = "accepted by"
         return OutcomeUnknownError(
-            f"outcome unknown: {action} of node {node_id} was {stage}, and its end is {reason}",
+            f"outcome unknown: {action} of node {node_id} was {stage} the leader, and its end is {reason}",
             _how_to_repeat(pending),
         )
 
@@ -438,5 +441,9 @@ def _how_to_repeat(pending: _Pending) -> str:
     look = "look at the members and the leader (`quorate status`) before asking again"
     if pending.request.action is not Action.REPLACE:
         return look
-    which = f"the incarnation {pending.request.incarnation}".rstrip()
-    return f"{look}; a repetition that names {which} of the lost disk retires no other"
+    if pending.request.incarnation:
+        return f"{look}; a repetition with the same incarnation retires no other disk"
+    return (
+        f"{look}; a repetition that names the incarnation of the lost disk (`quorate members list --json`) "
+        "retires no other"
+    )

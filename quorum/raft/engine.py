@@ -114,7 +114,6 @@ class Engine(SyncObjHost):
         self._election_timeout_max_ms = election_timeout_ms[1]
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self.soft_state = SoftState(Role.FOLLOWER, core.status().term, 0, 0, "")
-        self.configuration: Configuration | None = None
         #: ids of the other members in the latest configuration, ascending
         self._peers = tuple(sorted(peer_ids))
         self.applied_index = applied_index
@@ -442,7 +441,6 @@ class Engine(SyncObjHost):
 
     def _take_configuration(self, configuration: Configuration) -> None:
         self._peers = configuration.peer_ids(self.node_id)
-        self.configuration = configuration
         for node_id, address in self._core.linked_members().items():
             if address:
                 self._peer_transport.addNode(PeerNode(node_id, address))

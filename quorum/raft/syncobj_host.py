@@ -63,8 +63,6 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
 
     node_id: int
     soft_state: SoftState
-    #: the latest in the log, committed or not; None before the founding
-    configuration: Configuration | None
     applied_index: int
     _core: Raft
     _runtime: Runtime
@@ -261,7 +259,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         return index
 
     def confirm(self) -> int:
-        """Append a no-op, whose commit shows that this node leads and its members are so; returns its index.
+        """Append a no-op, whose commit shows that the members are as this log says; returns its index.
 
         Raises:
             NotLeaderError, MembershipBusyError: the core's; definite, nothing changed.
@@ -269,6 +267,11 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         index = self._core.confirm()
         self._schedule_pump()
         return index
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The latest configuration in the log, committed or not; None before the founding."""
+        return self._core.configuration
 
     @property
     def configuration_index(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgpack
@@ -12,7 +13,7 @@ from pysyncobj import FAIL_REASON, SyncObj, replicated
 
 from quorum.client import Client, ConnectionLossError
 from quorum.core.machine import StateMachine
-from quorum.errors import NodeStoppedError, ProposalRefusedError, QuorateError
+from quorum.errors import ChangeBusyError, NodeStoppedError, ProposalRefusedError, QuorateError
 from quorum.node import QuorumNode
 from quorum.offline.directory import ReadOnlyDisk
 from quorum.offline.journal import dump
@@ -176,6 +177,22 @@ async def test_members_change_through_syncobjs_own_methods(tmp_path: Path) -> No
             engine.removeNodeFromCluster(PeerNode(2), callback)
             assert (await fates.get())[1] == FAIL_REASON.SUCCESS
             assert engine.otherNodes == set()
+    finally:
+        await node.stop()
+
+
+async def test_what_was_added_in_the_same_turn_is_not_called_absent(tmp_path: Path) -> None:
+    node = QuorumNode(loopback_configs(tmp_path)[0], bootstrap=True)
+    await node.start()
+    try:
+        await ready(node)
+        added, removed = await asyncio.gather(
+            node.view.add_member(2, "127.0.0.1:1"), node.view.remove_member(2), return_exceptions=True
+        )
+        assert isinstance(added, Mapping)
+        assert node.view.engine.otherNodes == {PeerNode(2)}
+        assert type(removed) is ChangeBusyError
+        assert "is not committed yet" in removed.message
     finally:
         await node.stop()
 

@@ -165,6 +165,9 @@ def test_a_lost_disk_is_refused_until_it_is_replaced(nodes: QuorateNodes) -> Non
     before.stop()
     nodes.kill(lost)
     old_disk = nodes.nodes[lost].data_dir.rename(nodes.nodes[lost].folder / "old")
+    # What a repetition should name cannot be read from a disk that is lost: the members tell it.
+    old_incarnation = members(nodes, stays)[lost]["incarnation"]
+    assert old_incarnation == json.loads((old_disk / "identity.json").read_text())["incarnation"]
     code, output = nodes.run_to_end(lost)
     assert code == 1
     assert "--join" in output
@@ -183,6 +186,11 @@ def test_a_lost_disk_is_refused_until_it_is_replaced(nodes: QuorateNodes) -> Non
     assert f"the old disk of node {lost} never counts again" in output
     nodes.wait_ready(lost)
     assert voters(nodes, lost) == {1, 2, 3}
+    new_incarnation = members(nodes, lost)[lost]["incarnation"]
+    arguments = ("--incarnation", str(old_incarnation), "--admin", nodes.admin_url(stays))
+    repeated = quorate("members", "replace", str(lost), *arguments)
+    assert f"the disk {old_incarnation} never counts again" in repeated.stdout
+    assert f"the disk of node {lost} that counts has the incarnation {new_incarnation}" in repeated.stdout
     # What the old disk sent to the log has the same node id: it must not be taken for the new one's.
     after = SteadyWriter(nodes.host(lost), "/again")
     go_on([writer, after])

@@ -95,9 +95,10 @@ def change_members(node: Node, change: MembershipChange) -> int:
 
 
 def confirm(node: Node) -> int:
-    """Append a no-op and return its index: once it is committed, this node led, and its members were so.
+    """Append a no-op and return its index: once it is committed, the members in this node's log were so.
 
-    Another leader may have changed them without this one knowing; then the no-op never commits.
+    Another leader may have changed them without this one knowing; then the no-op never commits. Who leads it
+    does not prove: a later leader, too, may have found the no-op and committed it.
 
     Raises:
         NotLeaderError: not leading. Definite.

@@ -374,10 +374,10 @@ class Raft:
         return membership.change_members(self._node, change)
 
     def confirm(self) -> int:
-        """Append a no-op, to learn whether this node leads and its members are those of the cluster.
+        """Append a no-op, to learn whether the members in this node's log are those of the cluster.
 
         Returns:
-            The index of the no-op; once that is committed, both was so after the call.
+            The index of the no-op; once that is committed, they were so after the call.
 
         Raises:
             NotLeaderError: not leading. Definite.
@@ -444,6 +444,11 @@ class Raft:
     def rivalled_cluster(self) -> str:
         """Return the id of a cluster beside which this node founds nothing; "" if none is known."""
         return rivals.rivalled_cluster(self._node)
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """Return the latest configuration in the log, committed or not; None before the founding."""
+        return self._node.history.latest
 
     def configuration_at(self, index: int) -> Configuration | None:
         """Return the configuration as of ``index``, for a snapshot of that index (defect D17 of

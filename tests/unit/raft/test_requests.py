@@ -295,16 +295,18 @@ def test_a_lost_answer_is_made_up_for_by_what_stays_true(world: World, by_snapsh
 
 
 @pytest.mark.parametrize(
-    ("named", "which"), [("", "the incarnation of the lost disk"), (LOST, f"{LOST} of the lost disk")]
+    ("named", "how"),
+    [
+        ("", "that names the incarnation of the lost disk (`quorate members list --json`) retires no other"),
+        (LOST, "with the same incarnation retires no other disk"),
+    ],
 )
-def test_an_unknown_replacement_says_how_to_repeat_it(world: World, named: str, which: str) -> None:
-    """Which disk is recorded is the leader's to know: this node may lag behind."""
+def test_an_unknown_replacement_says_how_to_repeat_it(world: World, named: str, how: str) -> None:
     world.ask(2, Request(Action.REPLACE, 3, incarnation=named))
     world.pass_time(DEADLINE_MS)
     error = world.outcome()
     assert isinstance(error, OutcomeUnknownError)
-    assert f"{which} retires no other" in error.remedy
-    assert (LOST in error.remedy) == bool(named)
+    assert f"a repetition {how}" in error.remedy
 
 
 def _request_of(message: ChangeRequest | ChangeReply) -> ChangeRequest:
@@ -360,6 +362,21 @@ def test_who_is_told_that_a_node_is_gone_may_rely_on_it(world: World, asked: int
     assert isinstance(error, UnknownMemberError)
     assert error.definite
     assert "node 9 is no member; members are 1, 2, 3" in error.message
+
+
+def test_a_refusal_that_is_applied_before_it_is_heard_is_no_success(world: World) -> None:
+    world.ask(2, Request(Action.REMOVE, 9), deliver=False)
+    world.hosts[1].administration.receive(_request_of(world.network.popleft()))
+    world.hosts[2].apply(2, 1, FOUNDED)
+    assert world.told == []
+    world.deliver()
+    assert isinstance(world.outcome(), UnknownMemberError)
+
+
+def test_what_was_refused_is_not_called_accepted(world: World) -> None:
+    world.ask(2, Request(Action.REMOVE, 9))
+    world.pass_time(DEADLINE_MS)
+    assert "remove of node 9 was answered by the leader" in str(world.outcome())
 
 
 def test_a_deposed_leader_tells_of_nobody_that_he_is_gone(world: World) -> None:
