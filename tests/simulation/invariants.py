@@ -52,6 +52,7 @@ from quorum.raft.forwarding import Forward, RegisterOrigin
 from quorum.raft.identity import journal_directory
 from quorum.raft.journal import Journal, JournalOptions, StagedGroup
 from quorum.raft.journal_index import LogIndex
+from quorum.server.stream import Phase
 from tests.simulation.changes import INVARIANT as MEMBERS
 from tests.simulation.changes import judge_append, judge_commit
 from tests.simulation.checkers.verdict import judge
@@ -637,6 +638,8 @@ class Invariants:
     def _check_served(self, life: _Life, machine: StateMachine) -> None:
         """Check that whoever is served as a session is who that session is attached to."""
         for session_id, connection in life.member.frontend._by_session.items():
+            if connection.phase in (Phase.FINISHED, Phase.CLOSED):
+                continue  # it gets what is queued, and no request of it is taken
             session = machine.sessions.get(session_id)
             if session is None or (session.node_id, session.nonce) != (life.node.node_id, connection.nonce):
                 self._break("I13", f"{life} serves session {session_id} to a connection that has it no more")

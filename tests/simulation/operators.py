@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from typing import Protocol
 
-from quorum.errors import QuorateError
+from quorum.errors import QuorateError, UnknownMemberError
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.forcing import MARKER_NAME
 from quorum.raft.identity import SNAPSHOTS_NAME, Start, journal_directory
@@ -33,6 +33,8 @@ LOOK_EVERY_MS = 150.0
 LINGER_MS_MAX = 3000.0
 #: longer than a node's own deadline for an answer
 ANSWER_WITHIN_MS = 6000.0
+#: share of the seeds in which a removal is asked of every node at once
+REMOVED_TWICE = 0.1
 VOTERS_MIN = 3
 VOTERS_MAX = 5
 
@@ -92,6 +94,8 @@ class Operators:
         self._forced: SimNode | None = None
         self._site = site
         self._rng: random.Random = site.scheduler.rng("operators")
+        #: drawn apart, so that other seeds stay what they were
+        self._removes_twice = site.scheduler.rng("removals").random() < REMOVED_TWICE
         #: {node id: its disk right before it was damaged}: it has not started since
         self._healthy: dict[int, MemoryDisk] = {}
         #: {node id: the file of its disk that was damaged last}
@@ -334,32 +338,49 @@ class Operators:
         if not running:
             return
         asked = self._rng.choice(running)
+        change.question += 1
+        change.asked = True
+        # The node that was asked may be gone, and then nobody answers.
+        self._site.scheduler.at(ANSWER_WITHIN_MS, self._give_up_question, change, change.question)
+        self._ask_node(change, asked)
+        if self._removes_twice and change.action is Action.REMOVE:
+            for node in running:
+                if node is not asked and node.running:
+                    self._ask_node(change, node)
+
+    def _ask_node(self, change: Change, asked: SimNode) -> None:
         assert asked.member is not None
         assert asked.runtime is not None
         node_id = change.node.node_id
         address = peer_address(node_id) if change.action is Action.ADD else ""
-        change.question += 1
         question = change.question
 
         def told(result: int | QuorateError) -> None:
             if change.question == question:
                 change.asked = False
             done = not isinstance(result, QuorateError)
-            if done or (change.action is Action.REMOVE and self._is_gone(node_id)):
+            if isinstance(result, UnknownMemberError) and change.action is Action.REMOVE:
+                # Whoever repeats a removal takes that for done.
+                done = True
+                self._judge_absence(asked, node_id)
+            if done:
                 self._make(change)
 
-        change.asked = True
-        # The node that was asked may be gone, and then nobody answers.
-        self._site.scheduler.at(ANSWER_WITHIN_MS, self._give_up_question, change, question)
         asked.runtime.enter(asked.member.replica.ask, Request(change.action, node_id, address), told)
 
     def _give_up_question(self, change: Change, question: int) -> None:
         if change.question == question:
             change.asked = False
 
-    def _is_gone(self, node_id: int) -> bool:
-        configuration = self.configuration()
-        return configuration is not None and configuration.member(node_id) is None
+    def _judge_absence(self, asked: SimNode, node_id: int) -> None:
+        """Check what a node tells of who is no member against what it has applied by then."""
+        assert asked.member is not None
+        configuration = asked.member.replica.configuration()
+        if configuration is None or configuration.member(node_id) is not None:
+            self._site.break_off(
+                "members",
+                f"node {asked.node_id} says that node {node_id} is no member, and has applied that it is",
+            )
 
     def _make(self, change: Change) -> None:
         """A request has succeeded: the change is committed."""

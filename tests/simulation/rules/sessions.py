@@ -32,12 +32,12 @@ RULES: Final = (
     Rule(
         "an-attach-ends-older-connections",
         _SESSIONS,
-        "the connection that a session has left is closed, on whichever node it is",
+        "the connection that a session has left is closed, also if the one on another node has its nonce",
         (
             Edit(
                 f"{_FRONTEND}._heed_notice",
                 "(node_id, nonce) != (self.replica.node_id, connection.nonce)",
-                "False",
+                "nonce != connection.nonce",
             ),
         ),
     ),
