@@ -30,6 +30,7 @@ class StubCore(Anything):
 
     deadline_ms = float("inf")
     has_committed = False
+    configuration = None
 
     def __init__(self, leader_id: int) -> None:
         role = Role.LEADER if leader_id == 1 else Role.FOLLOWER
