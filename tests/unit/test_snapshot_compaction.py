@@ -86,6 +86,26 @@ def test_older_files_go_in_the_lane_and_the_log_behind_them_afterwards() -> None
     assert not bench.failures
 
 
+def test_a_snapshot_that_did_not_count_goes_before_the_log_behind_it() -> None:
+    bench = Bench()
+    bench.disk.fail("fsync_dir", errno.EIO, path_part=SNAPSHOTS)
+    bench.snapshotter.take()
+    bench.runtime.settle()
+    assert bench.snapshotter.failed_count == 1
+    assert not bench.store.files()
+    (unfinished,) = bench.disk.listdir(SNAPSHOTS)
+    bench.snapshot()
+    assert unfinished in bench.disk.listdir(SNAPSHOTS)
+    bench.runtime.turn()
+    assert not bench.steps, "a start would count it, and needs the log behind it"
+    bench.runtime.settle()
+    assert bench.steps == [Compacted(bench.journal.first_index)]
+    assert [f"{SNAPSHOTS}/{name}" for name in bench.disk.listdir(SNAPSHOTS)] == [
+        file.path for file in bench.store.files()
+    ]
+    assert not bench.failures
+
+
 def test_what_an_installed_snapshot_took_back_goes_with_the_install() -> None:
     bench = Bench()
     bench.settled_snapshots(1)
