@@ -272,6 +272,9 @@ class Snapshotter:
     def _compact(self) -> None:
         """Keep two snapshots and the log behind the older one; the log goes when the older files are gone."""
         oldest_index, paths = self._store.detach(self._holder.machine.applied_index)
+        if not paths:
+            self._compact_log(oldest_index)
+            return
 
         def removed(_: None, error: BaseException | None) -> None:
             if error is not None:
@@ -279,7 +282,6 @@ class Snapshotter:
             else:
                 self._guard(partial(self._compact_log, oldest_index))
 
-        # Where none was let go of, too: one whose name could not be made durable counts after the next start.
         self._runtime.run_in_thread(SNAPSHOT_LANE, partial(self._store.remove, paths, oldest_index), removed)
 
     def _compact_log(self, oldest_index: int) -> None:

@@ -99,6 +99,8 @@ class SnapshotStore:
         self._files: list[SnapshotFile] = []
         #: paths of files that turned out to be damaged
         self._damaged: set[str] = set()
+        #: log index by path of files that may have their name, but not durably; the next start counts them
+        self._uncounted: dict[str, int] = {}
         try:
             disk.make_dirs(directory)
             for name in disk.listdir(directory):
@@ -282,7 +284,8 @@ class SnapshotStore:
 
         Returns:
             The log index of the oldest snapshot that is left, up to which the journal may compact once
-            `remove` returned, 0 for none; and the paths of those that are forgotten, for `remove`.
+            `remove` returned, 0 for none; and the paths of those that are forgotten, for `remove`. Among them
+            are older ones whose name could not be made durable: a start counts them, and needs their log.
         """
         with self._lock:
             good = [file for file in self._files if file.path not in self._damaged]
@@ -297,13 +300,15 @@ class SnapshotStore:
             gone = [file for file in self._files if file not in kept]
             self._files = kept
             self._damaged -= {file.path for file in gone}
-        oldest_index = min([counted[0], *(file for file in kept if file.log_index in self._pins)]).log_index
-        return oldest_index, [file.path for file in gone]
+            pinned = (file for file in kept if file.log_index in self._pins)
+            oldest_index = min([counted[0], *pinned]).log_index
+            uncounted = [path for path, log_index in self._uncounted.items() if log_index < oldest_index]
+            for path in uncounted:
+                del self._uncounted[path]
+        return oldest_index, [*(file.path for file in gone), *uncounted]
 
     def remove(self, paths: Sequence[str], oldest_index: int) -> None:
-        """Remove the files of detached snapshots, and all others from before the oldest that is left.
-
-        Others are those that were set aside, and those whose name was given but could not be made durable.
+        """Remove the files of detached snapshots, and those set aside from before the oldest that is left.
 
         Durable on return. For the snapshot lane: a file system takes long over a large file.
 
@@ -314,13 +319,12 @@ class SnapshotStore:
         Raises:
             OSError: the disk refuses.
         """
-        others = []
+        set_aside = []
         for name in self._disk.listdir(self._directory):
-            numbers = _numbers(name.removesuffix(_DAMAGED))
-            path = f"{self._directory}/{name}"
-            if numbers is not None and numbers[0] < oldest_index and path not in paths:
-                others.append(path)
-        self._unlink((*paths, *others))
+            numbers = _numbers(name.removesuffix(_DAMAGED)) if name.endswith(_DAMAGED) else None
+            if numbers is not None and numbers[0] < oldest_index:
+                set_aside.append(f"{self._directory}/{name}")
+        self._unlink((*paths, *set_aside))
 
     def _unlink(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -379,9 +383,15 @@ class SnapshotStore:
                 yield
         snapshot = SnapshotFile(log_index, term, path, partial.size())
         partial.close()
-        self._disk.rename(partial.path, path)
-        self._disk.fsync_dir(self._directory)
+        try:
+            self._disk.rename(partial.path, path)
+            self._disk.fsync_dir(self._directory)
+        except OSError:
+            with self._lock:
+                self._uncounted[path] = log_index
+            raise
         with self._lock:
+            self._uncounted.pop(path, None)
             self._files = sorted([file for file in self._files if file.path != path] + [snapshot])
             self._damaged.discard(path)
         return snapshot

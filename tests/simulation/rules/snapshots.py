@@ -32,6 +32,12 @@ RULES: Final = (
         (Setting("quorum.raft.snapshots:KEPT", 1),),
     ),
     Rule(
+        "what-does-not-count-goes-before-the-log",
+        "raft.md, D5, Snapshots; snapshots.SnapshotStore.detach",
+        "a snapshot whose name could not be made durable goes before the log behind it",
+        (Edit(f"{_STORE}.adopt", "self._uncounted[path] = log_index", "pass"),),
+    ),
+    Rule(
         "a-broken-snapshot-falls-back",
         "raft.md, D14, Snapshots",
         "a broken newest snapshot is set aside and the one before is taken",
