@@ -108,7 +108,11 @@ def test_unusable_addresses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start_watch(hosts: str, *words: str) -> subprocess.Popen[str]:
-    program = f"import sys; from quorum.shell import run; sys.exit(run({hosts!r}, ['watch', *sys.argv[1:]]))"
+    # Who runs the tests in the background of a script has them ignore SIGINT, and children inherit that.
+    program = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        f"from quorum.shell import run; sys.exit(run({hosts!r}, ['watch', *sys.argv[1:]]))"
+    )
     return subprocess.Popen(
         [sys.executable, "-c", program, *words],
         stdout=subprocess.PIPE,
