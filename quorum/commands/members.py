@@ -133,7 +133,7 @@ def _replace(arguments: argparse.Namespace) -> int:
             )
         body["incarnation"] = arguments.incarnation
     answer = ask(arguments.admin, "POST", "/v1/members", CHANGE_TIMEOUT_S, body)
-    which = f"disk {arguments.incarnation}" if arguments.incarnation else f"old disk of node {node_id}"
+    which = f"disk {arguments.incarnation}" if arguments.incarnation else f"recorded disk of node {node_id}"
     counts = [member["incarnation"] for member in answer["members"] if member["node_id"] == node_id]
     if arguments.incarnation and any(counts):
         # The new disk, if this is a repetition; the one as before, if the named disk was another node's.

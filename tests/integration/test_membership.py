@@ -183,7 +183,7 @@ def test_a_lost_disk_is_refused_until_it_is_replaced(nodes: QuorateNodes) -> Non
         return [ended.stdout] if ended.returncode == 0 else []
 
     output = eventually(replaced, DEADLINE_S)[0]
-    assert f"the old disk of node {lost} never counts again" in output
+    assert f"the recorded disk of node {lost} never counts again" in output
     nodes.wait_ready(lost)
     assert voters(nodes, lost) == {1, 2, 3}
     new_incarnation = members(nodes, lost)[lost]["incarnation"]

@@ -81,11 +81,14 @@ class Configuration(NamedTuple):
             learners={key: member for key, member in self.learners.items() if key != node_id},
         )
 
-    def replaced(self, node_id: int) -> "Configuration":
-        """Return a copy in which this member is a learner again and its incarnation never counts any
-        more."""
+    def replaced(self, node_id: int, named: str = "") -> "Configuration":
+        """Return a copy in which this member is a learner again and its incarnation never counts any more.
+
+        Where none is recorded yet, that is the one that is named, if any.
+        """
         member = self.voters.get(node_id) or self.learners[node_id]
-        retired = (*self.retired, member.incarnation) if member.incarnation else self.retired
+        lost = member.incarnation or named
+        retired = (*self.retired, lost) if lost else self.retired
         return self.without(node_id).with_learner(node_id, member.address)._replace(retired=retired)
 
     def to_payload(self) -> bytes:

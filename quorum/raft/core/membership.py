@@ -43,7 +43,8 @@ class ReplaceMember(NamedTuple):
     """
 
     node_id: int
-    incarnation: str = ""  #: whose disk is lost; empty: the recorded one, which must not be in contact
+    #: whose disk is lost, recorded or not; empty: the recorded one, which must not be in contact
+    incarnation: str = ""
 
 
 class RemoveMember(NamedTuple):
@@ -83,7 +84,7 @@ def change_members(node: Node, change: MembershipChange) -> int:
             wanted = latest.with_learner(node_id, address)
         case ReplaceMember(node_id, incarnation):
             _check_replacement(node, latest, node_id, incarnation)
-            wanted = latest if incarnation in latest.retired else latest.replaced(node_id)
+            wanted = latest if incarnation in latest.retired else latest.replaced(node_id, incarnation)
             if wanted == latest:
                 return confirm(node)
             _check_majority(node, latest, wanted, f"replace node {node_id}")
@@ -169,13 +170,17 @@ def _check_member(latest: Configuration, node_id: int, done: str) -> None:
 
 
 def _check_replacement(node: Node, latest: Configuration, node_id: int, incarnation: str) -> None:
+    member = latest.member(node_id)
+    if member is not None and incarnation in latest.retired:
+        # A repetition: what it asks for is so, whoever leads and votes by now.
+        return
     _check_member(latest, node_id, "replaced")
     if node_id == node.identity.node_id:
         raise MembershipError(
             f"node {node_id} cannot be replaced: it leads; hand leadership over first (POST /v1/leader)"
         )
-    member = latest.member(node_id)
-    if member is None or incarnation in latest.retired or not member.incarnation:
+    if member is None or not member.incarnation:
+        _check_not_of_others(node, latest, node_id, incarnation)
         return
     if incarnation and incarnation != member.incarnation:
         raise MembershipError(
@@ -194,6 +199,18 @@ def _check_replacement(node: Node, latest: Configuration, node_id: int, incarnat
             f"{node.now_ms - peer.contact_ms:.0f} ms ago; stop the node first if that disk is lost, or name "
             f"the incarnation that shall be retired: {member.incarnation}"
         )
+
+
+def _check_not_of_others(node: Node, latest: Configuration, node_id: int, incarnation: str) -> None:
+    for other_id in (*latest.voters, *latest.learners):
+        other = latest.member(other_id)
+        if other_id == node_id or other is None or not incarnation:
+            continue
+        if incarnation in (other.incarnation, _heard_incarnation(node, other_id)):
+            raise MembershipError(
+                f"node {node_id} cannot be replaced: {incarnation[:40]} is the disk of node {other_id}; "
+                "nothing was retired: look at the members and name the one that is lost"
+            )
 
 
 def _check_majority(node: Node, latest: Configuration, wanted: Configuration, what: str) -> None:

@@ -487,6 +487,50 @@ def test_a_repeated_replacement_never_retires_the_new_disk() -> None:
     change(solo, ReplaceMember(3))
 
 
+def test_a_repeated_replacement_is_done_whoever_leads_by_now() -> None:
+    solo = leader()
+    change(solo, ReplaceMember(3, incarnation_of(3)))
+    acked(solo, 2)
+    wanted = latest(solo)
+    change(solo, ReplaceMember(1, incarnation_of(3)))
+    acked(solo, 2)
+    assert (solo.raft.status().last_index, solo.raft.status().commit_index) == (4, 4)
+    assert latest(solo) == wanted
+    with pytest.raises(MembershipError, match="node 9 cannot be replaced: it is no member"):
+        solo.raft.change_members(ReplaceMember(9, incarnation_of(3)))
+
+
+def test_a_named_disk_that_was_never_recorded_is_retired_too() -> None:
+    solo = leader()
+    change(solo, ADD_4)
+    acked(solo, 2, 3)
+    change(solo, ReplaceMember(4, OTHER))
+    acked(solo, 2, 3)
+    assert latest(solo).retired == (OTHER,)
+    beat(solo, 4, 0, OTHER)
+    acked(solo, 2, 3)
+    assert latest(solo).learners == {4: Member("h:4", "")}
+    assert solo.raft.status().refused == ((4, OTHER),)
+
+
+def test_a_named_disk_of_another_member_is_not_retired() -> None:
+    solo = leader()
+    change(solo, ADD_4)
+    acked(solo, 2, 3)
+    before = solo.raft.status().last_index
+    with pytest.raises(MembershipError, match=rf"{incarnation_of(3)} is the disk of node 3; nothing was ret"):
+        solo.raft.change_members(ReplaceMember(4, incarnation_of(3)))
+    change(solo, AddMember(5, "h:5"))
+    acked(solo, 2, 3)
+    beat(solo, 5, 0, OTHER)
+    acked(solo, 2, 3)
+    assert latest(solo).learners[5].incarnation == OTHER
+    with pytest.raises(MembershipError, match=rf"{OTHER} is the disk of node 5"):
+        solo.raft.change_members(ReplaceMember(4, OTHER))
+    assert latest(solo).retired == ()
+    assert solo.raft.status().last_index > before
+
+
 def test_the_remedy_of_a_change_that_would_leave_no_majority_names_who_is_gone() -> None:
     solo = leader()
     solo.step(PeerDown(3))
