@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from quorum.raft.core.backlog import Backlog
 from quorum.raft.core.configuration import Configuration, Member, majority_value
 from quorum.raft.core.entry import Entry, EntryKind, size_bytes
 from quorum.raft.core.errors import InvariantError
@@ -126,8 +127,8 @@ class Node:
         self.term_start_index = 0  #: leader: its first entry; commits by counting begin here
         self.heartbeat_ms = now_ms  #: leader: next heartbeat
         self.heartbeat_due = False
-        self.backlog: deque[tuple[int, int]] = deque()  #: leader: (index, bytes) of uncommitted proposals
-        self.backlog_bytes = 0
+        self.uncommitted = Backlog()  #: leader: what it appended and is not committed
+        self.unsynced = Backlog()  #: leader: what it appended and is not durable here
         self.transfer_target = 0
         self.transfer_until_ms = NEVER
         self.transfer_told = False
@@ -232,8 +233,8 @@ class Node:
             self.release(peer)
         self.progress = {}
         self.leaving = {}
-        self.backlog.clear()
-        self.backlog_bytes = 0
+        self.uncommitted.clear()
+        self.unsynced.clear()
         self.end_transfer()
         self.leader_id = 0
         self.heartbeat_due = False
@@ -323,8 +324,8 @@ class Node:
         entry = Entry(self.log.last_index + 1, self.term, kind, stamp, payload)
         self.log.append((entry,))
         size = size_bytes(entry)
-        self.backlog.append((entry.index, size))
-        self.backlog_bytes += size
+        self.uncommitted.add(entry.index, size)
+        self.unsynced.add(entry.index, size)
         return entry
 
     def commit_to(self, index: int) -> None:
@@ -334,8 +335,7 @@ class Node:
         if index > self.log.last_index:
             raise InvariantError(f"commit index {index} lies behind the log's end {self.log.last_index}")
         self.commit_index = index
-        while self.backlog and self.backlog[0][0] <= index:
-            self.backlog_bytes -= self.backlog.popleft()[1]
+        self.uncommitted.settle(index)
 
     def majority_match(self) -> int:
         """Return the index that a majority of the voters that count holds durably, 0 if too few count."""
@@ -407,7 +407,10 @@ class Node:
     ) -> tuple[tuple[SnapshotRead, ...], tuple[int, ...], tuple[SnapshotWrite, ...], tuple[int, ...]]:
         """Return the reads, releases, writes and aborts that snapshot transfers need."""
         reads, releases = self.snapshot_reads, self.snapshot_releases
-        writes, aborts = self.snapshot_writes, self.snapshot_aborts
+        # A snapshot must not become durable before the term in which it was sent: the log would end in a term
+        # that the hard state has not seen.
+        writes = self.snapshot_writes if self.hard_state_is_durable else []
+        aborts = self.snapshot_aborts
         if not (reads or releases or writes or aborts):
             return (), (), (), ()
         work = tuple(reads), tuple(releases), tuple(writes), tuple(aborts)

@@ -26,7 +26,8 @@ class Options:
     entry_bytes_max: int = 16 << 20  #: payload of one entry; a larger proposal is refused
     append_bytes_max: int = 1 << 20  #: entries of one message, but always at least one entry
     inflight_bytes_max: int = 16 << 20  #: sent to one peer and not acknowledged
-    backlog_bytes_max: int = 256 << 20  #: proposed by this leader and not committed; more is refused
+    #: appended by this leader and not committed: more is refused; not durable here: it steps down
+    backlog_bytes_max: int = 256 << 20
     committed_bytes_max: int = 8 << 20  #: committed entries of one Ready, but always at least one entry
     log_cache_bytes_max: int = 64 << 20  #: log tail in memory, besides what is not durable or not applied yet
     snapshot_chunk_bytes_max: int = 256 << 10

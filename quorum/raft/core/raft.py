@@ -201,6 +201,7 @@ class Raft:
             raise InvariantError(f"persist {seq} was reported durable before it was handed out")
         node.persisted_seq = max(node.persisted_seq, seq)
         node.log.persisted(seq)
+        node.unsynced.settle(node.log.durable_index)
         elections.count_own_vote(node)
         leading.advance_commit(node)
 
@@ -332,7 +333,8 @@ class Raft:
             there.
 
         Raises:
-            NotLeaderError: not leading, or handing over. Definite.
+            NotLeaderError: not leading, or handing over, or not any more: its own disk holds up too much that
+                others commit. Definite.
             ProposalError: kind or size. Definite.
             BacklogError: too much is uncommitted. Definite, retriable.
         """
@@ -349,11 +351,16 @@ class Raft:
             raise ProposalError(
                 f"the payload has {len(payload)} bytes; entry_bytes_max is {node.options.entry_bytes_max}"
             )
-        if node.backlog_bytes + len(payload) > node.options.backlog_bytes_max:
+        room_bytes = node.options.backlog_bytes_max - len(payload)
+        if node.uncommitted.size_bytes > room_bytes:
             raise BacklogError(
-                f"{node.backlog_bytes} bytes wait for commit; backlog_bytes_max is "
+                f"{node.uncommitted.size_bytes} bytes wait for commit; backlog_bytes_max is "
                 f"{node.options.backlog_bytes_max}"
             )
+        if node.unsynced.size_bytes > room_bytes:
+            story = f"{node.unsynced.size_bytes} bytes wait for its own disk, and others commit without it"
+            node.become_follower(node.term, 0, story)
+            raise NotLeaderError(f"node {node.identity.node_id} stepped down: {story}", 0)
         return node.append_own(kind, payload, stamp_ms).index
 
     def change_members(self, change: MembershipChange) -> int:

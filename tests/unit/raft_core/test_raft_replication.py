@@ -523,6 +523,30 @@ def test_proposals_are_refused_with_the_reason() -> None:
     assert refused.value.leader_id == 2
 
 
+def test_a_leader_whose_own_disk_stalls_takes_no_more_than_its_bound_and_leaves_the_lead() -> None:
+    solo = leader(options=Options(backlog_bytes_max=300))
+    for _ in range(2):
+        solo.raft.propose(EntryKind.BATCH, bytes(100), 0)
+        solo.drain()
+        for peer in (2, 3):
+            solo.hear(AppendReply(2, peer, 1, False, 0, solo.raft.status().last_index, 0, 0))
+    status = solo.raft.status()
+    assert status.commit_index == status.last_index, "the others commit without it"
+    assert status.durable_index < status.last_index
+    with pytest.raises(NotLeaderError, match="stepped down: 328 bytes wait for its own disk"):
+        solo.raft.propose(EntryKind.BATCH, bytes(100), 0)
+    assert solo.role() is Role.FOLLOWER
+
+
+def test_what_became_durable_here_makes_room_for_proposals() -> None:
+    solo = leader(options=Options(backlog_bytes_max=300))
+    for _ in range(20):
+        solo.raft.propose(EntryKind.BATCH, bytes(100), 0)
+        solo.sync()
+        solo.hear(AppendReply(2, 2, 1, False, 0, solo.raft.status().last_index, 0, 0))
+    assert solo.role() is Role.LEADER
+
+
 # --- a full disk
 
 

@@ -325,7 +325,17 @@ def test_a_part_that_nothing_will_continue_is_given_up(end: Stimulus, written: b
     assert solo.step(ChunkWritten(1, 10)) == []
     solo.step(Resume())
     solo.hear(chunk(0, 10, term=4, node_id=3))
+    solo.sync()
     assert [write.install for write in solo.writes] == [1, 2]
+
+
+def test_no_piece_is_written_before_the_term_in_which_it_came_is_durable() -> None:
+    """Else a crash could leave a snapshot of a term that the hard state has not seen, and no start works."""
+    solo = receiver()
+    solo.hear(chunk(0, 10, total=10, index=50, term=4, node_id=3))
+    assert (solo.writes, solo.raft.status().installing) == ([], True)
+    solo.sync()
+    assert [(write.snapshot_index, write.last) for write in solo.writes] == [(50, True)]
 
 
 def test_a_part_that_is_given_up_before_it_is_handed_out_is_never_written() -> None:
