@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from quorum.config import NodeConfig
 from quorum.core.machine import StateMachine
-from quorum.errors import DataDirError, DiskFullError, told_by_os
+from quorum.errors import FULL_DISK_ERRNOS, DataDirError, DiskFullError, QuorateError, told_by_os
 from quorum.raft.admission import Admission
 from quorum.raft.contracts import MemberTransport
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
@@ -115,6 +115,8 @@ class QuorumMember:
         self._first_error: BaseException | None = None
         self.storage = storage = open_storage(config, disk, start, runtime.random)
         self._full: JournalFullError | None = None
+        #: what is to be written to the identity as soon as the disk has room
+        self._unwritten: Callable[[], object] | None = None
         self.writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
         self._incarnation = _next_incarnation(storage, runtime)
         self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)
@@ -174,14 +176,12 @@ class QuorumMember:
         if peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
             return
         if peer.cluster_id:
-            try:
-                fresh = self.storage.note_met_cluster(peer.cluster_id)
-            except OSError as error:
-                self.engine.fail(self._cannot_write(error))
-                return
-            if fresh:
-                log.warning("%s (%s)", *self.founding_problem())
+            self._write_identity(partial(self._note_met_cluster, peer.cluster_id))
         self.engine.step(ClusterMet(peer.node_id, peer.cluster_id, peer.log_cluster_id, peer.electors))
+
+    def _note_met_cluster(self, cluster_id: str) -> None:
+        if self.storage.note_met_cluster(cluster_id):
+            log.warning("%s (%s)", *self.founding_problem())
 
     def founding_problem(self) -> tuple[str, str]:
         """Say why this founder founds nothing, and the remedy; two empty texts if nothing is in its way."""
@@ -393,7 +393,32 @@ class QuorumMember:
         member = configuration.member(identity.node_id)
         if member is None or member.incarnation != identity.incarnation:
             return
-        self.storage.learn_cluster_id(configuration.cluster_id)
+        self._write_identity(partial(self.storage.learn_cluster_id, configuration.cluster_id))
+
+    def _write_identity(self, write: Callable[[], object]) -> None:
+        """Write what this life has learned to the identity; on a full disk as soon as there is room.
+
+        That may wait: this life knows it from the log or from the core, and the next one learns it again.
+        """
+        try:
+            write()
+        except OSError as error:
+            if error.errno not in FULL_DISK_ERRNOS:
+                self.engine.fail(self._cannot_write(error))
+                return
+            if self._unwritten is None:
+                log.warning("%s; tried again until there is room", self._cannot_write(error).message)
+                self.runtime.call_later(RETRY_INTERVAL_MS, self._write_identity_again)
+            self._unwritten = write
+
+    def _write_identity_again(self) -> None:
+        write, self._unwritten = self._unwritten, None
+        if self._ended or write is None:
+            return
+        try:
+            self._write_identity(write)
+        except QuorateError as error:
+            self.engine.fail(error)
 
     def _on_disk_full(self, error: JournalFullError) -> None:
         """Acknowledge nothing until there is room again; called at each attempt that found none."""

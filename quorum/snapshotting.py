@@ -19,6 +19,7 @@ from typing import Protocol
 
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_walk import SnapshotIncompleteError, SnapshotOverflowError, SnapshotWalk
+from quorum.errors import FULL_DISK_ERRNOS
 from quorum.raft.core.entry import Entry, size_bytes
 from quorum.raft.core.messages import Compacted, Stimulus
 from quorum.raft.journal import Journal
@@ -39,6 +40,8 @@ SLICE_MS_MAX = 8.0
 #: loop its slices and the disk what was written so far
 GIVE_UP_PAUSE_MS = 1000.0
 GIVE_UP_PAUSE_MS_MAX = 60_000.0
+#: how long after a removal of older snapshots that the full disk refused it is tried again
+REMOVAL_RETRY_MS = 1000.0
 #: how long the walk rests while entries are applied, in times of a slice: clients come first, and the
 #: snapshots of all nodes, which come due together, share few cores
 RESTS_PER_SLICE = 8.0
@@ -277,10 +280,16 @@ class Snapshotter:
             return
 
         def removed(_: None, error: BaseException | None) -> None:
-            if error is not None:
-                self._fail(error)
-            else:
+            if error is None:
                 self._guard(partial(self._compact_log, oldest_index))
+            elif isinstance(error, OSError) and error.errno in FULL_DISK_ERRNOS:
+                # Some file systems need room to remove a name.
+                log.warning(
+                    "older snapshots cannot be removed, next try in %g s: %s", REMOVAL_RETRY_MS / 1000, error
+                )
+                self._runtime.call_later(REMOVAL_RETRY_MS, self._guard, self._compact)
+            else:
+                self._fail(error)
 
         self._runtime.run_in_thread(SNAPSHOT_LANE, partial(self._store.remove, paths, oldest_index), removed)
 

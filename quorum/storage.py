@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from quorum.config import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLayoutError, SnapshotLoader
-from quorum.errors import refused_by_disk, told_by_os
+from quorum.errors import DataDirError, refused_by_disk, told_by_os
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.errors import ConfigurationError
 from quorum.raft.core.messages import SnapshotMark
@@ -116,6 +116,7 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
             storage = _load(config, disk, identity, lock)
         latest = latest_configuration(storage.recovered, storage.mark)
         storage.identity = settle_cluster_id(disk, data_dir, identity, latest)
+        storage.snapshots.set_aside()
     except BaseException as error:
         if storage is not None:
             storage.journal.close()
@@ -150,9 +151,14 @@ def _load(
     )
     try:
         recovered.check_reaches(journal_directory(data_dir), machine.applied_index)
-    except BaseException:
+    except DataDirError as error:
         journal.close()
-        raise
+        broken = snapshots.broken
+        if broken is None:
+            raise
+        # It stays where it is: what could not be read may be read by the next start.
+        again = "see that the disk can be read, and start again; if that is of no use: "
+        raise DataDirError(f"{error.message}, because {broken.message}", f"{again}{error.remedy}") from broken
     return Storage(disk, data_dir, identity, lock, journal, recovered, snapshots, machine, mark)
 
 

@@ -32,8 +32,9 @@ from quorum.raft.core.messages import (
 from quorum.raft.journal_format import Install, Record
 from quorum.raft.runtime import Disk, Runtime
 from quorum.raft.snapshot_format import SnapshotDamagedError, SnapshotReader
+from quorum.raft.snapshot_receiver import SnapshotReceiver
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE
-from quorum.raft.snapshots import SnapshotFile, SnapshotReceiver, SnapshotStore, SnapshotTransferError
+from quorum.raft.snapshots import SnapshotFile, SnapshotStore, SnapshotTransferError
 
 State = TypeVar("State")
 Result = TypeVar("Result")
@@ -170,8 +171,8 @@ class SnapshotCourier(Generic[State]):
             incoming = self._incoming
             if incoming is None or incoming.install != write.install:
                 self._remove_incoming()
-                receiver = self._store.begin_receive(
-                    write.snapshot_index, write.snapshot_term, write.total_bytes
+                receiver = SnapshotReceiver(
+                    self._store, write.snapshot_index, write.snapshot_term, write.total_bytes
                 )
                 incoming = self._incoming = _Incoming(write.install, receiver)
             try:

@@ -34,6 +34,7 @@ from quorum.raft.core.messages import HardState, SnapshotMark
 from quorum.raft.founding import new_cluster_id
 from quorum.raft.identity import Identity, WrongIdentityError, write_aside, write_identity
 from quorum.raft.journal import Journal, JournalFailedError, JournalFullError
+from quorum.raft.journal_format import Install, Record
 from quorum.raft.journal_start import Recovered
 from quorum.raft.runtime import Disk
 
@@ -181,7 +182,12 @@ def force_new_cluster(
         write_aside(disk, data_dir, MARKER_NAME, f"{cluster_id}\n".encode())
     except OSError as error:
         raise _refused_by_disk(data_dir, error) from error
-    _append(data_dir, journal, _forced_records(identity, latest, own, recovered, mark, cluster_id))
+    records: list[Record] = []
+    if recovered.loss and mark is not None:
+        # The end that is gone may have held what leads to the snapshot.
+        records.append(Install(mark.snapshot_index, mark.snapshot_term))
+    records += _forced_records(identity, latest, own, recovered, mark, cluster_id)
+    _append(data_dir, journal, records)
     if recovered.loss:
         _renew_note(data_dir, journal)
     return True
@@ -194,7 +200,7 @@ def _renew_note(data_dir: str, journal: Journal) -> None:
         raise _refused_by_disk(data_dir, error) from error
 
 
-def _append(data_dir: str, journal: Journal, records: Sequence[HardState | Entry]) -> None:
+def _append(data_dir: str, journal: Journal, records: Sequence[Record]) -> None:
     try:
         journal.append(records)
     except (OSError, JournalFullError, JournalFailedError) as error:

@@ -183,7 +183,7 @@ class Journal:
                 that entry, a crash came between the rename of the file and the record of its install; the
                 record is written now, so that log and snapshot fit (defect D15 of pysyncobj).
             accept_loss: open a journal whose end is gone; every later start refuses it until `renew_note`.
-                As long as nothing is written, what is gone can be put back.
+                Nothing is written, an install neither, so that what is gone can be put back.
 
         Raises:
             JournalMissingError: there is no segment.
@@ -210,10 +210,11 @@ class Journal:
             if scan.loss is None:
                 journal._note = NoteFile.open(disk, directory, log)
                 journal._write_note(scan.after, synced=True)
-            if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
-                log(f"finished the install of the snapshot of entry {install.log_index}, term {install.term}")
-                journal.append([install])
-                tail.visit(install, scan.path, 0)
+                if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
+                    index, term, _ = install
+                    log(f"finished the install of the snapshot of entry {index}, term {term}")
+                    journal.append([install])
+                    tail.visit(install, scan.path, 0)
         except (OSError, JournalFullError, JournalFailedError) as error:
             journal.close()
             reason = told_by_os(error, scan.path) if isinstance(error, OSError) else error

@@ -18,16 +18,16 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, TypeVar
 
-from quorum.errors import DataDirError, QuorateError, remedy_for_os
+from quorum.errors import DataDirError, QuorateError, refused_by_disk, remedy_for_os
 from quorum.raft.runtime import Disk, File
 from quorum.raft.snapshot_format import REMEDY, SnapshotDamagedError, SnapshotHeader, SnapshotReader
 
 __all__ = [
+    "PartialSnapshot",
     "SnapshotDamagedError",
     "SnapshotFile",
     "SnapshotHeader",
     "SnapshotReader",
-    "SnapshotReceiver",
     "SnapshotStore",
     "SnapshotTransferError",
 ]
@@ -99,7 +99,10 @@ class SnapshotStore:
         self._files: list[SnapshotFile] = []
         #: paths of files that turned out to be damaged
         self._damaged: set[str] = set()
-        #: log index by path of files that may have their name, but not durably; the next start counts them
+        #: why the newest one could not be loaded
+        self.broken: SnapshotDamagedError | None = None
+        #: log index by path of files that may be there and are none of these: their name could not be made
+        #: durable, or they could not be removed; the next start counts them
         self._uncounted: dict[str, int] = {}
         try:
             disk.make_dirs(directory)
@@ -109,7 +112,7 @@ class SnapshotStore:
             disk.fsync_dir(directory)
         except OSError as error:
             problem = f"{directory} cannot be used: {error.strerror}"
-            raise DataDirError(problem, remedy_for_os(error)) from error
+            raise refused_by_disk(problem, remedy_for_os(error), error) from error
 
     def _enter(self, name: str) -> None:
         path = f"{self._directory}/{name}"
@@ -133,10 +136,10 @@ class SnapshotStore:
     def load_newest(
         self, load: Callable[[SnapshotReader], Loaded], refusals: tuple[type[Exception], ...] = ()
     ) -> tuple[SnapshotFile, Loaded] | None:
-        """Load the newest good snapshot; broken ones above it are set aside as `….damaged`.
+        """Load the newest good snapshot; broken ones above it do not count any more.
 
         Whether the log reaches everything acknowledged from there is the caller's to check
-        (Recovered.check_reaches).
+        (Recovered.check_reaches), before `set_aside`.
 
         Args:
             load: builds the state from all chunks; may be called again with an older snapshot.
@@ -149,21 +152,37 @@ class SnapshotStore:
             SnapshotDamagedError: there are snapshots and none is good.
             SnapshotVersionError: another version wrote the newest good one; all files stay as they are.
         """
-        damaged: list[SnapshotFile] = []
-        newest_error: SnapshotDamagedError | None = None
+        self.broken = None
         for snapshot in reversed(self.files()):
             try:
                 loaded = self._load(snapshot, load, refusals)
             except SnapshotDamagedError as error:
-                self._log(f"set aside: {error}")
-                newest_error = newest_error or error
-                damaged.append(snapshot)
+                self._log(f"falls back to the snapshot before: {error}")
+                self.broken = self.broken or error
+                with self._lock:
+                    self._damaged.add(snapshot.path)
             else:
-                self._set_aside(damaged)
                 return snapshot, loaded
-        if newest_error is not None:
-            raise newest_error
+        if self.broken is not None:
+            raise self.broken
         return None
+
+    def set_aside(self) -> None:
+        """Rename what `load_newest` could not load to `….damaged`, once the node is known to start without.
+
+        A start that is refused leaves it: a disk that could not read it may do so the next time.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        with self._lock:
+            damaged = [file for file in self._files if file.path in self._damaged]
+            self._files = [file for file in self._files if file not in damaged]
+            self._damaged.clear()
+        for snapshot in damaged:
+            self._disk.rename(snapshot.path, snapshot.path + _DAMAGED)
+        if damaged:
+            self._disk.fsync_dir(self._directory)
 
     def _load(
         self,
@@ -193,14 +212,6 @@ class SnapshotStore:
                 reader.path, 0, f"{problem}, not of {log_index} of term {term}", REMEDY
             )
 
-    def _set_aside(self, damaged: list[SnapshotFile]) -> None:
-        for snapshot in damaged:
-            self._disk.rename(snapshot.path, snapshot.path + _DAMAGED)
-        if damaged:
-            self._disk.fsync_dir(self._directory)
-            with self._lock:
-                self._files = [file for file in self._files if file not in damaged]
-
     def pin(self, log_index: int) -> SnapshotFile:
         """Keep a snapshot, and the log behind it, until `unpin`; pins count.
 
@@ -217,17 +228,19 @@ class SnapshotStore:
 
     def unpin(self, log_index: int) -> None:
         """Take one pin away."""
-        pin = self._pins[log_index]
-        pin.count -= 1
-        if pin.count == 0:
-            pin.file.close()
-            del self._pins[log_index]
+        with self._lock:
+            pin = self._pins[log_index]
+            pin.count -= 1
+            if pin.count == 0:
+                pin.file.close()
+                del self._pins[log_index]
 
     def verify(self, snapshot: SnapshotFile) -> None:
         """Read a snapshot through its checksums, before a transfer; a damaged one is not offered any more.
 
         For the snapshot lane. Its file stays where it is until newer ones take its place: it may still be
-        pinned, and only a start judges what a node can go on from.
+        pinned, and only a start judges what a node can go on from. If it is pinned, what was read is what is
+        sent from then on: another one of the same place may have taken it over from the file that was pinned.
 
         Raises:
             SnapshotDamagedError: its content is not what was written.
@@ -243,6 +256,11 @@ class SnapshotStore:
             with self._lock:
                 self._damaged.add(snapshot.path)
             raise
+        else:
+            with self._lock:
+                pin = self._pins.get(snapshot.log_index)
+                if pin is not None:
+                    file, pin.file = pin.file, file
         finally:
             file.close()
 
@@ -317,33 +335,26 @@ class SnapshotStore:
             oldest_index: likewise.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the disk refuses; the next `detach` names them again.
         """
         set_aside = []
         for name in self._disk.listdir(self._directory):
             numbers = _numbers(name.removesuffix(_DAMAGED)) if name.endswith(_DAMAGED) else None
             if numbers is not None and numbers[0] < oldest_index:
                 set_aside.append(f"{self._directory}/{name}")
-        self._unlink((*paths, *set_aside))
+        try:
+            self._unlink((*paths, *set_aside))
+        except OSError:
+            named = [(path, _numbers(path.removeprefix(f"{self._directory}/"))) for path in paths]
+            with self._lock:
+                self._uncounted.update((path, numbers[0]) for path, numbers in named if numbers is not None)
+            raise
 
     def _unlink(self, paths: Sequence[str]) -> None:
         for path in paths:
             with contextlib.suppress(FileNotFoundError):  # somebody was quicker, and it is gone
                 self._disk.unlink(path)
         self._disk.fsync_dir(self._directory)
-
-    def begin_receive(self, log_index: int, term: int, total_bytes: int) -> SnapshotReceiver:
-        """Begin to write a snapshot that a peer sends; an unfinished one of the same place is discarded.
-
-        Args:
-            log_index: of the snapshot.
-            term: of the snapshot.
-            total_bytes: size of its file.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-        return SnapshotReceiver(PartialSnapshot(self, log_index, term, "received"), total_bytes)
 
     def create_partial(self, log_index: int, term: int, origin: str) -> tuple[File, str]:
         """Create the file that a snapshot is written to first; return it and its final path."""
@@ -440,52 +451,6 @@ class PartialSnapshot:
     def discard(self) -> None:
         """Give up and remove the file."""
         self._store.discard(self._file)
-
-
-class SnapshotReceiver:
-    """The receiving side of a transfer. Methods may run in the snapshot lane, one after the other."""
-
-    def __init__(self, partial: PartialSnapshot, total_bytes: int) -> None:
-        """Use SnapshotStore.begin_receive."""
-        self._partial = partial
-        self._total_bytes = total_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        """How much has arrived: the offset of the next piece."""
-        return self._partial.size
-
-    def write(self, offset: int, data: bytes) -> None:
-        """Write the next piece.
-
-        Raises:
-            SnapshotTransferError: it does not begin where the last one ended, or goes beyond the announced
-                size.
-            OSError: the disk refuses.
-        """
-        have = self._partial.size
-        if offset != have:
-            raise SnapshotTransferError(f"a piece at byte {offset} arrived, {have} bytes have arrived before")
-        if offset + len(data) > self._total_bytes:
-            raise SnapshotTransferError(f"bytes beyond the announced {self._total_bytes} arrived")
-        self._partial.append([data])
-
-    def finish(self) -> SnapshotFile:
-        """Make the file durable, verify it and give it its name; now it is one of the store's snapshots.
-
-        Raises:
-            SnapshotTransferError: not everything has arrived.
-            SnapshotDamagedError: what arrived is not the announced snapshot; the file is gone.
-            OSError: the disk refuses.
-        """
-        if self._partial.size != self._total_bytes:
-            have = self._partial.size
-            raise SnapshotTransferError(f"{have} of the announced {self._total_bytes} bytes have arrived")
-        return self._partial.finish()
-
-    def abort(self) -> None:
-        """Give up and remove the file."""
-        self._partial.discard()
 
 
 def _numbers(name: str) -> tuple[int, int] | None:

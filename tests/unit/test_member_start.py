@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import random
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 from quorum.config import NodeConfig, node_config
 from quorum.errors import DataDirError, DiskFullError
 from quorum.member import QuorumMember
-from quorum.raft.identity import Start
+from quorum.raft.hello import PeerIdentity
+from quorum.raft.identity import IDENTITY_NAME, Start, load_identity
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
+from tests.support.nowhere import Nowhere
 
+DATA = "/srv/node-1"
 #: more calls of one kind than a start makes
 CALLS_MAX = 50
 
@@ -26,7 +30,7 @@ def config(tmp_path: Path) -> NodeConfig:
     secret.write_text("s" * 32)
     return node_config(
         {
-            "node": {"id": 1, "cluster": "local", "data_dir": "/srv/node-1"},
+            "node": {"id": 1, "cluster": "local", "data_dir": DATA},
             "members": {"1": "h:1", "2": "h:2", "3": "h:3"},
             "security": {"peer_secret_file": str(secret)},
         },
@@ -39,6 +43,22 @@ def started(config: NodeConfig, disk: MemoryDisk, start: Start = Start.PLAIN) ->
     member = QuorumMember(config, ManualRuntime(), disk, start=start, on_failure=failures.append)
     assert not failures
     return member
+
+
+def attached(config: NodeConfig, disk: MemoryDisk) -> tuple[QuorumMember, ManualRuntime, list[BaseException]]:
+    """A founder that runs, its runtime, and what stopped it."""
+    failures: list[BaseException] = []
+    runtime = ManualRuntime()
+    member = QuorumMember(config, runtime, disk, start=Start.BOOTSTRAP, on_failure=failures.append)
+    member.attach(Nowhere())  # type: ignore[arg-type]  # the contract, but for what nobody calls
+    member.start()
+    return member, runtime, failures
+
+
+def run(runtime: ManualRuntime, ms: int) -> None:
+    for _ in range(0, ms, 10):
+        runtime.advance(10)
+        runtime.settle()
 
 
 def formatted(config: NodeConfig) -> MemoryDisk:
@@ -75,3 +95,46 @@ def test_a_start_that_the_disk_refuses_ends_whichever_call_fails(
     assert refusals
     assert all(refusal.remedy for refusal in refusals)
     assert number == errno.ENOSPC or not any(isinstance(refusal, DiskFullError) for refusal in refusals)
+
+
+def test_what_a_full_disk_does_not_take_of_the_identity_is_written_when_there_is_room(
+    config: NodeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = dataclasses.replace(config, members={1: config.members[1]})
+    disk = MemoryDisk(random.Random(0))
+    member, runtime, failures = attached(alone, disk)
+    disk.fail("create", errno.ENOSPC, path_part=IDENTITY_NAME, times=3)
+    run(runtime, 1000)
+    assert member.engine.leads
+    assert "No space left on device; tried again until there is room" in caplog.text
+    assert load_identity(disk, DATA).cluster_id == ""
+    run(runtime, 1000)
+    assert load_identity(disk, DATA).cluster_id == member.replica.machine.cluster_id
+    assert not failures
+    member.stop()
+    member.close()
+
+
+def test_a_founder_on_a_full_disk_founds_nothing_once_it_met_a_cluster_and_remembers_it(
+    config: NodeConfig,
+) -> None:
+    disk = MemoryDisk(random.Random(0))
+    member, runtime, failures = attached(config, disk)
+    disk.fail("create", errno.ENOSPC, path_part=IDENTITY_NAME, times=3)
+    member.peer_proved(PeerIdentity("local", "ab" * 16, 2, "2" * 32))
+    assert member.core.rivalled_cluster == "ab" * 16
+    assert load_identity(disk, DATA).met_cluster_id == ""
+    run(runtime, 2000)
+    assert load_identity(disk, DATA).met_cluster_id == "ab" * 16
+    assert not failures
+    member.stop()
+    member.close()
+
+
+def test_an_identity_that_the_disk_does_not_take_at_all_stops_the_node(config: NodeConfig) -> None:
+    disk = MemoryDisk(random.Random(0))
+    member, _, failures = attached(config, disk)
+    disk.fail("create", errno.EIO, path_part=IDENTITY_NAME)
+    member.peer_proved(PeerIdentity("local", "ab" * 16, 2, "2" * 32))
+    assert [type(failure) for failure in failures] == [DataDirError]
+    member.close()

@@ -14,7 +14,7 @@ from quorum.raft.journal import Install, Journal, JournalFullError, JournalOptio
 from quorum.raft.journal_writer import JOURNAL_LANE, JournalWriter
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE
 from quorum.raft.snapshots import SnapshotStore, SnapshotTransferError
-from quorum.snapshotting import Snapshotter
+from quorum.snapshotting import REMOVAL_RETRY_MS, Snapshotter
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 from tests.unit.core.driver import CONFIGURATION, SESSION_KEY, Driver
@@ -151,6 +151,23 @@ def test_a_disk_that_does_not_remove_them_stops_the_node() -> None:
     bench.runtime.settle()
     assert [error.errno for error in bench.failures if isinstance(error, OSError)] == [errno.EIO]
     assert len(bench.disk.listdir(SNAPSHOTS)) == 3
+
+
+def test_a_full_disk_that_does_not_remove_them_is_asked_again_and_the_log_waits() -> None:
+    bench = Bench()
+    bench.settled_snapshots(2)
+    bench.snapshot()
+    bench.steps.clear()
+    bench.disk.fail("unlink", errno.ENOSPC, times=2)
+    bench.runtime.settle()
+    assert len(bench.disk.listdir(SNAPSHOTS)) == 3
+    assert not bench.steps
+    for _ in range(3):
+        bench.runtime.advance(REMOVAL_RETRY_MS)
+        bench.runtime.settle()
+    assert len(bench.disk.listdir(SNAPSHOTS)) == 2
+    assert bench.steps == [Compacted(bench.journal.first_index)]
+    assert not bench.failures
 
 
 def test_a_snapshot_that_was_let_go_of_cannot_be_sent_any_more() -> None:

@@ -44,7 +44,7 @@ RULES: Final = (
         (
             Edit(
                 f"{_STORE}.load_newest",
-                "damaged.append(snapshot)",
+                "self.broken = self.broken or error",
                 "raise",
             ),
         ),
@@ -53,7 +53,7 @@ RULES: Final = (
         "broken-snapshots-are-no-empty-state",
         "raft.md, D14",
         "where there are snapshots and none is good, the start is refused",
-        (Edit(f"{_STORE}.load_newest", "if newest_error is not None:", "if False:"),),
+        (Edit(f"{_STORE}.load_newest", "if self.broken is not None:", "if False:"),),
         guard="the log behind a snapshot is gone, and its beginning is compared with the state at the start",
         beside="the-highest-install-is-reached",
     ),
@@ -232,14 +232,14 @@ RULES: Final = (
         "a piece that is not the next one is not written",
         (
             Edit(f"{_RECEIVING}:handle_chunk", "elif chunk.offset != incoming.offset:", "elif False:"),
-            Edit("quorum.raft.snapshots:SnapshotReceiver.write", "if offset != have:", "if False:"),
+            Edit("quorum.raft.snapshot_receiver:SnapshotReceiver.write", "if offset != have:", "if False:"),
             Edit(
-                "quorum.raft.snapshots:SnapshotReceiver.write",
+                "quorum.raft.snapshot_receiver:SnapshotReceiver.write",
                 "if offset + len(data) > self._total_bytes:",
                 "if False:",
             ),
             Edit(
-                "quorum.raft.snapshots:SnapshotReceiver.finish",
+                "quorum.raft.snapshot_receiver:SnapshotReceiver.finish",
                 "if self._partial.size != self._total_bytes:",
                 "if False:",
             ),

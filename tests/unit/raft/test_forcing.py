@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quorum.config import NodeConfig, node_config
-from quorum.core.machine import FORCED_ZXID_JUMP
+from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
 from quorum.errors import DataDamagedError, DataDirError
 from quorum.member import QuorumMember
 from quorum.raft.core.configuration import Configuration, Member
@@ -19,7 +19,7 @@ from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.membership import AddMember
 from quorum.raft.core.messages import Append, HardState
 from quorum.raft.forcing import FORCED_TERM_JUMP, MARKER_NAME, latest_configuration
-from quorum.raft.founding import founding_payload
+from quorum.raft.founding import founding_payload, parse_founding
 from quorum.raft.identity import (
     NotFormattedError,
     Start,
@@ -35,6 +35,8 @@ from quorum.raft.peers import PeerNode
 from quorum.storage import Storage, open_storage
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
+from tests.support.nowhere import Nowhere
+from tests.support.planted_snapshots import plant_snapshot
 
 DATA = "/srv/node-1"
 MARKER = f"{DATA}/{MARKER_NAME}"
@@ -104,25 +106,6 @@ def test_the_survivor_becomes_the_only_voter_of_another_cluster(
     assert load_identity(disk, DATA) == storage.identity
     for words in ("FORCED NEW CLUSTER", "LOST", "never start the old data of the other nodes (2, 3)"):
         assert words in caplog.text
-
-
-class Nowhere:
-    """A transport of a member without peers; messages of some are told by the test."""
-
-    def __init__(self) -> None:
-        self.added: list[int] = []
-        self.deliver: Callable[[PeerNode, Append], None] | None = None
-
-    def setOnMessageReceivedCallback(  # noqa: N802 - the contract's name
-        self, callback: Callable[[PeerNode, Append], None] | None
-    ) -> None:
-        self.deliver = callback
-
-    def addNode(self, node: PeerNode) -> None:  # noqa: N802 - the contract's name
-        self.added.append(node.node_id)
-
-    def __getattr__(self, name: str) -> object:
-        return lambda *_arguments: None
 
 
 @pytest.mark.parametrize("kind", ["voter", "unrecorded voter", "learner", "founder that met the cluster"])
@@ -367,8 +350,24 @@ def test_a_crash_while_a_loss_is_accepted_leaves_a_refusal_or_another_cluster(
     pytest.fail("forcing takes more calls than were tried")
 
 
-def test_what_is_gone_can_be_put_back_after_a_forced_start_that_was_refused(config: NodeConfig) -> None:
+def plant_snapshot_of_all(config: NodeConfig, disk: MemoryDisk) -> None:
+    """Take a snapshot of the log's last entry, as of `member_of_three`."""
+    founding_entry, noop = opened(config, disk).recovered.tail
+    founding = parse_founding(founding_entry.payload)
+    cluster_id = founding.configuration.cluster_id
+    machine = StateMachine(1 << 20)
+    machine.apply_found(1, 1, 1000, cluster_id, founding.session_key, founding_entry.payload)
+    machine.apply_noop(2, noop.term, noop.stamp_ms)
+    plant_snapshot(disk, DATA, machine)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_what_is_gone_can_be_put_back_after_a_forced_start_that_was_refused(
+    config: NodeConfig, snapshot: bool
+) -> None:
     disk = member_of_three(config, own=Member("h:1", "f" * 32))
+    if snapshot:
+        plant_snapshot_of_all(config, disk)
     before = opened(config, disk).recovered
     (name,) = [each for each in disk.listdir(journal_directory(DATA)) if each.endswith(SEGMENT_SUFFIX)]
     path = f"{journal_directory(DATA)}/{name}"
@@ -382,6 +381,21 @@ def test_what_is_gone_can_be_put_back_after_a_forced_start_that_was_refused(conf
         opened(config, disk)
     disk.plant(path, whole)
     assert opened(config, disk).recovered == before
+
+
+def test_a_forced_start_goes_on_from_a_snapshot_beyond_what_is_left_of_the_journal(
+    config: NodeConfig,
+) -> None:
+    disk = member_of_three(config)
+    plant_snapshot_of_all(config, disk)
+    (name,) = [each for each in disk.listdir(journal_directory(DATA)) if each.endswith(SEGMENT_SUFFIX)]
+    path = f"{journal_directory(DATA)}/{name}"
+    disk.plant(path, disk.content(path).rstrip(b"\0")[:-60])
+    storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert storage.machine.applied_index == 2
+    assert (storage.recovered.first_index, storage.recovered.last_index) == (3, 4)
+    assert list(latest(storage).voters) == [1]
+    assert opened(config, disk).recovered == storage.recovered
 
 
 def test_an_empty_directory_is_refused_and_stays_empty(config: NodeConfig) -> None:

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from quorum.errors import DataDirError, DiskFullError
 from quorum.raft.snapshot_format import (
     SnapshotEncoder,
     SnapshotHeader,
@@ -14,6 +15,7 @@ from quorum.raft.snapshot_format import (
     SnapshotVersionError,
     pack_chunk,
 )
+from quorum.raft.snapshot_receiver import SnapshotReceiver
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE, VERIFY_REST_MS, SnapshotWriter
 from quorum.raft.snapshots import SnapshotDamagedError, SnapshotFile, SnapshotStore, SnapshotTransferError
 from tests.support.manual_runtime import ManualRuntime
@@ -128,7 +130,7 @@ def test_a_name_that_a_killed_process_gave_is_durable_once_a_start_counts_on_it(
     bench = Bench()
     content = bench.disk.content(bench.taken().path)
     bench.disk = MemoryDisk(random.Random(0))
-    receiver = bench.reopened().begin_receive(10, 2, len(content))
+    receiver = SnapshotReceiver(bench.reopened(), 10, 2, len(content))
     receiver.write(0, content)
     bench.disk.stop_at("fsync_dir", path_part=DIRECTORY)
     with pytest.raises(Stopped):
@@ -230,7 +232,7 @@ def test_a_snapshot_of_another_version_is_no_damaged_one(monkeypatch: pytest.Mon
         bench.store.load_newest(load)
     assert caught.value.remedy == "start the version that wrote it"
     assert bench.disk.listdir(DIRECTORY) == before, "nothing is set aside"
-    incoming = receiver.store.begin_receive(11, 2, newest.size_bytes)
+    incoming = SnapshotReceiver(receiver.store, 11, 2, newest.size_bytes)
     incoming.write(0, content)
     with pytest.raises(SnapshotVersionError):
         incoming.finish()
@@ -245,6 +247,9 @@ def test_a_broken_newest_one_falls_back_to_the_one_before_and_is_set_aside() -> 
     assert found is not None
     assert found[0] == older
     assert newest.path in bench.lines[0]
+    assert bench.store.newest == older
+    assert bench.disk.listdir(DIRECTORY) == [each.path.rpartition("/")[2] for each in (older, newest)]
+    bench.store.set_aside()
     assert bench.store.files() == [older]
     assert bench.disk.content(newest.path + ".damaged")
     assert bench.reopened().files() == [older]
@@ -260,13 +265,16 @@ def test_broken_snapshots_never_mean_an_empty_state() -> None:
         assert caught.value.path == f"{DIRECTORY}/{20:020d}-{2:020d}.snapshot"
 
 
-def test_a_file_that_cannot_be_read_counts_as_broken() -> None:
+def test_a_file_that_cannot_be_read_counts_as_broken_until_the_next_start() -> None:
     bench = Bench()
     older, newest = bench.taken(10), bench.taken(20)
     bench.disk.fail("pread", errno.EIO, path_part=newest.path)
     found = bench.store.load_newest(load)
     assert found is not None
     assert found[0] == older
+    found = bench.reopened().load_newest(load)
+    assert found is not None
+    assert found[0] == newest
 
 
 def test_content_that_the_loader_refuses_counts_as_broken() -> None:
@@ -325,17 +333,61 @@ def test_what_was_set_aside_goes_when_it_is_old() -> None:
     bench.taken(10)
     bench.disk.flip_bit(bench.taken(20).path, 8 * 200)
     bench.store.load_newest(load)
+    bench.store.set_aside()
     bench.taken(30)
     bench.taken(40)
     assert bench.purge() == 30
     assert len(bench.disk.listdir(DIRECTORY)) == 2
 
 
+def test_what_could_not_be_removed_goes_with_the_next_ones() -> None:
+    bench = Bench()
+    first = bench.taken(10)
+    for log_index in (20, 30):
+        bench.taken(log_index)
+    oldest_index, paths = bench.store.detach(APPLIED)
+    bench.disk.fail("unlink", errno.ENOSPC, path_part=first.path)
+    with pytest.raises(OSError, match="No space"):
+        bench.store.remove(paths, oldest_index)
+    assert bench.store.detach(APPLIED) == (20, [first.path])
+    bench.store.remove([first.path], 20)
+    assert bench.store.detach(APPLIED) == (20, [])
+    assert len(bench.disk.listdir(DIRECTORY)) == 2
+
+
+def test_what_was_verified_is_what_is_sent() -> None:
+    """A pinned file may be damaged, and another one of the same place have its name by now."""
+    bench = Bench()
+    snapshot = bench.taken(10)
+    bench.store.pin(10)
+    bench.disk.flip_bit(snapshot.path, 8 * 200)
+    with pytest.raises(SnapshotDamagedError):
+        bench.store.verify(snapshot)
+    again = bench.taken(10)
+    whole = bench.disk.content(again.path)
+    bench.store.pin(10)
+    assert bench.store.read_range(10, 0, 1 << 20) != whole
+    bench.store.verify(again)
+    assert bench.store.read_range(10, 0, 1 << 20) == whole
+    bench.store.unpin(10)
+    assert bench.store.read_range(10, 0, 1 << 20) == whole
+    bench.store.unpin(10)
+
+
+def test_a_full_disk_is_told_from_a_broken_one_at_the_start() -> None:
+    bench = Bench()
+    for number, expected in ((errno.ENOSPC, DiskFullError), (errno.EIO, DataDirError)):
+        bench.disk.fail("fsync_dir", number, path_part=DIRECTORY)
+        with pytest.raises(DataDirError) as refused:
+            bench.reopened()
+        assert type(refused.value) is expected
+
+
 def test_a_snapshot_travels_in_pieces() -> None:
     sender, receiver = Bench(), Bench()
     snapshot = sender.taken(extra=20_000)
     sender.store.pin(snapshot.log_index)
-    incoming = receiver.store.begin_receive(10, 2, snapshot.size_bytes)
+    incoming = SnapshotReceiver(receiver.store, 10, 2, snapshot.size_bytes)
     while incoming.received_bytes < snapshot.size_bytes:
         offset = incoming.received_bytes
         incoming.write(offset, sender.store.read_range(10, offset, 3000))
@@ -349,7 +401,7 @@ def test_a_snapshot_travels_in_pieces() -> None:
 
 def test_pieces_must_follow_each_other_and_end_where_it_was_said() -> None:
     bench = Bench()
-    incoming = bench.store.begin_receive(10, 2, 100)
+    incoming = SnapshotReceiver(bench.store, 10, 2, 100)
     incoming.write(0, b"x" * 40)
     for offset in (0, 39, 41):
         with pytest.raises(SnapshotTransferError, match=f"byte {offset}"):
@@ -368,7 +420,7 @@ def test_what_arrives_is_verified_before_it_counts(log_index: int, term: int, bi
     snapshot = sender.taken()
     if bit is not None:
         sender.disk.flip_bit(snapshot.path, bit)
-    incoming = receiver.store.begin_receive(log_index, term, snapshot.size_bytes)
+    incoming = SnapshotReceiver(receiver.store, log_index, term, snapshot.size_bytes)
     incoming.write(0, sender.disk.content(snapshot.path))
     with pytest.raises(SnapshotDamagedError):
         incoming.finish()
@@ -380,7 +432,7 @@ def test_a_received_snapshot_replaces_the_one_of_the_same_place() -> None:
     sender, receiver = Bench(), Bench()
     snapshot = sender.taken(extra=50)
     own = receiver.taken()
-    incoming = receiver.store.begin_receive(10, 2, snapshot.size_bytes)
+    incoming = SnapshotReceiver(receiver.store, 10, 2, snapshot.size_bytes)
     incoming.write(0, sender.disk.content(snapshot.path))
     received = incoming.finish()
     assert received.path == own.path

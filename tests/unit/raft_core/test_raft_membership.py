@@ -16,10 +16,8 @@ from quorum.raft.core.membership import (
 )
 from quorum.raft.core.messages import (
     Append,
-    AppendReply,
     Heartbeat,
     HeartbeatReply,
-    Message,
     PeerDown,
     PeerUp,
     Role,
@@ -31,70 +29,22 @@ from quorum.raft.core.messages import (
     Vote,
     VoteReply,
 )
-from quorum.raft.core.options import Options
-from quorum.raft.core.status import PeerStatus
 from tests.unit.raft_core.disk import CLUSTER_ID, incarnation_of
+from tests.unit.raft_core.members import (
+    ADD_4,
+    OTHER,
+    TIMEOUT_MAX_MS,
+    TIMEOUT_MIN_MS,
+    ack,
+    acked,
+    appends,
+    beat,
+    change,
+    latest,
+    leader,
+    peer_of,
+)
 from tests.unit.raft_core.solo import Solo
-
-OPTIONS = Options()
-TIMEOUT_MIN_MS = OPTIONS.election_timeout_min_ms
-TIMEOUT_MAX_MS = OPTIONS.election_timeout_max_ms
-ADD_4 = AddMember(4, "h:4")
-OTHER = "f" * 32
-
-
-def ack(sender: int, match_index: int, term: int = 2) -> AppendReply:
-    return AppendReply(term, sender, 1, False, 0, match_index, 0, 0)
-
-
-def acked(solo: Solo, *peers: int, term: int = 2) -> list[Message]:
-    """Make the whole log durable here and acknowledged by these peers."""
-    messages = solo.sync()
-    for peer in peers:
-        messages += solo.hear(ack(peer, solo.raft.status().last_index, term))
-    return messages
-
-
-def beat(solo: Solo, peer: int, match_index: int | None = None, incarnation: str | None = None) -> None:
-    """Answer a heartbeat that left now."""
-    match = solo.raft.status().last_index if match_index is None else match_index
-    solo.hear(HeartbeatReply(solo.raft.status().term, peer, 1, solo.now_ms, match), incarnation)
-
-
-def leader(nodes: int = 3, silent: tuple[int, ...] = ()) -> Solo:
-    """Node 1 leads term 2; its no-op (entry 2) is committed by everybody but the silent ones."""
-    solo = Solo([1], nodes=nodes)
-    solo.campaign()
-    for pre in (True, False):
-        for peer in range(2, nodes + 1):
-            solo.hear(VoteReply(1 if pre else 2, peer, 1, pre, True, 2))
-        solo.sync()
-    assert solo.role() is Role.LEADER
-    acked(solo, *(peer for peer in range(2, nodes + 1) if peer not in silent))
-    assert solo.raft.status().commit_index == 2
-    return solo
-
-
-def change(solo: Solo, wanted: MembershipChange) -> list[Message]:
-    index = solo.raft.change_members(wanted)
-    assert index == solo.raft.status().last_index
-    return solo.drain()
-
-
-def latest(solo: Solo) -> Configuration:
-    configuration = solo.raft.configuration_at(solo.raft.status().last_index)
-    assert configuration is not None
-    return configuration
-
-
-def peer_of(solo: Solo, node_id: int) -> PeerStatus:
-    (peer,) = [peer for peer in solo.raft.status().peers if peer.node_id == node_id]
-    return peer
-
-
-def appends(messages: list[Message], receiver: int) -> list[Append]:
-    return [message for message in messages if isinstance(message, Append) and message.receiver == receiver]
-
 
 # --- a node joins
 
@@ -431,137 +381,6 @@ def test_no_change_while_leadership_is_handed_over() -> None:
     for wanted in (ADD_4, AddMember(3, "127.0.0.1:7003")):
         with pytest.raises(MembershipBusyError, match="handed over to node 2"):
             solo.raft.change_members(wanted)
-
-
-# --- a lost disk
-
-
-def test_a_replaced_member_is_a_learner_whose_old_incarnation_never_counts_again() -> None:
-    solo = leader()
-    beat(solo, 3)
-    change(solo, ReplaceMember(3, incarnation_of(3)))
-    assert (sorted(latest(solo).voters), latest(solo).retired) == ([1, 2], (incarnation_of(3),))
-    assert latest(solo).learners == {3: Member("127.0.0.1:7003", "")}
-    solo.sync()
-    solo.hear(ack(3, 3))
-    assert (peer_of(solo, 3).incarnation, peer_of(solo, 3).match_index) == ("", 0)
-    assert solo.raft.status().refused == ((3, incarnation_of(3)),)
-    assert solo.raft.status().commit_index == 2
-    acked(solo, 2)
-    for _ in range(3):
-        beat(solo, 3)
-    assert solo.raft.status().last_index == 3
-    beat(solo, 3, 0, OTHER)
-    assert latest(solo).learners[3].incarnation == OTHER
-    assert solo.raft.status().refused == ()
-
-
-def test_a_repeated_replacement_of_a_member_that_is_still_awaited_changes_nothing() -> None:
-    solo = leader()
-    change(solo, ReplaceMember(3, incarnation_of(3)))
-    acked(solo, 2)
-    wanted = latest(solo)
-    change(solo, ReplaceMember(3))
-    change(solo, ReplaceMember(3, incarnation_of(3)))
-    assert solo.raft.status().last_index == 5
-    assert solo.raft.status().commit_index == 3, "without a majority it is not known to be so"
-    assert latest(solo) == wanted
-
-
-def test_a_repeated_replacement_never_retires_the_new_disk() -> None:
-    solo = leader()
-    change(solo, ReplaceMember(3, incarnation_of(3)))
-    acked(solo, 2)
-    beat(solo, 3, 0, OTHER)
-    acked(solo, 2)
-    assert latest(solo).learners[3].incarnation == OTHER
-    change(solo, ReplaceMember(3, incarnation_of(3)))
-    assert latest(solo).learners[3].incarnation == OTHER
-    before = solo.raft.status().last_index
-    with pytest.raises(MembershipError, match=rf"its disk is in use and was heard 0 ms ago; .* {OTHER}"):
-        solo.raft.change_members(ReplaceMember(3))
-    with pytest.raises(MembershipError, match=rf"its disk has the incarnation {OTHER}, not {'a' * 32}"):
-        solo.raft.change_members(ReplaceMember(3, "a" * 32))
-    assert solo.raft.status().last_index == before
-    solo.step(PeerDown(3))
-    change(solo, ReplaceMember(3))
-
-
-def test_a_repeated_replacement_is_done_whoever_leads_by_now() -> None:
-    solo = leader()
-    change(solo, ReplaceMember(3, incarnation_of(3)))
-    acked(solo, 2)
-    wanted = latest(solo)
-    change(solo, ReplaceMember(1, incarnation_of(3)))
-    acked(solo, 2)
-    assert (solo.raft.status().last_index, solo.raft.status().commit_index) == (4, 4)
-    assert latest(solo) == wanted
-    with pytest.raises(MembershipError, match="node 9 cannot be replaced: it is no member"):
-        solo.raft.change_members(ReplaceMember(9, incarnation_of(3)))
-
-
-def test_a_named_disk_that_was_never_recorded_is_retired_too() -> None:
-    solo = leader()
-    change(solo, ADD_4)
-    acked(solo, 2, 3)
-    change(solo, ReplaceMember(4, OTHER))
-    acked(solo, 2, 3)
-    assert latest(solo).retired == (OTHER,)
-    beat(solo, 4, 0, OTHER)
-    acked(solo, 2, 3)
-    assert latest(solo).learners == {4: Member("h:4", "")}
-    assert solo.raft.status().refused == ((4, OTHER),)
-
-
-def test_a_named_disk_of_another_member_is_not_retired() -> None:
-    solo = leader()
-    change(solo, ADD_4)
-    acked(solo, 2, 3)
-    before = solo.raft.status().last_index
-    with pytest.raises(MembershipError, match=rf"{incarnation_of(3)} is the disk of node 3; nothing was ret"):
-        solo.raft.change_members(ReplaceMember(4, incarnation_of(3)))
-    change(solo, AddMember(5, "h:5"))
-    acked(solo, 2, 3)
-    beat(solo, 5, 0, OTHER)
-    acked(solo, 2, 3)
-    assert latest(solo).learners[5].incarnation == OTHER
-    with pytest.raises(MembershipError, match=rf"{OTHER} is the disk of node 5"):
-        solo.raft.change_members(ReplaceMember(4, OTHER))
-    assert latest(solo).retired == ()
-    assert solo.raft.status().last_index > before
-
-
-def test_the_remedy_of_a_change_that_would_leave_no_majority_names_who_is_gone() -> None:
-    solo = leader()
-    solo.step(PeerDown(3))
-    with pytest.raises(MembershipError, match="bring node 3 back first, or remove what is gone") as caught:
-        solo.raft.change_members(RemoveMember(2))
-    assert "force" not in str(caught.value)
-    change(solo, RemoveMember(3))
-
-
-def test_an_incarnation_counts_for_one_member_only() -> None:
-    solo = leader()
-    change(solo, ADD_4)
-    acked(solo, 2, 3)
-    beat(solo, 4, 0, incarnation_of(3))
-    assert solo.raft.status().last_index == 3
-    assert solo.raft.status().refused == ((4, incarnation_of(3)),)
-
-
-def test_a_retired_incarnation_gets_no_votes() -> None:
-    solo = leader()
-    change(solo, ReplaceMember(3, incarnation_of(3)))
-    acked(solo, 2)
-    solo.tick(TIMEOUT_MIN_MS + 50)
-    assert solo.role() is Role.FOLLOWER
-    for pre in (True, False):
-        for incarnation, granted in ((incarnation_of(3), False), (OTHER, True)):
-            vote = Vote(9, 3, 1, pre, False, 9, 8)
-            replies = solo.hear(vote, incarnation) + solo.sync()
-            (reply,) = [reply for reply in replies if isinstance(reply, VoteReply)]
-            assert reply.granted is granted
-            assert (solo.raft.status().term == 9) is (granted and not pre)
 
 
 # --- who leaves
