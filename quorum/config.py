@@ -11,12 +11,13 @@ superDigest as in ZooKeeper's administrator's guide.
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from quorum.errors import ConfigError, ConfigProblem, shown
+from quorum.errors import ConfigError, ConfigProblem, remedy_for_os, shown
 from quorum.settings import (
     ADDRESS,
     BOOLEAN,
@@ -214,10 +215,14 @@ def read_peer_secret(path: Path) -> bytes:
     make = f"create it on one node and copy it to the others: openssl rand -hex 32 > {path}; chmod 600 {path}"
     try:
         mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigError(field, str(path), "is no regular file", f"name another one, and {make}")
         with path.open("rb") as file:
             secret = file.read(SECRET_BYTES_MAX + 1).strip()
     except OSError as error:
-        raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", make) from error
+        # A secret that is there and cannot be read is that of the cluster: it must not be made anew.
+        remedy = make if isinstance(error, FileNotFoundError) else remedy_for_os(error)
+        raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", remedy) from error
     if mode & 0o007:
         remedy = f"chmod 600 {path}"
         raise ConfigError(field, str(path), "is open to every user of the machine", remedy)

@@ -185,7 +185,7 @@ class NodeView:
         known = f"the cluster {cluster_id} waits for" if cluster_id else "the founding needs"
         return (
             f"no leader is known in term {status.term}: {known} a majority of the voters "
-            f"{', '.join(map(str, voters))}; in contact are {', '.join(map(str, connected)) or 'none'}"
+            f"{', '.join(map(str, voters))}; connected are {', '.join(map(str, connected)) or 'none'}"
             f"{self._refusals()}"
         )
 

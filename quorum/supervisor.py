@@ -244,13 +244,16 @@ class Supervisor:
         remedy = "put the data back, and it starts by itself"
         if asked is not None:
             leader_id = self._leader()
-            if leader_id is None or node.node_id in self._views[leader_id].members:
-                command = f"replace {node.node_id}"
+            replace, add = f"replace {node.node_id}", f"add {node.node_id} {HOST}:{node.peer}"
+            if leader_id is None:
+                # Who is a member is not known yet; a forced start has left out all others.
+                command = f"{replace} --admin {asked.admin_url}, or {add} where it is no member any more"
             else:
-                command = f"add {node.node_id} {HOST}:{node.peer}"
+                is_member = node.node_id in self._views[leader_id].members
+                command = f"{replace if is_member else add} --admin {asked.admin_url}"
             remedy += (
-                f"; if they are lost: quorate members {command} --admin {asked.admin_url} (a majority must "
-                f"run; then node {node.node_id} joins with an empty directory by itself)"
+                f"; if they are lost: quorate members {command} (a majority must run; then node "
+                f"{node.node_id} joins with an empty directory by itself)"
             )
         return f"error: the data directory {node.data_dir} is missing or empty\nremedy: {remedy}"
 

@@ -1,7 +1,7 @@
 """A data directory for reading: nobody else may use it meanwhile, and nothing in it changes.
 
-Decides whether a folder is a node's data directory and whether a node uses it. The node's own lock is shared,
-without writing the process id that a node leaves in it.
+Decides whether a folder is a node's data directory and whether a node uses it. The node's own locks are
+shared, without writing the process id that a node leaves in one.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from typing import NoReturn
 
 from quorum.errors import UsageError
 from quorum.raft.identity import IDENTITY_NAME, JOURNAL_NAME
-from quorum.raft.os_runtime import OsDisk, OsFile
+from quorum.raft.os_runtime import NO_FOLDER_LOCKS, OsDisk, OsFile
 from quorum.raft.runtime import DirectoryLock
 
 _LOCK_NAME = "lock"
@@ -86,19 +87,29 @@ def unused(data_dir: str) -> Iterator[ReadOnlyDisk]:
         hint = f"name that of one node, as {inside[0]}" if inside else "name the node.data_dir of a node"
         raise UsageError(f"{data_dir} is no node's data directory: it has no {IDENTITY_NAME}", hint)
     with contextlib.ExitStack() as held:
-        if _LOCK_NAME in names:
-            # Opened without waiting: somebody may have put a pipe there.
-            lock = os.open(f"{data_dir}/{_LOCK_NAME}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            file = held.enter_context(os.fdopen(lock, "rb"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = file.read(32).decode("ascii", "replace").strip() or "unknown"
-                raise UsageError(
-                    f"data directory {data_dir} is in use by the process with id {holder}",
-                    "stop that node first: a copy that is made while it runs looks damaged",
-                ) from None
+        # The folder too: a node that runs holds it also where somebody removed the file.
+        for path in (f"{data_dir}/{_LOCK_NAME}", data_dir):
+            if path == data_dir or _LOCK_NAME in names:
+                # Opened without waiting: somebody may have put a pipe there.
+                lock = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                held.callback(os.close, lock)
+                _lock_shared(lock, data_dir)
         yield disk
+
+
+def _lock_shared(lock: int, data_dir: str) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        is_file = stat.S_ISREG(os.fstat(lock).st_mode)
+        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() if is_file else ""
+        raise UsageError(
+            f"data directory {data_dir} is in use by the process with id {holder or 'unknown'}",
+            "stop that node first: a copy that is made while it runs looks damaged",
+        ) from None
+    except OSError as error:
+        if error.errno not in NO_FOLDER_LOCKS:
+            raise
 
 
 def _names(disk: ReadOnlyDisk, data_dir: str) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quorum.raft.core.configuration import Configuration
+from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.hello import PeerIdentity, Refusal, RefusalReason
 
 
@@ -26,11 +26,11 @@ class Admission(NamedTuple):
     def refusal(self, other: PeerIdentity) -> Refusal | None:
         """Return why this incarnation may not speak for its node id, or None."""
         if self.applied is not None and other.incarnation in self.applied.retired:
-            return _retired(other)
+            return _retired(other, self.applied.member(other.node_id))
         if self.latest is None or (other.cluster_id and self.leader_id in (0, other.node_id)):
             return None
         if other.incarnation in self.latest.retired:
-            return _retired(other)
+            return _retired(other, self.latest.member(other.node_id))
         member = self.latest.member(other.node_id)
         if member is not None and member.incarnation not in ("", other.incarnation):
             return _another_disk(other, member.incarnation)
@@ -50,11 +50,14 @@ class Admission(NamedTuple):
         return None
 
 
-def _retired(other: PeerIdentity) -> Refusal:
-    remedy = (
-        f"this disk of node {other.node_id} was replaced and never counts again: stop the process, empty its "
-        f"data directory, run `quorate members replace {other.node_id}` and start it with --join"
-    )
+def _retired(other: PeerIdentity, member: Member | None) -> Refusal:
+    if member is None:
+        then = "stop the process; it is no member any more (`quorate members add` lets a new disk in)"
+    elif member.incarnation:
+        then = f"stop the process: the disk {member.incarnation} is that of node {other.node_id} now"
+    else:
+        then = "stop the process, empty its data directory and start it with --join"
+    remedy = f"this disk of node {other.node_id} was replaced and never counts again: {then}"
     return Refusal(RefusalReason.RETIRED, "incarnation", "not a retired one", other.incarnation, remedy)
 
 

@@ -28,6 +28,7 @@ from quorum.errors import (
     DiskFullError,
     NodeStoppedError,
     refused_by_disk,
+    remedy_for_os,
     told_by_os,
 )
 from quorum.raft.core.entry import Entry, size_bytes
@@ -211,8 +212,7 @@ class Journal:
                 journal._note = NoteFile.open(disk, directory, log)
                 journal._write_note(scan.after, synced=True)
                 if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
-                    index, term, _ = install
-                    log(f"finished the install of the snapshot of entry {index}, term {term}")
+                    log(f"finished the install of the snapshot of entry {snapshot[0]}, term {snapshot[1]}")
                     journal.append([install])
                     tail.visit(install, scan.path, 0)
         except (OSError, JournalFullError, JournalFailedError) as error:
@@ -494,7 +494,5 @@ def _sync(path: str, sync: Callable[[], None]) -> None:
 
 
 def _failed(path: str, doing: str, error: OSError) -> JournalFailedError:
-    return JournalFailedError(
-        f"{path}: {doing} failed with {errno.errorcode.get(error.errno or 0, '?')} ({error.strerror}); "
-        "nothing more may be acknowledged"
-    )
+    problem = f"{path}: {doing} failed with {errno.errorcode.get(error.errno or 0, '?')} ({error.strerror})"
+    return JournalFailedError(f"{problem}; nothing more may be acknowledged", remedy_for_os(error))

@@ -1,8 +1,8 @@
 """The real world behind runtime.py: an asyncio (or uvloop) loop, a thread per lane, and the system's files.
 
 A lane is one thread with a bounded queue, made at its first use, so that the journal's fsyncs never wait
-behind a snapshot. The data directory's lock is an flock on its `lock` file: the kernel drops it with the
-process, however that ends.
+behind a snapshot. The data directory's lock is an flock on its `lock` file and one on the folder: the kernel
+drops them with the process, however that ends.
 
 Randomness comes from the operating system: node incarnations are drawn from it and must never repeat.
 """
@@ -31,6 +31,8 @@ Arguments = TypeVarTuple("Arguments")
 LANE_PENDING_MAX = 4096
 #: Buffers the kernel takes in one call (IOV_MAX of Linux).
 _BUFFERS_PER_WRITE_MAX = 1024
+#: how file systems say that they do not lock folders
+NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 _FILE_MODE = 0o640
 _FOLDER_MODE = 0o750
 
@@ -200,9 +202,15 @@ class OsFile:
             offset += written
 
     def fdatasync(self) -> None:
-        """Return once content and size are on the disk."""
+        """Return once content and size are on the disk, and the file can be found there.
+
+        Raises:
+            OSError: the disk refuses; ESTALE: somebody removed the file, so that no start would find it.
+        """
         try:
             os.fdatasync(self._descriptor)
+            if os.fstat(self._descriptor).st_nlink == 0:
+                raise OSError(errno.ESTALE, "somebody removed the file")
         except OSError as error:
             error.filename = self._path
             raise
@@ -223,16 +231,23 @@ class OsFile:
 
 
 class _OsLock:
-    """A held flock."""
+    """Held flocks."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptors: list[int]) -> None:
+        self._descriptors = descriptors
 
     def release(self) -> None:
-        """Drop the lock; a second release does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Drop them; a second release does nothing."""
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+
+def _lock_folder(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_LOCKS:
+            raise
 
 
 class OsDisk:
@@ -287,26 +302,32 @@ class OsDisk:
             os.close(descriptor)
 
     def lock(self, path: str) -> _OsLock:
-        """Lock a folder for this process.
+        """Lock a folder for this process: a file in it that names the process, and the folder itself.
+
+        The folder's lock holds also where somebody removed the file; the file's where a network file system
+        does not lock folders.
 
         Raises:
             DataDirInUseError: another holder has it.
         """
-        descriptor = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        name = os.path.join(path, "lock")
+        lock = _OsLock([os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)])
+        (descriptor,) = lock._descriptors
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock._descriptors.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            _lock_folder(lock._descriptors[-1])
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
+            lock.release()
             raise DataDirInUseError(
                 f"data directory {path} is in use by the process with id {holder}",
                 "stop that process, or give this node a data directory of its own",
             ) from None
-        try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         except OSError as error:
-            os.close(descriptor)
-            error.filename = os.path.join(path, "lock")
+            lock.release()
+            error.filename = name
             raise
-        return _OsLock(descriptor)
+        return lock

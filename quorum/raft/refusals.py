@@ -70,11 +70,13 @@ class Refusals:
             self._disks[proven.node_id] = (now_ms, DiskRefusal(proven.incarnation, str(error)))
             _bound(self._disks)
 
-    def forget(self, node_id: int, incarnation: str) -> None:
-        """Forget that this node refused us, or we this disk of it: both accepted each other now."""
+    def forget(self, node_id: int) -> None:
+        """Forget that this node refused us, or we a disk of it: both accepted each other now.
+
+        A process with another disk of it that still runs says hello again, and is refused again.
+        """
         self._by_peers.pop(node_id, None)
-        if node_id in self._disks and self._disks[node_id][1].incarnation == incarnation:
-            del self._disks[node_id]
+        self._disks.pop(node_id, None)
 
     def by_peers(self) -> tuple[PeerRefusal, ...]:
         """Return the nodes that refuse this one, ascending ids."""

@@ -423,7 +423,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         peer.greeting = None
         peer.outbound = link
         self._stop_redial(peer)
-        self.refusals.forget(peer.node_id, link.identity.incarnation)
+        self.refusals.forget(peer.node_id)
         self.counters.connections_opened += 1
         log.info("connected to node %d at %s", peer.node_id, link.address)
         self._onNodeConnected(self._node_of(peer, link))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -268,6 +270,31 @@ def test_a_bad_secret_file_is_refused(tmp_path: Path, content: str | None, mode:
     assert caught.value.field == "security.peer_secret_file"
     assert words in caught.value.problems[0].problem
     assert "chmod 600" in caught.value.problems[0].remedy
+
+
+def test_a_secret_that_is_there_and_cannot_be_read_is_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "secret"
+    path.write_text(SECRET)
+
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ConfigError) as caught:
+        read_peer_secret(path)
+    assert caught.value.problems[0].problem == "cannot be read: Permission denied"
+    assert "change its owner or mode" in caught.value.problems[0].remedy
+    assert "openssl" not in caught.value.problems[0].remedy
+
+
+def test_what_is_no_file_is_no_secret_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ConfigError, match="is no regular file") as caught:
+            read_peer_secret(path)
+        assert str(path) in caught.value.problems[0].value
 
 
 def test_a_secret_does_not_depend_on_the_line_end_of_its_file(tmp_path: Path) -> None:

@@ -50,8 +50,22 @@ def test_who_is_refused(admission: Admission, other: PeerIdentity, reason: Refus
     refusal = admission.refusal(other)
     assert (refusal and refusal.reason) == reason
     if refusal is not None:
-        assert "quorate members replace 2" in refusal.remedy
+        retired = reason is RefusalReason.RETIRED
+        # Who is told to replace a disk that was replaced would retire the one in its place.
+        assert ("quorate members replace 2" in refusal.remedy) is not retired
+        assert "empty its data directory and start it with --join" in refusal.remedy or not retired
         assert refusal.found == other.incarnation
+
+
+def test_a_retired_disk_is_told_whose_place_it_has_lost() -> None:
+    again = configuration(TWO_NEW.incarnation, OLD)
+    refusal = Admission(again, again, 1).refusal(TWO)
+    assert refusal is not None
+    assert f"stop the process: the disk {TWO_NEW.incarnation} is that of node 2 now" in refusal.remedy
+    gone = again._replace(voters={1: again.voters[1]})
+    refusal = Admission(gone, gone, 1).refusal(TWO)
+    assert refusal is not None
+    assert "it is no member any more" in refusal.remedy
 
 
 @pytest.mark.parametrize(

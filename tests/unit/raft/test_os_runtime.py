@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import random
+import stat
 import subprocess
 import sys
 import threading
@@ -141,6 +143,17 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path, w
         assert caught.value.filename == str(tmp_path / name)
 
 
+def test_what_no_start_would_find_is_not_durable(tmp_path: Path) -> None:
+    file = OsDisk().create(str(tmp_path / "a"))
+    file.pwrite([b"x"], 0)
+    file.fdatasync()
+    (tmp_path / "a").unlink()
+    with pytest.raises(OSError, match="somebody removed the file") as caught:
+        file.fdatasync()
+    assert (caught.value.errno, caught.value.filename) == (errno.ESTALE, str(tmp_path / "a"))
+    file.close()
+
+
 def test_a_folder_has_one_holder(tmp_path: Path) -> None:
     disk = OsDisk()
     lock = disk.lock(str(tmp_path))
@@ -149,6 +162,33 @@ def test_a_folder_has_one_holder(tmp_path: Path) -> None:
     lock.release()
     lock.release()
     disk.lock(str(tmp_path)).release()
+
+
+def test_a_folder_stays_held_when_somebody_removes_its_lock_file(tmp_path: Path) -> None:
+    disk = OsDisk()
+    lock = disk.lock(str(tmp_path))
+    (tmp_path / "lock").unlink()
+    with pytest.raises(DataDirInUseError, match=str(tmp_path)):
+        disk.lock(str(tmp_path))
+    lock.release()
+    disk.lock(str(tmp_path)).release()
+
+
+def test_a_file_system_that_does_not_lock_folders_is_used_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def refused(descriptor: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    lock = OsDisk().lock(str(tmp_path))
+    with pytest.raises(DataDirInUseError, match=f"id {os.getpid()}"):
+        OsDisk().lock(str(tmp_path))
+    lock.release()
 
 
 def test_another_process_is_named_and_its_end_frees_the_folder(tmp_path: Path) -> None:
