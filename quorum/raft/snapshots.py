@@ -99,6 +99,7 @@ class SnapshotStore:
         self._files: list[SnapshotFile] = []
         #: paths of files that turned out to be damaged
         self._damaged: set[str] = set()
+        self._to_set_aside: list[SnapshotFile] = []
         #: why the newest one could not be loaded
         self.broken: SnapshotDamagedError | None = None
         #: log index by path of files that may be there and are none of these: their name could not be made
@@ -153,6 +154,7 @@ class SnapshotStore:
             SnapshotVersionError: another version wrote the newest good one; all files stay as they are.
         """
         self.broken = None
+        self._to_set_aside = []
         for snapshot in reversed(self.files()):
             try:
                 loaded = self._load(snapshot, load, refusals)
@@ -161,6 +163,9 @@ class SnapshotStore:
                 self.broken = self.broken or error
                 with self._lock:
                     self._damaged.add(snapshot.path)
+                # What could not be read may be good, and is read again by the next start.
+                if not isinstance(error.__cause__, OSError):
+                    self._to_set_aside.append(snapshot)
             else:
                 return snapshot, loaded
         if self.broken is not None:
@@ -168,21 +173,21 @@ class SnapshotStore:
         return None
 
     def set_aside(self) -> None:
-        """Rename what `load_newest` could not load to `….damaged`, once the node is known to start without.
+        """Rename what `load_newest` found damaged to `….damaged`, once the node is known to start without.
 
-        A start that is refused leaves it: a disk that could not read it may do so the next time.
+        A start that is refused leaves it: nothing may be lost by looking.
 
         Raises:
             OSError: the disk refuses.
         """
-        with self._lock:
-            damaged = [file for file in self._files if file.path in self._damaged]
-            self._files = [file for file in self._files if file not in damaged]
-            self._damaged.clear()
+        damaged, self._to_set_aside = self._to_set_aside, []
         for snapshot in damaged:
             self._disk.rename(snapshot.path, snapshot.path + _DAMAGED)
         if damaged:
             self._disk.fsync_dir(self._directory)
+            with self._lock:
+                self._files = [file for file in self._files if file not in damaged]
+                self._damaged -= {file.path for file in damaged}
 
     def _load(
         self,

@@ -80,6 +80,15 @@ INSTALLING = (
     ("rename", ".received"),
     ("open", ".snapshot"),
 )
+#: what a start does first
+STARTING = (
+    *(3 * [("pread", "snapshots")]),
+    ("open", "snapshots"),
+    ("pread", "journal"),
+    ("fsync_dir", "snapshots"),
+    ("pwrite", "journal"),
+    ("fdatasync", "journal"),
+)
 
 
 # --- processes --------------------------------------------------------------------------------------------
@@ -431,6 +440,28 @@ def lose_name(world: World, rng: random.Random) -> Script:
     return node.crashes > before + 1
 
 
+def misread(world: World, rng: random.Random) -> Script:
+    """A call of the disk fails as a follower starts whose log begins behind a snapshot that it was sent."""
+    node = yield from _leave_behind(world, rng)
+    if node is None:
+        return False
+    take_snapshot(node)
+    yield from _come_back(world, rng, node)
+    if not node.running:
+        return False
+    node.kill()
+    disk = node.disk
+    before = disk.failed
+    operation, part = rng.choice(STARTING)
+    disk.fail(operation, errno.EIO, path_part=part, skip=rng.choice([0, 0, 1, 2]))
+    for _ in range(60):
+        yield 100.0
+        if disk.failed > before or node.running:
+            break
+    disk.forgive()
+    return disk.failed > before
+
+
 def break_installed(world: World, rng: random.Random) -> Script:
     """A snapshot that a follower was sent is broken before it has taken one itself."""
     node = yield from _leave_behind(world, rng)
@@ -642,6 +673,7 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         fall_behind,
         crash_installing,
         lose_name,
+        misread,
         break_installed,
         ask_snapshot,
         lose_disk,
@@ -660,7 +692,7 @@ _CRASHES = (
 )
 _DISKS = ("slow_disk", "io_error", "fill_disk", "flip_bit")
 _MEMBERS = ("lose_disk", "old_disk", "grow", "shrink")
-_SNAPSHOTS = ("fall_behind", "crash_installing", "lose_name", "break_installed", "ask_snapshot")
+_SNAPSHOTS = ("fall_behind", "crash_installing", "lose_name", "misread", "break_installed", "ask_snapshot")
 
 
 def _mix(*names: str, **weights: float) -> dict[str, float]:
@@ -669,7 +701,7 @@ def _mix(*names: str, **weights: float) -> dict[str, float]:
 
 #: {fault of the mix: share of the seeds that have it, once}; drawn apart from all others, so that
 #: a seed without it is as it would be if there were none
-SELDOM = {"tear_twice": 0.1, "lose_name": 0.1}
+SELDOM = {"tear_twice": 0.1, "lose_name": 0.1, "misread": 0.1}
 #: {profile: {fault: weight}}
 PROFILES: dict[str, dict[str, float]] = {
     "mix": _mix(

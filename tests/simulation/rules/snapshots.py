@@ -50,12 +50,30 @@ RULES: Final = (
         ),
     ),
     Rule(
+        "what-cannot-be-read-is-read-again",
+        "guarantees.md, Faults; snapshots.SnapshotStore.load_newest",
+        "a snapshot that a start could not read keeps its name for the next one",
+        (
+            Edit(
+                f"{_STORE}.load_newest",
+                "if not isinstance(error.__cause__, OSError):",
+                "self._disk.rename(snapshot.path, snapshot.path + _DAMAGED)\nif False:",
+            ),
+        ),
+    ),
+    Rule(
         "broken-snapshots-are-no-empty-state",
         "raft.md, D14",
         "where there are snapshots and none is good, the start is refused",
         (Edit(f"{_STORE}.load_newest", "if self.broken is not None:", "if False:"),),
         guard="the log behind a snapshot is gone, and its beginning is compared with the state at the start",
         beside="the-highest-install-is-reached",
+    ),
+    Rule(
+        "no-snapshot-before-its-term",
+        "raft.md, D4, D14; node.take_snapshot_work",
+        "nothing of a snapshot is written before the term in which it was sent is durable",
+        (Edit("quorum.raft.core.node:Node.take_snapshot_work", "if self.hard_state_is_durable else []", ""),),
     ),
     Rule(
         "a-snapshot-is-synced-before-its-name",

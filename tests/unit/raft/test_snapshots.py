@@ -272,6 +272,8 @@ def test_a_file_that_cannot_be_read_counts_as_broken_until_the_next_start() -> N
     found = bench.store.load_newest(load)
     assert found is not None
     assert found[0] == older
+    bench.store.set_aside()
+    assert bench.store.newest == older
     found = bench.reopened().load_newest(load)
     assert found is not None
     assert found[0] == newest
