@@ -70,12 +70,6 @@ RULES: Final = (
         beside="the-highest-install-is-reached",
     ),
     Rule(
-        "no-snapshot-before-its-term",
-        "raft.md, D4, D14; node.take_snapshot_work",
-        "nothing of a snapshot is written before the term in which it was sent is durable",
-        (Edit("quorum.raft.core.node:Node.take_snapshot_work", "if self.hard_state_is_durable else []", ""),),
-    ),
-    Rule(
         "a-snapshot-is-synced-before-its-name",
         "raft.md, D16",
         "a snapshot's bytes are durable before it has its name",
