@@ -303,6 +303,23 @@ class OutcomeUnknownError(QuorateError):
     definite = False
 
 
+class SnapshotNotTakenError(QuorateError):
+    """A snapshot that somebody asked for and that is not taken; what was written of it does not count."""
+
+
+class SnapshotBusyError(SnapshotNotTakenError):
+    """One that cannot be taken now; the same request may succeed in a moment, or once there is room."""
+
+    retriable = True
+
+
+class SnapshotUnderWayError(OutcomeUnknownError):
+    """One that was not finished by the deadline of who asked for it; it goes on."""
+
+    fault = Fault.NODE
+    retriable = True
+
+
 class UnreachableError(QuorateError):
     """A server that could not be asked at all, or did not answer in time: nothing is known about the
     outcome."""

@@ -286,7 +286,7 @@ class QuorumMember:
         if self._attached:
             self.engine.stop()
             self.replica.administration.stop()
-            self.snapshotter.abandon()
+            self.snapshotter.stop()
         self.writer.stop()
 
     def close(self) -> None:
@@ -451,6 +451,7 @@ class QuorumMember:
         """Stop answering at once, and say why."""
         self._transport.destroy()
         self.replica.administration.stop()
+        self.snapshotter.requests.stop()
         self.frontend.close()
         self._on_failure(error)
 

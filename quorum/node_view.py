@@ -2,7 +2,7 @@
 how their requests reach it.
 
 Decides names and shapes only; the HTTP around it is quorum.admin's. Keeps no state; a request is judged by
-the leader and waited for by quorum.raft.administration.
+the leader and waited for by quorum.raft.administration, one for a snapshot by quorum.snapshotting.
 
 Source: architecture, "HTTP on the admin port"; Prometheus naming conventions.
 """
@@ -10,7 +10,10 @@ Source: architecture, "HTTP on the admin port"; Prometheus naming conventions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -21,6 +24,7 @@ from quorum.raft.core.messages import Role
 from quorum.raft.core.status import Status
 from quorum.raft.refusals import DiskRefusal
 from quorum.raft.requests import Action, Request
+from quorum.raft.snapshots import SnapshotFile
 from quorum.raft.transport import PeerTransport
 
 #: committed entries that a node which had caught up may be behind and still be ready
@@ -28,6 +32,8 @@ READY_LAG_MAX = 1000
 
 #: name, what it says, value
 Reading = tuple[str, str, float]
+
+Result = TypeVar("Result")
 
 
 class NodeView:
@@ -235,6 +241,10 @@ class NodeView:
         """Let a member go; returns once that is applied here."""
         return self._changed(await self._ask(Request(Action.REMOVE, node_id)))
 
+    async def take_snapshot(self) -> Mapping[str, object]:
+        """Have a snapshot of all that is applied here; returns once it is durable."""
+        return _described(await _outcome(self._snapshotter.request))
+
     def _changed(self, log_index: int) -> Mapping[str, object]:
         return {"log_index": log_index, "members": self._members()}
 
@@ -244,18 +254,7 @@ class NodeView:
         Raises:
             QuorateError: definite or not, as it says.
         """
-        outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        def told(result: int | QuorateError) -> None:
-            if outcome.done():
-                return
-            if isinstance(result, QuorateError):
-                outcome.set_exception(result)
-            else:
-                outcome.set_result(result)
-
-        self._replica.ask(request, told)
-        return await outcome
+        return await _outcome(partial(self._replica.ask, request))
 
     def metrics(self) -> Iterable[Metric]:
         """Yield the node's metric families with their values of now."""
@@ -331,6 +330,37 @@ class NodeView:
             ("quorate_peer_bytes_sent", "Bytes to members", peers.bytes_sent),
             ("quorate_peer_hellos_refused", "Peer connections refused", peers.hellos_refused),
         ]
+
+
+async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None]) -> Result:
+    """Ask, and wait for what is told.
+
+    Raises:
+        QuorateError: that was told.
+    """
+    outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def told(result: Result | QuorateError) -> None:
+        if outcome.done():
+            return
+        if isinstance(result, QuorateError):
+            outcome.set_exception(result)
+        else:
+            outcome.set_result(result)
+
+    ask(told)
+    return await outcome
+
+
+def _described(snapshot: SnapshotFile) -> Mapping[str, object]:
+    """Return what POST /v1/snapshot answers; who asks may stand in another folder than the node."""
+    path = str(Path(snapshot.path).absolute())
+    return {
+        "log_index": snapshot.log_index,
+        "term": snapshot.term,
+        "size_bytes": snapshot.size_bytes,
+        "path": path,
+    }
 
 
 def _not_counted(incarnation: str) -> str:

@@ -1,10 +1,10 @@
 """Takes snapshots of the state while it goes on changing, and lets go of the log that they make needless.
 
-Decides when a snapshot is due (the log since the last one exceeds max(64 MiB, half its size)), how much of
-the loop's time its walk takes (slices of half a millisecond, doubled after each failure, with rests between
-them while entries are applied), and what is compacted afterwards. What is in a snapshot and how the walk
-stays consistent is quorum.core's business; bytes and files are quorum.raft's. Soft state only: a snapshot
-that was not finished never was.
+Decides when a snapshot is due (the log since the last one exceeds max(64 MiB, half its size), or somebody
+asks), how much of the loop's time its walk takes (slices of half a millisecond, doubled after each failure,
+with rests between them while entries are applied), and what is compacted afterwards. What is in a snapshot
+and how the walk stays consistent is quorum.core's business; bytes and files are quorum.raft's; who waits for
+one is snapshot_requests.py's. Soft state only: a snapshot that was not finished never was.
 
 Source: raft, "Snapshots".
 """
@@ -19,7 +19,7 @@ from typing import Protocol
 
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_walk import SnapshotIncompleteError, SnapshotOverflowError, SnapshotWalk
-from quorum.errors import FULL_DISK_ERRNOS
+from quorum.errors import FULL_DISK_ERRNOS, SnapshotBusyError, SnapshotNotTakenError
 from quorum.raft.core.entry import Entry, size_bytes
 from quorum.raft.core.messages import Compacted, Stimulus
 from quorum.raft.journal import Journal
@@ -28,6 +28,7 @@ from quorum.raft.runtime import Runtime
 from quorum.raft.snapshot_format import SnapshotHeader
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE, SnapshotWriter
 from quorum.raft.snapshots import SnapshotFile, SnapshotStore
+from quorum.snapshot_requests import SnapshotRequests, Told, not_written
 
 log = logging.getLogger("quorate.snapshots")
 
@@ -113,6 +114,8 @@ class Snapshotter:
         self._compacts_again = False
         self._idle = asyncio.Event()
         self._idle.set()
+        #: who waits for a snapshot; while somebody does, one is under way
+        self.requests = SnapshotRequests(runtime)
         self.taken_count = 0
         self.failed_count = 0
 
@@ -140,12 +143,41 @@ class Snapshotter:
             self._idle.clear()
             self._runtime.call_soon(self._guard, self._begin)
 
+    def request(self, told: Told) -> None:
+        """Have a snapshot of everything that is applied now.
+
+        The newest one serves if nothing was applied since; so does the one under way. Otherwise another one
+        follows that. One that is given up is tried again, as always.
+
+        Args:
+            told: gets the snapshot once it is durable, or the error that says why there is none, once;
+                perhaps before this returns, by a deadline at the latest.
+        """
+        applied_index, newest = self._holder.machine.applied_index, self._store.newest
+        if not applied_index:
+            problem = "no snapshot was taken: this node has no state, nothing was applied yet"
+            told(SnapshotNotTakenError(problem, "ask again once /readyz says that it is ready"))
+        elif newest is not None and newest.log_index == applied_index:
+            told(newest)
+        elif self.requests.wait(applied_index, told):
+            self.take()
+
     async def settle(self) -> None:
         """Return when no snapshot is under way."""
         await self._idle.wait()
 
     def abandon(self) -> None:
-        """Give up what is under way: the state was replaced, or the node stops."""
+        """Give up what is under way: the state was replaced."""
+        self._end()
+        problem = "no snapshot was taken: the state was replaced by one that another node sent"
+        self.requests.failed(SnapshotBusyError(problem, "ask again"))
+
+    def stop(self) -> None:
+        """Give up what is under way: the node stops."""
+        self.requests.stop()
+        self._end()
+
+    def _end(self) -> None:
         self._asked = False
         self._drop()
         self._idle.set()
@@ -223,7 +255,7 @@ class Snapshotter:
             self._give_up(str(error))
             return
         except SnapshotIncompleteError as error:
-            self.abandon()
+            self._end()
             self._failed(error)
             return
         self._rest(walk, now_ms)
@@ -264,13 +296,18 @@ class Snapshotter:
             snapshot.size_bytes,
             self._runtime.monotonic_ms() - self._begun_ms,
         )
+        self.requests.taken(snapshot)
         self._compact()
+        if self.requests.waiting_count:
+            # It had begun before they asked, and entries were applied in between.
+            self.take()
 
     def _failed(self, error: BaseException | None) -> None:
         self.failed_count += 1
         # Not at once again: what stopped it (a full disk) would stop the next one, too.
         self._log_bytes = 0
         log.error("a snapshot could not be written: %s", error)
+        self.requests.failed(not_written(error))
 
     def _compact(self) -> None:
         """Keep two snapshots and the log behind the older one; the log goes when the older files are gone."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from quorum.config import NodeConfig
-from quorum.errors import DiskFullError, NoLeaderError
+from quorum.errors import DiskFullError, NoLeaderError, SnapshotBusyError
 
 
 class StartingView:
@@ -64,6 +64,11 @@ class StartingView:
     async def remove_member(self, node_id: int) -> Mapping[str, object]:
         """Refuse: another node has to be asked."""
         raise self._not_done(f"node {node_id} was not removed")
+
+    async def take_snapshot(self) -> Mapping[str, object]:
+        """Refuse: its state is not loaded."""
+        problem = self._not_done("no snapshot was taken").message
+        raise SnapshotBusyError(problem, "free space on the disk of this node, and ask again")
 
     def _not_done(self, what: str) -> NoLeaderError:
         problem = f"{what}: node {self._config.node.id} has not started yet, {self.problem.message}"

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from quorum.admin.members import delete_members, post_leader, post_members
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
+from quorum.admin.snapshots import post_snapshot
 from quorum.admin.view import VIEW, AdminView, BadInputError, answer_to, error_answer, json_answer
 from quorum.errors import QuorateError
 
@@ -63,6 +64,7 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/v1/leader", post_leader),
     Endpoint("POST", "/v1/members", post_members),
     Endpoint("DELETE", "/v1/members", delete_members),
+    Endpoint("POST", "/v1/snapshot", post_snapshot),
 )
 
 

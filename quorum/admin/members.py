@@ -8,13 +8,13 @@ Source: architecture, "HTTP on the admin port".
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
 
+from quorum.admin.fields import read_fields, refuse_unknown
 from quorum.admin.view import VIEW, BadInputError, json_answer
 from quorum.errors import shown
 from quorum.settings import parse_address
@@ -33,14 +33,14 @@ _REMOVE_EXAMPLE: Final = "send DELETE /v1/members?node_id=4"
 
 async def post_leader(request: web.Request) -> web.Response:
     """Hand leadership to a voter."""
-    fields = await _object(request, {"node_id"}, _LEADER_EXAMPLE)
+    fields = await read_fields(request, {"node_id"}, _LEADER_EXAMPLE)
     return json_answer(await request.app[VIEW].transfer_leadership(_node_id(fields, _LEADER_EXAMPLE)))
 
 
 async def post_members(request: web.Request) -> web.Response:
     """Add a node, or replace a member's disk."""
     view = request.app[VIEW]
-    fields = await _object(request, {"node_id", "address", "replace", "incarnation"}, _MEMBERS_EXAMPLE)
+    fields = await read_fields(request, {"node_id", "address", "replace", "incarnation"}, _MEMBERS_EXAMPLE)
     node_id = _node_id(fields, _MEMBERS_EXAMPLE)
     if "replace" not in fields:
         if "incarnation" in fields:
@@ -56,33 +56,13 @@ async def post_members(request: web.Request) -> web.Response:
 
 async def delete_members(request: web.Request) -> web.Response:
     """Remove a member."""
-    _refuse_unknown("query", set(request.query), {"node_id"}, _REMOVE_EXAMPLE)
+    refuse_unknown("query", set(request.query), {"node_id"}, _REMOVE_EXAMPLE)
     given = request.query.getall("node_id", [])
     if len(given) != 1:
         raise BadInputError(f"node_id is given {len(given)} times in the query, not once", _REMOVE_EXAMPLE)
     number = int(given[0]) if _NUMBER.fullmatch(given[0]) else given[0]
     node_id = _node_id({"node_id": number}, _REMOVE_EXAMPLE)
     return json_answer(await request.app[VIEW].remove_member(node_id))
-
-
-async def _object(request: web.Request, known: set[str], example: str) -> Mapping[str, object]:
-    """Read the body as a JSON object without unknown fields; beside it the query says nothing."""
-    _refuse_unknown("query", set(request.query), set(), example)
-    body = await request.read()
-    try:
-        fields: object = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadInputError(f"the body is not JSON: {shown(str(error))}", example) from error
-    if not isinstance(fields, dict):
-        raise BadInputError(f"the body is {shown(fields)}, not a JSON object", example)
-    _refuse_unknown("body", set(fields), known, example)
-    return fields
-
-
-def _refuse_unknown(where: str, given: set[str], known: set[str], example: str) -> None:
-    unknown = sorted(given - known)
-    if unknown:
-        raise BadInputError(f"the {where} has the unknown field {shown(unknown[0])}", example)
 
 
 def _node_id(fields: Mapping[str, object], example: str) -> int:

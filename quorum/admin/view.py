@@ -50,6 +50,13 @@ class AdminView(Protocol):
     async def remove_member(self, node_id: int) -> Mapping[str, object]:
         """Let a member go."""
 
+    async def take_snapshot(self) -> Mapping[str, object]:
+        """Have a durable snapshot of all that this node has applied.
+
+        Returns:
+            log_index and term of the last entry that it covers, size_bytes, and path of its file.
+        """
+
 
 class BadInputError(Exception):
     """A request that is not well-formed; it reached nobody."""

@@ -32,6 +32,9 @@ from quorum.errors import (
     NoLeaderError,
     OutcomeUnknownError,
     QuorateError,
+    SnapshotBusyError,
+    SnapshotNotTakenError,
+    SnapshotUnderWayError,
     UnknownMemberError,
 )
 
@@ -82,6 +85,9 @@ class Node:
 
     async def remove_member(self, node_id: int) -> Mapping[str, object]:
         return self._answer("remove", node_id)
+
+    async def take_snapshot(self) -> Mapping[str, object]:
+        return self._answer("snapshot")
 
     def _answer(self, *asked: object) -> Mapping[str, object]:
         self.asked.append(asked)
@@ -229,6 +235,8 @@ CHANGES = [
         ("replace", 4, "a" * 32),
     ),
     ("DELETE", "/v1/members?node_id=4", None, ("remove", 4)),
+    ("POST", "/v1/snapshot", None, ("snapshot",)),
+    ("POST", "/v1/snapshot", {}, ("snapshot",)),
 ]
 
 
@@ -252,6 +260,8 @@ async def test_a_change_is_handed_on_and_its_answer_is_the_nodes(
         (ChangeBusyError("another change is under way", "try again"), 503),
         (NoLeaderError("no leader is known", "try again"), 503),
         (OutcomeUnknownError("outcome unknown", "look first"), 504),
+        (SnapshotNotTakenError("nothing was applied yet", "ask later"), 409),
+        (SnapshotBusyError("the disk has no room", "free some"), 503),
     ],
 )
 async def test_an_error_of_the_node_has_its_status_and_says_whether_it_is_definite(
@@ -285,6 +295,37 @@ async def test_a_change_that_is_not_well_formed_reaches_nobody() -> None:
                 assert answer["error"]
                 assert answer["remedy"].startswith("send ")
     assert node.asked == []
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "named"),
+    [
+        ("", b'{"path": "/tmp/x"}', "'path'"),
+        ("", b'{"node_id": 1}', "'node_id'"),
+        ("", b"[]", "[]"),
+        ("", b"null", "None"),
+        ("", b" ", "not JSON"),
+        ("", b"{", "not JSON"),
+        ("?node_id=1", b"", "'node_id'"),
+    ],
+)
+async def test_a_request_for_a_snapshot_says_nothing(query: str, body: bytes, named: str) -> None:
+    node = Node()
+    async with serve(node) as client, client.post(f"/v1/snapshot{query}", data=body) as response:
+        assert response.status == 400
+        answer = await response.json()
+    assert named in answer["error"]
+    assert answer["remedy"] == "send no body, or {}"
+    assert node.asked == []
+
+
+async def test_a_snapshot_that_takes_longer_may_be_asked_for_again_and_nothing_is_said_of_its_end() -> None:
+    node = Node()
+    node.refusal = SnapshotUnderWayError("it is still under way", "ask again")
+    async with serve(node) as client, client.post("/v1/snapshot") as response:
+        assert response.status == 504
+        answer = await response.json()
+    assert (answer["definite"], answer["retriable"]) == (False, True)
 
 
 async def test_head_is_answered_without_a_body() -> None:

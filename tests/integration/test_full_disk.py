@@ -56,6 +56,10 @@ def test_a_restart_waits_for_room_and_goes_on_by_itself(nodes: QuorateNodes) -> 
     assert b"quorate_ready 0.0" in nodes.get(3, "/metrics")[1]
     code, answer = nodes.change(3, "DELETE", "/v1/members?node_id=2")
     assert (code, answer["definite"], answer["retriable"]) == (503, True, True)
+    code, answer = nodes.change(3, "POST", "/v1/snapshot")
+    assert (code, answer["definite"], answer["retriable"]) == (503, True, True)
+    assert "node 3 has not started yet" in answer["error"]
+    assert "free space" in answer["remedy"]
     assert max((nodes.nodes[3].data_dir / "journal").glob("*.segment")).read_bytes() == before
     make_room(nodes.nodes[3].folder)
     nodes.wait_ready(3)

@@ -38,7 +38,8 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.replica": {"core", "digests", "errors", "raft", "raft.core", "server", "wire"},
     "quorum.storage": {"config", "core", "errors", "raft", "raft.core"},
     "quorum.offline": {"core", "errors", "raft", "raft.core", "storage", "terminal"},
-    "quorum.snapshotting": {"core", "errors", "raft", "raft.core"},
+    "quorum.snapshot_requests": {"errors", "raft"},
+    "quorum.snapshotting": {"core", "errors", "raft", "raft.core", "snapshot_requests"},
     "quorum.member": {
         *("config", "core", "errors", "raft", "raft.core"),
         *("replica", "server", "snapshotting", "storage"),

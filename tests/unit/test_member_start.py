@@ -25,7 +25,12 @@ CALLS_MAX = 50
 
 @pytest.fixture
 def config(tmp_path: Path) -> NodeConfig:
-    secret = tmp_path / "peer.secret"
+    return founder_config(tmp_path)
+
+
+def founder_config(folder: Path) -> NodeConfig:
+    """One of three founders."""
+    secret = folder / "peer.secret"
     secret.touch(mode=0o600)
     secret.write_text("s" * 32)
     return node_config(
@@ -34,7 +39,7 @@ def config(tmp_path: Path) -> NodeConfig:
             "members": {"1": "h:1", "2": "h:2", "3": "h:3"},
             "security": {"peer_secret_file": str(secret)},
         },
-        tmp_path,
+        folder,
     )
 
 

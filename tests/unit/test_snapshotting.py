@@ -46,7 +46,7 @@ class Bench:
             self.client.make(f"/p/n{number}", b"old")
         self.machine = driver.machine
         self.runtime = TickingRuntime()
-        disk = MemoryDisk(random.Random(0))
+        self.disk = disk = MemoryDisk(random.Random(0))
         self.store = SnapshotStore(disk, "/data/snapshots", self._fail)
         Journal.create(disk, "/data/journal")
         journal, _ = Journal.open(disk, "/data/journal", JournalOptions(), self._fail)
