@@ -211,8 +211,6 @@ def remedy_for_os(error: OSError) -> str:
         return "name a place that this user may read and write, or change its owner or mode"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "allow more open files (ulimit -n)"
-    if error.errno == errno.ESTALE:
-        return "put it back; if it is gone, a member of several is replaced (`quorate members replace`)"
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
         return "correct the path, or put back what belongs there"
     return "look at that file and its disk (the system's log may say more), and try again"

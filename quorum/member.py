@@ -115,8 +115,10 @@ class QuorumMember:
         self._first_error: BaseException | None = None
         self.storage = storage = open_storage(config, disk, start, runtime.random)
         self._full: JournalFullError | None = None
-        #: what is to be written to the identity as soon as the disk has room
-        self._unwritten: Callable[[], object] | None = None
+        #: the last one that a hello proved to this founder that belongs to none
+        self._met_cluster_id = ""
+        #: whether the identity is to be written as soon as the disk has room
+        self._identity_waits = False
         self.writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
         self._incarnation = _next_incarnation(storage, runtime)
         self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)
@@ -132,7 +134,9 @@ class QuorumMember:
             return DataDirError(problem, "free or repair the disk")
         if self._first_error is None and self._full is not None:
             return DiskFullError(f"data directory {data_dir} has no room: {self._full.message}", "free space")
-        problem = f"data directory {data_dir} cannot be written to: {self._first_error}"
+        reason = self._first_error
+        told = reason.message if isinstance(reason, QuorateError) else reason
+        problem = f"data directory {data_dir} cannot be written to: {told}"
         return DataDirError(problem, "repair the disk, or free space on it, and start again")
 
     @property
@@ -171,17 +175,14 @@ class QuorumMember:
         never have committed: the core remembers that for this life, and judges it (core/rivals.py).
         """
         mine = self.storage.identity
-        if not self._attached or not mine.founder or mine.cluster_id:
+        if not self._attached or not mine.founder or self._own_cluster_id():
             return
         if peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
             return
         if peer.cluster_id:
-            self._write_identity(partial(self._note_met_cluster, peer.cluster_id))
+            self._met_cluster_id = peer.cluster_id
+            self._write_identity()
         self.engine.step(ClusterMet(peer.node_id, peer.cluster_id, peer.log_cluster_id, peer.electors))
-
-    def _note_met_cluster(self, cluster_id: str) -> None:
-        if self.storage.note_met_cluster(cluster_id):
-            log.warning("%s (%s)", *self.founding_problem())
 
     def founding_problem(self) -> tuple[str, str]:
         """Say why this founder founds nothing, and the remedy; two empty texts if nothing is in its way."""
@@ -270,7 +271,7 @@ class QuorumMember:
         engine.attach(replica, self.courier)
         self._attached = True
         # A crash may have come between the state that names the cluster and the identity.
-        self._learn_cluster_id()
+        self._write_identity()
         met_cluster_id = storage.identity.met_cluster_id
         if met_cluster_id:
             log.warning("%s (%s)", *self.founding_problem())
@@ -366,7 +367,7 @@ class QuorumMember:
         """Count an applied entry for the snapshots; the one that records this disk names its cluster."""
         self.snapshotter.entry_applied(entry)
         if entry.kind in CONFIGURATION_KINDS:
-            self._learn_cluster_id()
+            self._write_identity()
             self._transport.recheck_identities()
 
     def _install(self, machine: StateMachine, mark: SnapshotMark) -> None:
@@ -376,47 +377,49 @@ class QuorumMember:
         newest = self.storage.snapshots.newest
         # Compaction comes after the core knows of the install.
         self.runtime.call_soon(self.snapshotter.installed, 0 if newest is None else newest.size_bytes)
-        self._learn_cluster_id()
+        self._write_identity()
         self._transport.recheck_identities()
 
-    def _learn_cluster_id(self) -> None:
-        """Take over the cluster id once the state names this very disk as a member.
+    def _own_cluster_id(self) -> str:
+        """Return the id of the cluster that this disk belongs to: once the state names this very disk, or "".
 
         A node with an empty log, a founder too, reads the log of a cluster that may have had another id
         before a forced start; until it has come to its own record it does not say whose it is.
         """
-        configuration = self.replica.configuration()
-        identity = self.storage.identity
+        configuration, identity = self.replica.configuration(), self.storage.identity
         if configuration is None or identity.cluster_id:
             # Log and identity were compared at the start; only a forced start changes either.
-            return
+            return identity.cluster_id
         member = configuration.member(identity.node_id)
-        if member is None or member.incarnation != identity.incarnation:
-            return
-        self._write_identity(partial(self.storage.learn_cluster_id, configuration.cluster_id))
+        named = member is not None and member.incarnation == identity.incarnation
+        return configuration.cluster_id if named else ""
 
-    def _write_identity(self, write: Callable[[], object]) -> None:
-        """Write what this life has learned to the identity; on a full disk as soon as there is room.
+    def _write_identity(self) -> None:
+        """Write what this life has learned of clusters to the identity; on a full disk once there is room.
 
-        That may wait: this life knows it from the log or from the core, and the next one learns it again.
+        That may wait: whose the disk is stands in its log; and a cluster that it met keeps this life from
+        founding another one, as it will the next one if that reaches it before there is room.
         """
+        own = self._own_cluster_id()
         try:
-            write()
+            if own:
+                self.storage.learn_cluster_id(own)
+            elif self._met_cluster_id and self.storage.note_met_cluster(self._met_cluster_id):
+                log.warning("%s (%s)", *self.founding_problem())
         except OSError as error:
             if error.errno not in FULL_DISK_ERRNOS:
                 self.engine.fail(self._cannot_write(error))
-                return
-            if self._unwritten is None:
+            elif not self._identity_waits:
                 log.warning("%s; tried again until there is room", self._cannot_write(error).message)
+                self._identity_waits = True
                 self.runtime.call_later(RETRY_INTERVAL_MS, self._write_identity_again)
-            self._unwritten = write
 
     def _write_identity_again(self) -> None:
-        write, self._unwritten = self._unwritten, None
-        if self._ended or write is None:
+        self._identity_waits = False
+        if self._ended:
             return
         try:
-            self._write_identity(write)
+            self._write_identity()
         except QuorateError as error:
             self.engine.fail(error)
 

@@ -24,7 +24,7 @@ from quorum.raft.core.entry import Entry, size_bytes
 from quorum.raft.core.messages import Compacted, Stimulus
 from quorum.raft.journal import Journal
 from quorum.raft.journal_writer import JournalWriter
-from quorum.raft.runtime import Runtime
+from quorum.raft.runtime import Runtime, TimerHandle
 from quorum.raft.snapshot_format import SnapshotHeader
 from quorum.raft.snapshot_writer import SNAPSHOT_LANE, SnapshotWriter
 from quorum.raft.snapshots import SnapshotFile, SnapshotStore
@@ -112,6 +112,9 @@ class Snapshotter:
         self._begun_ms = 0.0
         #: whether a compaction follows once what is staged is durable
         self._compacts_again = False
+        #: the next attempt to remove older snapshots
+        self._removal: TimerHandle | None = None
+        self._stopped = False
         self._idle = asyncio.Event()
         self._idle.set()
         #: who waits for a snapshot; while somebody does, one is under way
@@ -174,7 +177,10 @@ class Snapshotter:
 
     def stop(self) -> None:
         """Give up what is under way: the node stops."""
+        self._stopped = True
         self.requests.stop()
+        if self._removal is not None:
+            self._removal.cancel()
         self._end()
 
     def _end(self) -> None:
@@ -317,6 +323,8 @@ class Snapshotter:
             return
 
         def removed(_: None, error: BaseException | None) -> None:
+            if self._stopped:
+                return
             if error is None:
                 self._guard(partial(self._compact_log, oldest_index))
             elif isinstance(error, OSError) and error.errno in FULL_DISK_ERRNOS:
@@ -324,7 +332,7 @@ class Snapshotter:
                 log.warning(
                     "older snapshots cannot be removed, next try in %g s: %s", REMOVAL_RETRY_MS / 1000, error
                 )
-                self._runtime.call_later(REMOVAL_RETRY_MS, self._guard, self._compact)
+                self._removal = self._runtime.call_later(REMOVAL_RETRY_MS, self._guard, self._compact)
             else:
                 self._fail(error)
 

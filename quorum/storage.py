@@ -109,6 +109,13 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
         if finish_forced(disk, data_dir, identity, storage.journal, storage.recovered):
             storage.journal.close()
             storage = _load(config, disk, identity, lock, accept_loss=forced)
+        unread = storage.snapshots.unread
+        if forced and unread is not None:
+            # Once it can be read again it would take the place of what the new cluster has acknowledged.
+            problem = f"{unread.message}; --force-new-cluster without it may give up what it holds"
+            raise DataDirError(
+                problem, "repair the disk and start again; if that is of no use remove the file"
+            )
         if forced and force_new_cluster(
             disk, data_dir, identity, storage.journal, storage.recovered, storage.mark, rng
         ):

@@ -81,7 +81,7 @@ def _take(arguments: argparse.Namespace) -> int:
         print(json.dumps(answer, sort_keys=True))
     else:
         size, path = answer["size_bytes"], answer["path"]
-        print(f"took the snapshot of index {answer['log_index']}: {size:,} bytes in {path}")
+        print(f"the snapshot of index {answer['log_index']} is durable: {size:,} bytes in {path}")
     return 0
 
 

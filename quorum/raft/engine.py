@@ -228,8 +228,8 @@ class Engine(SyncObjHost):
         try:
             index = self._core.propose(kind, payload, self._runtime.wall_ms())
         except (core_errors.NotLeaderError, core_errors.BacklogError) as error:
-            told = self.soft_state
-            if told.role is Role.LEADER and not told.transfer_target:
+            known = self.soft_state
+            if known.role is Role.LEADER and not known.transfer_target:
                 # It may have stepped down over this proposal.
                 self._schedule_pump()
             raise NotLeaderError(self.leader_id) from error

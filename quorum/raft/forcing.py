@@ -27,7 +27,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from quorum.errors import DataDamagedError, DataDirError, refused_by_disk
+from quorum.errors import DataDamagedError, DataDirError, QuorateError, refused_by_disk
 from quorum.raft.core.configuration import Configuration, Member, parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState, SnapshotMark
@@ -209,7 +209,8 @@ def _append(data_dir: str, journal: Journal, records: Sequence[Record]) -> None:
 
 def _refused_by_disk(data_dir: str, error: Exception) -> DataDirError:
     remedy = "free or repair the disk and start again as before"
-    return refused_by_disk(f"{data_dir} cannot be written to: {error}", remedy, error)
+    reason = error.message if isinstance(error, QuorateError) else error
+    return refused_by_disk(f"{data_dir} cannot be written to: {reason}", remedy, error)
 
 
 def _forced_records(

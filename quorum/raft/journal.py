@@ -50,7 +50,7 @@ from quorum.raft.journal_format import (
 from quorum.raft.journal_index import LogIndex
 from quorum.raft.journal_note import DurableEnd, NoteFile, remove_note
 from quorum.raft.journal_reader import EntryReader, LogUnavailableError
-from quorum.raft.journal_recovery import close_tail, header_of, scan_journal
+from quorum.raft.journal_recovery import REPLACE_REMEDY, close_tail, header_of, scan_journal
 from quorum.raft.journal_start import Recovered, TailCollector
 from quorum.raft.runtime import Disk, File
 
@@ -184,7 +184,7 @@ class Journal:
                 that entry, a crash came between the rename of the file and the record of its install; the
                 record is written now, so that log and snapshot fit (defect D15 of pysyncobj).
             accept_loss: open a journal whose end is gone; every later start refuses it until `renew_note`.
-                Nothing is written, an install neither, so that what is gone can be put back.
+                Nothing is written, so that what is gone can be put back; an install stands in Recovered only.
 
         Raises:
             JournalMissingError: there is no segment.
@@ -217,10 +217,11 @@ class Journal:
                     tail.visit(install, scan.path, 0)
         except (OSError, JournalFullError, JournalFailedError) as error:
             journal.close()
-            reason = told_by_os(error, scan.path) if isinstance(error, OSError) else error
+            reason = told_by_os(error, scan.path) if isinstance(error, OSError) else error.message
             problem = f"the journal {directory} cannot be made durable: {reason}"
             raise refused_by_disk(problem, "repair the disk or free space on it", error) from error
-        return journal, tail.recovered(scan.log, torn, "" if scan.loss is None else scan.loss.message)
+        loss = "" if scan.loss is None else scan.loss.message
+        return journal, tail.recovered(scan.log, torn, loss, snapshot)
 
     @property
     def first_index(self) -> int:
@@ -495,4 +496,5 @@ def _sync(path: str, sync: Callable[[], None]) -> None:
 
 def _failed(path: str, doing: str, error: OSError) -> JournalFailedError:
     problem = f"{path}: {doing} failed with {errno.errorcode.get(error.errno or 0, '?')} ({error.strerror})"
-    return JournalFailedError(f"{problem}; nothing more may be acknowledged", remedy_for_os(error))
+    remedy = REPLACE_REMEDY if error.errno == errno.ESTALE else remedy_for_os(error)
+    return JournalFailedError(f"{problem}; nothing more may be acknowledged", remedy)

@@ -69,6 +69,22 @@ class Recovered(NamedTuple):
             self.first_index, self.last_index, tuple(runs), above, self.tail, self.last_stamp_ms
         )
 
+    def after(self, install: Install) -> Recovered:
+        """Return what is left behind the install of a snapshot that the log does not lead to."""
+        index, term, _ = install
+        known = self.highest_install
+        return self._replace(
+            first_index=index + 1,
+            last_index=index,
+            last_term=term,
+            base_term=term,
+            term_runs=(),
+            configuration_entries=(),
+            tail=(),
+            last_stamp_ms=0,
+            highest_install=install if known is None or known.log_index < index else known,
+        )
+
     def check_reaches(self, directory: str, snapshot_index: int) -> None:
         """Refuse a snapshot from which the log does not lead to everything that was acknowledged.
 
@@ -121,9 +137,18 @@ class TailCollector:
         while self._configurations and self._configurations[-1].index >= index:
             self._configurations.pop()
 
-    def recovered(self, log: LogIndex, torn: str, loss: str = "") -> Recovered:
-        """Return everything together, when all records were read."""
-        return Recovered(
+    def recovered(
+        self, log: LogIndex, torn: str, loss: str = "", snapshot: tuple[int, int] | None = None
+    ) -> Recovered:
+        """Return everything together, when all records were read.
+
+        Args:
+            log: what they say.
+            torn: as in Recovered; loss likewise.
+            snapshot: (log index, term) of the one that was loaded. Where the log does not lead to it, the
+                install that it needs counts as made.
+        """
+        found = Recovered(
             hard_state=log.hard_state,
             first_index=log.first_index,
             last_index=log.last_index,
@@ -138,3 +163,5 @@ class TailCollector:
             torn=torn,
             loss=loss,
         )
+        owed = None if snapshot is None else log.resolve(Install(*snapshot))
+        return found if owed is None or not owed.resets_log else found.after(owed)

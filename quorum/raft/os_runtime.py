@@ -202,7 +202,7 @@ class OsFile:
             offset += written
 
     def fdatasync(self) -> None:
-        """Return once content and size are on the disk, and the file can be found there.
+        """Return once content and size are on the disk, of a file whose name nobody has removed.
 
         Raises:
             OSError: the disk refuses; ESTALE: somebody removed the file, so that no start would find it.

@@ -86,7 +86,7 @@ class SnapshotStore:
         Args:
             disk: where.
             directory: the folder, made if missing.
-            log: takes a line about each snapshot that was set aside.
+            log: takes a line about each snapshot that is not used.
 
         Raises:
             DataDirError: the disk refuses.
@@ -102,6 +102,8 @@ class SnapshotStore:
         self._to_set_aside: list[SnapshotFile] = []
         #: why the newest one could not be loaded
         self.broken: SnapshotDamagedError | None = None
+        #: the same of the newest one that the disk did not read
+        self.unread: SnapshotDamagedError | None = None
         #: log index by path of files that may be there and are none of these: their name could not be made
         #: durable, or they could not be removed; the next start counts them
         self._uncounted: dict[str, int] = {}
@@ -153,7 +155,7 @@ class SnapshotStore:
             SnapshotDamagedError: there are snapshots and none is good.
             SnapshotVersionError: another version wrote the newest good one; all files stay as they are.
         """
-        self.broken = None
+        self.broken = self.unread = None
         self._to_set_aside = []
         for snapshot in reversed(self.files()):
             try:
@@ -163,8 +165,10 @@ class SnapshotStore:
                 self.broken = self.broken or error
                 with self._lock:
                     self._damaged.add(snapshot.path)
-                # What could not be read may be good, and is read again by the next start.
-                if not isinstance(error.__cause__, OSError):
+                if isinstance(error.__cause__, OSError):
+                    # It may be good: the next start reads it again.
+                    self.unread = self.unread or error
+                else:
                     self._to_set_aside.append(snapshot)
             else:
                 return snapshot, loaded

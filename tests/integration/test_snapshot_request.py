@@ -116,7 +116,7 @@ def test_the_command_line_takes_one_and_a_restart_has_its_state(nodes: QuorateNo
     nodes.one_digest()
     ended = quorate("snapshot", "take", *admin)
     assert (ended.returncode, ended.stderr) == (0, "")
-    told = re.fullmatch(r"took the snapshot of index (\d+): ([\d,]+) bytes in (/.+)\n", ended.stdout)
+    told = re.fullmatch(r"the snapshot of index (\d+) is durable: ([\d,]+) bytes in (/.+)\n", ended.stdout)
     assert told, ended.stdout
     index, path = int(told[1]), told[3]
     assert index == nodes.status(3)["applied_index"]

@@ -8,6 +8,9 @@ from typing import Any, cast
 import pytest
 
 from quorum.core.machine import StateMachine
+from quorum.errors import NotLeaderError
+from quorum.raft.core.entry import EntryKind
+from quorum.raft.core.errors import NotLeaderError as RaftNotLeaderError
 from quorum.raft.core.messages import Heartbeat, HeartbeatReply, Ready, Role, SoftState
 from quorum.raft.engine import Engine
 from quorum.raft.peers import PeerNode
@@ -99,6 +102,22 @@ def test_an_answer_is_contact_of_the_time_of_the_heartbeat_that_it_answers() -> 
     assert bench.engine.contact_age_ms() == 0.0
     bench.hear(HeartbeatReply(TERM, 3, 1, sent_ms, 0))
     assert bench.engine.contact_age_ms() == 0.0
+
+
+def test_a_leader_that_steps_down_over_a_proposal_tells_so_in_the_same_turn() -> None:
+    bench = Bench(leader_id=1)
+    core = cast("Any", bench.engine)._core
+
+    def refuse(*_arguments: Any) -> int:
+        core._ready = [Ready(None, (), (), SoftState(Role.FOLLOWER, TERM, 0, 0, ""), None, (), (), (), ())]
+        raise RaftNotLeaderError("its own disk lags", 0)
+
+    core.propose = refuse
+    with pytest.raises(NotLeaderError):
+        bench.engine.propose(EntryKind.BATCH, b"")
+    assert bench.engine.leads
+    bench.runtime.turn()
+    assert not bench.engine.leads
 
 
 @pytest.mark.parametrize(

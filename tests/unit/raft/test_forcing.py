@@ -398,6 +398,56 @@ def test_a_forced_start_goes_on_from_a_snapshot_beyond_what_is_left_of_the_journ
     assert opened(config, disk).recovered == storage.recovered
 
 
+def test_a_forced_start_goes_on_from_a_snapshot_that_contradicts_what_is_left_of_the_log(
+    config: NodeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a deposed leader appended, and the install that took it back, is gone with the journal's end."""
+    disk = member_of_three(config)
+    founding_entry, _ = opened(config, disk).recovered.tail
+    founding = parse_founding(founding_entry.payload)
+    journal, _ = Journal.open(disk, journal_directory(DATA), JournalOptions(), logging.warning)
+    journal.append([Entry(index, 4, EntryKind.NOOP, 2000, b"") for index in range(3, 13)])
+    journal.close()
+    (name,) = [each for each in disk.listdir(journal_directory(DATA)) if each.endswith(SEGMENT_SUFFIX)]
+    path = f"{journal_directory(DATA)}/{name}"
+    left = disk.content(path).rstrip(b"\0")
+    machine = StateMachine(1 << 20)
+    cluster_id = founding.configuration.cluster_id
+    machine.apply_found(1, 1, 1000, cluster_id, founding.session_key, founding_entry.payload)
+    for index in range(2, 11):
+        machine.apply_noop(index, 5, 2000)
+    plant_snapshot(disk, DATA, machine)
+    assert opened(config, disk).recovered.last_index == 10
+    disk.plant(path, left)
+    with pytest.raises(DataDamagedError, match="was durable up to"):
+        opened(config, disk)
+    storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert "what stood behind entry 10 is LOST" in caplog.text
+    assert storage.machine.applied_index == 10
+    assert (storage.recovered.first_index, storage.recovered.last_index) == (11, 12)
+    assert list(latest(storage).voters) == [1]
+    assert opened(config, disk).recovered == storage.recovered
+
+
+def test_a_forced_start_does_not_go_on_without_a_snapshot_that_it_cannot_read(config: NodeConfig) -> None:
+    """The next start may read it, and would put it in the place of what the new cluster acknowledged."""
+    disk = member_of_three(config)
+    founding_entry, noop = opened(config, disk).recovered.tail
+    founding = parse_founding(founding_entry.payload)
+    machine = StateMachine(1 << 20)
+    cluster_id = founding.configuration.cluster_id
+    machine.apply_found(1, 1, 1000, cluster_id, founding.session_key, founding_entry.payload)
+    plant_snapshot(disk, DATA, machine)
+    machine.apply_noop(2, noop.term, noop.stamp_ms)
+    newest = plant_snapshot(disk, DATA, machine)
+    before = opened(config, disk).recovered
+    disk.fail("pread", errno.EIO, path_part=newest.path)
+    with pytest.raises(DataDirError, match="--force-new-cluster without it may give up what it holds"):
+        opened(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert opened(config, disk).recovered == before
+    assert not disk.exists(MARKER)
+
+
 def test_an_empty_directory_is_refused_and_stays_empty(config: NodeConfig) -> None:
     disk = MemoryDisk(random.Random(0))
     with pytest.raises(NotFormattedError, match=DATA):
