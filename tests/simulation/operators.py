@@ -11,6 +11,7 @@ start that is refused, or a member that stops itself, is allowed only where some
 
 from __future__ import annotations
 
+import errno
 import random
 from typing import Protocol
 
@@ -35,6 +36,8 @@ LINGER_MS_MAX = 3000.0
 ANSWER_WITHIN_MS = 6000.0
 #: share of the seeds in which a removal is asked of every node at once
 REMOVED_TWICE = 0.1
+#: share of the forced starts whose disk does not read a snapshot
+FORCED_MISREADS = 0.3
 VOTERS_MIN = 3
 VOTERS_MAX = 5
 
@@ -96,6 +99,7 @@ class Operators:
         self._rng: random.Random = site.scheduler.rng("operators")
         #: drawn apart, so that other seeds stay what they were
         self._removes_twice = site.scheduler.rng("removals").random() < REMOVED_TWICE
+        self._misreads = site.scheduler.rng("forced starts")
         #: {node id: its disk right before it was damaged}: it has not started since
         self._healthy: dict[int, MemoryDisk] = {}
         #: {node id: the file of its disk that was damaged last}
@@ -293,6 +297,9 @@ class Operators:
         self._forced = survivor
         self._newest = None
         self._site.timeline.note(survivor.node_id, "is forced to go on alone")
+        if self._misreads.random() < FORCED_MISREADS:
+            # Of its snapshots one is not read by this start; the next one reads it.
+            survivor.disk.fail("pread", errno.EIO, path_part=".snapshot")
         self.start(survivor)
         self._site.scheduler.at(LOOK_EVERY_MS, self._add_outcast, survivor)
 
