@@ -56,8 +56,8 @@ RULES: Final = (
         (
             Edit(
                 f"{_STORE}.load_newest",
-                "if not isinstance(error.__cause__, OSError):",
-                "self._disk.rename(snapshot.path, snapshot.path + _DAMAGED)\nif False:",
+                "self.unread = self.unread or error",
+                "self._disk.rename(snapshot.path, snapshot.path + _DAMAGED)",
             ),
         ),
     ),
