@@ -35,11 +35,10 @@ from quorum.client.hosts import HostPort, HostRotation
 from quorum.client.link import Link
 from quorum.client.requests import Request, close_session
 from quorum.client.state import ClientState, check_transition
-from quorum.client.watches import ArmedPaths, WatchEvent, WatchRegistry
+from quorum.client.watches import WatchEvent, WatchRegistry
 from quorum.errors import ProtocolError
 from quorum.wire import replies, requests
 from quorum.wire.errors import WireError
-from quorum.wire.lookups import SetWatches2, encode_set_watches2
 from quorum.wire.protocol import XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, EventType
 
 _EVENT_TYPES: Final = frozenset(EventType)
@@ -115,6 +114,9 @@ class Session:
         self._xid = 0
         self._link: Link | None = None
         self._greeted = False
+        #: what armed watches were told up to, and parts of them that no server has answered since
+        self._rearm_zxid = 0
+        self._rearming = 0
         self._closing = False
         self._failure = "no server was tried"
         self._loop = asyncio.get_running_loop()
@@ -314,6 +316,7 @@ class Session:
             self._handle_event(header.zxid, replies.decode_watch_event(frame))
         elif header.xid in (XID_PING, XID_SET_WATCHES):
             self._saw_zxid(header.zxid)
+            self._rearming -= header.xid == XID_SET_WATCHES
         elif header.xid == XID_AUTH:
             if not self._credentials.answered(header.err):
                 raise ProtocolError("an answer to credentials that were not sent")
@@ -354,8 +357,13 @@ class Session:
         link.keep_alive(granted.session_timeout_ms, requests.PING_FRAME)
         for packet in self._credentials.send_all():
             link.send(packet)
-        for part in self._watches.rearm_requests():
-            link.send(_encode_rearm(self._token.last_zxid, part))
+        if self._rearming <= 0:
+            # Else a part of the last time was not answered, and its watches were told nothing since.
+            self._rearm_zxid = self._token.last_zxid
+        parts = list(self._watches.rearm_requests())
+        self._rearming = len(parts)
+        for part in parts:
+            link.send(part.encode(self._rearm_zxid))
         self._become(ClientState.CONNECTED)
         if not self._established.done():
             self._established.set_result(None)
@@ -479,13 +487,6 @@ class Session:
             self._loop.call_exception_handler(
                 {"message": f"a callback of the quorum client failed on {argument}", "exception": error}
             )
-
-
-def _encode_rearm(last_zxid: int, part: ArmedPaths) -> bytes:
-    """Encode what arms watches again; servers before 3.6 know no persistent ones, and nothing of them."""
-    if part.persistent or part.recursive:
-        return encode_set_watches2(SetWatches2(last_zxid, *part))
-    return requests.encode_set_watches(requests.SetWatches(last_zxid, *part[:3]))
 
 
 def _take_outcome(future: asyncio.Future[Any]) -> None:

@@ -18,7 +18,9 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple, Self
 
 from quorum.client.errors import WatchOverflowError
+from quorum.wire.lookups import SetWatches2, encode_set_watches2
 from quorum.wire.protocol import EventType
+from quorum.wire.requests import SetWatches, encode_set_watches
 
 SET_WATCHES_BYTES_MAX: Final = 120 * 1024
 EVENTS_MAX: Final = 10_000
@@ -66,6 +68,16 @@ class ArmedPaths(NamedTuple):
     child: list[str]
     persistent: list[str]
     recursive: list[str]
+
+    def encode(self, relative_zxid: int) -> bytes:
+        """Encode it; servers before 3.6 know no persistent watches, and are told nothing of them.
+
+        Args:
+            relative_zxid: what happened behind it these watches have not told.
+        """
+        if self.persistent or self.recursive:
+            return encode_set_watches2(SetWatches2(relative_zxid, *self))
+        return encode_set_watches(SetWatches(relative_zxid, *self[:3]))
 
 
 _KINDS_BY_TYPE: Final = {

@@ -25,6 +25,7 @@ from quorum.client import (
     SessionExpiredError,
     WatchEvent,
 )
+from quorum.client.watches import WatchRegistry
 from quorum.wire import replies
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import PING_FRAME, ConnectRequest, SetWatches, decode_connect, decode_set_watches
@@ -193,6 +194,49 @@ async def test_armed_watches_are_sent_again_first_and_fired_ones_are_not() -> No
     # Closing ends the session, and with it what was still armed.
     assert [event.path for event in events[2:]] == ["/there", "/kids"]
     assert {event.event_type for event in events[2:]} == {EventType.NONE}
+
+
+async def test_watches_whose_part_was_not_answered_are_armed_from_where_they_were_last_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A part that was answered raises what the client has seen; the others would miss what came before."""
+    monkeypatch.setattr(WatchRegistry.rearm_requests, "__defaults__", (6,))
+    rearmed: list[list[SetWatches]] = []
+
+    async def first(peer: Peer) -> None:
+        await peer.handshake()
+        for _ in range(2):
+            xid, _, _ = await peer.request()
+            peer.writer.write(replies.encode_stat(xid, 5, bytes(68)))
+
+    async def rearm(peer: Peer, answers: int) -> None:
+        await peer.handshake()
+        rearmed.append([])
+        for number in range(2):
+            xid, op, body = await peer.request()
+            assert (xid, op) == (-8, OpCode.SET_WATCHES)
+            rearmed[-1].append(decode_set_watches(body, 0, len(body)))
+            if number < answers:
+                peer.writer.write(replies.encode_header(-8, 9, 0))
+
+    async def second(peer: Peer) -> None:
+        await rearm(peer, 1)
+
+    async def third(peer: Peer) -> None:
+        await rearm(peer, 2)
+
+    async def fourth(peer: Peer) -> None:
+        await rearm(peer, 2)
+        await peer.answer_closing()
+
+    async with server(first, second, third, fourth) as hosts:
+        client = make_client(hosts)
+        states = States(client)
+        await client.start()
+        await asyncio.gather(client.exists("/a", watch=print), client.exists("/b", watch=print))
+        await states.wait_for(*(3 * [ClientState.SUSPENDED, ClientState.CONNECTED]))
+        await client.close()
+    assert [[part.relative_zxid for part in parts] for parts in rearmed] == [[5, 5], [5, 5], [9, 9]]
 
 
 async def test_a_lost_reply_is_indefinite_and_what_never_left_is_definite() -> None:

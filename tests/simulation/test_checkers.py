@@ -27,6 +27,7 @@ from tests.simulation.stories import (
     CHANGED,
     CHILDREN,
     CREATED,
+    DELETED,
     NO_NODE,
     NODE_EXISTS,
     TIMEOUT_MS,
@@ -594,6 +595,35 @@ def test_watches_that_are_left_again_tell_what_was_missed_and_go_on() -> None:
     two.event(CHILDREN, "/d", 7)
     two.do("ping", "", None, 7)
     assert judge(story.history()) == []
+
+
+def come_back_in_parts(two: Client, *, answered: bool) -> None:
+    """Reconnect with two parts, the second of which is perhaps not answered, and once more with one."""
+    two.step(SessionStep.LOST)
+    two.step(SessionStep.RESUMED)
+    first = two.ask("set_watches", "", (4, (), ("/x",), ("/d",)))
+    second = two.ask("set_watches", "", (4, ("/a",), (), ()))
+    two.answer(first, 5)
+    if answered:
+        two.event(DELETED, "/a", -1)
+        two.answer(second, 5)
+    come_back(two, 5, 5, (DELETED, "/a"))
+
+
+def test_watches_whose_part_was_not_answered_may_tell_what_came_before() -> None:
+    story = Story()
+    one, two = story.clients
+    watching(story, one, two)
+    one.do("delete", "/a", -1, 5)
+    come_back_in_parts(two, answered=False)
+    assert judge(story.history()) == []
+
+
+@plant("I15")
+def what_a_part_has_told_is_told_again(story: Story, one: Client, two: Client) -> None:
+    watching(story, one, two)
+    one.do("delete", "/a", -1, 5)
+    come_back_in_parts(two, answered=True)
 
 
 @plant("I15")

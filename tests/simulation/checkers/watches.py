@@ -62,7 +62,12 @@ def check_watches(evidence: Evidence) -> Watches:
     found = Watches([], {})
     changed = _Changes(evidence)
     for process in evidence.history.processes:
-        stream = _Stream(evidence, changed, found)
+        unanswered = [
+            each
+            for each in process.operations
+            if each.kind == "set_watches" and each.outcome is Outcome.UNKNOWN
+        ]
+        stream = _Stream(evidence, changed, found, unanswered)
         for record in process.received:
             stream.take(record)
     return found
@@ -115,10 +120,16 @@ def _doubtful_paths(evidence: Evidence) -> dict[Key, None]:
 class _Stream:
     """What one process received, connection after connection."""
 
-    def __init__(self, evidence: Evidence, changed: _Changes, found: Watches) -> None:
+    def __init__(
+        self, evidence: Evidence, changed: _Changes, found: Watches, unanswered: list[Operation]
+    ) -> None:
         self._evidence = evidence
         self._changed = changed
         self._found = found
+        #: setWatches without a reply
+        self._unanswered = unanswered
+        #: {watch: number of the setWatches that was answered for it last}
+        self._judged: dict[Key, int] = {}
         self._begin(0)
 
     def _begin(self, connection: int) -> None:
@@ -258,10 +269,26 @@ class _Stream:
             return
         if event_type is None and known:
             self._violate("I15", f"the {which} watch on {path} was not told of zxid {first}: {by}")
+        told_from = self._told_from(which, path, relative, by)
+        self._judged[key] = by.number
+        changed = self._changed.first_after(key, told_from)
+        known = changed is not None and changed <= zxid
         if event_type is not None and not known and not self._changed.may_have_changed(key):
             self._violate(
                 "I15", f"the {which} watch on {path} was told {event_type}, nobody changed it: {by}"
             )
+
+    def _told_from(self, which: str, path: str, relative: int, by: Operation) -> int:
+        """Return the zxid up to which a watch is known to have told everything.
+
+        A client arms its watches in parts. Where a part is answered and the connection ends before the next
+        one is, the client has seen more than the watches of that one have told.
+        """
+        place = ("data", "exist", "child").index(which) + 1
+        since = self._judged.get((which, path), -1)
+        parts = [each for each in self._unanswered if since < each.number < by.number]
+        relatives: list[int] = [each.argument[0] for each in parts if path in each.argument[place]]
+        return min([relative, *relatives])
 
 
 def registered_watches(history: History) -> int:
