@@ -2,9 +2,9 @@
 
 Decides which snapshots there are, which are kept and how a file becomes one: it is written aside, fsynced,
 read back through its CRCs, renamed, and its folder fsynced, in this order; so a file that has a snapshot's
-name was whole once. Two are kept, and one that is being sent. A broken newest one is set aside and the one
-before is taken; that broken snapshots never mean an empty state is decided here, too. What is in a snapshot
-is not: chunks are opaque.
+name was whole once. Two are kept, and one that is being sent. For a broken newest one the one before is
+taken, and it is set aside once the node starts so; that broken snapshots never mean an empty state is decided
+here, too. What is in a snapshot is not: chunks are opaque.
 
 Hard state: the files. Soft state: pins. The list may be changed by the loop and by the snapshot lane.
 
