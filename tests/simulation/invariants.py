@@ -100,6 +100,8 @@ class Platter:
         self.last_index = 0
         self.last_term = 0
         self.hard_state = HardState(0, 0)
+        #: (last index, last term) of the log as the last group makes it whose write began
+        self.begun = (0, 0)
         #: (term, candidate) of the last vote that left
         self.announced = HardState(0, 0)
         #: whether a bit was turned around since the last start, and whether ever
@@ -333,6 +335,7 @@ class Invariants:
         platter.hard_state = HardState(life.raft.term, life.raft.voted_for)
         self._check_started(life, platter.log)
         member.replica.attach(_Tee(member, lambda entry: self._applied(life, entry)))
+        _tee(life.journal, "write", lambda _: self._writes(life))
         _tee(life.journal, "finish", lambda group: self._finished(life, group))
         assert node.transport is not None
         _tee(node.transport, "send", lambda _peer, message: self._sent(life, message))
@@ -361,8 +364,10 @@ class Invariants:
         index, term = platter.last_index, platter.last_term
         found = raft.log.term_at(index)
         lost = index > raft.log.last_index or (found is not None and found != term)
-        # A group that superseded it may be there although its fsync never returned.
-        if lost and raft.log.last_term <= term:
+        end = raft.log.last_index, raft.log.term_at(raft.log.last_index)
+        # It was superseded by a group that is there although its fsync never returned, or by a snapshot.
+        superseded = end == platter.begun or end[0] == life.machine.applied_index > 0
+        if lost and not superseded:
             self._break(
                 "I5",
                 f"{life} starts with a log up to {raft.log.last_index}, term {found} at {index}; "
@@ -451,6 +456,11 @@ class Invariants:
             self._announce(life, message, message.sender)
 
     # --- durability
+
+    def _writes(self, life: _Life) -> None:
+        """A journal begins to write the group that it staged last."""
+        log = life.journal._log
+        life.platter.begun = log.last_index, log.last_term
 
     def _finished(self, life: _Life, group: StagedGroup) -> None:
         """A journal calls a group durable: compare with the platter."""

@@ -29,9 +29,10 @@ from quorum.raft.journal_format import SEGMENT_SUFFIX
 from quorum.raft.payloads import CONTROL_FORMAT
 from quorum.raft.peers import PeerNode
 from tests.simulation.history import Outcome
-from tests.simulation.invariants import InvariantBroken
+from tests.simulation.invariants import InvariantBroken, Platter
 from tests.simulation.sim_node import SimNode
 from tests.simulation.world import World
+from tests.support.memory_disk import Cut
 
 LOADED_MS = 4_000.0
 
@@ -304,6 +305,39 @@ def a_start_counts_what_only_the_page_cache_holds(run: Run) -> None:
     run.look(node)
 
 
+@plant("I5")
+def a_start_finds_a_later_term_that_nobody_wrote(run: Run) -> None:
+    node = run.followers[0]
+    platter = tear_a_group(run, node, Cut.NOTHING)
+    platter.last_term -= 1
+    node.start()
+    run.look(node)
+
+
+@plant("I5")
+def a_start_lacks_what_a_torn_group_would_have_superseded(run: Run) -> None:
+    node = run.followers[0]
+    supersede(tear_a_group(run, node, Cut.NOTHING))
+    node.start()
+    run.look(node)
+
+
+def tear_a_group(run: Run, node: SimNode, cut: Cut) -> Platter:
+    """Cut a node's power while it writes a group of entries; return what its disk is known to hold."""
+    node.crash_at("fdatasync", SEGMENT_SUFFIX, power=True, cut=cut)
+    platter = run.world.invariants._lives[node.node_id].platter
+    run.go_on(1_000.0)
+    assert not node.running
+    assert platter.begun[0] > platter.last_index
+    return platter
+
+
+def supersede(platter: Platter) -> None:
+    """Have the group that was torn take back an entry of a later term than its own, as a leader's may."""
+    platter.last_index += 1
+    platter.last_term += 1
+
+
 # --- elections and forwarding
 
 
@@ -473,6 +507,15 @@ def test_a_planted_violation_is_noticed(invariant: str, planted: Plant) -> None:
     with pytest.raises(InvariantBroken) as noticed:
         planted(run)
     assert noticed.value.invariant == invariant, noticed.value
+
+
+def test_a_group_that_the_cut_left_whole_may_have_superseded_what_was_durable() -> None:
+    run = Run()
+    node = run.followers[0]
+    supersede(tear_a_group(run, node, Cut.EVERYTHING))
+    node.start()
+    run.look(node)
+    assert node.running
 
 
 def test_a_world_left_alone_breaks_nothing_and_everything_was_looked_at() -> None:
