@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
@@ -50,7 +50,7 @@ from quorum.raft.core.messages import (
 from quorum.raft.core.node import Node
 from quorum.raft.forwarding import Forward, RegisterOrigin
 from quorum.raft.identity import journal_directory
-from quorum.raft.journal import Journal, JournalOptions, StagedGroup
+from quorum.raft.journal import Journal, JournalOptions, Record, StagedGroup
 from quorum.raft.journal_index import LogIndex
 from quorum.server.stream import Phase
 from tests.simulation.changes import INVARIANT as MEMBERS
@@ -100,8 +100,8 @@ class Platter:
         self.last_index = 0
         self.last_term = 0
         self.hard_state = HardState(0, 0)
-        #: (last index, last term) of the log as the last group makes it whose write began
-        self.begun = (0, 0)
+        #: (index, term) of what the last group that was staged brings to the log
+        self.staged: frozenset[tuple[int, int]] = frozenset()
         #: (term, candidate) of the last vote that left
         self.announced = HardState(0, 0)
         #: whether a bit was turned around since the last start, and whether ever
@@ -335,7 +335,7 @@ class Invariants:
         platter.hard_state = HardState(life.raft.term, life.raft.voted_for)
         self._check_started(life, platter.log)
         member.replica.attach(_Tee(member, lambda entry: self._applied(life, entry)))
-        _tee(life.journal, "write", lambda _: self._writes(life))
+        _tee(life.journal, "stage", lambda records: self._staged(life, records))
         _tee(life.journal, "finish", lambda group: self._finished(life, group))
         assert node.transport is not None
         _tee(node.transport, "send", lambda _peer, message: self._sent(life, message))
@@ -365,8 +365,9 @@ class Invariants:
         found = raft.log.term_at(index)
         lost = index > raft.log.last_index or (found is not None and found != term)
         end = raft.log.last_index, raft.log.term_at(raft.log.last_index)
-        # It was superseded by a group that is there although its fsync never returned, or by a snapshot.
-        superseded = end == platter.begun or end[0] == life.machine.applied_index > 0
+        # What superseded it may be there although its fsync never returned: the beginning of a group, or a
+        # snapshot.
+        superseded = end in platter.staged or end[0] == life.machine.applied_index > 0
         if lost and not superseded:
             self._break(
                 "I5",
@@ -457,10 +458,11 @@ class Invariants:
 
     # --- durability
 
-    def _writes(self, life: _Life) -> None:
-        """A journal begins to write the group that it staged last."""
-        log = life.journal._log
-        life.platter.begun = log.last_index, log.last_term
+    def _staged(self, life: _Life, records: Sequence[Record]) -> None:
+        """A journal is about to write a group: the one before is on the platter."""
+        life.platter.staged = frozenset(
+            (record.index, record.term) for record in records if isinstance(record, Entry)
+        )
 
     def _finished(self, life: _Life, group: StagedGroup) -> None:
         """A journal calls a group durable: compare with the platter."""

@@ -308,7 +308,10 @@ class Operators:
             return
         configuration = self.configuration()
         if self.change is None and configuration is not None and survivor.node_id in configuration.voters:
-            self._begin(Action.ADD, self.outcasts.pop(0))
+            node = self.outcasts.pop(0)
+            # Whoever removed it meanwhile went by the members from before the forced start.
+            self.removed.discard(node.node_id)
+            self._begin(Action.ADD, node)
         self._site.scheduler.at(LOOK_EVERY_MS, self._add_outcast, survivor)
 
     def remove(self) -> Change | None:

@@ -48,6 +48,20 @@ def test_a_forced_node_that_gets_an_empty_disk_is_not_forced_again(monkeypatch: 
     assert modes[-2:] == [Start.JOIN, Start.PLAIN]
 
 
+def test_an_outcast_that_was_taken_for_removed_is_started_when_it_is_added_again() -> None:
+    """A removal that was begun by the members from before the forced start finds the node gone already."""
+    world = World(1, "calm")
+    operators = world.operators
+    world.idle(1.0)
+    operators.force(world.nodes[1])
+    operators.removed.add(3)
+    until_ms = world.scheduler.now_ms + 30_000.0
+    while operators.change is not None or operators.outcasts:
+        assert world.scheduler.now_ms < until_ms
+        world.scheduler.run(world.scheduler.now_ms + 100.0)
+    assert world.nodes[3].running
+
+
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_both_snapshots_may_be_damaged_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch, damaged: int
