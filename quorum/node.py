@@ -267,6 +267,8 @@ class QuorumNode:
                 return
 
     def _refuse_if_stopped(self) -> None:
+        if self.failure is not None:
+            raise self.failure
         if self._ended.is_set():
             raise NodeStoppedError(f"node {self.config.node.id} was stopped while it started")
 

@@ -332,6 +332,8 @@ class Snapshotter:
                 log.warning(
                     "older snapshots cannot be removed, next try in %g s: %s", REMOVAL_RETRY_MS / 1000, error
                 )
+                if self._removal is not None:
+                    self._removal.cancel()
                 self._removal = self._runtime.call_later(REMOVAL_RETRY_MS, self._guard, self._compact)
             else:
                 self._fail(error)

@@ -34,13 +34,15 @@ from quorum.raft.identity import (
 from quorum.raft.journal import Journal, JournalOptions
 from quorum.raft.journal_start import Recovered
 from quorum.raft.runtime import DirectoryLock, Disk
-from quorum.raft.snapshot_format import SnapshotReader, SnapshotVersionError
+from quorum.raft.snapshot_format import SnapshotDamagedError, SnapshotReader, SnapshotVersionError
 from quorum.raft.snapshots import SnapshotStore
 
 log = logging.getLogger("quorate.storage")
 
 #: What a snapshot's content may be refused with; counts as damage of its file.
 REFUSALS = (SnapshotFormatError, ConfigurationError)
+#: A snapshot that could not be read stays where it is: the next start may read it.
+_READ_AGAIN = "see that the disk can be read, and start again; if that is of no use: "
 
 
 @dataclass(slots=True)
@@ -109,15 +111,15 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
         if finish_forced(disk, data_dir, identity, storage.journal, storage.recovered):
             storage.journal.close()
             storage = _load(config, disk, identity, lock, accept_loss=forced)
-        unread = storage.snapshots.unread
-        if forced and unread is not None:
-            # Once it can be read again it would take the place of what the new cluster has acknowledged.
-            problem = f"{unread.message}; --force-new-cluster without it may give up what it holds"
-            raise DataDirError(
-                problem, "repair the disk and start again; if that is of no use remove the file"
-            )
         if forced and force_new_cluster(
-            disk, data_dir, identity, storage.journal, storage.recovered, storage.mark, rng
+            disk,
+            data_dir,
+            identity,
+            storage.journal,
+            storage.recovered,
+            storage.mark,
+            storage.snapshots.unread,
+            rng,
         ):
             storage.journal.close()
             storage = _load(config, disk, identity, lock)
@@ -144,7 +146,12 @@ def _load(
     overlay_bytes_max = config.raft.snapshot_overlay_bytes_max
     machine = StateMachine(overlay_bytes_max)
     mark = None
-    loaded = snapshots.load_newest(lambda reader: load_machine(reader, overlay_bytes_max), REFUSALS)
+    try:
+        loaded = snapshots.load_newest(lambda reader: load_machine(reader, overlay_bytes_max), REFUSALS)
+    except SnapshotDamagedError as error:
+        if snapshots.unread is None:
+            raise
+        raise DataDirError(error.message, _READ_AGAIN + error.remedy) from error
     if loaded is not None:
         file, (machine, mark) = loaded
         log.info("loaded %s: index %d, %d znodes", file.path, file.log_index, machine.tree.node_count)
@@ -163,9 +170,9 @@ def _load(
         broken = snapshots.broken
         if broken is None:
             raise
-        # It stays where it is: what could not be read may be read by the next start.
-        again = "see that the disk can be read, and start again; if that is of no use: "
-        raise DataDirError(f"{error.message}, because {broken.message}", f"{again}{error.remedy}") from broken
+        raise DataDirError(
+            f"{error.message}, because {broken.message}", _READ_AGAIN + error.remedy
+        ) from broken
     return Storage(disk, data_dir, identity, lock, journal, recovered, snapshots, machine, mark)
 
 

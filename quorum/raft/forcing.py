@@ -37,6 +37,7 @@ from quorum.raft.journal import Journal, JournalFailedError, JournalFullError
 from quorum.raft.journal_format import Install, Record
 from quorum.raft.journal_start import Recovered
 from quorum.raft.runtime import Disk
+from quorum.raft.snapshot_format import SnapshotDamagedError
 
 log = logging.getLogger("quorate.forcing")
 
@@ -130,6 +131,7 @@ def force_new_cluster(
     journal: Journal,
     recovered: Recovered,
     mark: SnapshotMark | None,
+    unread: SnapshotDamagedError | None,
     rng: random.Random,
 ) -> bool:
     """Write that this node is the only voter of a new cluster from here on; durable on return.
@@ -141,13 +143,14 @@ def force_new_cluster(
         journal: open, and used by nobody else.
         recovered: what it holds.
         mark: the snapshot that was loaded, None if there is none.
+        unread: the newest snapshot that the disk did not read, None if there is none.
         rng: draws the cluster id (the operating system's source).
 
     Returns:
         Whether anything was written; then the journal must be opened again.
 
     Raises:
-        DataDirError: there is nothing to continue, this disk is no member's, or the disk refuses.
+        DataDirError: nothing to continue, no member's disk, less than what it held, or the disk refuses.
     """
     latest = latest_configuration(recovered, mark)
     if latest is None:
@@ -175,8 +178,8 @@ def force_new_cluster(
     if list(latest.voters) == [identity.node_id] and own.incarnation and not recovered.loss:
         log.warning("--force-new-cluster changes nothing: node %d is the only voter", identity.node_id)
         return False
-    cluster_id = marked if marked != latest.cluster_id else ""
-    cluster_id = cluster_id or new_cluster_id(rng)
+    _check_reaches(data_dir, identity, latest, marked, unread)
+    cluster_id = (marked if marked != latest.cluster_id else "") or new_cluster_id(rng)
     _warn(identity, latest, recovered, cluster_id)
     try:
         write_aside(disk, data_dir, MARKER_NAME, f"{cluster_id}\n".encode())
@@ -191,6 +194,28 @@ def force_new_cluster(
     if recovered.loss:
         _renew_note(data_dir, journal)
     return True
+
+
+def _check_reaches(
+    data_dir: str,
+    identity: Identity,
+    latest: Configuration,
+    marked: str,
+    unread: SnapshotDamagedError | None,
+) -> None:
+    """Refuse to go on from less than what this directory held, where that would be told by nobody."""
+    if unread is not None:
+        # Once it can be read again it would take the place of what the new cluster has acknowledged.
+        problem = f"{unread.message}; --force-new-cluster without it may give up what it holds"
+        raise DataDirError(problem, "repair the disk and start again; if that is of no use remove the file")
+    if identity.cluster_id and latest.cluster_id not in (identity.cluster_id, marked):
+        # The end that is gone held a forced start: a second one would come to its zxids, terms and indexes.
+        raise WrongIdentityError(
+            f"{data_dir} belongs to the cluster with id {identity.cluster_id}, and its log ends in "
+            f"{latest.cluster_id}: forced again, it would give zxids out a second time",
+            "put the journal back that belongs to the identity; if it is gone for good, begin a new cluster: "
+            "`quorate journal dump` and `quorate snapshot inspect` read what is left",
+        )
 
 
 def _renew_note(data_dir: str, journal: Journal) -> None:
@@ -229,7 +254,8 @@ def _forced_records(
         {},
         (*latest.retired, *lost),
     )
-    term = recovered.hard_state.term + FORCED_TERM_JUMP
+    # The journal's end may be gone that held the snapshot's term.
+    term = max(recovered.hard_state.term, 0 if mark is None else mark.snapshot_term) + FORCED_TERM_JUMP
     index = max(recovered.last_index, 0 if mark is None else mark.snapshot_index) + 1
     stamp_ms = max(recovered.last_stamp_ms, 0 if mark is None else mark.stamp_ms)
     return [

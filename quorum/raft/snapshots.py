@@ -161,7 +161,7 @@ class SnapshotStore:
             try:
                 loaded = self._load(snapshot, load, refusals)
             except SnapshotDamagedError as error:
-                self._log(f"falls back to the snapshot before: {error}")
+                self._log(f"looks for an older snapshot: {error}")
                 self.broken = self.broken or error
                 with self._lock:
                     self._damaged.add(snapshot.path)

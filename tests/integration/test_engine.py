@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +14,15 @@ from pysyncobj import FAIL_REASON, SyncObj, replicated
 
 from quorum.client import Client, ConnectionLossError
 from quorum.core.machine import StateMachine
-from quorum.errors import ChangeBusyError, NodeStoppedError, ProposalRefusedError, QuorateError
+from quorum.errors import ChangeBusyError, DataDirError, NodeStoppedError, ProposalRefusedError, QuorateError
 from quorum.node import QuorumNode
 from quorum.offline.directory import ReadOnlyDisk
 from quorum.offline.journal import dump
 from quorum.raft import syncobj_host
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.engine import Engine
+from quorum.raft.identity import load_identity, write_identity
+from quorum.raft.os_runtime import OsDisk
 from quorum.raft.payloads import BATCH_FORMAT
 from quorum.raft.peers import PeerNode
 from tests.support.node_configs import loopback_configs
@@ -93,6 +96,29 @@ async def test_an_entry_of_a_newer_version_stops_the_node_at_every_start_until_i
         for row in dump(ReadOnlyDisk(), str(config.node.data_dir), first=index, last=index, values=False)
     ]
     assert [row["bytes"] for row in kept if row["type"] == "entry"] == [len(newer)]
+
+
+async def test_a_node_that_stops_itself_while_it_starts_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash came before the identity named the cluster that the snapshot names; now the disk refuses it."""
+    config = loopback_configs(tmp_path)[0]
+    data_dir = str(config.node.data_dir)
+    node = QuorumNode(config, bootstrap=True)
+    await node.start()
+    await ready(node)
+    await node.take_snapshot()
+    await node.stop()
+    write_identity(OsDisk(), data_dir, load_identity(OsDisk(), data_dir)._replace(cluster_id=""))
+
+    def refuses(*_arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("quorum.storage.store_cluster_id", refuses)
+    again = QuorumNode(config)
+    with pytest.raises(DataDirError, match="Input/output error") as refused:
+        await again.start()
+    assert refused.value is again.failure
 
 
 async def test_a_proposal_through_syncobjs_own_entry_tells_its_fate_once(tmp_path: Path) -> None:

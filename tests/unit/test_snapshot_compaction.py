@@ -170,16 +170,16 @@ def test_a_full_disk_that_does_not_remove_them_is_asked_again_and_the_log_waits(
     assert not bench.failures
 
 
-def test_a_node_that_stopped_removes_nothing_any_more() -> None:
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_node_that_stopped_removes_nothing_any_more(attempts: int) -> None:
     bench = Bench()
     bench.settled_snapshots(2)
-    bench.snapshot()
-    bench.disk.fail("unlink", errno.ENOSPC)
-    bench.runtime.settle()
+    bench.disk.fail("unlink", errno.ENOSPC, times=attempts)
+    bench.settled_snapshots(attempts)
     bench.snapshotter.stop()
     bench.runtime.advance(REMOVAL_RETRY_MS)
     bench.runtime.settle()
-    assert len(bench.disk.listdir(SNAPSHOTS)) == 3
+    assert len(bench.disk.listdir(SNAPSHOTS)) == 2 + attempts
 
 
 def test_a_snapshot_that_was_let_go_of_cannot_be_sent_any_more() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quorum.config import NodeConfig, node_config
+from quorum.config import NodeConfig
 from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
 from quorum.errors import DataDamagedError, DataDirError
 from quorum.member import QuorumMember
@@ -18,7 +18,7 @@ from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.membership import AddMember
 from quorum.raft.core.messages import Append, HardState
-from quorum.raft.forcing import FORCED_TERM_JUMP, MARKER_NAME, latest_configuration
+from quorum.raft.forcing import FORCED_TERM_JUMP
 from quorum.raft.founding import founding_payload, parse_founding
 from quorum.raft.identity import (
     NotFormattedError,
@@ -30,63 +30,26 @@ from quorum.raft.identity import (
 )
 from quorum.raft.journal import Journal, JournalOptions
 from quorum.raft.journal_format import SEGMENT_SUFFIX
-from quorum.raft.journal_note import NOTE_NAME
 from quorum.raft.peers import PeerNode
-from quorum.storage import Storage, open_storage
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 from tests.support.nowhere import Nowhere
 from tests.support.planted_snapshots import plant_snapshot
-
-DATA = "/srv/node-1"
-MARKER = f"{DATA}/{MARKER_NAME}"
-NOTE = f"{journal_directory(DATA)}/{NOTE_NAME}"
-OTHERS = {2: "2" * 32, 3: "3" * 32}
+from tests.unit.raft.forced_disks import (
+    DATA,
+    MARKER,
+    NOTE,
+    OTHERS,
+    config_of_three,
+    latest,
+    member_of_three,
+    opened,
+)
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> NodeConfig:
-    secret = tmp_path / "peer.secret"
-    secret.touch(mode=0o600)
-    secret.write_text("s" * 32)
-    return node_config(
-        {
-            "node": {"id": 1, "cluster": "local", "data_dir": DATA},
-            "members": {"1": "h:1", "2": "h:2", "3": "h:3"},
-            "security": {"peer_secret_file": str(secret)},
-        },
-        tmp_path,
-    )
-
-
-def opened(config: NodeConfig, disk: MemoryDisk, start: Start = Start.PLAIN) -> Storage:
-    storage = open_storage(config, disk, start, random.Random(disk.life))
-    storage.close()
-    return storage
-
-
-def latest(storage: Storage) -> Configuration:
-    found = latest_configuration(storage.recovered, storage.mark)
-    assert found is not None
-    return found
-
-
-def member_of_three(config: NodeConfig, *, own: Member | None = None, learner: bool = False) -> MemoryDisk:
-    """A disk of node 1 after some life in a cluster of three, whose last entry nobody else may have."""
-    disk = MemoryDisk(random.Random(0))
-    identity = opened(config, disk, Start.BOOTSTRAP).identity
-    voters = {1: own or Member("h:1", identity.incarnation)}
-    voters |= {node_id: Member(f"h:{node_id}", incarnation) for node_id, incarnation in OTHERS.items()}
-    learners = {1: voters.pop(1)} if learner else {}
-    payload = founding_payload(Configuration("", voters, learners, ("9" * 32,)), random.Random(1))
-    journal, _ = Journal.open(disk, journal_directory(DATA), JournalOptions(), logging.warning)
-    founding = Entry(1, 1, EntryKind.FOUND, 1000, payload)
-    journal.append([HardState(4, 2), founding, Entry(2, 4, EntryKind.NOOP, 2000, b"")])
-    journal.close()
-    storage = opened(config, disk)
-    write_identity(disk, DATA, identity._replace(cluster_id=latest(storage).cluster_id))
-    disk.synced()
-    return disk
+    return config_of_three(tmp_path)
 
 
 def test_the_survivor_becomes_the_only_voter_of_another_cluster(
