@@ -48,8 +48,8 @@ APPEND_BYTES_MAX = 1024 * 1024
 SNAPSHOT_CHUNK_BYTES_MAX = 256 * 1024
 #: bytes of a client connection that are read at once, and so may become one run
 CHUNK_BYTES_MAX = 512 * 1024
-#: origin incarnations of joined disks begin between this and its double; connection ids leave them 32 bits
-JOINED_INCARNATION_MIN = 1 << 30
+#: origin incarnations of a disk begin between this and its double; connection ids leave them 32 bits
+FIRST_INCARNATION_MIN = 1 << 30
 #: how often a full disk is tried again
 RETRY_INTERVAL_MS = 500.0
 #: measures the data directory for the four-letter words that tell its size
@@ -469,9 +469,11 @@ def _next_incarnation(storage: Storage, runtime: Runtime) -> int:
     """Return the origin incarnation of this life: one that this node id never had, on no disk.
 
     What an earlier disk of this id used is in the log but not here; repeating a number would take the old
-    disk's batches for this one's. So a disk that joins begins at random; the leader says if that is too low.
+    disk's batches for this one's. So a disk begins at random, a founder's too, which may be bootstrapped
+    again; the leader says if that is too low. A snapshot may know more than a journal that lost its end.
     """
     known = storage.recovered.origin_incarnation
-    if known or storage.identity.founder:
-        return known + 1
-    return JOINED_INCARNATION_MIN + runtime.random.randrange(JOINED_INCARNATION_MIN)
+    if not known:
+        return FIRST_INCARNATION_MIN + runtime.random.randrange(FIRST_INCARNATION_MIN)
+    applied, _ = storage.machine.origins.get(storage.identity.node_id, (0, 0))
+    return max(known, applied) + 1

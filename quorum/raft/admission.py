@@ -27,7 +27,11 @@ class Admission(NamedTuple):
         """Return why this incarnation may not speak for its node id, or None."""
         if self.applied is not None and other.incarnation in self.applied.retired:
             return _retired(other, self.applied.member(other.node_id))
-        if self.latest is None or (other.cluster_id and self.leader_id in (0, other.node_id)):
+        if self.latest is None:
+            return None
+        # A disk that was let in has the log of the cluster before it has applied that it belongs to it.
+        belongs = other.cluster_id or other.log_cluster_id == self.latest.cluster_id
+        if belongs and self.leader_id in (0, other.node_id):
             return None
         if other.incarnation in self.latest.retired:
             return _retired(other, self.latest.member(other.node_id))

@@ -44,7 +44,7 @@ def forgive_pause(node: Node) -> None:
 def hurry(node: Node) -> None:
     """Campaign soon, because there is a fresh reason: a connection came or went."""
     if node.role is not Role.LEADER and node.leader_id == 0:
-        node.campaign_ms = min(node.campaign_ms, node.now_ms + node.draw_prompt())
+        node.campaign_ms = min(node.campaign_ms, node.now_ms + node.draw_prompt() * _patience(node))
 
 
 def forget_leader(node: Node) -> None:
@@ -214,10 +214,19 @@ def _count(node: Node, sender: int, incarnation: str, granted: bool) -> None:
 
 
 def _retry_soon(node: Node) -> None:
-    """Try again at once, because whoever refused may hear of the leader's end any moment; a node that goes on
-    being refused, as one that was removed without being told, comes to the pace of election timeouts."""
-    doublings = min(max(0, node.attempts - QUICK_ATTEMPTS), 10)
-    node.campaign_ms = min(node.campaign_ms, node.now_ms + node.draw_retry() * 2**doublings)
+    """Try again at once, because whoever refused may hear of the leader's end any moment."""
+    node.campaign_ms = min(node.campaign_ms, node.now_ms + node.draw_retry() * _patience(node))
+
+
+def _patience(node: Node) -> int:
+    """Return how many times longer than a first one this attempt waits; election timeouts bound it.
+
+    A node that goes on being refused, as one that was removed without being told, comes to their pace. And
+    from the second election in a row on each doubles it: where a vote takes longer than the delays, rivals
+    would give up their elections before the votes arrive, for ever.
+    """
+    doublings = max(0, node.attempts - QUICK_ATTEMPTS) + max(0, node.elections - 2)
+    return 1 << min(doublings, 10)
 
 
 def handle_timeout_now(node: Node, message: TimeoutNow) -> None:

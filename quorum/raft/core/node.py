@@ -107,6 +107,7 @@ class Node:
         #: leader: end of a pause of its own since which no majority answered; NEVER: there is none
         self.resumed_ms = NEVER
         self.attempts = 0  #: pre-votes in a row since a leader was heard or a pre-vote won
+        self.elections = 0  #: elections in a row that this node began, since a leader was heard or it was one
         self.met: dict[int, str] = {}  #: {peer that was connected: cluster id that its hello proved, or ""}
         #: {peer: what its log says of a cluster, as it was told in its hello or in an election}
         self.claims: dict[int, Claim] = {}
@@ -211,6 +212,7 @@ class Node:
         self.pause_forgiven = False
         self.attempts = self.attempts + 1 if pre else 0
         if not pre:
+            self.elections += 1
             self._enter_term(self.term + 1, self.identity.node_id)
 
     def _enter_term(self, term: int, voted_for: int) -> None:
@@ -229,6 +231,8 @@ class Node:
         self.answer_at = None
 
     def _stop_leading(self) -> None:
+        if self.commit_index >= self.term_start_index:
+            self.elections = 0
         for peer in self.progress.values():
             self.release(peer)
         self.progress = {}
@@ -267,7 +271,7 @@ class Node:
         self.heard_ms = self.now_ms
         self.campaign_ms = self.now_ms + self.span_ms
         self.pause_forgiven = False
-        self.attempts = 0
+        self.attempts = self.elections = 0
 
     # --- who counts
 

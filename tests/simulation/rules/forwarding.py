@@ -73,11 +73,27 @@ RULES: Final = (
         _SOURCE,
         "the origin incarnation is raised, durably, at every start",
         (
-            Edit("quorum.member:_next_incarnation", "return known + 1", "return max(known, 1)"),
+            Edit(
+                "quorum.member:_next_incarnation",
+                "return max(known, applied) + 1",
+                "return max(known, applied)",
+            ),
             Edit(
                 "quorum.raft.journal_index:LogIndex.add",
                 "if record.number <= self.origin_incarnation:",
                 "if False:",
+            ),
+        ),
+    ),
+    Rule(
+        "a-disk-begins-with-an-origin-incarnation-of-its-own",
+        _SOURCE,
+        "a disk without a past begins at random: the log may hold batches of a lost disk of its node",
+        (
+            Edit(
+                "quorum.member:_next_incarnation",
+                "return FIRST_INCARNATION_MIN + runtime.random.randrange(FIRST_INCARNATION_MIN)",
+                "return 1",
             ),
         ),
     ),
@@ -89,7 +105,9 @@ RULES: Final = (
             Edit(
                 "quorum.member:QuorumMember.__init__",
                 "self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)",
-                "pass",
+                # A disk without any begins at random, which is never wrong.
+                "if not storage.recovered.origin_incarnation:"
+                " self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)",
             ),
         ),
     ),

@@ -36,6 +36,15 @@ REPLACED = configuration("", OLD)
         # No leader is heard: this log may be behind one that knows the new disk, but not an empty one.
         (Admission(BEFORE, BEFORE, 0), TWO_NEW, None),
         (Admission(BEFORE, BEFORE, 0), EMPTY, RefusalReason.ANOTHER_DISK),
+        # It has the log of this cluster and has not applied yet that it belongs to it: it may be needed.
+        (Admission(BEFORE, BEFORE, 0), EMPTY._replace(log_cluster_id=CLUSTER), None),
+        (Admission(BEFORE, BEFORE, 1), EMPTY._replace(log_cluster_id=CLUSTER), RefusalReason.ANOTHER_DISK),
+        (Admission(BEFORE, BEFORE, 0), EMPTY._replace(log_cluster_id="d" * 32), RefusalReason.ANOTHER_DISK),
+        (
+            Admission(REPLACED, REPLACED, 0),
+            TWO._replace(cluster_id="", log_cluster_id=CLUSTER),
+            RefusalReason.RETIRED,
+        ),
         # The leader itself is heard, from a disk that this log does not know yet.
         (Admission(BEFORE, BEFORE, 2), TWO_NEW, None),
         (Admission(REPLACED, REPLACED, 1), EMPTY, None),

@@ -53,6 +53,34 @@ def only_votes(messages: list[Message]) -> list[Vote]:
 # --- first elections
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("nodes", "delay_ms", "sync_ms", "timeout_ms"),
+    [
+        (3, (60.0, 90.0), (0.5, 2.0), (300.0, 600.0)),
+        (5, (60.0, 90.0), (0.5, 2.0), (300.0, 600.0)),
+        (5, (38.0, 42.0), (0.5, 2.0), (300.0, 600.0)),
+        (5, (0.2, 0.6), (100.0, 150.0), (300.0, 600.0)),
+        (3, (100.0, 105.0), (0.5, 2.0), (1500.0, 3000.0)),
+    ],
+)
+def test_rivals_let_each_other_win_also_where_a_vote_takes_longer_than_the_short_delays(
+    seed: int,
+    nodes: int,
+    delay_ms: tuple[float, float],
+    sync_ms: tuple[float, float],
+    timeout_ms: tuple[float, float],
+) -> None:
+    low, high = timeout_ms
+    world = World(seed, nodes, Options(election_timeout_min_ms=low, election_timeout_max_ms=high))
+    world.delay_ms, world.sync_ms = delay_ms, sync_ms
+    world.await_(world.stable, within_ms=10 * high)
+    leader = world.leader()
+    assert leader is not None
+    world.crash(leader)
+    world.await_(lambda: world.leader() is not None, within_ms=10 * high)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_new_cluster_has_a_leader_at_once(seed: int) -> None:
     world = World(seed)

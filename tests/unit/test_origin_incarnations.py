@@ -1,0 +1,59 @@
+"""Under which origin incarnation a life's batches go: one that its node id never had, on no disk."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from quorum.config import NodeConfig
+from quorum.member import FIRST_INCARNATION_MIN, QuorumMember
+from quorum.raft.identity import Start, journal_directory
+from quorum.raft.journal_format import SEGMENT_SUFFIX
+from tests.support.manual_runtime import ManualRuntime
+from tests.support.memory_disk import MemoryDisk
+from tests.support.planted_snapshots import plant_snapshot
+from tests.unit.raft.forced_disks import DATA, config_of_three, member_of_three, opened, run_alone
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> NodeConfig:
+    return config_of_three(tmp_path)
+
+
+def ended(member: QuorumMember, disk: MemoryDisk) -> None:
+    member.stop()
+    member.close()
+    disk.kill()
+
+
+def test_a_founder_that_is_bootstrapped_again_begins_elsewhere_than_its_lost_disk(config: NodeConfig) -> None:
+    """The log still holds the batches of that disk, and brings their outcomes to whoever has its numbers."""
+    first: list[int] = []
+    for seed in (1, 2):
+        disk = MemoryDisk(random.Random(seed))
+        for start in (Start.BOOTSTRAP, Start.PLAIN):
+            QuorumMember(config, ManualRuntime(seed), disk, start=start, on_failure=print).close()
+            disk.kill()
+            first.append(opened(config, disk).recovered.origin_incarnation)
+    assert first[1] == first[0] + 1
+    assert first[3] == first[2] + 1
+    assert min(first) >= FIRST_INCARNATION_MIN
+    assert len({*first}) == len(first)
+
+
+def test_a_snapshot_may_know_a_later_one_than_what_is_left_of_the_journal(config: NodeConfig) -> None:
+    disk = member_of_three(config)
+    ended(run_alone(config, disk, Start.FORCE_NEW_CLUSTER), disk)
+    folder = journal_directory(DATA)
+    (name,) = [each for each in disk.listdir(folder) if each.endswith(SEGMENT_SUFFIX)]
+    left = disk.content(f"{folder}/{name}").rstrip(b"\0")
+    member = run_alone(config, disk, Start.PLAIN)
+    known, _ = member.replica.machine.origins[1]
+    plant_snapshot(disk, DATA, member.replica.machine)
+    ended(member, disk)
+    disk.plant(f"{folder}/{name}", left)
+    member = run_alone(config, disk, Start.FORCE_NEW_CLUSTER)
+    assert member.replica.machine.origins[1] == (known + 1, 0)
+    ended(member, disk)
