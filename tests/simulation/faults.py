@@ -722,6 +722,12 @@ PROFILES: dict[str, dict[str, float]] = {
         *_MEMBERS, "kill_one", "cut_power", "isolate", "transfer", "pause", "cut_one_way", grow=3.0
     ),
     "forced": _mix("lose_majority", "kill_one", "cut_power", "cut_one_way", "transfer", lose_majority=3.0),
+    # Between nodes that are far from each other (world.DISTANCES).
+    "distant": _mix(
+        *("kill_one", "kill_all", "cut_power", "isolate", "halve", "break_connections", "pause", "transfer"),
+        *("grow", "shrink", "break_clients"),
+        kill_all=2.0,
+    ),
     # Opens with a founder that is bootstrapped again (openings.py).
     "founders": _mix("kill_one", "cut_power", "transfer", "pause", "cut_one_way", "break_connections"),
     "snapshots": _mix(

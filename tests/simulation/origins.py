@@ -2,7 +2,7 @@
 
 - A batch takes effect only under the origin incarnation that is registered, and as the very next one of it.
 - A registration takes effect only with a higher incarnation.
-- What one life on a disk called its origin incarnation, no other life on that disk uses.
+- What one life of a node called its origin incarnation, no other life of it uses, on whatever disk.
 - An expiry takes effect only if the session wrote nothing above the index that was judged.
 
 Source: architecture (Forwarding, exactly once and in order; Sessions and clocks).
@@ -30,8 +30,8 @@ class Origins:
         self._attached: dict[int, tuple[int, int]] = {}
         #: {(session, node, nonce of a connection): entry that held its last commands}
         self._wrote: dict[tuple[int, int, int], int] = {}
-        #: {(a node's own incarnation, its origin incarnation): the life that used it}
-        self._users: dict[tuple[str, int], int] = {}
+        #: {(node, its origin incarnation): the life that used it, and the disk}
+        self._users: dict[tuple[int, int], tuple[int, str]] = {}
 
     def applied(self, entry: Entry, machine: StateMachine) -> tuple[str, str] | None:
         """Return (invariant, story) of what is wrong behind an entry; judged where a node comes there first.
@@ -82,13 +82,13 @@ class Origins:
                 )
         return ""
 
-    def used(self, disk: str, incarnation: int, life: int) -> str:
-        """Return what is wrong with an origin incarnation that leaves a node, "" if nothing is.
+    def used(self, node_id: int, incarnation: int, life: int, disk: str) -> tuple[int, str]:
+        """Return which life used an origin incarnation first, and on which disk.
 
         Args:
+            node_id: the node whose batches have it.
+            incarnation: of its batches; it leaves the node.
+            life: which one of the node, over all its disks.
             disk: the node's own incarnation, which its disk holds.
-            incarnation: of its batches.
-            life: which one of the node.
         """
-        user = self._users.setdefault((disk, incarnation), life)
-        return "" if user == life else f"uses the origin incarnation {incarnation} of life {user}"
+        return self._users.setdefault((node_id, incarnation), (life, disk))

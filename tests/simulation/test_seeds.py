@@ -29,6 +29,8 @@ PLAN = (
     ("forced", 3, 1, 8, SHORT),
     ("founders", 3, 1, 12, SHORT),
     ("founders", 5, 1, 2, SHORT),
+    ("distant", 3, 1, 6, SHORT),
+    ("distant", 5, 1, 4, SHORT),
 )
 
 

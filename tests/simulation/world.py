@@ -38,6 +38,9 @@ LEADER_WITHIN_MS = 10_000.0
 SETTLED_WITHIN_MS = 30_000.0
 LOOK_EVERY_MS = 50.0
 FAULTS_AT_ONCE = 2
+#: {profile: least and most of a chunk's delay, one of these}: a vote takes longer than the short delays of
+#: elections, and less than their timeouts
+DISTANCES = {"distant": ((38.0, 42.0), (60.0, 90.0))}
 TIMELINE_LINES = 100
 
 
@@ -152,6 +155,8 @@ class World:
         rng = self.rng
         weather = Weather()
         weather.delay_ms = rng.choice([(0.05, 0.3), (0.1, 0.8), (0.5, 5.0), (5.0, 20.0)])
+        if self.profile in DISTANCES:
+            weather.delay_ms = rng.choice(DISTANCES[self.profile])
         if self.profile != "calm" and rng.random() < 0.5:
             weather.late_chance = rng.choice([0.0, 0.02, 0.1])
             weather.twice_chance = rng.choice([0.0, 0.01, 0.05])
@@ -235,7 +240,10 @@ class World:
         self.operators.held_back.clear()
         network = self.network
         network.heal_all()
+        delay_ms = network.weather.delay_ms
         network.weather = Weather()
+        if self.profile in DISTANCES:
+            network.weather.delay_ms = delay_ms
         for node in self.nodes.values():
             node.disk.capacity_bytes = None
             node.disk.forgive()

@@ -31,6 +31,13 @@ RULES: Final = (
         ),
     ),
     Rule(
+        "elections-in-a-row-wait-longer",
+        "guarantees.md, Availability; elections._patience",
+        "rivals wait longer from election to election, so that one of them is left time to win",
+        (Edit(f"{_ELECTIONS}:_patience", "+ max(0, node.elections - 2)", ""),),
+        profile="distant",
+    ),
+    Rule(
         "terms-and-votes-before-messages",
         "raft.md, D4; Raft, figure 2",
         "nothing of a term leaves before term and vote are durable",
