@@ -169,7 +169,8 @@ class Replica:
         if len(packed) > self._run_bytes_max:
             return False
         if self._open_bytes and self._open_bytes + len(packed) > self._batch_bytes_max:
-            self._close_batch()
+            # Without a pump: what it applies would be answered to connections that are being read.
+            self._hand_over()
         self._open_runs.append(packed)
         self._open_tokens.append(connection)
         self._open_bytes += len(packed)
@@ -220,11 +221,15 @@ class Replica:
         return self._engine.followers() if self._engine.leads else None
 
     def _close_batch(self) -> None:
-        """Give what was submitted in this turn a number and hand it to the leader."""
+        """Hand what was submitted in this turn to the leader, and carry that out."""
         self._close_scheduled = False
+        if self._open_runs:
+            self._hand_over()
+            self._engine.pump_now()
+
+    def _hand_over(self) -> None:
+        """Give the open runs a number, as one batch, and hand it to the leader."""
         runs = self._open_runs
-        if not runs:
-            return
         forwarder = self._forwarder
         head = self._pack([BATCH_FORMAT, self._engine.node_id, forwarder.incarnation, forwarder.next_number])
         # An array of five: the four of `head` (without its own header byte), then the array of runs.
@@ -234,7 +239,6 @@ class Replica:
         self._open_tokens = []
         self._open_bytes = 0
         forwarder.submit(payload, tokens, self._runtime.monotonic_ms())
-        self._engine.pump_now()
 
     # --- committed entries coming up --------------------------------------------------------------
 

@@ -88,6 +88,11 @@ class AnsweringStream(GreetingStream):
                 return
         super().proceed()
 
+    def _took_bytes(self) -> None:
+        """It is there: its session is not silent."""
+        if self.phase is OPEN and not self.read_only:
+            self._host.replica.sessions.touch(self.session_id)
+
     def forget(self) -> None:
         """Nothing that is awaited can be answered."""
         super().forget()

@@ -92,6 +92,7 @@ class Frontend:
         self.connections: dict[ClientStream, None] = {}
         self.dirty: dict[ClientStream, None] = {}
         self.resuming: dict[ClientStream, None] = {}
+        self.blocked: dict[ClientStream, int] = {}
         self.held: dict[ClientStream, None] = {}
         #: connections that read on in a later turn
         self._proceeding: set[ClientStream] = set()
@@ -195,6 +196,8 @@ class Frontend:
     def tick(self, now_ms: float) -> None:
         """Judge time limits; to be called at least as often as heartbeats are sent."""
         self._judge_contact(now_ms)
+        for stream in list(self.blocked):
+            stream.look_at_unsent()
         if self._read_only and self.serving():
             # They come back, and get sessions that the log knows.
             self._finish_all(list(self._read_only), "there is a quorum again, they could only read")
@@ -312,7 +315,7 @@ class Frontend:
         """A connection is gone, and its watches with it."""
         for known in (
             *(self._greeting, self._finishing, self.dirty, self.resuming),
-            *(self.held, self._read_only),
+            *(self.held, self.blocked, self._read_only),
         ):
             known.pop(stream, None)
         if stream not in self.connections:

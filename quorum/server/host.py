@@ -31,6 +31,8 @@ class Host(Protocol):
     dirty: dict[ClientStream, None]
     #: connections that may read on at the end of the turn
     resuming: dict[ClientStream, None]
+    #: {connection whose peer does not keep up with what it is sent: bytes that waited when last looked at}
+    blocked: dict[ClientStream, int]
     #: connections that wait until the node is no longer saturated
     held: dict[ClientStream, None]
 

@@ -27,6 +27,8 @@ from quorum.wire.requests import Reconfig
 
 NODE_ID_MAX: Final = 255
 ANY_VERSION: Final = -1
+#: of the three texts together: far more than all servers that there can be
+TEXTS_CHARS_MAX: Final = 64 * 1024
 NEW_CONFIG_NO_QUORUM: Final = int(ErrorCode.NEW_CONFIG_NO_QUORUM)
 RECONFIG_IN_PROGRESS: Final = int(ErrorCode.RECONFIG_IN_PROGRESS)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
@@ -144,6 +146,9 @@ def _difference(present: dict[int, str], wanted: dict[int, str]) -> tuple[int, s
 
 def _wanted(present: dict[int, str], request: Reconfig) -> dict[int, str]:
     """Return {node id: address} as the request would have it."""
+    texts = request.new_members, request.leaving, request.joining
+    if sum(len(text or "") for text in texts) > TEXTS_CHARS_MAX:
+        raise _RefusedError(BAD_ARGUMENTS)
     if request.new_members is not None:
         wanted: dict[int, str] = {}
         for line in _pieces(request.new_members.replace(",", "\n"), "\n"):

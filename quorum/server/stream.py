@@ -124,14 +124,28 @@ class ClientStream(asyncio.Protocol, ABC):
     def pause_writing(self) -> None:
         """The peer does not read: do not let it ask for more (called by the event loop)."""
         self._blocked = True
+        self._host.blocked[self] = 0
         self._update_reading()
 
     def resume_writing(self) -> None:
         """The peer has read (called by the event loop)."""
         self._blocked = False
+        self._host.blocked.pop(self, None)
+        self._took_bytes()
         self._update_reading()
         if self._stalled:
             self._host.proceed_soon(self)
+
+    def look_at_unsent(self) -> None:
+        """See whether a peer that is not read for now has taken some of what waits since the last look."""
+        if self._transport is not None:
+            waiting = self._transport.get_write_buffer_size()
+            if waiting < self._host.blocked[self]:
+                self._took_bytes()
+            self._host.blocked[self] = waiting
+
+    def _took_bytes(self) -> None:
+        """The peer is there, although its requests and pings are not read."""
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- why it ended changes nothing
         """Forget everything (called by the event loop)."""

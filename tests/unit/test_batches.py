@@ -24,12 +24,20 @@ class Anything:
         return lambda *_arguments: None
 
 
-def test_the_largest_run_fits_an_entry_and_a_larger_one_is_refused() -> None:
-    """A leader that refuses an entry for its size makes the node give up all that is under way."""
-    runtime = ManualRuntime()
-    replica = Replica(
+class Pumps(Anything):
+    """Counts how often it is asked to carry out what a turn asked for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def pump_now(self) -> None:
+        self.count += 1
+
+
+def replica_of(engine: Any, runtime: ManualRuntime) -> Replica:
+    return Replica(
         StateMachine(),
-        cast("Any", Anything()),
+        cast("Any", engine),
         cast("Any", runtime),
         cast("Any", Anything()),
         incarnation=NUMBER_MAX,
@@ -39,6 +47,24 @@ def test_the_largest_run_fits_an_entry_and_a_larger_one_is_refused() -> None:
         entry_bytes_max=ENTRY_BYTES_MAX,
         container_check_interval_ms=60_000.0,
     )
+
+
+def test_a_full_batch_is_handed_over_while_a_connection_is_read_and_carried_out_afterwards() -> None:
+    """What was applied in between would have that connection read on, before what it has read is taken."""
+    runtime, engine = ManualRuntime(), Pumps()
+    replica = replica_of(engine, runtime)
+    for _ in range(10):
+        assert replica.submit(cast("Any", None), 1, 1, None, [[5, "/a", bytes(600), -1]])
+    assert replica.backlog_bytes > 6000
+    assert engine.count == 0
+    runtime.turn()
+    assert engine.count == 1
+
+
+def test_the_largest_run_fits_an_entry_and_a_larger_one_is_refused() -> None:
+    """A leader that refuses an entry for its size makes the node give up all that is under way."""
+    runtime = ManualRuntime()
+    replica = replica_of(Anything(), runtime)
 
     def submit(data_bytes: int) -> bool:
         command = [5, "/a", bytes(data_bytes), -1]

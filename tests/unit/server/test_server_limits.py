@@ -88,6 +88,27 @@ def test_a_peer_that_does_not_read_is_not_read_until_it_does() -> None:
     assert not client.is_paused()
 
 
+def test_a_peer_that_reads_slowly_is_heard_and_one_that_does_not_read_is_not() -> None:
+    """Its pings are not read meanwhile."""
+    node = MemoryNode()
+    client = node.greeted()
+    sessions = node.replica.sessions
+
+    def heard(unsent_bytes: int) -> bool:
+        sessions.take_report(10, 0.0, float("inf"))
+        client.transport.unsent_bytes = unsent_bytes
+        node.frontend.tick(node.frontend.now_ms())
+        return client.connection.session_id in sessions.take_report(10, 0.0, 0.0)
+
+    client.connection.pause_writing()
+    assert [heard(each) for each in (900_000, 900_000, 899_000, 899_000, 950_000)] == [
+        *(False, False, True, False, False)
+    ]
+    client.connection.resume_writing()
+    assert client.connection.session_id in sessions.take_report(10, 0.0, 0.0)
+    assert not heard(0)
+
+
 def test_large_answers_leave_in_portions_and_a_full_peer_is_not_answered_further() -> None:
     node = MemoryNode(frame_bytes_max=1 << 20)
     client = node.greeted()

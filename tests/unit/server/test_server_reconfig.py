@@ -125,6 +125,8 @@ def test_the_answer_is_the_new_configuration_after_its_event(node: MemoryNode) -
     [
         (leaving("3", 77), -103),
         (leaving("x"), -5),
+        (leaving("9," * 40_000), -8),
+        (Reconfig("9," * 15_000, "9," * 15_000, "9," * 15_000, -1), -8),
         (leaving("99999999999999999999"), -5),
         (joining("server.x=h:1:2:participant;3"), -5),
         (joining("server.4"), -8),
