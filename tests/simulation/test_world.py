@@ -563,7 +563,7 @@ def test_a_refusal_and_a_failure_are_kept_with_their_story() -> None:
     node.disk.fail("fdatasync", 5, path_part="journal")
     assert node.member is not None
     node.member.writer.submit([], lambda: None)
-    node.member.engine.make_incarnation_durable(9, lambda: None)
+    node.member.engine.make_incarnation_durable(1 << 40, lambda: None)
     node.scheduler.run(1000.0)
     assert not node.running
     assert [story.partition(":")[0] for story in stories] == ["refused", "stopped itself"]
@@ -709,7 +709,7 @@ def test_a_run_of_nothing_never_says_that_all_held(module: str, options: str, na
     assert named in ran.stderr
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 3])
 def test_a_majority_is_lost_and_the_one_that_is_left_goes_on_with_everything(seed: int) -> None:
     outcome = run_seed(seed, "forced", 3, SHORT)
     assert outcome.story == ""
