@@ -269,6 +269,8 @@ class QuorumMember:
             self.snapshotter.take,
         )
         engine.attach(replica, self.courier)
+        # The core has its own copy of the log's tail, and bounds it.
+        storage.recovered = storage.recovered._replace(tail=())
         self._attached = True
         # A crash may have come between the state that names the cluster and the identity.
         self._write_identity()
@@ -374,6 +376,8 @@ class QuorumMember:
         self.snapshotter.abandon()
         self.engine.state_installed(mark.snapshot_index)
         self.replica.install(machine)
+        # Whoever kept the state that it replaces would keep its memory.
+        self.storage.machine = machine
         newest = self.storage.snapshots.newest
         # Compaction comes after the core knows of the install.
         self.runtime.call_soon(self.snapshotter.installed, 0 if newest is None else newest.size_bytes)

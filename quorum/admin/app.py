@@ -81,9 +81,23 @@ def build_app(view: AdminView) -> web.Application:
     return app
 
 
+def _refuse_pages(request: web.Request) -> None:
+    """Refuse a change that a page in somebody's browser asks for: the port asks for no password.
+
+    Browsers name the page in Origin with every request that is no GET or HEAD, also where the page's own name
+    leads to this port; commands and curl send none. Source: RFC 6454 §7; the Fetch standard, "Origin header".
+
+    Raises:
+        web.HTTPForbidden: it has an Origin.
+    """
+    if request.method not in ("GET", "HEAD") and "Origin" in request.headers:
+        raise web.HTTPForbidden(reason="changes are not taken from pages in a browser")
+
+
 @web.middleware
 async def _answer_errors_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
+        _refuse_pages(request)
         return await handler(request)
     except BadInputError as error:
         return error_answer(400, error.problem, error.remedy)
@@ -103,6 +117,8 @@ async def _answer_errors_in_json(request: web.Request, handler: Handler) -> web.
     except web.HTTPRequestEntityTooLarge:
         problem = f"the body is larger than {REQUEST_BYTES_MAX} bytes"
         return error_answer(413, problem, "send less")
+    except web.HTTPForbidden as error:
+        return error_answer(error.status, error.reason, "use the command `quorate`, or send no Origin")
     except web.HTTPException as error:
         return error_answer(error.status, error.reason, "")
 

@@ -33,7 +33,7 @@ from quorum.core.codes import (
 from quorum.core.paths import is_valid_path
 from quorum.core.records import ACL_MASK, acl_field_of, version_of
 from quorum.core.results import MultiItem, WriteValue
-from quorum.core.tree import Tree, record_of
+from quorum.core.tree import record_of
 from quorum.core.undo import release_removed, roll_back, totals_of
 from quorum.core.writes import Command, Writes
 
@@ -43,19 +43,6 @@ FAILED_MULTI: Final = -1000
 
 class Transaction(Writes):
     """The writes on one tree, and the multis that are made of them."""
-
-    def __init__(self, tree: Tree) -> None:
-        super().__init__(tree)
-        #: {operation of a multi: (what its item is called, what applies it)}
-        self._operations: Final = {
-            OP_CREATE: (OP_CREATE, self.create),
-            OP_CREATE2: (OP_CREATE2, self.create2),
-            OP_CREATE_CONTAINER: (OP_CREATE2, self.create_container),
-            OP_CREATE_TTL: (OP_CREATE2, self.create_ttl),
-            OP_DELETE: (OP_DELETE, self.delete),
-            OP_SET_DATA: (OP_SET_DATA, self.set_data),
-            OP_CHECK: (OP_CHECK, self.check),
-        }
 
     def check(self, command: Command) -> int | None:
         """Apply [13, path, version], an operation of a multi only."""
@@ -87,7 +74,7 @@ class Transaction(Writes):
         before = totals_of(tree)
         undo = self._undo = []
         items: list[MultiItem] = []
-        known = self._operations
+        known = _OPERATIONS
         for operation in operations:
             value: WriteValue | int
             try:
@@ -95,7 +82,7 @@ class Transaction(Writes):
             except (LookupError, TypeError):
                 value = MARSHALLING_ERROR
             else:
-                value = write(operation)
+                value = write(self, operation)
             if isinstance(value, int):
                 self._undo = None
                 roll_back(tree, self.sessions, undo, before)
@@ -114,13 +101,26 @@ class Transaction(Writes):
         if type(operation) is not list or not operation:
             return False
         op = operation[0]
-        if type(op) is not int or op not in self._operations:
+        if type(op) is not int or op not in _OPERATIONS:
             return False
         if op not in {OP_CREATE, OP_CREATE2, OP_CREATE_CONTAINER} or len(operation) != 5:
             return True
         flags = operation[4]
         # a TTL belongs to the larger ones, and there is none
         return type(flags) is int and 0 <= flags <= FLAG_CONTAINER
+
+
+#: {operation of a multi: (what its item is called, what applies it)}; of no object, so that a state which
+#: another one replaces goes at once, without the cycle collector
+_OPERATIONS: Final = {
+    OP_CREATE: (OP_CREATE, Transaction.create),
+    OP_CREATE2: (OP_CREATE2, Transaction.create2),
+    OP_CREATE_CONTAINER: (OP_CREATE2, Transaction.create_container),
+    OP_CREATE_TTL: (OP_CREATE2, Transaction.create_ttl),
+    OP_DELETE: (OP_DELETE, Transaction.delete),
+    OP_SET_DATA: (OP_SET_DATA, Transaction.set_data),
+    OP_CHECK: (OP_CHECK, Transaction.check),
+}
 
 
 def _failed_items(position: int, error: int, count: int) -> list[MultiItem]:

@@ -69,7 +69,12 @@ class Peer:
     ) -> Iterator[tuple[InboundLink | OutboundLink, str]]:
         """Yield its connections with a process that is refused by now, each with the reason."""
         for link in (self.outbound, self.inbound):
-            if link is not None and link.identity is not None:
-                refusal = conflict(mine, link.identity) or admission.refusal(link.identity)
-                if refusal is not None:
-                    yield link, str(HelloRefusedError(refusal, by_peer=False))
+            if link is not None and (reason := unfit(link, mine, admission)):
+                yield link, reason
+
+
+def unfit(link: InboundLink | OutboundLink, mine: PeerIdentity, admission: Admission) -> str:
+    """Return why the process at the other end of a link is refused by now, "" if it is not."""
+    assert link.identity is not None
+    refusal = conflict(mine, link.identity) or admission.refusal(link.identity)
+    return "" if refusal is None else str(HelloRefusedError(refusal, by_peer=False))

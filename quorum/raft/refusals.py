@@ -44,11 +44,16 @@ class Refusals:
     """The last refusals of one node, in both directions."""
 
     runtime: Runtime
-    quiet: QuietLog
+    #: for which the same is logged once, in milliseconds
+    log_interval_ms: float
     #: {node id: (monotonic ms, why it refuses this node)}
     _by_peers: dict[int, tuple[float, PeerRefusal]] = field(default_factory=dict)
     #: {node id: (monotonic ms, the disk that this node refuses)}
     _disks: dict[int, tuple[float, DiskRefusal]] = field(default_factory=dict)
+    quiet: QuietLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.quiet = QuietLog(self.log_interval_ms)
 
     def note(self, node_id: int, proven: PeerIdentity | None, error: HelloRefusedError) -> None:
         """Remember that a hello was refused.

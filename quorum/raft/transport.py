@@ -27,15 +27,8 @@ from quorum.raft.admission import Admission
 from quorum.raft.codec import LENGTH_BYTES, Codec, PeerMessage
 from quorum.raft.hello import NONCE_BYTES, Acceptor, Dialler, HelloRefusedError, PeerIdentity, Refusal
 from quorum.raft.links import InboundLink, LinkContext, OutboundLink
-from quorum.raft.peer import STRANGER_MS, Peer
-from quorum.raft.peers import (
-    PeerLinks,
-    PeerNode,
-    QuietLog,
-    TransportCounters,
-    TransportOptions,
-    split_address,
-)
+from quorum.raft.peer import STRANGER_MS, Peer, unfit
+from quorum.raft.peers import PeerLinks, PeerNode, TransportCounters, TransportOptions, split_address
 from quorum.raft.refusals import Refusals
 from quorum.raft.runtime import Runtime
 
@@ -116,7 +109,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         )
         #: {accepted connections whose hello is not done: None}, oldest first
         self._handshakes: dict[InboundLink, None] = {}
-        self.refusals = Refusals(runtime, QuietLog(self._options.log_interval_ms))
+        self.refusals = Refusals(runtime, self._options.log_interval_ms)
         self._on_chunk: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
@@ -209,6 +202,8 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     def addNode(self, node: PeerNode) -> None:  # noqa: N802 - the contract's name
         """Begin to dial a member and accept its connections; its address in `members` wins over its own.
 
+        One that is connected under another address is reported as disconnected.
+
         Raises:
             ValueError: no address of the node is known, or it is this node.
         """
@@ -223,6 +218,9 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
                 f"node {node_id} at {address!r} cannot be added as a peer of node {self._node_id}"
             )
         if known is not None:
+            if known.outbound is not None:
+                # In a later turn: whoever adds it must not be told of a disconnection meanwhile.
+                self._runtime.call_soon(self._onNodeDisconnected, self._node_of(known, known.outbound))
             self._drop_peer(known)
         peer = self._add_peer(node_id, address)
         if self.ready:
@@ -296,13 +294,12 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         reason = "it is no peer any more" if not self._stopped else "this node stops"
         if greeting is not None:
             greeting.close(reason)
-        if outbound is not None and inbound is not None:
-            # The peer ends what it still receives as soon as it cannot send any more.
-            outbound.finish().add_done_callback(lambda _: inbound.close(reason))
-        elif outbound is not None:
-            outbound.finish()
-        elif inbound is not None:
+        finished = None if outbound is None else outbound.finish()
+        if inbound is not None and finished is None:
             inbound.close(reason)
+        elif inbound is not None and finished is not None:
+            # The peer ends what it still receives as soon as it cannot send any more.
+            finished.add_done_callback(lambda _: inbound.close(reason))
 
     def _close_all(self) -> None:
         self._stopped = True
@@ -365,9 +362,10 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         admitted = _ANYBODY if self._admits_strangers() else self._peers
         hello = Acceptor(self._identity(), admitted, self._secret, nonce, judge=self._judge)
         link = InboundLink(self._context, hello)
-        if len(self._handshakes) >= self._options.pending_handshakes_max:
-            limit = f"pending_handshakes_max = {self._options.pending_handshakes_max}"
-            next(iter(self._handshakes)).close(f"newer connections exceed {limit}")
+        if len(self._handshakes) >= (most := self._options.pending_handshakes_max):
+            # Who has proven the secret goes last: strangers are to keep no member out.
+            spare = min(self._handshakes, key=lambda each: each.proven is not None)
+            spare.close(f"newer connections exceed pending_handshakes_max = {most}")
         self._handshakes[link] = None
         return link
 
@@ -384,6 +382,10 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     def link_opened(self, link: InboundLink | OutboundLink) -> None:
         """A hello is done (called by links)."""
         assert link.identity is not None
+        # It was judged when the hello began, seconds ago perhaps.
+        if reason := unfit(link, self._identity(), self._admission()):
+            link.close(reason)
+            return
         self._on_proven(link.identity)
         peer = self._peers.get(link.identity.node_id)
         if isinstance(link, InboundLink):

@@ -252,6 +252,24 @@ async def test_a_change_is_handed_on_and_its_answer_is_the_nodes(
 
 
 @pytest.mark.parametrize(("method", "path", "body", "asked"), CHANGES)
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:8181"])
+async def test_a_page_in_a_browser_changes_nothing(
+    method: str, path: str, body: dict[str, object] | None, asked: tuple[object, ...], origin: str
+) -> None:
+    node = Node()
+    async with serve(node) as client:
+        headers = {"Origin": origin}
+        async with client.request(method, path, json=body, headers=headers) as response:
+            assert response.status == 403
+            answer = await response.json()
+            assert answer["error"] == "changes are not taken from pages in a browser"
+            assert "quorate" in answer["remedy"]
+        assert node.asked == [], asked
+        async with client.get("/v1/status", headers=headers) as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize(("method", "path", "body", "asked"), CHANGES)
 @pytest.mark.parametrize(
     ("refusal", "status"),
     [

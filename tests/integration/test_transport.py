@@ -12,6 +12,7 @@ import pytest
 from pysyncobj.transport import TransportNotReadyError
 
 from quorum.errors import AddressInUseError
+from quorum.raft.admission import Admission
 from quorum.raft.codec import Codec
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Append, Heartbeat, SnapshotChunk, TimeoutNow
@@ -315,11 +316,14 @@ async def test_the_oldest_connection_without_a_hello_makes_room(network: Network
     hello = Dialler(PeerIdentity("local", "", 2, "2" * 32), 1, SECRET, random.randbytes(NONCE_BYTES))
     writer.write(hello.begin())
     challenge = await second.readexactly(8 + NONCE_BYTES)
-    await network.connect(one.address)
+    third, _ = await network.connect(one.address)
     assert await ended(first) == b""
     writer.write(hello.feed(challenge))
     assert (await second.readexactly(8))[:4] == b"QRTM"
     assert network.log.having("pending_handshakes_max = 2")
+    # It has proven the secret, and is older than the third.
+    await network.connect(one.address)
+    assert await ended(third) == b""
 
 
 @pytest.mark.parametrize(
@@ -443,10 +447,16 @@ async def test_members_are_added_and_dropped(network: Network) -> None:
     one.transport.addNode(PeerNode(2))
     assert one.up(2), "adding a known member again changes nothing"
     assert one.heartbeat(2)
+    one.transport.addNode(PeerNode(2, "127.0.0.1:1"))
+    assert [event[0] for event in one.events] == ["up"], "nothing is told within the call"
+    await network.until(lambda: [event[0] for event in one.events] == ["up", "down"])
+    one.transport.addNode(PeerNode(2, network.addresses[2]))
+    await network.until(lambda: one.up(2) and two.up(1))
+    assert one.heartbeat(2)
     one.transport.dropNode(PeerNode(2))
     one.transport.dropNode(PeerNode(7))
     await network.until(lambda: two.received and two.events[-1][0] == "down")
-    assert [event[0] for event in one.events] == ["up"]
+    assert [event[0] for event in one.events] == ["up", "down", "up"]
     assert one.transport.links() == {}
     await network.until(lambda: network.log.having("node id: 2 there, not a member here"))
     with pytest.raises(ValueError, match="node 3 at '' cannot be added"):
@@ -490,6 +500,35 @@ async def test_a_member_of_another_cluster_is_dropped_once_the_cluster_id_is_kno
         await network.until(lambda: one.events[-1][0] == "down")
         await network.until(lambda: network.log.having("cluster id: cccc"))
         assert not one.up(2)
+    finally:
+        await transport.stop()
+
+
+@on_both_loops
+async def test_what_becomes_known_while_a_hello_is_under_way_counts(network: Network) -> None:
+    network.reserve(1, 2)
+    known = {"cluster_id": ""}
+
+    def admission() -> Admission:
+        known["cluster_id"] = "d" * 32
+        return Admission()
+
+    transport = PeerTransport(
+        AsyncioRuntime(asyncio.get_running_loop(), random.Random()),
+        lambda: PeerIdentity("local", known["cluster_id"], 1, "1" * 32),
+        SECRET,
+        codec=Codec(),
+        listen=network.sockets.pop(1),
+        members=network.addresses,
+        admission=admission,
+    )
+    one = Member(network.changes, transport, PeerIdentity("local", "", 1, "1" * 32))
+    await transport.start()
+    try:
+        await network.start(2)
+        await network.until(lambda: network.log.having("cluster id: cccc"))
+        assert one.events == []
+        assert not transport.links()[2].inbound
     finally:
         await transport.stop()
 

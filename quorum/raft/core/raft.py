@@ -216,6 +216,10 @@ class Raft:
             sending.resume_snapshot(node, node_id, peer)
             # A fresh connection learns at once who leads.
             node.heartbeat_due = True
+        elif node_id == node.leader_id and node.matched_index:
+            # Its connection may be older than ours to it, and what it asked was answered into none.
+            node.forget_reports()
+            node.answer_at = node.matched_index
         node.met.setdefault(node_id, "")
         elections.hurry(node)
 

@@ -205,6 +205,15 @@ def test_a_probe_is_always_answered_and_a_commit_is_not() -> None:
     assert [reply.match_index for reply in replies(solo.sync())] == [3]
 
 
+def test_what_was_answered_before_there_was_a_connection_is_answered_on_it() -> None:
+    """The leader's own connection may be older: it would wait an election timeout for the lost answer."""
+    solo = Solo([1, 1])
+    solo.hear(append(1, 2, 1, probe=True))
+    assert replies(solo.step(PeerUp(3))) == []
+    assert [reply.match_index for reply in replies(solo.step(PeerUp(2)))] == [2]
+    assert replies(solo.step(Tick(), after_ms=10)) == []
+
+
 def test_heartbeats_are_answered_with_the_durable_match() -> None:
     solo = Solo([1])
     solo.hear(append(1, 1, 1, entry(2, 1)))
