@@ -428,8 +428,8 @@ class Invariants:
             )
 
     def _are_retired(self, *incarnations: str) -> bool:
-        """Tell whether one of these disks is retired as far as any node knows."""
-        configurations = [life.member.replica.configuration() for life in self._lives.values()]
+        """Tell whether one of these disks is retired by any node's log."""
+        configurations = [life.raft.history.latest for life in self._lives.values()]
         retired = {each for known in configurations if known is not None for each in known.retired}
         return not retired.isdisjoint(incarnations)
 
