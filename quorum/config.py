@@ -97,7 +97,7 @@ class RaftSection:
     heartbeat_interval_ms: int = setting(integer(1, 20_000), 50)
     #: after this long the outcome of a forwarded batch counts as unknown
     forward_deadline_ms: int = setting(integer(100, 600_000), 5000)
-    segment_bytes_max: int = setting(integer(4096, 4096 * _MIB), 64 * _MIB)
+    segment_bytes_max: int = setting(integer(4096, 2048 * _MIB), 64 * _MIB)
     log_cache_bytes_max: int = setting(integer(4096, 4096 * _MIB), 64 * _MIB)
     snapshot_overlay_bytes_max: int = setting(integer(4096, 4096 * _MIB), 64 * _MIB)
     batch_bytes_max: int = setting(integer(4096, 256 * _MIB), 8 * _MIB)
