@@ -98,6 +98,14 @@ RULES: Final = (
         ),
     ),
     Rule(
+        "a-snapshot-may-know-a-later-origin-incarnation",
+        _SOURCE,
+        "a life begins above what the snapshot knows, if the journal does not know it",
+        (Edit("quorum.member:_next_incarnation", "return max(known, applied) + 1", "return known + 1"),),
+        guard="every header of the journal holds it; only a journal that lost its end does not",
+        beside="a-header-holds-the-origin-incarnation",
+    ),
+    Rule(
         "the-origin-incarnation-is-durable",
         _SOURCE,
         "the origin incarnation is in the journal before its first batch leaves",

@@ -76,9 +76,12 @@ RULES: Final = (
             Edit(
                 f"{_RECOVERY}:header_of",
                 "origin_incarnation=index.origin_incarnation",
-                "origin_incarnation=0",
+                # None at all would let the next life begin at random, which is never wrong.
+                "origin_incarnation=min(index.origin_incarnation, 1)",
             ),
         ),
+        guard="the snapshot behind which a segment goes mostly knows a later one",
+        beside="a-snapshot-may-know-a-later-origin-incarnation",
     ),
     Rule(
         "a-start-closes-its-tail",

@@ -40,6 +40,8 @@ RULES: Final = (
                 "nonce != connection.nonce",
             ),
         ),
+        guard="nodes whose disks begin at random give the same nonce by chance alone",
+        beside="a-disk-begins-with-an-origin-incarnation-of-its-own",
     ),
     Rule(
         "an-expiry-names-what-it-judged",
