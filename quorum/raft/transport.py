@@ -294,12 +294,13 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         reason = "it is no peer any more" if not self._stopped else "this node stops"
         if greeting is not None:
             greeting.close(reason)
-        finished = None if outbound is None else outbound.finish()
-        if inbound is not None and finished is None:
-            inbound.close(reason)
-        elif inbound is not None and finished is not None:
+        if outbound is not None and inbound is not None:
             # The peer ends what it still receives as soon as it cannot send any more.
-            finished.add_done_callback(lambda _: inbound.close(reason))
+            outbound.finish().add_done_callback(lambda _: inbound.close(reason))
+        elif outbound is not None:
+            outbound.finish()
+        elif inbound is not None:
+            inbound.close(reason)
 
     def _close_all(self) -> None:
         self._stopped = True

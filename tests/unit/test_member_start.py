@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quorum.config import NodeConfig, node_config
+from quorum.config import NodeConfig
 from quorum.errors import DataDirError, DiskFullError
 from quorum.member import QuorumMember
 from quorum.raft.hello import PeerIdentity
@@ -17,30 +17,15 @@ from quorum.raft.identity import IDENTITY_NAME, Start, load_identity
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 from tests.support.nowhere import Nowhere
+from tests.unit.raft.forced_disks import DATA, config_of_three
 
-DATA = "/srv/node-1"
 #: more calls of one kind than a start makes
 CALLS_MAX = 50
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> NodeConfig:
-    return founder_config(tmp_path)
-
-
-def founder_config(folder: Path) -> NodeConfig:
-    """One of three founders."""
-    secret = folder / "peer.secret"
-    secret.touch(mode=0o600)
-    secret.write_text("s" * 32)
-    return node_config(
-        {
-            "node": {"id": 1, "cluster": "local", "data_dir": DATA},
-            "members": {"1": "h:1", "2": "h:2", "3": "h:3"},
-            "security": {"peer_secret_file": str(secret)},
-        },
-        folder,
-    )
+    return config_of_three(tmp_path)
 
 
 def started(config: NodeConfig, disk: MemoryDisk, start: Start = Start.PLAIN) -> QuorumMember:

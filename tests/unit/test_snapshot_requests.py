@@ -27,7 +27,8 @@ from quorum.snapshot_requests import REQUEST_DEADLINE_MS, REQUESTS_MAX, Told
 from quorum.snapshotting import GIVE_UP_PAUSE_MS
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
-from tests.unit.test_member_start import attached, founder_config, run
+from tests.unit.raft.forced_disks import config_of_three
+from tests.unit.test_member_start import attached, run
 from tests.unit.test_snapshotting import NODES, REST_MS, Bench
 
 #: more turns than a snapshot of the bench takes
@@ -284,7 +285,7 @@ def test_a_state_that_is_replaced_has_no_snapshot_and_the_next_request_gets_one_
 
 def member_with_state(folder: Path) -> tuple[QuorumMember, ManualRuntime, list[BaseException]]:
     """A member that founded its cluster alone; nothing of it has a snapshot."""
-    config = founder_config(folder)
+    config = config_of_three(folder)
     alone = dataclasses.replace(config, members={1: config.members[1]})
     member, runtime, failures = attached(alone, MemoryDisk(random.Random(0)))
     run(runtime, 2000)

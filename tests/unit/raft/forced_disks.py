@@ -28,6 +28,7 @@ OTHERS = {2: "2" * 32, 3: "3" * 32}
 
 
 def config_of_three(tmp_path: Path) -> NodeConfig:
+    """The settings of node 1, one of three founders; its secret is a file in this folder."""
     secret = tmp_path / "peer.secret"
     secret.touch(mode=0o600)
     secret.write_text("s" * 32)
