@@ -3,26 +3,28 @@
     DIR/up.lock            held while a supervisor runs; says which process that is
     DIR/up.log             the supervisor's own news when it is detached
     DIR/bootstrap.pending  there from the first start until every node has formatted its data
+    DIR/up.json            how many nodes there are; written once, after the marker, before what follows
     DIR/peer.secret        what the nodes prove to each other, mode 0600
-    DIR/node-I/node.toml   settings of node I; addresses are kept up to date, the rest stays as edited
+    DIR/node-I/node.toml   settings of node I; when an address changes it is written anew, without comments
     DIR/node-I/node.log    its log (node.log.1: the part before)
     DIR/node-I/data/       its hard state, which only the node touches
 
 Formatting rule: nodes may format themselves only if none was formatted before this directory's first start,
-because a founder that lost its data must not vote again under its old name. Once one of them belongs to a
+because a founder that lost its data must not vote again under its old name. Without the marker all of them
+were, whatever is left of them. Once one of them belongs to a
 cluster, the others may only join it; one that lost its data afterwards does so when the cluster gave its old
 disk up (`quorate members replace`), and is not started before.
-Source: flock(2); the identity of a founder in raft.
+Source: the identity of a founder in raft.
 """
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import json
 import os
 import secrets
 import socket
-import subprocess
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quorum.errors import AddressInUseError, DataDirError, UsageError, remedy_for_os, told_by_os
+from quorum.up_lock import user_of
 
 HOST = "127.0.0.1"
 CLUSTER = "local"
@@ -37,8 +40,13 @@ NODES_MAX = 9
 DEFAULT_NODES = 3
 DEFAULT_PORTS: dict[str, int] = {"client": 2181, "peer": 2281, "admin": 8181}
 IDENTITY_FILE = "identity.json"
+#: in a data directory that is being formatted, until its identity is durable
+_FORMATTING = "formatting"
 #: what a data directory may hold that holds no data
-_NO_DATA = frozenset({"lock", "lost+found"})
+_NO_DATA = frozenset({"lock", "lost+found", "room.partial", f"{IDENTITY_FILE}.partial"})
+_HOW_TO_RECORD = (
+    'put it back, as {"nodes": 3} for three nodes; or name another --data-dir: a new quorum begins there'
+)
 _PURPOSE = {"client": "for ZooKeeper clients", "peer": "for the other nodes", "admin": "for HTTP"}
 
 
@@ -78,13 +86,19 @@ class LocalNode(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """True if there are no data: the directory is missing or holds nothing."""
+        """True if there are no data: the directory is missing, or holds at most a formatting cut short."""
         try:
-            return {path.name for path in self.data_dir.iterdir()} <= _NO_DATA
+            names = {path.name for path in self.data_dir.iterdir()}
         except FileNotFoundError:
             return True
         except OSError:
             return False
+        return IDENTITY_FILE not in names and (_FORMATTING in names or names <= _NO_DATA)
+
+    @property
+    def user(self) -> str | None:
+        """The process that uses its data directory, None if there is none."""
+        return user_of(self.data_dir)
 
     @property
     def founded(self) -> bool:
@@ -112,6 +126,16 @@ class Layout:
         return self.data_dir / "bootstrap.pending"
 
     @property
+    def record_file(self) -> Path:
+        """How many nodes there are."""
+        return self.data_dir / "up.json"
+
+    @property
+    def secret_file(self) -> Path:
+        """What the nodes prove to each other."""
+        return self.data_dir / "peer.secret"
+
+    @property
     def log_file(self) -> Path:
         """Where a detached supervisor writes its news."""
         return self.data_dir / "up.log"
@@ -133,33 +157,62 @@ def plan(data_dir: Path, nodes: int | None, ports: Mapping[str, int | None]) -> 
 
     Raises:
         UsageError: a number out of range, or ports that overlap.
-        DataDirError: the directory holds another number of nodes, or a node.toml that cannot be read.
+        DataDirError: the directory is of another number of nodes, that number is not known any more, or a
+            node.toml cannot be read.
     """
-    found = sorted(
-        int(path.parent.name.removeprefix("node-")) for path in data_dir.glob("node-[1-9]/node.toml")
-    )
     if nodes is not None and not 1 <= nodes <= NODES_MAX:
         raise UsageError(
             f"--nodes {nodes} is out of range", f"give 1 to {NODES_MAX}; 3 survive the loss of one"
         )
-    if found and (found != list(range(1, len(found) + 1)) or nodes not in (None, len(found))):
-        held = ", ".join(map(str, found))
+    recorded = _recorded_count(data_dir)
+    if recorded is not None and nodes not in (None, recorded):
         raise DataDirError(
-            f"--nodes {nodes or DEFAULT_NODES}: {data_dir} already holds the nodes {held}",
-            f"leave --nodes out to resume them, or name another --data-dir for {nodes or DEFAULT_NODES}",
+            f"--nodes {nodes}: {data_dir} is of a quorum of {recorded}",
+            f"leave --nodes out to resume that one, or name another --data-dir for {nodes}",
         )
-    count = len(found) or nodes or DEFAULT_NODES
+    count = recorded or nodes or DEFAULT_NODES
+    folders = {node_id: data_dir / f"node-{node_id}" for node_id in range(1, count + 1)}
+    earlier = {node_id: _earlier_ports(folder / "node.toml") for node_id, folder in folders.items()}
     planned = []
-    for node_id in range(1, count + 1):
-        folder = data_dir / f"node-{node_id}"
-        earlier = _earlier_ports(folder / "node.toml")
-        of_node = {
-            key: earlier.get(key, DEFAULT_PORTS[key] + node_id - 1) if base is None else base + node_id - 1
-            for key, base in ports.items()
-        }
+    for node_id, folder in folders.items():
+        of_node = {}
+        for key, first in ports.items():
+            # One whose node.toml is gone stands where the others say.
+            said = (known[key] - other + 1 for other, known in earlier.items() if key in known)
+            before = earlier[node_id].get(key, next(said, DEFAULT_PORTS[key]) + node_id - 1)
+            of_node[key] = before if first is None else first + node_id - 1
         planned.append(LocalNode(node_id, folder, of_node["client"], of_node["peer"], of_node["admin"]))
     _check_ports(planned)
-    return Layout(data_dir, tuple(planned))
+    layout = Layout(data_dir, tuple(planned))
+    if recorded is None:
+        _refuse_if_unrecorded(layout)
+    return layout
+
+
+def _recorded_count(data_dir: Path) -> int | None:
+    """How many nodes a directory is of; None before its first start."""
+    path = Layout(data_dir, ()).record_file
+    try:
+        fields = json.loads(path.read_bytes())
+        count = fields["nodes"]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataDirError(f"{path} cannot be read: {error}", _HOW_TO_RECORD) from error
+    if type(count) is not int or not 1 <= count <= NODES_MAX:
+        raise DataDirError(f"{path}: nodes = {count!r} is no number from 1 to {NODES_MAX}", _HOW_TO_RECORD)
+    return count
+
+
+def _refuse_if_unrecorded(layout: Layout) -> None:
+    """Refuse to take a directory for a new one that somebody started in: it would be founded again."""
+    formatted = layout.data_dir.glob(f"node-[1-9]/data/{IDENTITY_FILE}")
+    there = next((path for path in (layout.secret_file, *formatted) if path.exists()), None)
+    if there is not None:
+        raise DataDirError(
+            f"{layout.record_file} is missing, but there is {there}: how many nodes there are is not known",
+            _HOW_TO_RECORD,
+        )
 
 
 def check_ports_free(layout: Layout) -> None:
@@ -170,52 +223,66 @@ def check_ports_free(layout: Layout) -> None:
     """
     taken: list[tuple[int, str, int]] = []
     for node in layout.nodes:
-        for key in DEFAULT_PORTS:
+        for key, default in DEFAULT_PORTS.items():
             port = getattr(node, key)
             with socket.socket() as probe:
                 # as the node itself will bind: connections of an earlier life in TIME_WAIT do not count
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     probe.bind((HOST, port))
-                except OSError:
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE:
+                        needs = f"which node {node.node_id} needs {_PURPOSE[key]}"
+                        raise UsageError(
+                            f"port {port}, {needs}, cannot be bound on {HOST}: {error.strerror}",
+                            f"choose others, as --{key}-port {default}",
+                        ) from error
                     taken.append((port, key, node.node_id))
     if taken:
-        named = "; ".join(
-            f"port {port}, which node {node_id} needs {_PURPOSE[key]}" for port, key, node_id in taken
-        )
-        first = {key: getattr(layout.nodes[0], key) for key in dict.fromkeys(key for _, key, _ in taken)}
-        flags = " ".join(f"--{key}-port {port + NODES_MAX + 1}" for key, port in first.items())
-        raise AddressInUseError(
-            f"in use on {HOST}: {named}",
-            f'stop what listens there, or choose others, as quorate up {flags} (or make up ARGS="{flags}")',
-        )
+        raise _in_use(layout, taken)
 
 
-def write(layout: Layout) -> bool:
+def _in_use(layout: Layout, taken: list[tuple[int, str, int]]) -> AddressInUseError:
+    named = "; ".join(
+        f"port {port}, which node {node_id} needs {_PURPOSE[key]}" for port, key, node_id in taken
+    )
+    running = [node for node in layout.nodes if node.user is not None]
+    if running:
+        who = ", ".join(f"node {node.node_id} (process {node.user})" for node in running)
+        return AddressInUseError(
+            f"in use on {HOST}: {named}; of an earlier `quorate up` there still runs {who}",
+            f"quorate down --data-dir {layout.data_dir} waits until nothing runs there",
+        )
+    first = {key: getattr(layout.nodes[0], key) for key in dict.fromkeys(key for _, key, _ in taken)}
+    flags = " ".join(f"--{key}-port {port + NODES_MAX + 1}" for key, port in first.items())
+    return AddressInUseError(
+        f"in use on {HOST}: {named}",
+        f'stop what listens there, or choose others, as quorate up {flags} (or make up ARGS="{flags}")',
+    )
+
+
+def write(layout: Layout) -> None:
     """Create or update the files of a data directory; the caller holds its lock.
-
-    Returns:
-        True if the nodes may format their data: none was formatted before the first start here.
 
     Raises:
         DataDirError: a node.toml cannot be read, a file cannot be written, or the data of all nodes are lost.
     """
     try:
-        return _write(layout)
+        _write(layout)
     except OSError as error:
         problem = f"{layout.data_dir} cannot be written to: {told_by_os(error, 'its files')}"
         raise DataDirError(problem, remedy_for_os(error)) from error
 
 
-def _write(layout: Layout) -> bool:
-    secret = layout.data_dir / "peer.secret"
-    if not secret.exists():
-        _write_new(secret, secrets.token_hex(32) + "\n")
+def _write(layout: Layout) -> None:
+    if not layout.record_file.exists():
+        # Each durable before the next: a start that is cut short is never taken for a complete one.
+        _write_file(layout.pending_file, "Removed when every node has formatted its data directory.\n")
+        _write_file(layout.record_file, json.dumps({"nodes": len(layout.nodes)}) + "\n")
     elif not layout.pending_file.exists():
         _refuse_if_all_lost(layout)
-    if not any(node.formatted for node in layout.nodes) and not layout.pending_file.exists():
-        # durable before the first node formats itself: a start that is cut short must find it
-        _write_new(layout.pending_file, "Removed when every node has formatted its data directory.\n")
+    if not layout.secret_file.exists():
+        _write_file(layout.secret_file, secrets.token_hex(32) + "\n", mode=0o600)
     for node in layout.nodes:
         node.folder.mkdir(mode=0o755, exist_ok=True)
         sections = _read_toml(node.config_file) if node.config_file.exists() else {}
@@ -227,13 +294,12 @@ def _write(layout: Layout) -> bool:
             "security": {**sections.get("security", {}), "peer_secret_file": "../peer.secret"},
         }
         if changed != sections:
-            _replace(node.config_file, to_toml(changed))
-    return layout.pending_file.exists()
+            _write_file(node.config_file, to_toml(changed))
 
 
 def _refuse_if_all_lost(layout: Layout) -> None:
     """Refuse to found another cluster where a first start was completed and all data are gone since."""
-    if all(node.config_file.exists() and node.empty for node in layout.nodes):
+    if all(node.empty for node in layout.nodes):
         named = ", ".join(str(node.data_dir) for node in layout.nodes)
         raise DataDirError(
             f"{layout.data_dir} is of a quorum that ran, and the data of all its nodes are missing: {named}",
@@ -242,16 +308,15 @@ def _refuse_if_all_lost(layout: Layout) -> None:
         )
 
 
-def finish_bootstrap(layout: Layout) -> bool:
+def finish_bootstrap(layout: Layout) -> None:
     """Remove the marker of the first start once every node is formatted; from then on none is again.
 
-    Returns:
-        True if the first start is complete.
+    Raises:
+        OSError: the disk refuses.
     """
     if layout.pending_file.exists() and all(node.formatted for node in layout.nodes):
         layout.pending_file.unlink()
         _sync_folder(layout.data_dir)
-    return not layout.pending_file.exists()
 
 
 def format_options(layout: Layout) -> list[str]:
@@ -260,7 +325,7 @@ def format_options(layout: Layout) -> list[str]:
     A founder only as long as no node of this directory knows of a cluster. From then on an empty one joins:
     it does not vote before the log knows its disk, which takes `quorate members replace` if it had another.
     """
-    if finish_bootstrap(layout):
+    if not layout.pending_file.exists() or all(node.formatted for node in layout.nodes):
         return []
     return ["--join"] if any(node.founded for node in layout.nodes) else ["--bootstrap"]
 
@@ -277,111 +342,6 @@ def start_options(layout: Layout, node: LocalNode, *, replaced: bool) -> list[st
     if options or not node.empty:
         return options
     return ["--join"] if replaced else None
-
-
-class Lock:
-    """The lock of a data directory. The kernel frees it when its process ends, however that happens."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._path = data_dir / "up.lock"
-        self._file: int | None = None
-
-    def acquire(self, **facts: object) -> None:
-        """Take the lock and write down who holds it.
-
-        Args:
-            facts: JSON values to keep beside the process id and its start time.
-
-        Raises:
-            DataDirError: another supervisor runs on this directory.
-        """
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            raise self._in_use() from None
-        self._file = file
-        os.ftruncate(file, 0)
-        mine = {"pid": os.getpid(), "started": process_start(os.getpid()), **facts}
-        try:
-            os.pwrite(file, (json.dumps(mine, sort_keys=True) + "\n").encode(), 0)
-        except OSError as error:
-            error.filename = str(self._path)
-            raise
-
-    def refuse_if_held(self) -> None:
-        """See that nobody holds the lock, without taking it.
-
-        Raises:
-            DataDirError: another supervisor runs on this directory.
-        """
-        if self.held():
-            raise self._in_use()
-
-    def _in_use(self) -> DataDirError:
-        holder = self.holder()
-        who = f"process {holder['pid']}" if holder else "another process"
-        return DataDirError(
-            f"{self._path.parent} is in use by `quorate up` ({who})",
-            f"stop that one (quorate down --data-dir {self._path.parent}), or name another --data-dir",
-        )
-
-    def release(self) -> None:
-        """Give the lock back; does nothing if it is not held."""
-        if self._file is not None:
-            os.ftruncate(self._file, 0)
-            os.close(self._file)
-            self._file = None
-
-    def held(self) -> bool:
-        """Tell whether some process holds the lock."""
-        try:
-            file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(file)
-        return False
-
-    def holder(self) -> dict[str, Any] | None:
-        """Return what the holder wrote down, or None if there is nothing that can be trusted.
-
-        The process must still be the one that wrote it: a process id alone may have been given to another one
-        since.
-        """
-        try:
-            facts = json.loads(self._path.read_text())
-        except (OSError, ValueError):
-            return None
-        if not isinstance(facts, dict) or type(facts.get("pid")) is not int:
-            return None
-        started = process_start(facts["pid"])
-        return facts if started is not None and started == facts.get("started") else None
-
-
-def process_start(pid: int) -> str | None:
-    """Return when a process was started, as a text to compare, or None if no such process runs.
-
-    One that has ended and only waits for its parent to learn its exit code (a zombie) does not run.
-    """
-    if Path("/proc/self/stat").exists():
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            return None
-        # the second field is the program's name in brackets, which may hold anything; behind it comes the
-        # third, the state; the start time is the 22nd
-        fields = stat.rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else fields[19]
-    command = ["/bin/ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    state, _, started = done.stdout.strip().partition(" ")
-    return None if not started or state.startswith("Z") else started.strip()
 
 
 def to_toml(sections: Mapping[str, Mapping[str, object]]) -> str:
@@ -441,31 +401,28 @@ def _check_ports(nodes: list[LocalNode]) -> None:
             seen[port] = mine
 
 
-def _write_new(path: Path, content: str) -> None:
-    """Create a file that only its owner can read, durably."""
-    aside = path.with_name(path.name + ".new")
-    aside.unlink(missing_ok=True)
-    file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def _write_file(path: Path, content: str, mode: int = 0o644) -> None:
+    """Create or replace a file in one step, durably; one that exists keeps its mode, a link leads on.
+
+    Raises:
+        OSError: the disk refuses; it names the file.
+    """
+    target = path.resolve()
+    aside = target.with_name(target.name + ".new")
     try:
+        aside.unlink(missing_ok=True)
+        file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         # a stream writes all of it, or raises; a bare write may take a part
         with open(file, "wb") as stream:  # noqa: PTH123  # it is a descriptor
+            if target.exists():
+                os.fchmod(file, stat.S_IMODE(target.stat().st_mode))
             stream.write(content.encode())
             stream.flush()
             os.fsync(file)
+        aside.rename(target)
+        _sync_folder(target.parent)
     except OSError as error:
         # the kernel names no file where it was given a descriptor
-        error.filename = str(path)
-        raise
-    aside.rename(path)
-    _sync_folder(path.parent)
-
-
-def _replace(path: Path, content: str) -> None:
-    aside = path.with_name(path.name + ".new")
-    try:
-        aside.write_text(content, encoding="utf-8")
-        aside.rename(path)
-    except OSError as error:
         error.filename = str(path)
         raise
 

@@ -17,13 +17,14 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from quorum.adminclient import get_readiness, get_status
 from quorum.errors import NodeStoppedError, UnreachableError, remedy_for_os, told_by_os
 from quorum.layout import HOST, Layout, LocalNode, finish_bootstrap, start_options
 from quorum.process_logs import bound_log, story_since
-from quorum.terminal import Console
+from quorum.terminal import Console, stop_signals
 
 POLL_READY_S = 0.1
 POLL_S = 1.0
@@ -39,6 +40,8 @@ RECOVERED_S = 60.0
 STOP_DEADLINE_S = 20.0
 #: The role of a node whose start waits for room on its disk.
 ROLE_THAT_WAITS = "starting"
+#: This program. -P: the current directory may hold whatever calls itself `quorum`, or a module of Python.
+PROGRAM = (sys.executable, "-P", "-m", "quorum")
 #: Settings that belong to one node or its supervisor; the environment must not give them to all alike.
 _OWN_SETTINGS = ("QUORATE_NODE_", "QUORATE_LISTEN_", "QUORATE_MEMBERS_", "QUORATE_SECURITY_PEER_SECRET_FILE")
 
@@ -105,6 +108,8 @@ class Supervisor:
         self._told_ready: set[int] = set()
         #: (leader, term) that was told last
         self._told_leader: tuple[int, int] | None = None
+        #: what was last told of files that cannot be kept in order
+        self._told_troubles: set[str] = set()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._pipe = os.pipe()
@@ -112,7 +117,7 @@ class Supervisor:
         self._threads = ThreadPoolExecutor(max_workers=len(layout.nodes), thread_name_prefix="poll")
 
     async def run(self, on_ready: Callable[[StartReport], None], *, deadline_s: float = math.inf) -> None:
-        """Run until a signal asks to stop; the second one kills.
+        """Run until a signal or `stop` asks to stop; another SIGINT or SIGTERM kills.
 
         Args:
             on_ready: called once, when a majority of the members is ready and nothing is to be expected of
@@ -123,8 +128,8 @@ class Supervisor:
             NodeStoppedError: every node refused to start, or the deadline passed; with their stories.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._ask_to_stop)
+        for number in stop_signals():
+            loop.add_signal_handler(number, self._on_signal, number)
         keepers = [asyncio.create_task(self._keep_running(node)) for node in self._layout.nodes]
         watch = asyncio.create_task(self._watch(on_ready, time.monotonic() + deadline_s))
         stop = asyncio.create_task(self._stopping.wait())
@@ -148,10 +153,15 @@ class Supervisor:
                 os.close(end)
             self._console.show_status("")
 
-    def _ask_to_stop(self) -> None:
-        if self._stopping.is_set():
-            self._hurry.set()
+    def stop(self) -> None:
+        """Ask to stop all nodes in order; `run` returns when they have."""
         self._stopping.set()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        # A terminal that is closed is told by the kernel and by the shell: that is one request.
+        if self._stopping.is_set() and number != signal.SIGHUP:
+            self._hurry.set()
+        self.stop()
 
     async def _keep_running(self, node: LocalNode) -> None:
         """Start a node, and again whenever it ends, until everything is to stop."""
@@ -261,7 +271,7 @@ class Supervisor:
         arguments = ["--config", str(node.config_file), "--parent-fd", str(self._pipe[0]), *options]
         with node.log_file.open("ab") as output:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "quorum", "serve", *arguments),
+                *(*PROGRAM, "serve", *arguments),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -277,7 +287,7 @@ class Supervisor:
         impatient_at = time.monotonic() + PATIENCE_S
         while not self._stopping.is_set():
             await asyncio.gather(*(self._ask(node) for node in self._layout.nodes))
-            finish_bootstrap(self._layout)
+            self._tend_files()
             self._tell_changes()
             self._console.show_status(self._summary())
             if not announced and self._is_settled():
@@ -293,9 +303,21 @@ class Supervisor:
                 self._console.say(f"still starting: {'; '.join(waits)}")
             if not announced and time.monotonic() > deadline:
                 raise self._failed_start("no majority of the nodes became ready in time")
-            for log_file in (self._layout.log_file, *(node.log_file for node in self._layout.nodes)):
-                bound_log(log_file)
             await _wait(self._stopping, POLL_S if announced else POLL_READY_S)
+
+    def _tend_files(self) -> None:
+        """Note that the first start is complete, and bound the logs; what a disk refuses is told once."""
+        logs = (self._layout.log_file, *(node.log_file for node in self._layout.nodes))
+        works = [partial(finish_bootstrap, self._layout), *(partial(bound_log, log) for log in logs)]
+        troubles = set()
+        for work in works:
+            try:
+                work()
+            except OSError as error:
+                troubles.add(f"{told_by_os(error, str(self._layout.data_dir))} ({remedy_for_os(error)})")
+        for trouble in troubles - self._told_troubles:
+            self._console.say(f"a file cannot be kept in order: {trouble}", "yellow")
+        self._told_troubles = troubles
 
     async def _ask(self, node: LocalNode) -> None:
         if node.node_id not in self._processes:
@@ -452,7 +474,8 @@ def _look(node: LocalNode) -> View:
 def _ended(exit_code: int) -> str:
     """Say how a process ended."""
     if exit_code < 0:
-        return f"was ended by {signal.Signals(-exit_code).name}"
+        known = {number.value: number.name for number in signal.Signals}
+        return f"was ended by {known.get(-exit_code, f'signal {-exit_code}')}"
     return f"stopped with exit code {exit_code}"
 
 

@@ -1,4 +1,5 @@
-"""What the command line needs of a terminal: colours, a table, and one status line below ordinary lines.
+"""What the command line needs of a terminal: colours, a table, one status line below ordinary lines, and the
+signals that end what runs on it.
 
 Colours and the status line appear only where a terminal is there, and never with NO_COLOR
 (https://no-color.org) or TERM=dumb; elsewhere every change is one plain line. Knows nothing of nodes. Soft
@@ -7,14 +8,22 @@ state only: the status line shown last.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import signal
 from collections.abc import Sequence
 from typing import TextIO
 
 from quorum.errors import FULL_DISK_ERRNOS
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that ask a process to stop; SIGHUP only where it is not ignored, as below nohup."""
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else [])]
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -53,8 +62,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     ]
 
 
+#: What an operating system says when nobody reads any more: the terminal was closed, the pipe's reader ended.
+_UNREAD_ERRNOS = (errno.EIO, errno.EPIPE)
+
+
 class Console:
-    """Prints lines of news, and on a terminal keeps one status line below them."""
+    """Prints lines of news, and on a terminal keeps one status line below them.
+
+    It ends nothing that it tells of: what a full disk does not take is lost, and once nobody reads any more
+    nothing is written.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -84,10 +101,18 @@ class Console:
             self._write(f"\r\x1b[K{shown}")
 
     def _write(self, text: str) -> None:
-        """Write out at once; what a full disk does not take is lost, and ends nothing that it tells of."""
+        """Write out at once."""
         try:
             self._stream.write(text)
             self._stream.flush()
         except OSError as error:
-            if error.errno not in FULL_DISK_ERRNOS:
+            if error.errno in _UNREAD_ERRNOS:
+                self._unread()
+            elif error.errno not in FULL_DISK_ERRNOS:
                 raise
+
+    def _unread(self) -> None:
+        """From now on write to nowhere; what the stream still holds would be an error at its end."""
+        self._live = False
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # it is no path
+            os.dup2(nowhere.fileno(), self._stream.fileno())

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from quorum.errors import DataDirError, QuorateError
-from quorum.layout import Lock, process_start
+from quorum.layout import NODES_MAX
+from quorum.up_lock import Lock, process_start, user_of
 
 HELP = "stop a quorum that `quorate up` started"
 DESCRIPTION = "Stop the quorum of a data directory cleanly and wait until all of its processes have ended."
@@ -46,10 +47,27 @@ def run(arguments: argparse.Namespace) -> int:
     data_dir: Path = arguments.data_dir
     if not data_dir.is_dir():
         raise DataDirError(f"{data_dir} is no data directory", "name the one of `quorate up` with --data-dir")
+    deadline = time.monotonic() + DEADLINE_S
+    ran = _stop_supervisor(data_dir, deadline)
+    # Of a supervisor that was killed: they stop by themselves, but it takes them a while.
+    while nodes := _running_nodes(data_dir):
+        ran = True
+        if time.monotonic() > deadline:
+            named = ", ".join(f"node {node_id} (process {pid})" for node_id, pid in nodes.items())
+            raise QuorateError(
+                f"of {data_dir} there still runs, after {DEADLINE_S:g} s, {named}",
+                "see its node.log; what hangs is ended with kill -9 and its process id",
+            )
+        time.sleep(POLL_S)
+    print(f"stopped what ran on {data_dir}" if ran else f"nothing runs on {data_dir}")
+    return 0
+
+
+def _stop_supervisor(data_dir: Path, deadline: float) -> bool:
+    """Ask the supervisor to stop and wait until it has; False if there is none."""
     lock = Lock(data_dir.absolute())
     if not lock.held():
-        print(f"nothing runs on {data_dir}")
-        return 0
+        return False
     holder = lock.holder()
     if holder is None:
         raise DataDirError(
@@ -57,7 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
             "try again; it may be starting or stopping",
         )
     os.kill(holder["pid"], signal.SIGTERM)
-    deadline = time.monotonic() + DEADLINE_S
     while lock.held() or process_start(holder["pid"]) == holder["started"]:
         if time.monotonic() > deadline:
             raise QuorateError(
@@ -65,5 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
                 f"see {data_dir}/up.log; a second `quorate down` kills its nodes",
             )
         time.sleep(POLL_S)
-    print(f"stopped what ran on {data_dir}")
-    return 0
+    return True
+
+
+def _running_nodes(data_dir: Path) -> dict[int, str]:
+    """{node id: the process that uses its data directory}."""
+    users = {node_id: user_of(data_dir / f"node-{node_id}" / "data") for node_id in range(1, NODES_MAX + 1)}
+    return {node_id: pid for node_id, pid in users.items() if pid is not None}

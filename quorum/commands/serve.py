@@ -13,13 +13,13 @@ import functools
 import gc
 import logging
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorum.errors import NodeStoppedError, QuorateError, UsageError
+from quorum.terminal import stop_signals
 
 if TYPE_CHECKING:
     from quorum.config import NodeConfig
@@ -184,7 +184,7 @@ def _stop_requests(parent_fd: int | None) -> Iterator[asyncio.Future[str]]:
             loop.remove_reader(fd)
             stop("its supervisor has gone")
 
-    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    signals = stop_signals()
     for number in signals:
         loop.add_signal_handler(number, stop, f"{number.name} received")
     if parent_fd is not None:

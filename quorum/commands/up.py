@@ -15,9 +15,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from quorum.errors import DataDirError, NodeStoppedError, QuorateError, UsageError, shown
-from quorum.layout import DEFAULT_NODES, DEFAULT_PORTS, HOST, Layout, Lock, check_ports_free, plan, write
+from quorum.errors import (
+    DataDirError,
+    NodeStoppedError,
+    QuorateError,
+    UsageError,
+    remedy_for_os,
+    shown,
+    told_by_os,
+)
+from quorum.layout import DEFAULT_NODES, DEFAULT_PORTS, HOST, Layout, check_ports_free, plan, write
 from quorum.terminal import Console, styled, table
+from quorum.up_lock import Lock
 
 HELP = "start a local quorum and keep it running"
 DESCRIPTION = """\
@@ -106,7 +115,11 @@ def run(arguments: argparse.Namespace) -> int:
         _run_here(arguments, None)
         return 0
     try:
-        _run_here(arguments, arguments.report_fd)
+        try:
+            _run_here(arguments, arguments.report_fd)
+        except OSError as error:
+            told = told_by_os(error, f"a file below {arguments.data_dir}")
+            raise DataDirError(told, remedy_for_os(error)) from error
     except QuorateError as error:
         usage = isinstance(error, UsageError)
         if not _report(arguments.report_fd, error=error.message, remedy=error.remedy, usage=usage):
@@ -121,26 +134,33 @@ def _run_here(arguments: argparse.Namespace, report_fd: int | None) -> None:
 
     ports = {key: getattr(arguments, f"{key}_port") for key in DEFAULT_PORTS}
     data_dir: Path = arguments.data_dir.absolute()
-    layout = plan(data_dir, arguments.nodes, ports)
+    # What is given wrong is refused before anything is made.
+    plan(data_dir, arguments.nodes, ports)
     _make_data_dir(data_dir)
     lock = Lock(data_dir)
     lock.acquire(detached=report_fd is not None)
     try:
+        # Another start may have been the first since.
+        layout = plan(data_dir, arguments.nodes, ports)
         check_ports_free(layout)
         write(layout)
         console = Console(sys.stdout)
         _show(layout, console)
+        supervisor = Supervisor(layout, console)
 
         def ready(start: StartReport) -> None:
             console.say(f"{start.summary}: {start.hosts}", "yellow" if start.missing else "green")
             stories = (*start.missing, *start.strangers)
             for story in stories:
                 console.say(story)
-            if report_fd is not None:
-                _report(report_fd, ready=start.summary, all=not start.missing, stories=stories)
+            if report_fd is None:
+                return
+            if not _report(report_fd, ready=start.summary, all=not start.missing, stories=stories):
+                console.say("who started this was ended before it was ready: all is stopped")
+                supervisor.stop()
 
         deadline_s = math.inf if report_fd is None else READY_DEADLINE_S
-        asyncio.run(Supervisor(layout, console).run(ready, deadline_s=deadline_s))
+        asyncio.run(supervisor.run(ready, deadline_s=deadline_s))
     finally:
         lock.release()
 
@@ -170,6 +190,8 @@ def _make_data_dir(data_dir: Path) -> None:
 
 
 def _detach(arguments: argparse.Namespace) -> int:
+    from quorum.supervisor import PROGRAM
+
     data_dir: Path = arguments.data_dir.absolute()
     _make_data_dir(data_dir)
     # The log belongs to the one that runs: a refusal must not stand in it.
@@ -180,16 +202,7 @@ def _detach(arguments: argparse.Namespace) -> int:
     options = [f"--{key}-port={port}" for key, port in ports.items() if port is not None]
     if arguments.nodes is not None:
         options.append(f"--nodes={arguments.nodes}")
-    command = (
-        sys.executable,
-        "-m",
-        "quorum",
-        "up",
-        "--data-dir",
-        str(data_dir),
-        "--report-fd",
-        str(write_end),
-    )
+    command = (*PROGRAM, "up", "--data-dir", str(data_dir), "--report-fd", str(write_end))
     with log_file.open("ab") as output:
         child = subprocess.Popen(
             [*command, *options],

@@ -384,38 +384,98 @@ def test_every_node_that_cannot_start_is_told_with_its_story(tmp_path: Path, por
     assert "'tick_ms'" in refused.stderr
 
 
+class OnTerminal:
+    """A running `quorate up` on a terminal of its own; whatever it leaves behind is killed at the end."""
+
+    def __init__(self, *options: str) -> None:
+        self.ours, theirs = pty.openpty()
+        self.seen = bytearray()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", ON_TERMINAL, *command("up", *options)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=clean_environment(TERM="xterm"),
+        )
+        os.close(theirs)
+        os.set_blocking(self.ours, False)
+
+    def wait_for(self, words: bytes) -> None:
+        def shown() -> bool:
+            with contextlib.suppress(BlockingIOError, OSError):
+                self.seen.extend(os.read(self.ours, 65536))
+            return words in self.seen
+
+        eventually(shown, DEADLINE_S, f"{words!r} on the terminal")
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            left = psutil.Process(self.process.pid).children(recursive=True)
+            self.process.kill()
+            self.process.wait()
+            psutil.wait_procs(left, DEADLINE_S)
+
+
 def test_on_a_terminal_there_is_a_status_line_and_ctrl_c_stops_everything(
     tmp_path: Path, ports: Ports
 ) -> None:
-    ours, theirs = pty.openpty()
-    seen = bytearray()
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            ON_TERMINAL,
-            *command("up", "--data-dir", str(tmp_path / "data"), *ports.options),
-        ],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=clean_environment(TERM="xterm"),
+    with contextlib.closing(OnTerminal("--data-dir", str(tmp_path / "data"), *ports.options)) as running:
+        running.wait_for(b"3/3 ready")
+        os.write(running.ours, b"\x03")
+        running.wait_for(b"stopped 3 nodes")
+        assert running.process.wait(DEADLINE_S) == 0
+        os.close(running.ours)
+    assert b"Traceback" not in running.seen
+
+
+def test_when_its_terminal_is_closed_everything_stops_cleanly(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    with contextlib.closing(OnTerminal("--data-dir", str(data_dir), *ports.options)) as running:
+        running.wait_for(b"3/3 ready")
+        os.close(running.ours)
+        assert running.process.wait(DEADLINE_S) == 0
+    logs = [path.read_text() for path in data_dir.glob("node-*/node.log")]
+    assert [log.rstrip().endswith("stopped") for log in logs] == [True] * NODES, logs
+
+
+def test_nodes_run_what_is_installed_and_not_what_the_current_directory_holds(
+    tmp_path: Path, ports: Ports
+) -> None:
+    foreign = tmp_path / "here/quorum"
+    foreign.mkdir(parents=True)
+    (foreign / "__init__.py").write_text("")
+    (foreign / "__main__.py").write_text("raise SystemExit('foreign code')")
+    data_dir = tmp_path / "data"
+    # As the installed `quorate` does, whose own path does not hold the current directory.
+    console_script = "import sys; from quorum.__main__ import main; sys.exit(main())"
+    words = ("up", "--data-dir", str(data_dir), "--nodes=1", *ports.options, "--detach")
+    started = subprocess.run(
+        [sys.executable, "-P", "-c", console_script, *words],
+        cwd=foreign.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment(),
+        timeout=DEADLINE_S,
     )
-    os.close(theirs)
-    os.set_blocking(ours, False)
-
-    def shows(words: bytes) -> bool:
-        with contextlib.suppress(BlockingIOError, OSError):
-            seen.extend(os.read(ours, 65536))
-        return words in seen
-
     try:
-        eventually(lambda: shows(b"3/3 ready"), DEADLINE_S, "the status line")
-        os.write(ours, b"\x03")
-        eventually(lambda: shows(b"stopped 3 nodes"), DEADLINE_S, "the end")
-        assert process.wait(DEADLINE_S) == 0
+        assert started.returncode == 0, started.stderr + tail(data_dir / "node-1/node.log")
     finally:
+        assert run("down", "--data-dir", str(data_dir)).returncode == 0
+
+
+def test_a_detached_start_whose_command_is_ended_leaves_nothing_behind(tmp_path: Path, ports: Ports) -> None:
+    data_dir = tmp_path / "data"
+    waiting = subprocess.Popen(
+        command("up", "--data-dir", str(data_dir), *ports.options, "--detach"), env=clean_environment()
+    )
+    eventually((data_dir / "node-3/node.log").exists, DEADLINE_S, "it starts the nodes")
+    supervisor = psutil.Process(json.loads((data_dir / "up.lock").read_text())["pid"])
+    waiting.terminate()
+    assert waiting.wait(DEADLINE_S) == -signal.SIGTERM
+    processes = [supervisor, *supervisor.children()]
+    _, left = psutil.wait_procs(processes, DEADLINE_S)
+    for process in left:
         process.kill()
-        process.wait()
-        os.close(ours)
-    assert b"Traceback" not in seen
+    assert left == []
+    assert "who started this was ended" in (data_dir / "up.log").read_text()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import random
+import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -13,31 +17,57 @@ from pathlib import Path
 import pytest
 
 from quorum.config import load_node_config
-from quorum.errors import DataDirError, UsageError
+from quorum.errors import AddressInUseError, DataDirError, UsageError
 from quorum.layout import (
-    IDENTITY_FILE,
     Layout,
-    Lock,
+    check_ports_free,
     finish_bootstrap,
     format_options,
     plan,
-    process_start,
+    start_options,
     to_toml,
     write,
 )
-from quorum.raft.identity import IDENTITY_NAME
+from quorum.raft.identity import Start, open_data_dir
+from quorum.raft.os_runtime import OsDisk
+from quorum.up_lock import Lock, process_start, user_of
 
 AS_BEFORE: dict[str, int | None] = {"client": None, "peer": None, "admin": None}
 
 
-def test_a_formatted_node_is_known_by_the_file_that_nodes_write() -> None:
-    assert IDENTITY_FILE == IDENTITY_NAME
+@pytest.mark.parametrize(
+    "names",
+    [
+        *((), ("lock",), ("lock", "lost+found"), ("lock", "room.partial"), ("identity.json.partial", "lock")),
+        *(("formatting",), ("formatting", "journal"), ("formatting", "journal", "snapshots")),
+        *(("journal",), ("lock", "snapshots"), ("identity.json",), ("formatting", "identity.json")),
+    ],
+)
+def test_what_counts_as_empty_is_what_a_node_formats(tmp_path: Path, names: tuple[str, ...]) -> None:
+    node = plan(tmp_path, 1, AS_BEFORE).nodes[0]
+    node.data_dir.mkdir(parents=True)
+    for name in names:
+        if name in ("journal", "snapshots", "lost+found"):
+            (node.data_dir / name).mkdir()
+        else:
+            (node.data_dir / name).touch()
+    empty = node.empty
+    try:
+        _, held = open_data_dir(
+            OsDisk(), str(node.data_dir), "local", 1, start=Start.JOIN, rng=random.SystemRandom()
+        )
+    except DataDirError:
+        formats = False
+    else:
+        held.release()
+        formats = True
+    assert empty == formats
 
 
 def format_node(layout: Layout, node_id: int, identity: str = "{}") -> None:
     """What a node does on its first start, as far as the layout can see it."""
     folder = layout.nodes[node_id - 1].folder / "data"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "identity.json").write_text(identity)
 
 
@@ -71,17 +101,108 @@ def test_a_later_start_finds_the_nodes_and_ports_of_the_first(tmp_path: Path) ->
 
 def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
     write(plan(tmp_path, 1, AS_BEFORE))
-    with pytest.raises(DataDirError, match=r"--nodes 3.*already holds the nodes 1") as caught:
+    with pytest.raises(DataDirError, match=r"--nodes 3: .* is of a quorum of 1") as caught:
         plan(tmp_path, 3, AS_BEFORE)
     assert "--data-dir" in caught.value.remedy
 
 
-def test_a_gap_among_the_nodes_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [(1,), (3,), (1, 2, 3)])
+def test_nodes_whose_folder_is_gone_are_nodes_that_lost_their_data(
+    tmp_path: Path, missing: tuple[int, ...]
+) -> None:
+    layout = plan(tmp_path, 3, {"client": 3000, "peer": 3100, "admin": 3200})
+    write(layout)
+    for node_id in (1, 2, 3):
+        format_node(layout, node_id, '{"cluster_id": "ab"}')
+    finish_bootstrap(layout)
+    for node_id in missing:
+        shutil.rmtree(layout.nodes[node_id - 1].folder)
+    again = plan(tmp_path, None, AS_BEFORE)
+    assert len(again.nodes) == 3
+    if len(missing) == 3:
+        with pytest.raises(DataDirError, match="the data of all its nodes are missing"):
+            write(again)
+        return
+    assert again == layout
+    write(again)
+    assert sorted(load_node_config(layout.nodes[1].config_file).members) == [1, 2, 3]
+    lost = [node.node_id for node in again.nodes if start_options(again, node, replaced=False) is None]
+    assert lost == list(missing)
+
+
+@pytest.mark.parametrize("written", range(7))
+def test_a_first_start_that_is_cut_short_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """After so many of the files that a first start writes."""
+    rename = Path.rename
+
+    def no_room(aside: Path, target: Path) -> Path:
+        nonlocal written
+        if not written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written -= 1
+        return rename(aside, target)
+
+    first = plan(tmp_path, 3, AS_BEFORE)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", no_room)
+        if written < 6:
+            with pytest.raises(DataDirError, match="No space left"):
+                write(first)
+        else:
+            write(first)
+    # Two files are enough to know how many nodes there are, and the marker comes first.
+    layout = plan(tmp_path, 3 if not (tmp_path / "up.json").exists() else None, AS_BEFORE)
+    assert layout == first
+    write(layout)
+    assert format_options(layout) == ["--bootstrap"]
+
+
+def test_a_quorum_that_ran_is_not_founded_again_by_what_is_left_of_it(tmp_path: Path) -> None:
     layout = plan(tmp_path, 3, AS_BEFORE)
     write(layout)
-    layout.nodes[1].config_file.unlink()
-    with pytest.raises(DataDirError, match="holds the nodes 1, 3"):
-        plan(tmp_path, None, AS_BEFORE)
+    for node_id in (1, 2, 3):
+        format_node(layout, node_id)
+    finish_bootstrap(layout)
+    for node in layout.nodes:
+        (node.data_dir / "identity.json").unlink()
+    (layout.nodes[0].data_dir / "journal").mkdir()
+    write(layout)
+    assert [start_options(layout, node, replaced=False) for node in layout.nodes] == [[], None, None]
+
+
+@pytest.mark.parametrize("content", [None, "", "[3]", '{"nodes": "3"}', '{"nodes": 0}', '{"nodes": true}'])
+def test_a_directory_whose_number_of_nodes_is_not_known_is_refused(
+    tmp_path: Path, content: str | None
+) -> None:
+    write(plan(tmp_path, 2, AS_BEFORE))
+    record = tmp_path / "up.json"
+    assert json.loads(record.read_text()) == {"nodes": 2}
+    if content is None:
+        record.unlink()
+    else:
+        record.write_text(content)
+    with pytest.raises(DataDirError, match=r"up\.json") as caught:
+        plan(tmp_path, 2, AS_BEFORE)
+    assert '{"nodes": 3}' in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "names", [[], ["lock"], ["lock", "room.partial"], ["lock", "formatting", "journal", "snapshots"]]
+)
+def test_a_replaced_node_whose_formatting_was_cut_short_joins(tmp_path: Path, names: list[str]) -> None:
+    layout = plan(tmp_path, 3, AS_BEFORE)
+    write(layout)
+    for node_id in (1, 2, 3):
+        format_node(layout, node_id)
+    finish_bootstrap(layout)
+    node = layout.nodes[1]
+    (node.data_dir / "identity.json").unlink()
+    for name in names:
+        (node.data_dir / name).touch()
+    assert start_options(layout, node, replaced=True) == ["--join"]
+    assert start_options(layout, node, replaced=False) is None
 
 
 @pytest.mark.parametrize(
@@ -100,6 +221,21 @@ def test_ports_that_overlap_or_do_not_exist_are_refused(
         plan(tmp_path, 3, ports)
 
 
+def test_a_port_that_a_node_of_a_killed_supervisor_still_holds_is_told_as_that(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        layout = plan(tmp_path, 1, {**AS_BEFORE, "client": listener.getsockname()[1]})
+        with pytest.raises(AddressInUseError, match="which node 1 needs for ZooKeeper clients") as foreign:
+            check_ports_free(layout)
+        assert "stop what listens there" in foreign.value.remedy
+        layout.nodes[0].data_dir.mkdir(parents=True)
+        held = OsDisk().lock(str(layout.nodes[0].data_dir))
+        with pytest.raises(AddressInUseError, match=rf"node 1 \(process {os.getpid()}\)") as caught:
+            check_ports_free(layout)
+        held.release()
+    assert f"quorate down --data-dir {tmp_path}" in caught.value.remedy
+
+
 def test_settings_that_a_person_added_stay_and_addresses_are_brought_up_to_date(tmp_path: Path) -> None:
     layout = plan(tmp_path, 1, AS_BEFORE)
     write(layout)
@@ -111,6 +247,20 @@ def test_settings_that_a_person_added_stay_and_addresses_are_brought_up_to_date(
     write(plan(tmp_path, None, {**AS_BEFORE, "client": 3000}))
     assert tomllib.loads(file.read_text())["limits"] == {"tick_ms": 500}
     assert load_node_config(file).listen.client.port == 3000
+
+
+def test_a_node_toml_keeps_its_mode_and_the_place_that_it_links_to(tmp_path: Path) -> None:
+    data_dir, elsewhere = tmp_path / "data", tmp_path / "node.toml"
+    data_dir.mkdir()
+    write(plan(data_dir, 1, AS_BEFORE))
+    link = data_dir / "node-1/node.toml"
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    elsewhere.chmod(0o600)
+    write(plan(data_dir, None, {**AS_BEFORE, "client": 3000}))
+    assert link.is_symlink()
+    assert load_node_config(link).listen.client.port == 3000
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("content", ["[node", "id = 1\n"])
@@ -132,25 +282,27 @@ def test_the_secret_stays_the_same(tmp_path: Path) -> None:
 
 def test_nodes_may_be_formatted_until_the_first_start_is_complete_and_never_again(tmp_path: Path) -> None:
     layout = plan(tmp_path, 3, AS_BEFORE)
-    assert write(layout)
+    write(layout)
     format_node(layout, 1)
     # a first start that was cut short goes on
-    assert not finish_bootstrap(layout)
-    assert write(layout)
+    finish_bootstrap(layout)
+    write(layout)
+    assert format_options(layout) == ["--bootstrap"]
     format_node(layout, 2)
     format_node(layout, 3)
-    assert finish_bootstrap(layout)
+    finish_bootstrap(layout)
     # a founder that lost its data is not formatted again, not even if all of them lost it but one
     for node in layout.nodes[1:]:
         (node.folder / "data/identity.json").unlink()
-    assert not write(layout)
-    assert finish_bootstrap(layout)
+    write(layout)
+    finish_bootstrap(layout)
+    assert format_options(layout) == []
 
 
 def test_a_directory_of_formatted_nodes_is_never_taken_for_a_new_one(tmp_path: Path) -> None:
-    layout = plan(tmp_path, 3, AS_BEFORE)
-    format_node(layout, 2)
-    assert not write(layout)
+    format_node(plan(tmp_path, 3, AS_BEFORE), 2)
+    with pytest.raises(DataDirError, match=r"up\.json is missing, but there is .*node-2/data/identity"):
+        plan(tmp_path, 3, AS_BEFORE)
 
 
 def test_the_lock_has_one_holder_who_says_who_it_is(tmp_path: Path) -> None:
@@ -177,6 +329,16 @@ def test_a_holder_whose_process_id_belongs_to_another_process_now_is_not_believe
     with pytest.raises(DataDirError, match="another process"):
         Lock(tmp_path).acquire()
     lock.release()
+
+
+def test_who_uses_a_nodes_data_is_told_by_its_lock(tmp_path: Path) -> None:
+    assert user_of(tmp_path / "none") is None
+    (tmp_path / "lock").touch()
+    assert user_of(tmp_path) is None
+    held = OsDisk().lock(str(tmp_path))
+    assert user_of(tmp_path) == str(os.getpid())
+    held.release()
+    assert user_of(tmp_path) is None
 
 
 def test_the_start_of_a_process_is_known_while_it_lives() -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import errno
 import io
 import os
+import signal
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from quorum.errors import NodeStoppedError
+from quorum.commands import down
+from quorum.errors import NodeStoppedError, QuorateError
 from quorum.layout import plan, write
 from quorum.process_logs import bound_log, story_since
+from quorum.raft.os_runtime import OsDisk
 from quorum.supervisor import Supervisor
-from quorum.terminal import Console
+from quorum.terminal import Console, stop_signals
 
 #: a file that takes nothing, for want of room
 FULL = Path("/dev/full")
@@ -67,8 +73,78 @@ class Refusing(io.StringIO):
 def test_news_that_a_full_disk_does_not_take_ends_nothing() -> None:
     Console(Refusing(errno.ENOSPC)).say("node 1 is ready")
     Console(Refusing(errno.EDQUOT)).say("node 1 is ready")
-    with pytest.raises(BrokenPipeError):
-        Console(Refusing(errno.EPIPE)).say("node 1 is ready")
+    with pytest.raises(OSError, match=r"Bad file descriptor"):
+        Console(Refusing(errno.EBADF)).say("node 1 is ready")
+
+
+def test_news_that_nobody_reads_any_more_end_nothing() -> None:
+    """Nor does the stream, when it is closed with what it still holds."""
+    read_end, write_end = os.pipe()
+    with open(write_end, "w") as stream:  # noqa: PTH123  # it is a descriptor
+        console = Console(stream)
+        console.say("node 1 is ready")
+        os.close(read_end)
+        console.say("node 2 is ready")
+        console.show_status("2/3 ready")
+        console.say("node 3 is ready")
+
+
+def test_a_hangup_that_is_ignored_stops_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        assert stop_signals() == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        assert stop_signals() == [signal.SIGINT, signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("number", "named"), [(int(signal.SIGKILL), "SIGKILL"), (signal.SIGRTMIN + 6, "signal 40")]
+)
+def test_a_node_may_be_ended_by_any_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, named: str
+) -> None:
+    ends_itself = f"import os; os.kill(os.getpid(), {number})"
+    monkeypatch.setattr("quorum.supervisor.PROGRAM", (sys.executable, "-c", ends_itself))
+    layout = plan(tmp_path, 1, dict.fromkeys(("client", "peer", "admin")))
+    write(layout)
+    with pytest.raises(NodeStoppedError, match=f"was ended by {named}"):
+        asyncio.run(
+            Supervisor(layout, Console(io.StringIO())).run(lambda _start: None, deadline_s=DEADLINE_S)
+        )
+
+
+def test_a_file_that_cannot_be_kept_in_order_is_told_once_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorum.supervisor.PROGRAM", (sys.executable, "-c", "input()"))
+    layout = plan(tmp_path, 1, dict.fromkeys(("client", "peer", "admin")))
+    write(layout)
+    # What removes the marker finds a folder there.
+    layout.pending_file.unlink()
+    layout.pending_file.mkdir()
+    layout.nodes[0].data_dir.mkdir()
+    (layout.nodes[0].data_dir / "identity.json").write_text("{}")
+    news = io.StringIO()
+    with pytest.raises(NodeStoppedError, match="no node could start"):
+        asyncio.run(Supervisor(layout, Console(news)).run(lambda _start: None, deadline_s=DEADLINE_S))
+    assert news.getvalue().count(f"cannot be kept in order: {layout.pending_file}") == 1
+
+
+def test_down_waits_for_nodes_whose_supervisor_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node_data = tmp_path / "node-2/data"
+    node_data.mkdir(parents=True)
+    held = OsDisk().lock(str(node_data))
+    monkeypatch.setattr(down, "DEADLINE_S", 0.2)
+    with pytest.raises(QuorateError, match=rf"node 2 \(process {os.getpid()}\)"):
+        down.run(argparse.Namespace(data_dir=tmp_path))
+    monkeypatch.setattr(down, "DEADLINE_S", DEADLINE_S)
+    monkeypatch.setattr(time, "sleep", lambda _: held.release())
+    assert down.run(argparse.Namespace(data_dir=tmp_path)) == 0
+    assert capsys.readouterr().out == f"stopped what ran on {tmp_path}\n"
 
 
 def test_a_node_whose_process_cannot_be_made_is_told_and_tried_again(tmp_path: Path) -> None:
