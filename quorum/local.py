@@ -14,9 +14,10 @@ import secrets
 import socket
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -64,6 +65,9 @@ async def ensemble(nodes: int = 3, settings: Settings | None = None) -> AsyncIte
         ConfigError: a setting is refused.
         NodeStoppedError: a node stopped itself, at the latest when the body ends; or it was not ready in
             time.
+
+    Whatever ends it, all nodes have stopped and no task is left behind when it returns or raises; who cancels
+    it waits for that.
     """
     if not 1 <= nodes <= NODES_MAX:
         raise UsageError(f"an ensemble of {nodes} nodes", f"ask for 1 to {NODES_MAX}")
@@ -73,11 +77,11 @@ async def ensemble(nodes: int = 3, settings: Settings | None = None) -> AsyncIte
         running = [QuorumNode(config, bootstrap=True, sockets=bound[config.node.id]) for config in configs]
         urls = tuple(f"http://{config.listen.admin}" for config in configs)
         try:
-            await asyncio.gather(*(node.start() for node in running))
-            await asyncio.gather(*(_wait_ready(node, url) for node, url in zip(running, urls, strict=True)))
+            await _all_or_none([node.start() for node in running])
+            await _all_or_none([_wait_ready(node, url) for node, url in zip(running, urls, strict=True)])
             yield Ensemble(",".join(str(config.listen.client) for config in configs), urls)
         finally:
-            await asyncio.gather(*(node.stop() for node in running))
+            await _stop_all(running)
         _check_sound(running)
 
 
@@ -125,6 +129,36 @@ def ensemble_in_thread(nodes: int = 3, settings: Settings | None = None) -> Iter
         thread.join()
     if failures:
         raise failures[0]
+
+
+async def _all_or_none(beginnings: list[Coroutine[Any, Any, None]]) -> None:
+    """Run everything at once; the first error ends the rest, and is raised when nothing runs any more."""
+    tasks = [asyncio.ensure_future(each) for each in beginnings]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        # Their errors follow from the first, or from the cancellation, which are raised.
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _stop_all(nodes: list[QuorumNode]) -> None:
+    """Stop every node, also if one cannot stop or the caller is cancelled; what happened is raised then."""
+    stopping = [asyncio.ensure_future(node.stop()) for node in nodes]
+    cancellation: asyncio.CancelledError | None = None
+    while not all(stop.done() for stop in stopping):
+        try:
+            # wait leaves the tasks alone when it is cancelled: a node half stopped keeps threads and sockets.
+            await asyncio.wait(stopping)
+        except asyncio.CancelledError as error:
+            cancellation = error
+    try:
+        for stop in stopping:
+            stop.result()
+    finally:
+        if cancellation is not None:
+            raise cancellation
 
 
 def _bind(sockets: contextlib.ExitStack) -> NodeSockets:

@@ -17,6 +17,7 @@ from typing import Final, Self
 from quorum.client import lookups, requests
 from quorum.client.hosts import parse_hosts
 from quorum.client.lookups import AccessEntry, ReadOutcome
+from quorum.client.ranges import INT32_MAX, int64, whole
 from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
 from quorum.client.session import NO_SESSION, Session, SessionToken, StateListener
 from quorum.client.state import ClientState
@@ -34,9 +35,9 @@ class Client:
     """A session and its operations; an async context manager that starts and closes it.
 
     Every operation may raise ConnectionLossError (indefinite, unless it says that it was never sent),
-    SessionExpiredError and ClientClosedError beside what its own Raises names; all are ClientErrors with
-    .definite and .retriable. While no server is connected, calls wait; put asyncio.timeout around them to
-    wait less.
+    SessionExpiredError, ClientClosedError, and InvalidArgumentError or RequestTooLargeError for what no
+    request can carry, beside what its own Raises names; all are ClientErrors with .definite and .retriable.
+    While no server is connected, calls wait; put asyncio.timeout around them to wait less.
     """
 
     def __init__(
@@ -61,15 +62,15 @@ class Client:
             resume: a session to take over instead of a new one.
 
         Raises:
-            ValueError: hosts is malformed, or a number is not positive.
+            ValueError: hosts is malformed.
+            InvalidArgumentError: a number, of the session to resume as well, is out of its range; a
+                ValueError too.
         """
-        for name, value in (
-            ("session_timeout_ms", session_timeout_ms),
-            ("requests_max", requests_max),
-            ("request_bytes_max", request_bytes_max),
-        ):
-            if value <= 0:
-                raise ValueError(f"{name}: {value}: a positive number is needed")
+        whole("Client", "", "session_timeout_ms", session_timeout_ms, 1, INT32_MAX)
+        whole("Client", "", "requests_max", requests_max, 1, None)
+        whole("Client", "", "request_bytes_max", request_bytes_max, 1, None)
+        int64("Client", "", "resume.session_id", resume.session_id)
+        int64("Client", "", "resume.last_zxid", resume.last_zxid)
         self._session = Session(
             parse_hosts(hosts),
             session_timeout_ms=session_timeout_ms,
@@ -85,13 +86,18 @@ class Client:
         Raises:
             NoServerError: no server gave one within patience_ms.
             SessionExpiredError: the session to resume is over.
+            ClientClosedError: the client is closed, or was closed meanwhile.
         """
         await self._session.start(patience_ms)
 
     async def close(self, *, keep_session: bool = False) -> None:
-        """End the session, and the connection.
+        """End the session, and the connection; a start() under way ends with ClientClosedError.
 
-        Without a connection the session cannot be ended and expires on its own.
+        When it returns, nothing of this client runs any more. That does not say that a server has confirmed
+        the end of the session: without a connection, or when it breaks first, the session expires on its own.
+        What is on the wire still gets its reply, what waits for a place fails with ClientClosedError. Another
+        close() meanwhile waits for the first and changes nothing; if the first is cancelled, the connection
+        is dropped at once.
 
         Args:
             keep_session: only drop the connection; the session lives on until its timeout and can be resumed.
@@ -247,8 +253,14 @@ class Client:
         """Prove something about this client, as ("digest", b"user:password"), on this and every later
         connection; returns when a server has accepted it.
 
+        If a later server refuses what one has accepted, the client does not go on with fewer rights: it
+        leaves that server, tells the event loop's exception handler an AuthFailedError, and offers the same
+        to the next one. While all refuse, it goes from server to server, slower and slower, and calls fail
+        with ConnectionLossError.
+
         Raises:
-            AuthFailedError: it was refused. The server ends the connection; the session lives on without it.
+            AuthFailedError: it was refused before any server accepted it. The server ends the connection; the
+                session lives on without it.
         """
         await self._session.add_auth(scheme, credentials)
 

@@ -2,8 +2,13 @@
 
 Pure soft state: knows frames and answers, no socket. Servers keep credentials per connection, so all of them
 are sent behind each handshake, before anything that they may be needed for. Answers come in the order of the
-packets, but ZooKeeper lets them overtake replies; they have an xid of their own. Refused credentials are
-dropped: the server ends the connection, and the next one goes on without them.
+packets, but ZooKeeper lets them overtake replies; they have an xid of their own.
+
+Credentials that are refused before any server accepted them are dropped: whoever added them is told, the
+server ends the connection, and the next one goes on without them. Those that were accepted once are kept: no
+connection may serve with fewer rights than add_auth has promised, so one that refuses them is ended, and the
+next is offered them again. ZooKeeper's own client fails for good there; servers that disagree are left for
+those that accept.
 Source: ZooKeeperServer.processPacket, ClientCnxn.SendThread.primeConnection (ZooKeeper 3.9).
 """
 
@@ -14,6 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from quorum.client.errors import AuthFailedError, ClientError
+from quorum.errors import ProtocolError
 
 
 class Credential:
@@ -57,19 +63,29 @@ class Credentials:
         for credential in self._known:
             yield self.send(credential)
 
-    def answered(self, err: int) -> bool:
-        """Take the answer to the oldest packet; returns whether there was one to answer."""
+    def answered(self, err: int) -> Credential | None:
+        """Take the answer to the oldest packet.
+
+        Returns:
+            The proof, if it was accepted before and is refused now: this connection must not go on, and its
+            owner waits for no answer any more. None in every other case.
+
+        Raises:
+            ProtocolError: there was nothing to answer.
+        """
         if not self._sent:
-            return False
+            raise ProtocolError("an answer to credentials that were not sent")
         credential = self._sent.popleft()
-        if err:
-            self._known.remove(credential)
-        if not credential.future.done():
-            if err:
-                credential.future.set_exception(AuthFailedError(err, "", credential.scheme))
-            else:
+        accepted = credential.future.done()
+        if not err:
+            if not accepted:
                 credential.future.set_result(None)
-        return True
+            return None
+        if accepted:
+            return credential
+        self._known.remove(credential)
+        credential.future.set_exception(AuthFailedError(err, "", credential.scheme))
+        return None
 
     def fail(self, error: ClientError) -> None:
         """Tell whoever still waits that no connection will come."""

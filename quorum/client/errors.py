@@ -110,7 +110,11 @@ class InvalidAclError(ServerError):
 
 
 class AuthFailedError(ServerError):
-    """The server does not accept the credentials; they are not sent again."""
+    """The server does not accept the credentials.
+
+    They are not sent again, unless a server accepted them before: then the connection is ended and the next
+    one is offered them.
+    """
 
     code = -115
     story = "the server does not accept the credentials"
@@ -197,15 +201,17 @@ class ConnectionLossError(ClientError):
 class ClientClosedError(ClientError):
     """The client was closed before the operation; it was never sent."""
 
-    def __init__(self) -> None:
-        super().__init__("the client is closed", "make a new client")
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(
+            f"the client is closed: {reason}" if reason else "the client is closed", "make a new client"
+        )
 
 
-class InvalidArgumentError(ClientError):
+class InvalidArgumentError(ClientError, ValueError):
     """An argument that no request can carry; nothing was sent."""
 
-    def __init__(self, operation: str, problem: str) -> None:
-        super().__init__(f"{operation}: {problem}", "correct the argument")
+    def __init__(self, operation: str, problem: str, remedy: str = "correct the argument") -> None:
+        super().__init__(f"{operation}: {problem}", remedy)
 
 
 class RequestTooLargeError(ClientError):

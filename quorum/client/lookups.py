@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from quorum.client.errors import ServerError, server_error
+from quorum.client.ranges import int32, int64
 from quorum.client.requests import Request, WatchRequest, written
 from quorum.client.watches import WatchCallback, WatchKind, WatchType
 from quorum.wire import lookups, replies
+from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat
 from quorum.wire.protocol import OpCode
 
@@ -35,7 +37,11 @@ class AccessEntry(NamedTuple):
 
 def set_acl(path: str, acl: Sequence[AccessEntry], aversion: int) -> Request[Stat]:
     """Replace the access list of a node."""
-    command = [int(OpCode.SET_ACL), path, [list(entry) for entry in acl], aversion]
+    entries = [
+        [int32("set_acl", path, "permissions", permissions), scheme, identity]
+        for permissions, scheme, identity in acl
+    ]
+    command = [int(OpCode.SET_ACL), path, entries, int32("set_acl", path, "aversion", aversion)]
     return written("set_acl", path, command, replies.decode_stat)
 
 
@@ -47,7 +53,8 @@ def create_container(path: str, data: bytes | None) -> Request[tuple[str, Stat]]
 
 def create_ttl(path: str, data: bytes | None, ttl_ms: int, *, sequential: bool) -> Request[tuple[str, Stat]]:
     """Create a node that goes when its data is older than a time."""
-    command = [int(OpCode.CREATE_TTL), path, data, None, 6 if sequential else 5, ttl_ms]
+    flags = 6 if sequential else 5
+    command = [int(OpCode.CREATE_TTL), path, data, None, flags, int64("create_ttl", path, "ttl_ms", ttl_ms)]
     return written("create_ttl", path, command, replies.decode_path_stat)
 
 
@@ -137,15 +144,19 @@ def _refusal(path: str) -> Callable[[int, memoryview], None]:
 
 def read_all(paths: Sequence[str]) -> Request[list[ReadOutcome]]:
     """Read the data of several nodes in one request; each read stands for itself."""
-    reads = [(int(OpCode.GET_DATA), path) for path in paths]
+    # The caller may change its list before the reply is there.
+    wanted = tuple(paths)
+    reads = [(int(OpCode.GET_DATA), path) for path in wanted]
 
     def decode(err: int, frame: memoryview) -> list[ReadOutcome]:
         if err:
             raise server_error(err, "")
         found = replies.decode_multi_read(frame)
+        if len(found) != len(wanted):
+            raise WireError("multi_read reply", len(found), f"{len(wanted)} nodes were read")
         return [
             server_error(each, path) if isinstance(each, int) else each
-            for path, each in zip(paths, found, strict=True)
+            for path, each in zip(wanted, found, strict=True)
         ]
 
     return Request(

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from quorum.client.errors import MultiFailedError, ServerError, server_error
+from quorum.client.ranges import int32, int64
 from quorum.client.watches import WatchCallback, WatchKind, WatchType
 from quorum.wire import replies, requests
 from quorum.wire.errors import WireError
@@ -94,7 +95,8 @@ class OperationResult(NamedTuple):
 class Transaction:
     """The operations of one multi, in order: all of them take effect, or none.
 
-    Every method appends one operation and returns the transaction.
+    Every method appends one operation and returns the transaction; a number that no request can carry raises
+    InvalidArgumentError and appends nothing.
     """
 
     def __init__(self) -> None:
@@ -112,12 +114,12 @@ class Transaction:
 
     def create(self, path: str, data: bytes | None = b"", mode: CreateMode = CreateMode.PERSISTENT) -> Self:
         """Create a node; its result has the path."""
-        self._commands.append([int(OpCode.CREATE), path, data, None, int(mode)])
+        self._commands.append(_creation("create", OpCode.CREATE, path, data, mode))
         return self
 
     def create2(self, path: str, data: bytes | None = b"", mode: CreateMode = CreateMode.PERSISTENT) -> Self:
         """Create a node; its result has the path and the Stat."""
-        self._commands.append([int(OpCode.CREATE2), path, data, None, int(mode)])
+        self._commands.append(_creation("create2", OpCode.CREATE2, path, data, mode))
         return self
 
     def create_container(self, path: str, data: bytes | None = b"") -> Self:
@@ -127,22 +129,23 @@ class Transaction:
 
     def create_ttl(self, path: str, data: bytes | None, ttl_ms: int) -> Self:
         """Create a node that goes when its data is older than ttl_ms; its result has path and Stat."""
+        ttl_ms = int64("create_ttl", path, "ttl_ms", ttl_ms)
         self._commands.append([int(OpCode.CREATE_TTL), path, data, None, 5, ttl_ms])
         return self
 
     def delete(self, path: str, version: int = ANY_VERSION) -> Self:
         """Delete a node without children, if it has the version."""
-        self._commands.append([int(OpCode.DELETE), path, version])
+        self._commands.append([int(OpCode.DELETE), path, int32("delete", path, "version", version)])
         return self
 
     def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Self:
         """Replace the data of a node, if it has the version; its result has the Stat."""
-        self._commands.append([int(OpCode.SET_DATA), path, data, version])
+        self._commands.append([int(OpCode.SET_DATA), path, data, int32("set", path, "version", version)])
         return self
 
     def check(self, path: str, version: int = ANY_VERSION) -> Self:
         """Let the multi fail unless the node exists and has the version."""
-        self._commands.append([int(OpCode.CHECK), path, version])
+        self._commands.append([int(OpCode.CHECK), path, int32("check", path, "version", version)])
         return self
 
     def extend(self, other: Transaction) -> Self:
@@ -153,24 +156,31 @@ class Transaction:
 
 def create(path: str, data: bytes | None, mode: CreateMode) -> Request[str]:
     """Create a node; returns its path, with the sequence suffix of a sequential one."""
-    command = [int(OpCode.CREATE), path, data, None, int(mode)]
-    return written("create", path, command, replies.decode_path)
+    return written("create", path, _creation("create", OpCode.CREATE, path, data, mode), replies.decode_path)
 
 
 def create2(path: str, data: bytes | None, mode: CreateMode) -> Request[tuple[str, Stat]]:
     """Create a node; returns its path and Stat."""
-    command = [int(OpCode.CREATE2), path, data, None, int(mode)]
+    command = _creation("create2", OpCode.CREATE2, path, data, mode)
     return written("create2", path, command, replies.decode_path_stat)
+
+
+def _creation(
+    operation: str, op: OpCode, path: str, data: bytes | None, mode: CreateMode
+) -> requests.Command:
+    return [int(op), path, data, None, int32(operation, path, "mode", int(mode))]
 
 
 def delete(path: str, version: int) -> Request[None]:
     """Delete a node."""
-    return written("delete", path, [int(OpCode.DELETE), path, version], _nothing)
+    command = [int(OpCode.DELETE), path, int32("delete", path, "version", version)]
+    return written("delete", path, command, _nothing)
 
 
 def set_data(path: str, data: bytes | None, version: int) -> Request[Stat]:
     """Replace the data of a node."""
-    return written("set", path, [int(OpCode.SET_DATA), path, data, version], replies.decode_stat)
+    command = [int(OpCode.SET_DATA), path, data, int32("set", path, "version", version)]
+    return written("set", path, command, replies.decode_stat)
 
 
 def sync(path: str) -> Request[str]:

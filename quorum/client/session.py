@@ -1,8 +1,9 @@
 """One session, kept alive over as many connections as it takes.
 
-Decides which requests may be on the wire, what becomes of them when a connection breaks, and in which order
-replies, watch events and state changes reach the caller. Knows no operation: requests arrive encoded, with
-their own decoders. Everything here is soft state; the hard state of a session is at the servers.
+Decides which server serves the session, what becomes of requests, watches and credentials when a connection
+breaks, and in which order replies, watch events and state changes reach the caller. Knows no operation:
+requests encode themselves, and outstanding.py keeps their order. Everything here is soft state; the hard
+state of a session is at the servers.
 
 Order contract: requests leave in the order of the calls; replies are matched in that order; a watch event is
 delivered before any later reply is, because both are taken from one stream and callbacks run at once, while
@@ -17,33 +18,31 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
 from quorum.client.credentials import Credential, Credentials
 from quorum.client.errors import (
+    AuthFailedError,
     ClientClosedError,
-    ClientError,
     ConnectionLossError,
     InvalidArgumentError,
     NoServerError,
-    RequestTooLargeError,
     SessionExpiredError,
 )
 from quorum.client.hosts import HostPort, HostRotation
 from quorum.client.link import Link
+from quorum.client.outstanding import Outstanding
 from quorum.client.requests import Request, close_session
 from quorum.client.state import ClientState, check_transition
 from quorum.client.watches import WatchEvent, WatchRegistry
-from quorum.errors import ProtocolError
+from quorum.errors import ProtocolError, describe_code
 from quorum.wire import replies, requests
 from quorum.wire.errors import WireError
 from quorum.wire.protocol import XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, EventType
 
 _EVENT_TYPES: Final = frozenset(EventType)
 
-XID_MAX: Final = 2**31 - 1
 CONNECT_TIMEOUT_MIN_MS: Final = 200.0
 #: A connection that ended sooner counts as a failure, so that two holders of one session, who take it from
 #: each other, slow down instead of filling the log with moves.
@@ -66,23 +65,6 @@ class SessionToken(NamedTuple):
 NO_SESSION: Final = SessionToken(0, bytes(16), 0)
 
 
-class _Pending:
-    """A request on its way, and who waits for it."""
-
-    __slots__ = ("frame", "future", "request", "sent", "xid")
-
-    def __init__(self, request: Request[Any], xid: int, frame: bytes, future: asyncio.Future[Any]) -> None:
-        self.request = request
-        self.xid = xid
-        self.frame = frame
-        self.future = future
-        self.sent = False
-
-    def fail(self, error: ClientError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-
 class Session:
     """A session and the connection that serves it now."""
 
@@ -99,29 +81,31 @@ class Session:
         """Prepare; start() connects."""
         self._rotation = HostRotation(hosts, rng)
         self._requested_timeout_ms = session_timeout_ms
-        self._requests_max = requests_max
-        self._request_bytes_max = request_bytes_max
         self._token = resume
         self._timeout_ms = session_timeout_ms
         self._state = ClientState.CONNECTING
         self._listeners: list[StateListener] = []
         self._watches = WatchRegistry()
         self._credentials = Credentials()
-        #: Called and not sent, in order: the connection is away, or requests_max are on the wire.
-        self._waiting: deque[_Pending] = deque()
-        #: On the wire, in order of xid; never more than requests_max.
-        self._sent: deque[_Pending] = deque()
-        self._xid = 0
         self._link: Link | None = None
         self._greeted = False
         #: what armed watches were told up to, and parts of them that no server has answered since
         self._rearm_zxid = 0
         self._rearming = 0
         self._closing = False
+        #: why it is closed, "" if close() did it
+        self._closed_reason = ""
         self._failure = "no server was tried"
         self._loop = asyncio.get_running_loop()
+        self._outstanding = Outstanding(
+            self._loop, requests_max=requests_max, request_bytes_max=request_bytes_max
+        )
+        #: the first connection, or why there will be none
         self._established: asyncio.Future[None] = self._loop.create_future()
+        self._established.add_done_callback(_take_outcome)
         self._link_event: asyncio.Future[None] = self._loop.create_future()
+        #: done as soon as the state is CLOSED
+        self._dropped: asyncio.Future[None] = self._loop.create_future()
         self._runner: asyncio.Task[None] | None = None
 
     @property
@@ -158,20 +142,23 @@ class Session:
         Raises:
             NoServerError: no server did so within patience_ms.
             SessionExpiredError: the session to resume is over.
+            ClientClosedError: the client is closed, or was closed meanwhile.
         """
+        if self._state is ClientState.CLOSED:
+            raise ClientClosedError(self._closed_reason)
         if self._runner is not None:
             raise RuntimeError("the client is started already")
         self._runner = self._loop.create_task(self._run())
+        self._runner.add_done_callback(self._runner_ended)
         try:
-            async with asyncio.timeout(patience_ms / 1000):
-                await self._established
-        except TimeoutError:
-            failure = self._failure
-            await self.close(keep_session=True)
-            raise NoServerError(
-                f"no session within {patience_ms:.0f} ms; last attempt: {failure}",
-                "check that the servers run, have a majority, and listen at these addresses",
-            ) from None
+            # wait, and not a timeout around it: what comes in the turn in which time is up counts.
+            await asyncio.wait([self._established], timeout=patience_ms / 1000)
+            if not self._established.done():
+                raise NoServerError(
+                    f"no session within {patience_ms:.0f} ms; last attempt: {self._failure}",
+                    "check that the servers run, have a majority, and listen at these addresses",
+                )
+            self._established.result()
         except BaseException:
             await self.close(keep_session=True)
             raise
@@ -184,25 +171,27 @@ class Session:
 
         Raises:
             ClientError: what the server replied (definite or not), or ConnectionLossError,
-                SessionExpiredError, ClientClosedError, RequestTooLargeError.
+                SessionExpiredError, ClientClosedError, InvalidArgumentError, RequestTooLargeError.
         """
         self._check_usable()
-        pending = self._prepare(request)
-        self._waiting.append(pending)
+        pending = self._outstanding.prepare(request)
+        self._outstanding.append(pending)
         self._pump()
         try:
             result: T = await pending.future
         except asyncio.CancelledError:
-            if not pending.sent and pending in self._waiting:
-                self._waiting.remove(pending)
+            self._outstanding.withdraw(pending)
             raise
         return result
 
     async def add_auth(self, scheme: str, credentials: bytes) -> None:
         """Prove something on this connection and on every one to come; returns when it was accepted.
 
+        If a later server refuses what one has accepted, the client leaves that server rather than go on with
+        fewer rights, tells the event loop's exception handler an AuthFailedError, and offers it to the next.
+
         Raises:
-            AuthFailedError: it was refused, and is not tried again.
+            AuthFailedError: it was refused before any server accepted it, and is not tried again.
             ClientError: as call does, but no ConnectionLossError: the next connection repeats it.
         """
         self._check_usable()
@@ -211,8 +200,7 @@ class Session:
             frame = requests.encode_auth(scheme, credentials)
         except WireError as error:
             raise InvalidArgumentError(label, error.message) from error
-        if len(frame) - 4 > self._request_bytes_max:
-            raise RequestTooLargeError(label, len(frame) - 4, self._request_bytes_max)
+        self._outstanding.check_size(label, frame)
         credential = self._credentials.find(frame)
         if credential is None:
             credential = Credential(scheme, frame, self._loop.create_future())
@@ -223,43 +211,54 @@ class Session:
         await asyncio.shield(credential.future)
 
     async def close(self, *, keep_session: bool = False) -> None:
-        """End the session (its ephemerals vanish) and the connection.
+        """End the session (its ephemerals vanish) and the connection; a start() under way ends as well.
 
-        Without a connection the session cannot be ended and expires on its own.
+        When it returns, nothing of this client runs any more. That does not say that a server has confirmed
+        the end of the session: without a connection, or when it breaks first, the session expires on its own.
+        What is on the wire still gets its reply. Another call meanwhile waits for the first and changes
+        nothing; if the first is cancelled, the connection is dropped at once.
 
         Args:
             keep_session: only drop the connection; the session lives on until its timeout and can be resumed.
         """
-        self._fail_waiting(lambda _: ClientClosedError())
-        try:
-            if self._state is ClientState.CONNECTED and not keep_session and not self._closing:
-                self._closing = True
-                await self._end_session()
-        finally:
-            runner = self._runner
-            self._drop()
-        if runner is not None:
-            await asyncio.wait([runner])
+        if self._closing:
+            await asyncio.wait([self._dropped])
+        else:
+            self._closing = True
+            self._outstanding.fail_waiting(lambda _: ClientClosedError())
+            try:
+                if self._state is ClientState.CONNECTED and not keep_session:
+                    await self._end_session()
+            finally:
+                self._drop()
+        if self._runner is not None:
+            await asyncio.wait([self._runner])
 
     async def _end_session(self) -> None:
-        pending = self._prepare(close_session())
+        pending = self._outstanding.prepare(close_session())
         # The reply, or the end of the connection: both end the wait, and neither is an error here.
         pending.future.add_done_callback(_take_outcome)
-        self._send(pending)
+        self._send(self._outstanding.take_to_wire(pending))
         await asyncio.wait([pending.future])
 
-    def _drop(self) -> None:
+    def _drop(self, reason: str = "") -> None:
         if self._state is ClientState.CLOSED:
             return
         self._closing = True
+        self._closed_reason = reason
         self._become(ClientState.CLOSED)
+        story = reason or "the client was closed"
         if self._link is not None:
-            self._link.finish("the client was closed")
+            self._link.finish(story)
         if self._runner is not None:
             self._runner.cancel()
-        self._fail_sent("the client was closed")
-        self._credentials.fail(ClientClosedError())
+        self._outstanding.fail_sent(story)
+        self._outstanding.fail_waiting(lambda _: ClientClosedError(reason))
+        if not self._established.done():
+            self._established.set_exception(ClientClosedError(reason))
+        self._credentials.fail(ClientClosedError(reason))
         self._lose_watches()
+        self._dropped.set_result(None)
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -270,6 +269,15 @@ class Session:
             delay_ms = self._rotation.failed_delay_ms()
             if delay_ms and self._state in (ClientState.CONNECTING, ClientState.SUSPENDED):
                 await asyncio.sleep(delay_ms / 1000)
+
+    def _runner_ended(self, runner: asyncio.Task[None]) -> None:
+        """Close the client if nobody keeps its connection any more: whoever waits must not wait for ever."""
+        error = None if runner.cancelled() else runner.exception()
+        if error is not None:
+            self._loop.call_exception_handler({"message": "the quorum client failed", "exception": error})
+        if not self._closing and self._state is not ClientState.LOST:
+            cause = "its task was cancelled" if error is None else f"{type(error).__name__}: {error}"
+            self._drop(f"it stopped itself: {cause}")
 
     async def _serve_through(self, host: HostPort) -> str:
         """Use one server for as long as it serves; returns why that ended."""
@@ -286,8 +294,13 @@ class Session:
                 link.send(self._handshake())
                 await self._link_event
         except TimeoutError:
-            link.abort("")
-            return f"no answer to the handshake within {connect_timeout_ms:.0f} ms"
+            # An answer that came in the turn in which time was up counts: the session is served already.
+            if not self._greeted:
+                reason = f"no answer to the handshake within {connect_timeout_ms:.0f} ms"
+                link.abort(reason)
+                # At once: what the transport tells later would be taken for the end of the next connection.
+                self.link_closed(link, reason)
+                return reason
         except (OSError, UnicodeError) as error:
             # UnicodeError: a host name that no name service could know.
             return f"cannot connect: {error}"
@@ -314,24 +327,37 @@ class Session:
         header = replies.decode_header(frame)
         if header.xid == XID_NOTIFICATION:
             self._handle_event(header.zxid, replies.decode_watch_event(frame))
-        elif header.xid in (XID_PING, XID_SET_WATCHES):
+        elif header.xid == XID_PING:
             self._saw_zxid(header.zxid)
-            self._rearming -= header.xid == XID_SET_WATCHES
+        elif header.xid == XID_SET_WATCHES:
+            if header.err:
+                # Watches that are not armed there would stay silent; another server may take them.
+                code = describe_code(header.err).name
+                link.abort(f"the server refused to arm the watches again, with {code}")
+                return
+            self._saw_zxid(header.zxid)
+            self._rearming -= 1
         elif header.xid == XID_AUTH:
-            if not self._credentials.answered(header.err):
-                raise ProtocolError("an answer to credentials that were not sent")
+            refused = self._credentials.answered(header.err)
+            if refused is not None:
+                reason = f"the server refused credentials of {refused.scheme} that were accepted before"
+                error = AuthFailedError(header.err, "", refused.scheme)
+                self._loop.call_exception_handler({"message": reason, "exception": error})
+                link.abort(reason)
         else:
             self._handle_reply(header, frame)
 
     def link_closed(self, link: Link, reason: str) -> None:
-        """Learn that the connection is gone (called by the link)."""
+        """Learn that the connection is gone (called by the link, or by whoever gives it up)."""
         if link is not self._link:
             return
         self._link = None
         self._failure = reason
-        self._fail_sent(reason)
+        self._outstanding.fail_sent(reason)
         if self._state is ClientState.CONNECTED and not self._closing:
-            self._fail_waiting(lambda request: ConnectionLossError(request.label, reason, sent=False))
+            self._outstanding.fail_waiting(
+                lambda request: ConnectionLossError(request.label, reason, sent=False)
+            )
             self._become(ClientState.SUSPENDED)
         self._wake_runner()
 
@@ -371,7 +397,7 @@ class Session:
 
     def _handle_loss(self) -> None:
         self._become(ClientState.LOST)
-        self._fail_waiting(lambda request: SessionExpiredError(path=request.path))
+        self._outstanding.fail_waiting(lambda request: SessionExpiredError(path=request.path))
         if not self._established.done():
             self._established.set_exception(SessionExpiredError())
         self._credentials.fail(SessionExpiredError())
@@ -394,51 +420,21 @@ class Session:
 
     def _check_usable(self) -> None:
         if self._closing or self._state is ClientState.CLOSED:
-            raise ClientClosedError
+            raise ClientClosedError(self._closed_reason)
         if self._state is ClientState.LOST:
             raise SessionExpiredError
 
     def _pump(self) -> None:
-        while self._waiting and len(self._sent) < self._requests_max and self._state is ClientState.CONNECTED:
-            pending = self._waiting.popleft()
-            if not pending.future.done():
-                self._send(pending)
+        while self._state is ClientState.CONNECTED and (frame := self._outstanding.next_frame()) is not None:
+            self._send(frame)
 
-    def _prepare(self, request: Request[Any]) -> _Pending:
-        xid = self._xid + 1 if self._xid < XID_MAX else 1
-        try:
-            frame = request.encode(xid)
-        except WireError as error:
-            raise InvalidArgumentError(request.label, error.message) from error
-        size = len(frame) - 4
-        if size > self._request_bytes_max:
-            raise RequestTooLargeError(request.label, size, self._request_bytes_max)
-        self._xid = xid
-        return _Pending(request, xid, frame, self._loop.create_future())
-
-    def _send(self, pending: _Pending) -> None:
+    def _send(self, frame: bytes) -> None:
         assert self._link is not None
-        pending.sent = True
-        self._sent.append(pending)
-        self._link.send(pending.frame)
+        self._link.send(frame)
 
     def _handle_reply(self, header: replies.ReplyHeader, frame: memoryview) -> None:
-        if not self._sent:
-            raise ProtocolError(f"a reply with xid {header.xid} to no request")
-        pending = self._sent[0]
-        if pending.xid != header.xid:
-            raise ProtocolError(f"a reply with xid {header.xid} where {pending.xid} was due")
-        request = pending.request
+        request = self._outstanding.settle(header, frame)
         self._saw_zxid(header.zxid)
-        try:
-            value = request.decode(header.err, frame)
-        except ClientError as error:
-            self._sent.popleft()
-            pending.fail(error)
-        else:
-            self._sent.popleft()
-            if not pending.future.done():
-                pending.future.set_result(value)
         if request.watch is not None and (kind := request.watch.armed_kind(header.err)) is not None:
             self._watches.arm(kind, request.path, request.watch.callback)
         if request.removes is not None and header.err == 0:
@@ -457,16 +453,6 @@ class Session:
         event = WatchEvent(EventType(told.event_type), told.path, zxid)
         for callback in self._watches.fire(event):
             self._call_back(callback, event)
-
-    def _fail_sent(self, reason: str) -> None:
-        sent, self._sent = self._sent, deque()
-        for pending in sent:
-            pending.fail(ConnectionLossError(pending.request.label, reason, sent=True))
-
-    def _fail_waiting(self, make_error: Callable[[Request[Any]], ClientError]) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for pending in waiting:
-            pending.fail(make_error(pending.request))
 
     # -- telling the caller ----------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ and changes nothing.
 
 Why the order "epoch first, then /controller" matters to the election: deleting a stale /controller at its
 version could hit a new controller's node of the same version (both are 0). That election has raised
-/controller_epoch, whose older version is part of the same multi, so the multi fails.
+/controller_epoch, whose older version is part of the same multi, so the multi fails. The order "generation
+first, then registration" does the same for brokers: whoever has registered since has written the generation.
 Source: control-plane design, "Controller" and "Broker"; seeds [2.4], [3.1], [3.3], [3.5], [1.1], [1.2].
 """
 
@@ -190,7 +191,7 @@ def plan_registration(
         session_id: its session.
         incarnation: identity of its data directory.
         registration: /brokers/ids/N.
-        generation: /brokers/generations/N.
+        generation: /brokers/generations/N, read before the registration.
 
     Raises:
         BrokerIdInUseError: another incarnation is registered.

@@ -33,6 +33,7 @@ from quorum.metadata.plans import (
     HeldBy,
     Mandate,
     NodeView,
+    Register,
     Won,
     named_broker,
     plan_election,
@@ -107,9 +108,12 @@ async def elect_controller(client: Client, broker_id: int, timestamp_ms: int) ->
 
     Raises:
         MetadataDecodeError: /controller_epoch is malformed.
-        ContendedError: others changed the nodes in each of ROUNDS_MAX rounds.
+        ConnectionLossError: the connection was lost and ROUNDS_MAX rounds did not tell what became of it: if
+            it is indefinite, the candidate may be the controller. Ask again.
+        ContendedError: others changed the nodes in each of ROUNDS_MAX rounds; definite.
         SessionExpiredError: the candidate's session is over.
     """
+    loss: ConnectionLossError | None = None
     for _ in range(ROUNDS_MAX):
         try:
             plan = await _look_at_election(client, broker_id)
@@ -119,14 +123,14 @@ async def elect_controller(client: Client, broker_id: int, timestamp_ms: int) ->
             if not isinstance(plan, Compete):
                 return plan
             return Won(await _compete(client, plan, timestamp_ms))
-        except ConnectionLossError:
+        except ConnectionLossError as error:
             # Whether we won stands in the nodes; the next call waits for the next connection.
-            continue
+            loss = _less_certain(loss, error)
         except MultiFailedError as error:
             if not isinstance(error.cause, NodeExistsError | NoNodeError | BadVersionError):
                 raise
             await _sync(client, paths.CONTROLLER)
-    raise ContendedError("the controller election", ROUNDS_MAX)
+    raise loss or ContendedError("the controller election", ROUNDS_MAX)
 
 
 async def _look_at_election(client: Client, broker_id: int) -> Won | HeldBy | Compete | None:
@@ -163,24 +167,32 @@ async def resign_controller(client: Client, mandate: Mandate) -> bool:
         False if it was over already (fenced, or the node is gone).
 
     Raises:
-        ConnectionLossError: in each of ROUNDS_MAX attempts; the session's end removes the node in any case.
+        ConnectionLossError: in each of ROUNDS_MAX attempts; indefinite if any of them may have deleted the
+            node. The session's end removes it in any case.
     """
     transaction = Transaction()
     transaction.check(paths.CONTROLLER_EPOCH, mandate.controller_epoch_version)
     transaction.delete(paths.CONTROLLER)
-    for attempt in range(ROUNDS_MAX):
+    loss: ConnectionLossError | None = None
+    for _ in range(ROUNDS_MAX):
         try:
             await client.multi(transaction)
         except MultiFailedError as error:
             if isinstance(error.cause, BadVersionError | NoNodeError):
-                return attempt > 0 and error.index == 1
+                # The node has gone under our mandate: an attempt whose reply was lost has deleted it.
+                return error.index == 1 and loss is not None and not loss.definite
             raise
-        except ConnectionLossError:
-            if attempt + 1 == ROUNDS_MAX:
-                raise
+        except ConnectionLossError as error:
+            loss = _less_certain(loss, error)
         else:
             return True
-    raise AssertionError("unreachable")
+    assert loss is not None
+    raise loss
+
+
+def _less_certain(before: ConnectionLossError | None, now: ConnectionLossError) -> ConnectionLossError:
+    """Return the loss to report of two: one that never left says nothing about an attempt before it."""
+    return now if before is None or before.definite or not now.definite else before
 
 
 async def _sync(client: Client, path: str) -> None:
@@ -204,41 +216,50 @@ async def register_broker(client: Client, broker_id: int, record: BrokerRecord) 
 
     Raises:
         BrokerIdInUseError: another incarnation is registered under this id.
-        ContendedError: others changed the nodes in each of ROUNDS_MAX rounds.
+        ConnectionLossError: the connection was lost and ROUNDS_MAX rounds did not tell what became of it: if
+            it is indefinite, the broker may be registered. Ask again.
+        ContendedError: others changed the nodes in each of ROUNDS_MAX rounds; definite.
         SessionExpiredError: the session is over.
     """
     if record.incarnation is None:
         raise ValueError("record.incarnation: a broker of Quorate has one")
+    loss: ConnectionLossError | None = None
     for _ in range(ROUNDS_MAX):
         try:
-            registration, generation = await asyncio.gather(
-                read_node(client, paths.broker_id_path(broker_id)),
+            # The generation first: plans.py says why.
+            generation, registration = await asyncio.gather(
                 read_node(client, paths.broker_generation_path(broker_id)),
+                read_node(client, paths.broker_id_path(broker_id)),
             )
             plan = plan_registration(
                 broker_id, client.session_id, record.incarnation, registration, generation
             )
             if isinstance(plan, Adopt):
                 return plan.generation
-            transaction = Transaction()
-            if plan.delete_version is not None:
-                transaction.delete(paths.broker_id_path(broker_id), plan.delete_version)
-            transaction.create2(paths.broker_id_path(broker_id), record.encode(), CreateMode.EPHEMERAL)
-            created_at = len(transaction) - 1
-            value = GenerationRecord(record.incarnation).encode()
-            if plan.generation_version is None:
-                transaction.create(paths.broker_generation_path(broker_id), value)
-            else:
-                transaction.set(paths.broker_generation_path(broker_id), value, plan.generation_version)
-            results = await client.multi(transaction)
-            return results[created_at].written_stat.czxid
-        except ConnectionLossError:
-            continue
+            return await _register(client, broker_id, record, plan)
+        except ConnectionLossError as error:
+            loss = _less_certain(loss, error)
         except MultiFailedError as error:
             if not isinstance(error.cause, NodeExistsError | NoNodeError | BadVersionError):
                 raise
             await _sync(client, paths.BROKER_IDS)
-    raise ContendedError(f"the registration of broker {broker_id}", ROUNDS_MAX)
+    raise loss or ContendedError(f"the registration of broker {broker_id}", ROUNDS_MAX)
+
+
+async def _register(client: Client, broker_id: int, record: BrokerRecord, plan: Register) -> int:
+    assert record.incarnation is not None
+    transaction = Transaction()
+    if plan.delete_version is not None:
+        transaction.delete(paths.broker_id_path(broker_id), plan.delete_version)
+    transaction.create2(paths.broker_id_path(broker_id), record.encode(), CreateMode.EPHEMERAL)
+    created_at = len(transaction) - 1
+    value = GenerationRecord(record.incarnation).encode()
+    if plan.generation_version is None:
+        transaction.create(paths.broker_generation_path(broker_id), value)
+    else:
+        transaction.set(paths.broker_generation_path(broker_id), value, plan.generation_version)
+    results = await client.multi(transaction)
+    return results[created_at].written_stat.czxid
 
 
 async def live_brokers(client: Client) -> dict[int, tuple[int, BrokerRecord]]:

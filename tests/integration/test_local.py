@@ -21,8 +21,9 @@ from kazoo.client import KazooClient
 
 from quorum.adminclient import get_readiness, get_status
 from quorum.client import Client
-from quorum.errors import ConfigError, UnreachableError, UsageError
-from quorum.local import ensemble, ensemble_in_thread
+from quorum.errors import ConfigError, NodeStoppedError, UnreachableError, UsageError
+from quorum.local import Ensemble, ensemble, ensemble_in_thread
+from quorum.node import QuorumNode
 from tests.support.nodes import clean_environment
 from tests.tidy.rules import REPOSITORY
 
@@ -40,9 +41,7 @@ async def test_it_is_ready_when_the_body_starts_and_gone_afterwards(nodes: int) 
         for node_id, url in enumerate(quorum.admin_urls, 1):
             assert (await asyncio.to_thread(get_readiness, url, TIMEOUT_S))[0]
             assert (await asyncio.to_thread(ask, url))["node_id"] == node_id
-    for url in quorum.admin_urls:
-        with pytest.raises(UnreachableError):
-            await asyncio.to_thread(get_readiness, url, TIMEOUT_S)
+    await assert_gone(quorum)
 
 
 async def test_what_is_written_through_one_node_is_read_from_another() -> None:
@@ -69,6 +68,91 @@ async def test_settings_reach_the_nodes_and_wrong_ones_are_refused() -> None:
     with pytest.raises(UsageError, match="0 nodes"):
         async with ensemble(0):
             pass
+
+
+async def test_a_cancellation_while_the_nodes_stop_waits_for_all_of_them() -> None:
+    tasks, threads = asyncio.all_tasks(), node_threads()
+    running: list[Ensemble] = []
+    stopping = asyncio.Event()
+
+    async def use() -> None:
+        async with ensemble(3) as quorum:
+            running.append(quorum)
+            stopping.set()
+
+    using = asyncio.ensure_future(use())
+    await stopping.wait()
+    for _ in range(3):
+        using.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    assert asyncio.all_tasks() == tasks
+    assert node_threads() == threads
+    await assert_gone(running[0])
+
+
+async def test_a_node_that_cannot_stop_does_not_keep_the_others_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop = QuorumNode.stop
+
+    async def fail_to_stop(node: QuorumNode, *, hand_over: bool = False) -> None:
+        if node.config.node.id == 1:
+            await stop(node, hand_over=hand_over)
+            raise OSError("cannot stop")
+        # Later than the failure.
+        await asyncio.to_thread(get_readiness, running[0].admin_urls[node.config.node.id - 1], TIMEOUT_S)
+        await stop(node, hand_over=hand_over)
+
+    async def use() -> None:
+        async with ensemble(3) as quorum:
+            running.append(quorum)
+            monkeypatch.setattr(QuorumNode, "stop", fail_to_stop)
+
+    tasks, threads = asyncio.all_tasks(), node_threads()
+    running: list[Ensemble] = []
+    with pytest.raises(OSError, match="cannot stop"):
+        await use()
+    assert asyncio.all_tasks() == tasks
+    assert node_threads() == threads
+    await assert_gone(running[0])
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["while it starts", "once it listens"])
+async def test_one_node_that_fails_at_the_start_ends_the_others_and_is_what_is_told(
+    monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    start = QuorumNode.start
+
+    async def fail_to_start(node: QuorumNode) -> None:
+        if node.config.node.id != 1:
+            await start(node)
+        elif listens:
+            await start(node)
+            node.fail(OSError("disk gone"))
+        else:
+            raise NodeStoppedError("disk gone")
+
+    monkeypatch.setattr(QuorumNode, "start", fail_to_start)
+    tasks, threads = asyncio.all_tasks(), node_threads()
+    with pytest.raises(NodeStoppedError, match="disk gone"):
+        async with ensemble(3):
+            pass
+    assert asyncio.all_tasks() == tasks
+    assert node_threads() == threads
+
+
+def node_threads() -> list[str]:
+    """Threads but those that the event loop keeps for itself."""
+    names = sorted(thread.name for thread in threading.enumerate())
+    return [name for name in names if not name.startswith("asyncio_")]
+
+
+async def assert_gone(quorum: Ensemble) -> None:
+    for url in quorum.admin_urls:
+        with pytest.raises(UnreachableError):
+            await asyncio.to_thread(get_readiness, url, TIMEOUT_S)
 
 
 def test_in_a_thread_a_blocking_client_works() -> None:

@@ -16,6 +16,7 @@ from quorum.client import (
     NoNodeError,
     OperationResult,
     SessionExpiredError,
+    Stat,
     Transaction,
 )
 from quorum.metadata import paths
@@ -336,6 +337,49 @@ async def test_another_incarnation_is_refused_until_the_first_is_gone(client: Cl
     kept = await read_node(client, paths.broker_generation_path(1))
     assert kept is not None
     assert GenerationRecord.decode(1, kept.data).incarnation == "bb"
+
+
+@pytest.mark.parametrize("registered_before", [True, False], ids=["a second time", "for the first time"])
+async def test_a_broker_that_registers_between_two_reads_of_another_is_not_removed(
+    client: Client, hosts: str, registered_before: bool
+) -> None:
+    """Both registrations have version 0, so only the generation tells the new one from the earlier life's."""
+    async with connect(hosts) as earlier, connect(hosts) as other:
+        if registered_before:
+            await register_broker(earlier, 1, broker(1, "aa"))
+            await client.sync()
+
+        async def the_other_registers() -> None:
+            await earlier.close()
+            await other.sync()
+            await register_broker(other, 1, broker(1, "bb"))
+            await client.sync()
+
+        between_reads(client, the_other_registers)
+        with pytest.raises(BrokerIdInUseError, match="incarnation bb"):
+            await register_broker(client, 1, broker(1, "aa"))
+        assert (await live_brokers(client))[1][1] == broker(1, "bb")
+
+
+def between_reads(client: Client, intrude: Callable[[], Awaitable[None]]) -> None:
+    """Let something happen once, after the first read of a client was answered and before its next one."""
+    get = client.get
+    answered = asyncio.Event()
+    first = True
+
+    async def in_turn(path: str) -> tuple[bytes | None, Stat]:
+        nonlocal first
+        if not first:
+            await answered.wait()
+            return await get(path)
+        first = False
+        try:
+            return await get(path)
+        finally:
+            await intrude()
+            answered.set()
+
+    client.get = in_turn  # type: ignore[method-assign, assignment]
 
 
 async def test_a_registration_whose_reply_was_lost_is_adopted(client: Client, hosts: str) -> None:

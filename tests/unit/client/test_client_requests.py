@@ -20,13 +20,14 @@ from quorum.client import (
     Stat,
     Transaction,
     WatchEvent,
+    lookups,
 )
 from quorum.client import requests as operations
 from quorum.client.errors import server_error
 from quorum.client.requests import Request
 from quorum.client.state import ClientState, check_transition
 from quorum.client.watches import WatchKind
-from quorum.errors import CODES
+from quorum.errors import CODES, ProtocolError
 from quorum.wire import replies
 from quorum.wire.jute import STAT
 from quorum.wire.protocol import OpCode
@@ -162,6 +163,20 @@ def test_a_failed_multi_names_the_operation_and_its_path() -> None:
     assert caught.value.definite
     with pytest.raises(SessionExpiredError):
         operations.multi(transaction).decode(-112, memoryview(b""))
+
+
+def test_several_reads_answer_for_the_paths_that_were_asked_for() -> None:
+    paths = ["/a", "/b"]
+    request = lookups.read_all(paths)
+    paths[:] = ["/c"]
+    answers = [replies.encode_read_answer(4, -101), replies.encode_read_answer(4, (b"x", STAT_BYTES))]
+    frame = replies.encode_multi_read(1, 2, answers)
+    first, second = request.decode(0, body(frame))
+    assert isinstance(first, NoNodeError)
+    assert first.path == "/a"
+    assert second == (b"x", Stat._make(STAT.unpack(STAT_BYTES)))
+    with pytest.raises(ProtocolError, match="2 nodes were read"):
+        request.decode(0, body(replies.encode_multi_read(1, 2, answers[:1])))
 
 
 def test_a_missing_parent_is_told_from_a_missing_node() -> None:
