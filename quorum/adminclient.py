@@ -1,21 +1,71 @@
-"""Asks a node's admin port over HTTP, for the commands that show or wait for a node's state.
+"""Asks a node's admin port over HTTP, for the commands that show, wait for or change a node's state.
 
 Blocking, one connection per question, no proxies from the environment (a node on loopback must never be asked
-through one). Foreign exceptions become UnreachableError here. What the answers mean is decided by the
+through one). Foreign exceptions become ours here. That no connection could be made is definite: nothing was
+sent. Whatever fails behind it leaves open what becomes of a request that changes something. Anything may
+listen at an address, so answers are checked for the shape of a node's; what they mean is decided by the
 callers. No state.
+
+Source: architecture, "HTTP on the admin port"; definite and indefinite errors as in maelstrom.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeGuard
 from urllib.parse import urlsplit
 
-from quorum.errors import Fault, QuorateError, UnreachableError, UsageError, shown
+from quorum.errors import (
+    Fault,
+    OutcomeUnknownError,
+    QuorateError,
+    UnreachableError,
+    UsageError,
+    printable,
+    shown,
+)
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
-_REMEDY = "start the node, or name another one with --admin http://host:port"
+#: for a connection, however long the answer may take
+CONNECT_TIMEOUT_S = 10.0
+_NAME_A_NODE: Final = "name the admin port of a node with --admin http://host:port"
+_HOST: Final = re.compile(r"[\w.:%-]+")
+
+#: {field: type}
+Shape = Mapping[str, type]
+#: fields that are read as more than a text; the others may be anything
+_STATUS_SHAPE: Final[Shape] = {"node_id": int}
+_STATUS_NULLABLE: Final[Shape] = {"term": int, "commit_index": int, "sessions": int, "members": list}
+_MEMBER_SHAPE: Final[Shape] = {"node_id": int}
+_MEMBER_NULLABLE: Final[Shape] = {
+    "address": str,
+    "incarnation": str,
+    "role": str,
+    "voter": bool,
+    "refusal": str,
+    "match_index": int,
+}
+
+
+class NotSentError(UnreachableError):
+    """A server to which there is no connection; nothing was asked of it."""
+
+    definite = True
+
+
+class NotAnsweredError(UnreachableError):
+    """A server that was asked and gave no answer.
+
+    Attributes:
+        reason: why not.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url} did not answer: {reason}", f"look at that node's log, or {_NAME_A_NODE}")
+        self.reason = reason
 
 
 class RefusedByNodeError(QuorateError):
@@ -34,6 +84,26 @@ class RefusedByNodeError(QuorateError):
         self.retriable = retriable
 
 
+class Request(NamedTuple):
+    """A request that changes something, and what is told where no answer says its outcome.
+
+    Attributes:
+        method: of HTTP.
+        path: what to ask for, as /v1/members.
+        answer: {field: type} that the answer of a node has.
+        doing: the request in words, as "remove of node 4".
+        remedy: how to find out what became of it, and how to ask again.
+        fields: the body, a JSON object, if there is one.
+    """
+
+    method: str
+    path: str
+    answer: Shape
+    doing: str
+    remedy: str
+    fields: dict[str, object] | None = None
+
+
 def get(url: str, path: str, timeout_s: float) -> tuple[int, bytes]:
     """Send one GET; see `send`."""
     return send(url, "GET", path, timeout_s)
@@ -46,7 +116,7 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
         url: the admin port as http://host:port.
         method: of HTTP.
         path: what to ask for, as /v1/status.
-        timeout_s: for the connection, and again for each read.
+        timeout_s: for each read; for the connection, too, but at most CONNECT_TIMEOUT_S.
         body: JSON, if there is one.
 
     Returns:
@@ -54,62 +124,80 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
 
     Raises:
         UsageError: url is not http://host:port.
-        UnreachableError: no answer, or none within ANSWER_BYTES_MAX. Retriable.
+        NotSentError: no connection. Definite, retriable.
+        NotAnsweredError: it may have been sent, and no answer came, or a longer one than ANSWER_BYTES_MAX.
+            Indefinite, retriable.
     """
     host, port = _host_and_port(url)
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    connect_timeout_s = min(timeout_s, CONNECT_TIMEOUT_S)
+    connection = http.client.HTTPConnection(host, port, timeout=connect_timeout_s)
     try:
+        try:
+            connection.connect()
+        except OSError as error:
+            reason = _reason(error, f"no connection within {connect_timeout_s:g} s")
+            remedy = f"start the node, or {_NAME_A_NODE}"
+            raise NotSentError(f"{url} cannot be reached: {reason}", remedy) from error
+        connection.sock.settimeout(timeout_s)
         headers = {} if body is None else {"Content-Type": "application/json"}
         connection.request(method, path, body, headers)
         response = connection.getresponse()
-        body = response.read(ANSWER_BYTES_MAX + 1)
-    except TimeoutError as error:
-        raise UnreachableError(f"{url} did not answer within {timeout_s:g} s", _REMEDY) from error
+        content = response.read(ANSWER_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UnreachableError(
-            f"{url} cannot be reached: {reason or type(error).__name__}", _REMEDY
-        ) from error
+        raise NotAnsweredError(url, _reason(error, f"nothing came within {timeout_s:g} s")) from error
     finally:
         connection.close()
-    if len(body) > ANSWER_BYTES_MAX:
-        raise UnreachableError(f"{url}{path} answered with more than {ANSWER_BYTES_MAX} bytes", _REMEDY)
-    return response.status, body
+    if len(content) > ANSWER_BYTES_MAX:
+        raise NotAnsweredError(url, f"more than {ANSWER_BYTES_MAX} bytes came")
+    return response.status, content
 
 
-def ask(
-    url: str, method: str, path: str, timeout_s: float, fields: dict[str, object] | None = None
-) -> dict[str, Any]:
+def _reason(error: OSError | http.client.HTTPException, overdue: str) -> str:
+    """Say why there is no answer, which may be in the words of whatever listens there."""
+    if isinstance(error, TimeoutError):
+        return error.strerror or overdue
+    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return printable(told.strip() or type(error).__name__)
+
+
+def ask(url: str, request: Request, timeout_s: float) -> dict[str, Any]:
     """Send a request that changes something and return the node's answer.
 
     Args:
         url: as in `send`.
-        method: of HTTP.
-        path: what to ask for.
-        timeout_s: longer than the node takes to find out that it does not know the outcome.
-        fields: the body, a JSON object.
+        request: what to change.
+        timeout_s: after this long without an answer its outcome is unknown. Longer than the node takes to
+            find out that it does not know it, it leaves the telling to the node.
 
     Raises:
         UsageError: url is not http://host:port.
-        UnreachableError: no answer, or not one of a node. Indefinite.
+        NotSentError: no connection. Definite.
+        OutcomeUnknownError: it was sent, and no node's answer came. Indefinite.
         RefusedByNodeError: it was not done; definite or not, as it says.
     """
-    body = None if fields is None else json.dumps(fields).encode()
-    code, content = send(url, method, path, timeout_s, body)
+    body = None if request.fields is None else json.dumps(request.fields).encode()
     try:
-        answer = json.loads(content)
-    except ValueError:
-        answer = None
-    if code == 200 and isinstance(answer, dict):
+        code, content = send(url, request.method, request.path, timeout_s, body)
+    except NotAnsweredError as error:
+        raise _outcome_unknown(url, request, error.reason) from error
+    answer = _read(content)
+    if code == 200 and _fits(answer, request.answer):
         return answer
-    if not isinstance(answer, dict) or "error" not in answer:
-        raise UnreachableError(f"{url} does not answer as the admin port of a node (HTTP {code})", _REMEDY)
+    # What failed may be something before the node, behind which it was done: only a node's word counts.
+    if code < 400 or not _fits(answer, {"error": str}) or (code >= 500 and "definite" not in answer):
+        raise _outcome_unknown(url, request, f"what came is not of a node (HTTP {code})")
     raise RefusedByNodeError(
         code,
-        str(answer["error"]),
-        str(answer.get("remedy", "")),
-        definite=bool(answer.get("definite", code < 500)),
+        printable(answer["error"]),
+        printable(str(answer.get("remedy", ""))),
+        definite=bool(answer.get("definite", True)),
         retriable=bool(answer.get("retriable", False)),
+    )
+
+
+def _outcome_unknown(url: str, request: Request, reason: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"outcome unknown: {request.doing} was sent to {url} and not answered: {reason}", request.remedy
     )
 
 
@@ -123,10 +211,8 @@ def get_readiness(url: str, timeout_s: float) -> tuple[bool, str]:
         UsageError, UnreachableError: as `get`.
     """
     code, body = get(url, "/readyz", timeout_s)
-    try:
-        reason = str(json.loads(body)["reason"])
-    except (ValueError, TypeError, KeyError):
-        reason = f"HTTP {code}"
+    answer = _read(body)
+    reason = printable(str(answer["reason"])) if _fits(answer, {"reason": str}) else f"HTTP {code}"
     return code == 200, reason
 
 
@@ -137,21 +223,69 @@ def get_status(url: str, timeout_s: float) -> dict[str, Any]:
         UsageError, UnreachableError: as `get`; also for an answer that is not a node's status.
     """
     code, body = get(url, "/v1/status", timeout_s)
+    answer = _read(body)
+    if code == 200 and _fits(answer, _STATUS_SHAPE, _STATUS_NULLABLE):
+        return answer
+    raise UnreachableError(f"{url} does not answer as the admin port of a node (HTTP {code})", _NAME_A_NODE)
+
+
+def _read(body: bytes) -> Any:
+    """Return the value of a JSON text, None where it is none."""
     try:
-        answer = json.loads(body)
-    except ValueError:
-        answer = None
-    if code != 200 or not isinstance(answer, dict) or "node_id" not in answer:
-        raise UnreachableError(f"{url} does not answer as the admin port of a node (HTTP {code})", _REMEDY)
-    return answer
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _fits(answer: Any, needed: Shape, nullable: Shape | None = None) -> TypeGuard[dict[str, Any]]:
+    """Tell whether a value that came out of JSON is an object with such fields; of members each as well.
+
+    Args:
+        answer: anything.
+        needed: fields that it has.
+        nullable: fields that may be missing or null.
+    """
+    if not _has(answer, needed, nullable or {}):
+        return False
+    members = answer.get("members")
+    return not isinstance(members, list) or all(
+        _has(member, _MEMBER_SHAPE, _MEMBER_NULLABLE) for member in members
+    )
+
+
+def _has(found: Any, needed: Shape, nullable: Shape) -> bool:
+    return (
+        isinstance(found, dict)
+        and all(isinstance(found.get(name), kind) for name, kind in needed.items())
+        and all(found.get(name) is None or isinstance(found[name], kind) for name, kind in nullable.items())
+    )
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
+    problem = "is not the address of an admin port"
+    if "@" in url:
+        # What may be a password is neither used nor shown.
+        told = shown(re.sub(r"^(\w+://)?.*@", r"\1***@", url, flags=re.DOTALL))
+        remedy = "leave out what stands before the @: an admin port asks for no name or password"
+        raise UsageError(f"--admin {told} {problem}", remedy)
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if parts.scheme != "http" or not host or not port or parts.path not in ("", "/"):
-        raise UsageError(f"--admin {shown(url)} is not the address of an admin port", "give http://host:port")
+        return _address(url)
+    except ValueError as error:
+        remedy = "give http://host:port, an IPv6 address in brackets, as http://[::1]:8181"
+        raise UsageError(f"--admin {shown(url)} {problem}", remedy) from error
+
+
+def _address(url: str) -> tuple[str, int]:
+    """Read host and port of a URL.
+
+    Raises:
+        ValueError: they are none, or the URL has more or less than them.
+    """
+    parts = urlsplit(url)
+    host, port = parts.hostname, parts.port
+    rest = f"{parts.path}{parts.query}{parts.fragment}"
+    if parts.scheme != "http" or not host or not port or rest not in ("", "/") or not _HOST.fullmatch(host):
+        raise ValueError("it is not http://host:port")
+    # As the resolver will do: an empty label or one over 63 characters is told here.
+    host.encode("idna")
     return host, port

@@ -16,12 +16,14 @@ from typing import NoReturn, Protocol, cast
 
 from quorum import __version__
 from quorum.commands import down, journal, members, serve, shell, snapshot, status, up
-from quorum.errors import ConfigError, QuorateError, UsageError, remedy_for_os, told_by_os
+from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
 from quorum.terminal import styled
 
 #: exit code of a command whose reader has gone, as shells tell SIGPIPE; 1 means damage to some commands
 BROKEN_PIPE = 128 + 13
 ENTRY_POINT_GROUP = "quorate.commands"
+#: what stays of an error although it is not printable: a story has lines
+_KEPT = "\n\t"
 
 
 class Command(Protocol):
@@ -144,12 +146,19 @@ def _commands() -> dict[str, Command]:
 
 
 def _tell(error: QuorateError) -> None:
-    """Print an error and its remedy; a configuration has a pair of lines for each problem."""
+    """Print an error and its remedy; a configuration has a pair of lines for each problem.
+
+    Nothing of what it names (paths, values, words of another process) acts on the terminal.
+    """
     if isinstance(error, ConfigError):
         pairs = [(f"{row.field} = {row.value}: {row.problem}", row.remedy) for row in error.problems]
     else:
         pairs = [(error.message, error.remedy)]
     for message, remedy in pairs:
-        print(f"{styled('error:', 'red', sys.stderr)} {message}", file=sys.stderr)
+        _print_line("error:", "red", message)
         if remedy:
-            print(f"{styled('remedy:', 'green', sys.stderr)} {remedy}", file=sys.stderr)
+            _print_line("remedy:", "green", remedy)
+
+
+def _print_line(label: str, colour: str, text: str) -> None:
+    print(f"{styled(label, colour, sys.stderr)} {printable(text, kept=_KEPT)}", file=sys.stderr)

@@ -355,5 +355,21 @@ def shown(value: object) -> str:
     return text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"
 
 
+def printable(text: str, *, kept: str = "") -> str:
+    """Return a text from outside so that nothing in it acts on a terminal.
+
+    Args:
+        text: any; what str.isprintable() says no to (control characters, line ends, marks of direction, lone
+            surrogates, blanks that are no space) becomes an escape, as \\x1b.
+        kept: characters that stay all the same.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each in kept or each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
+
+
 #: How much of a refused value an error message repeats.
 VALUE_CHARS_MAX = 200

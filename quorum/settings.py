@@ -154,7 +154,7 @@ def setting(kind: Kind, default: Any = _REQUIRED, *, secret: bool = False) -> An
     Args:
         kind: how its value is read and checked.
         default: its checked value when no layer gives it; without one the key must be given.
-        secret: true if its value is never printed.
+        secret: true if its value is never printed, nor that of a key which may be meant for it.
 
     Returns:
         A dataclass field (typed Any, as dataclasses.field is).
@@ -186,6 +186,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the known name nearest to a wrong one, or nothing."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def _told(section: str, key: str, value: object, sections: Mapping[str, type | None]) -> str:
+    """Print the value of a setting that is not known, as "***" where it may be a secret.
+
+    A misspelt name must not tell the secret: in a section that holds one or is not known itself, or where the
+    key is nearly that of one.
+    """
+    secrets = {
+        name: [each.name for each in dataclasses.fields(declared) if each.metadata["secret"]]
+        for name, declared in sections.items()
+        if declared is not None
+    }
+    every = [each for names in secrets.values() for each in names]
+    masked = section not in sections or secrets.get(section) or difflib.get_close_matches(key, every)
+    return "***" if masked else shown(value)
 
 
 def keys_of(section: type) -> dict[str, Kind]:
@@ -227,7 +243,8 @@ def collect_file(path: Path, problems: list[ConfigProblem]) -> Raw:
             raw[section] = {key: Origin(value, "") for key, value in values.items()}
         else:
             remedy = f"put it below the header of its section, as [node]{nearest(section, ())}"
-            problems.append(ConfigProblem(section, shown(values), "stands outside of every section", remedy))
+            # Which key it is cannot be said without its section, so it may be a secret.
+            problems.append(ConfigProblem(section, "***", "stands outside of every section", remedy))
     return raw
 
 
@@ -255,7 +272,8 @@ def overlay_environment(
                 for key in (keys_of(kind) if kind else ())
             ]
             hint = f"unset it, or correct its name{nearest(name, every)}"
-            problems.append(ConfigProblem(name, shown(environ[name]), "is no setting of a node", hint))
+            told = _told(section, key, environ[name], sections)
+            problems.append(ConfigProblem(name, told, "is no setting of a node", hint))
             continue
         raw.setdefault(section, {})[key] = Origin(_from_text(environ[name], known.get(key, ADDRESS)), name)
 
@@ -297,7 +315,8 @@ def refuse_unknown(raw: Raw, sections: Mapping[str, type | None], problems: list
             if declared is not None and key not in keys_of(declared):
                 name = field_name(section, key, origin.source)
                 remedy = f"remove it{nearest(key, keys_of(declared))}"
-                problems.append(ConfigProblem(name, shown(origin.value), "is no known key", remedy))
+                told = _told(section, key, origin.value, sections)
+                problems.append(ConfigProblem(name, told, "is no known key", remedy))
 
 
 def read_section(

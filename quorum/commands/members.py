@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
-from quorum.adminclient import ask, get_status
+from quorum.adminclient import Request, ask, get_status
 from quorum.commands.status import DEFAULT_ADMIN_URL, TIMEOUT_S, members_table
 from quorum.config import NODE_ID_MAX
-from quorum.errors import UsageError, shown
+from quorum.errors import UsageError, printable, shown
 from quorum.settings import parse_address
 
 HELP = "show, add, replace or remove members"
@@ -31,8 +31,11 @@ examples:
   quorate members remove 1 --admin http://10.0.0.3:8181
 """
 
-#: longer than the node's own deadline for the outcome, by default 5 s
+#: longer than the node's own deadline for the outcome, by default 5 s; where raft.forward_deadline_ms is
+#: longer still, the outcome may be told as unknown before the node knows it
 CHANGE_TIMEOUT_S = 30.0
+_ANSWER = {"members": list}
+_LOOK = "look at the members (`quorate members list`, of any node) before asking again"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         UsageError: ID or ADDR is none, and as adminclient.ask.
-        UnreachableError, RefusedByNodeError: as adminclient.ask.
+        UnreachableError: nothing was asked of the node; of `list` also: no answer of a node came.
+        OutcomeUnknownError, RefusedByNodeError: as adminclient.ask.
     """
     if arguments.action != "list":
         arguments.node_id = _node_id(arguments.node_id)
@@ -101,7 +105,7 @@ def _address(given: str) -> str:
 
 def _list(arguments: argparse.Namespace) -> int:
     answer = get_status(arguments.admin, TIMEOUT_S)
-    _print(arguments, {"leader_id": answer.get("leader_id"), "members": answer.get("members", [])}, answer)
+    _print(arguments, {"leader_id": answer.get("leader_id"), "members": answer.get("members") or []}, answer)
     return 0
 
 
@@ -117,8 +121,9 @@ def _add(arguments: argparse.Namespace) -> int:
         f"run `quorate members replace {node_id}`"
     )
     body = {"node_id": node_id, "address": arguments.address}
-    answer = ask(arguments.admin, "POST", "/v1/members", CHANGE_TIMEOUT_S, body)
-    votes = any(member["node_id"] == node_id and member["voter"] for member in answer["members"])
+    request = Request("POST", "/v1/members", _ANSWER, f"add of node {node_id}", _LOOK, body)
+    answer = ask(arguments.admin, request, CHANGE_TIMEOUT_S)
+    votes = any(member["node_id"] == node_id and member.get("voter") for member in answer["members"])
     return _tell(arguments, answer, voter if votes else learner)
 
 
@@ -132,12 +137,14 @@ def _replace(arguments: argparse.Namespace) -> int:
                 "give the 32 hex digits that `quorate members list --json` shows, or leave it out",
             )
         body["incarnation"] = arguments.incarnation
-    answer = ask(arguments.admin, "POST", "/v1/members", CHANGE_TIMEOUT_S, body)
+    doing, remedy = f"replace of node {node_id}", _how_to_repeat(named="incarnation" in body)
+    request = Request("POST", "/v1/members", _ANSWER, doing, remedy, body)
+    answer = ask(arguments.admin, request, CHANGE_TIMEOUT_S)
     which = f"disk {arguments.incarnation}" if arguments.incarnation else f"recorded disk of node {node_id}"
-    counts = [member["incarnation"] for member in answer["members"] if member["node_id"] == node_id]
+    counts = [member.get("incarnation") for member in answer["members"] if member["node_id"] == node_id]
     if arguments.incarnation and any(counts):
         # The new disk, if this is a repetition; the one as before, if the named disk was another node's.
-        then = f"the disk of node {node_id} that counts has the incarnation {counts[0]}"
+        then = f"the disk of node {node_id} that counts has the incarnation {printable(counts[0])}"
     else:
         then = (
             "start the node with an empty data directory and `quorate serve --join` (`quorate up` does so by "
@@ -146,10 +153,22 @@ def _replace(arguments: argparse.Namespace) -> int:
     return _tell(arguments, answer, f"the {which} never counts again: {then}")
 
 
+def _how_to_repeat(*, named: bool) -> str:
+    """Say how a replacement whose outcome is unknown is asked for again, in other cases than an addition."""
+    if named:
+        return f"{_LOOK}; a repetition with the same --incarnation retires no other disk"
+    return (
+        f"{_LOOK}; while `quorate members list --json` shows the incarnation of the lost disk, a repetition "
+        "that names it (--incarnation) retires no other"
+    )
+
+
 def _remove(arguments: argparse.Namespace) -> int:
-    query = urlencode({"node_id": arguments.node_id})
-    answer = ask(arguments.admin, "DELETE", f"/v1/members?{query}", CHANGE_TIMEOUT_S)
-    return _tell(arguments, answer, f"node {arguments.node_id} is no member any more: stop it")
+    node_id = arguments.node_id
+    path = f"/v1/members?{urlencode({'node_id': node_id})}"
+    request = Request("DELETE", path, _ANSWER, f"remove of node {node_id}", _LOOK)
+    answer = ask(arguments.admin, request, CHANGE_TIMEOUT_S)
+    return _tell(arguments, answer, f"node {node_id} is no member any more: stop it")
 
 
 def _tell(arguments: argparse.Namespace, answer: dict[str, Any], story: str) -> int:

@@ -12,14 +12,21 @@ import errno
 import json
 from collections.abc import Callable
 
-from quorum.adminclient import ask
+from quorum.adminclient import Request, ask
 from quorum.commands.status import DEFAULT_ADMIN_URL
-from quorum.errors import UsageError
+from quorum.errors import UsageError, printable
 
 #: by these PATH is no file that this user may read (EINVAL: a pipe, a device); the others are the disk's
 _NO_FILE_ERRNOS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EINVAL)
 #: longer than the node's own deadline for a snapshot, 600 s
 TAKE_TIMEOUT_S = 630.0
+_TAKE = Request(
+    "POST",
+    "/v1/snapshot",
+    {"log_index": int, "size_bytes": int, "path": str},
+    "the request for a snapshot",
+    "ask again, which does no harm: one that was taken meanwhile is named, unless more was applied since",
+)
 
 HELP = "take a snapshot of the state, or check and show one"
 DESCRIPTION = """\
@@ -69,18 +76,19 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: there is no such file or znode, or it may not be read; and as adminclient.ask.
         SnapshotDamagedError: what is damaged; after what can be read was printed.
-        UnreachableError, RefusedByNodeError: as adminclient.ask.
+        UnreachableError: nothing was asked of the node.
+        OutcomeUnknownError, RefusedByNodeError: as adminclient.ask.
     """
     act: Callable[[argparse.Namespace], int] = arguments.act
     return act(arguments)
 
 
 def _take(arguments: argparse.Namespace) -> int:
-    answer = ask(arguments.admin, "POST", "/v1/snapshot", TAKE_TIMEOUT_S)
+    answer = ask(arguments.admin, _TAKE, TAKE_TIMEOUT_S)
     if arguments.json:
         print(json.dumps(answer, sort_keys=True))
     else:
-        size, path = answer["size_bytes"], answer["path"]
+        size, path = answer["size_bytes"], printable(answer["path"])
         print(f"the snapshot of index {answer['log_index']} is durable: {size:,} bytes in {path}")
     return 0
 

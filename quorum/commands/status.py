@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from quorum.adminclient import get_status
+from quorum.errors import printable
 from quorum.terminal import styled, table
 
 HELP = "show members, roles, term and progress"
@@ -71,7 +72,9 @@ def describe(answer: dict[str, Any]) -> list[str]:
     }
     if answer.get("problem"):
         facts["problem"] = answer["problem"]
-    lines = [f"{styled(name.ljust(9), 'bold', sys.stdout)}{value}" for name, value in facts.items()]
+    lines = [
+        f"{styled(name.ljust(9), 'bold', sys.stdout)}{printable(str(value))}" for name, value in facts.items()
+    ]
     return [*lines, "", *members_table(answer)]
 
 
@@ -79,14 +82,14 @@ def members_table(answer: dict[str, Any]) -> list[str]:
     """Lay out the members of an answer, with a header.
 
     Args:
-        answer: the object of /v1/status, or of a change of members.
+        answer: the object of /v1/status, or of a change of members, as adminclient returns it.
     """
-    members = sorted(answer.get("members", []), key=lambda member: int(member["node_id"]))
+    members = sorted(answer.get("members") or [], key=lambda member: int(member["node_id"]))
     rows = [
         [
             member["node_id"],
-            member.get("address"),
-            member.get("role"),
+            _cell(member.get("address")),
+            _cell(member.get("role")),
             "yes" if member.get("voter", True) else "no",
             member.get("match_index"),
             _lag(member, answer),
@@ -95,11 +98,16 @@ def members_table(answer: dict[str, Any]) -> list[str]:
     ]
     header, *body = table(["NODE", "ADDRESS", "ROLE", "VOTES", "MATCH", "LAG"], rows)
     refused = [
-        f"node {member['node_id']} is refused: {member['refusal']}"
+        f"node {member['node_id']} is refused: {printable(member['refusal'])}"
         for member in members
         if member.get("refusal")
     ]
     return [styled(header, "bold", sys.stdout), *body, *refused, *_where_lag_is_known(members)]
+
+
+def _cell(text: str | None) -> str | None:
+    """Return a text of the answer, parts of which other processes said, for a table."""
+    return None if text is None else printable(text)
 
 
 def _where_lag_is_known(members: list[dict[str, Any]]) -> list[str]:
@@ -110,7 +118,7 @@ def _where_lag_is_known(members: list[dict[str, Any]]) -> list[str]:
     if leader is None:
         return ["MATCH and LAG are known to a leader alone, and the asked node knows none"]
     # The address is that of the peer port; a node does not know the admin port of another one.
-    host = str(leader.get("address")).rpartition(":")[0]
+    host = printable(str(leader.get("address"))).rpartition(":")[0]
     told = f"ask node {leader['node_id']} with --admin http://{host}:PORT, the listen.admin of its node.toml"
     return [f"MATCH and LAG are known to the leader alone: {told}"]
 

@@ -1,4 +1,8 @@
-"""Journals as text and JSON: what `quorate journal` prints. Decides the words alone."""
+"""Journals as text and JSON: what `quorate journal` prints. Decides the words alone.
+
+What clients wrote is shown escaped in text, so that it can neither act on the terminal nor begin a line; JSON
+has it as it is. A log also holds paths that no znode has: they were refused when they were applied.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from quorum.errors import DataDirError
+from quorum.errors import DataDirError, printable
 from quorum.offline.entries import Plain, stamp_text
 from quorum.offline.journal import Row, Verification, dump, judge
 from quorum.raft.runtime import Disk
@@ -111,17 +115,26 @@ def _verification_lines(found: Verification) -> Iterator[str]:
         ["SEGMENT", "BYTES", "GROUPS", "RECORDS", "ENTRIES", "INDEXES", "TERMS", "STATE"], rows
     )
     yield styled(header, "bold", sys.stdout)
-    yield from body
-    for each in found.segments:
-        for gap in each.unreadable if each.damaged else ():
-            yield f"  {each.name}: bytes {gap.start} to {gap.end} cannot be read: {gap.problem}"
+    yield from map(printable, (*body, *_gap_lines(found)))
     if found.snapshots:
         rows = [[each.name, each.log_index, each.problem or "good"] for each in found.snapshots]
         header, *body = table(["SNAPSHOT", "INDEX", "STATE"], rows)
         yield ""
         yield styled(header, "bold", sys.stdout)
-        yield from body
+        yield from map(printable, body)
     yield ""
+    yield from map(printable, _judgement_lines(found))
+    words, colour = _VERDICTS[found.verdict]
+    yield styled(words, colour, sys.stdout)
+
+
+def _gap_lines(found: Verification) -> Iterator[str]:
+    for each in found.segments:
+        for gap in each.unreadable if each.damaged else ():
+            yield f"  {each.name}: bytes {gap.start} to {gap.end} cannot be read: {gap.problem}"
+
+
+def _judgement_lines(found: Verification) -> Iterator[str]:
     recovered = found.recovered
     if recovered is not None:
         first, last, hard_state = recovered.first_index, recovered.last_index, recovered.hard_state
@@ -136,8 +149,6 @@ def _verification_lines(found: Verification) -> Iterator[str]:
         yield f"also: {error}" if found.problems else str(error)
     for fallback in found.fallbacks:
         yield f"a start gets by: it {fallback}"
-    words, colour = _VERDICTS[found.verdict]
-    yield styled(words, colour, sys.stdout)
 
 
 def _span(bounds: tuple[int, int] | None) -> str | None:
@@ -162,13 +173,14 @@ def dump_lines(
         if as_json:
             yield json.dumps({"segment": row.segment, "offset": row.offset, **row.content})
         else:
-            yield from _row_lines(row)
+            yield from map(printable, _row_lines(row))
     if gaps:
         torn = judge(disk, data_dir)
         if as_json:
             yield json.dumps({"type": "verdict", "verdict": "torn" if torn else "good", "torn": torn})
         else:
-            yield f"no damage; the next start {f'cuts it off: {torn}' if torn else 'closes the last group'}"
+            told = f"cuts it off: {printable(torn)}" if torn else "closes the last group"
+            yield f"no damage; the next start {told}"
 
 
 _COLUMNS = f"{'SEGMENT:OFFSET':<16} {'INDEX':>9} {'TERM':>6} {'KIND':<12} {'STAMP':<24} {'BYTES':>8}  CONTENT"
@@ -195,7 +207,7 @@ def _row_lines(row: Row) -> Iterator[str]:
 
 
 def _fact(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return printable(value) if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def _command_lines(commands: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from quorum.core.machine import StateMachine
 from quorum.core.records import ACL_MASK, HEADER, STAT_BYTES, acl_field_of, data_of
 from quorum.core.tree import Directory, Node, record_of, stat_of
-from quorum.errors import UsageError
+from quorum.errors import UsageError, printable
 from quorum.offline.entries import Plain, jsonable, public_configuration
 from quorum.raft.runtime import Disk, File
 from quorum.raft.snapshot_format import (
@@ -141,9 +141,11 @@ def _load(file: File, path: str, header: SnapshotHeader) -> StateMachine:
         machine, _ = load_machine(SnapshotReader(file), _OVERLAY_BYTES_MAX)
         machine.check_invariants()
     except REFUSALS as error:
-        raise SnapshotDamagedError(path, 0, f"its content is refused: {error}", REMEDY) from error
+        told = f"its content is refused: {printable(str(error))}"
+        raise SnapshotDamagedError(path, 0, told, REMEDY) from error
     except AssertionError as error:
-        raise SnapshotDamagedError(path, 0, f"its content contradicts itself: {error}", REMEDY) from error
+        told = f"its content contradicts itself: {printable(str(error))}"
+        raise SnapshotDamagedError(path, 0, told, REMEDY) from error
     state = (machine.last_stamp_ms, machine.cluster_id, machine.configuration)
     if state != (header.stamp_ms, header.cluster_id, header.configuration_payload):
         problem = "stamp, cluster id or configuration of the state are not those of its header"

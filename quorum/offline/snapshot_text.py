@@ -1,4 +1,8 @@
-"""Snapshots as text and JSON: what `quorate snapshot` prints. Decides the words alone."""
+"""Snapshots as text and JSON: what `quorate snapshot` prints. Decides the words alone.
+
+What clients wrote is shown escaped in text, so that it can neither act on the terminal nor begin a line; JSON
+has it as it is.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from collections.abc import Iterator
 from quorum.core.machine import StateMachine
 from quorum.core.records import data_of
 from quorum.core.tree import record_of
-from quorum.errors import UsageError
+from quorum.errors import UsageError, printable
 from quorum.offline.entries import stamp_text
 from quorum.offline.snapshot import Inspection, describe, describe_node, inspect, nodes
 from quorum.raft.runtime import Disk
@@ -56,17 +60,21 @@ def _facts(found: Inspection) -> Iterator[str]:
     configuration = facts.pop("configuration", None)
     origins = facts.pop("origins", None)
     for name, value in facts.items():
-        yield f"{styled(name.ljust(18), 'bold', sys.stdout)}{value}"
+        yield _line(name, str(value))
     if isinstance(configuration, dict):
         for role in ("voters", "learners"):
             members = configuration.get(role)
             for node_id, member in members.items() if isinstance(members, dict) else ():
-                yield f"{styled(role[:-1].ljust(18), 'bold', sys.stdout)}{node_id} {_member(member)}"
+                yield _line(role[:-1], f"{node_id} {_member(member)}")
     if isinstance(origins, dict):
         for node_id, origin in origins.items():
             told = f"node {node_id}, incarnation {origin['origin_incarnation']}, batch {origin['number']}"
-            yield f"{styled('origin'.ljust(18), 'bold', sys.stdout)}{told}"
+            yield _line("origin", told)
     yield styled(verdict, "green" if verdict == "good" else "red", sys.stdout)
+
+
+def _line(name: str, told: str) -> str:
+    return f"{styled(name.ljust(18), 'bold', sys.stdout)}{printable(told)}"
 
 
 def _member(member: object) -> str:
@@ -83,7 +91,7 @@ def _tree(machine: StateMachine, *, as_json: bool) -> Iterator[str]:
             continue
         owner = described["ephemeral_owner"]
         owned = f" ephemeral of 0x{owner:x}" if owner else ""
-        yield f"{path} bytes={described['data_length']} version={described['version']}{owned}"
+        yield f"{printable(path)} bytes={described['data_length']} version={described['version']}{owned}"
 
 
 def _znode(machine: StateMachine, path: str, *, as_json: bool) -> Iterator[str]:
@@ -97,4 +105,4 @@ def _znode(machine: StateMachine, path: str, *, as_json: bool) -> Iterator[str]:
     data = data_of(record_of(node))
     described["data"] = data if data is None else repr(data)[1:]
     for name, value in described.items():
-        yield f"{styled(name.ljust(18), 'bold', sys.stdout)}{value}"
+        yield _line(name, str(value))

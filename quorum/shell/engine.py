@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from quorum.client import Client, ClientState
-from quorum.errors import QuorateError, UsageError
+from quorum.errors import QuorateError, UsageError, printable
 from quorum.shell import render
 from quorum.shell.commands import Command, Help, Quit, command_names, help_text, parse, split_line
 from quorum.shell.execute import execute
@@ -202,11 +202,15 @@ def _tell_state(state: ClientState) -> None:
 
 def _print(output: render.Output, as_json: bool) -> None:
     text = render.as_json(output) if as_json else render.as_text(output)
+    if sys.stdout.isatty():
+        # Names and data are what any client wrote. A file or a pipe gets them as they are.
+        text = printable(text, kept="\n\t")
     if text:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    # What an error names may come from the server; a usage has several lines.
+    sys.stderr.write(printable(line, kept="\n\t") + "\n")
     sys.stderr.flush()

@@ -1,7 +1,8 @@
 """Results of the shell as text for people, or as JSON for programs, one object per line.
 
 Pure. Data that is no UTF-8 is shown as escapes in text and as base64 in JSON, so that nothing is lost
-silently.
+silently. A text as it is may hold what acts on a terminal: whoever prints it there escapes that (engine);
+JSON never holds such characters.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ def as_text(output: Output) -> str:
 
 def as_json(output: Output) -> str:
     """Render a result as one JSON object on one line."""
-    return json.dumps(_object(output), ensure_ascii=False, sort_keys=True)
+    text = json.dumps(_object(output), ensure_ascii=False, sort_keys=True)
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def _object(output: Output) -> Mapping[str, object]:

@@ -70,6 +70,33 @@ def test_failures_name_the_path_and_what_to_type(hosts: str, root: str) -> None:
         assert remedy in caught.value.remedy
 
 
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_clients_wrote_does_not_act_on_a_terminal(
+    hosts: str, root: str, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, name = "\x1b[2J\n\ta\x9b", "\u202eb"
+    run(hosts, ["create", root, data])
+    run(hosts, ["create", f"{root}/{name}"])
+    capsys.readouterr()
+    for words in (["get", root], ["ls", root]):
+        run(hosts, words)
+    assert capsys.readouterr().out == f"{data}\n{name}\n", "a file or a pipe gets them as they are"
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    for words in (["get", root], ["ls", root], ["get", root, "--json"]):
+        run(hosts, words)
+    shown, tabbed, listed, as_json = terminal.getvalue().splitlines()
+    assert (shown, tabbed, listed) == ("\\x1b[2J", "\ta\\x9b", "\\u202eb")
+    assert as_json.isprintable()
+    assert json.loads(as_json)["data"] == data
+
+
 def test_a_script_keeps_its_session_and_tells_of_failures(
     hosts: str, root: str, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:

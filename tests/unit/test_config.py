@@ -345,6 +345,35 @@ def test_a_wrong_secret_value_is_not_repeated_in_the_error(load: Load) -> None:
     assert "hunter2" not in str(error)
 
 
+@pytest.mark.parametrize(
+    ("text", "environ", "overrides", "field"),
+    [
+        ("", {"QUORATE_SECURITY_SUPER_DIGST": DIGEST}, {}, "QUORATE_SECURITY_SUPER_DIGST"),
+        ("", {"QUORATE_SECURITY_X": DIGEST}, {}, "QUORATE_SECURITY_X"),
+        ("", {"QUORATE_SECURTY_SUPER_DIGEST": DIGEST}, {}, "QUORATE_SECURTY_SUPER_DIGEST"),
+        ("", {"QUORATE_SUPER_DIGEST": DIGEST}, {}, "QUORATE_SUPER_DIGEST"),
+        ("", {"QUORATE_NODE_SUPER_DIGEST": DIGEST}, {}, "QUORATE_NODE_SUPER_DIGEST"),
+        ("", {}, {"security.super_digst": DIGEST}, "security.super_digst (from the command line)"),
+        ("", {}, {"raft.superdigest": DIGEST}, "raft.superdigest (from the command line)"),
+        (with_lines("security", f'super = "{DIGEST}"'), {}, {}, "security.super"),
+        (with_lines("security", f'digests = {{ a = "{DIGEST}" }}'), {}, {}, "security.digests"),
+        (with_lines("securiti", f'super_digest = "{DIGEST}"'), {}, {}, "[securiti]"),
+        (f'super_digest = "{DIGEST}"\n{FILE}', {}, {}, "super_digest"),
+    ],
+)
+def test_a_secret_under_a_wrong_name_is_not_repeated_in_the_error(
+    load: Load, text: str, environ: dict[str, str], overrides: dict[str, object], field: str
+) -> None:
+    error = refusal(load, text or FILE, environ, overrides)
+    assert [problem.field for problem in error.problems] == [field]
+    assert DIGEST not in str(error)
+
+
+def test_another_value_under_a_wrong_name_is_shown(load: Load) -> None:
+    error = refusal(load, with_lines("raft", "tick = 17"), {"QUORATE_NODE_IDD": "18"})
+    assert [problem.value for problem in error.problems] == ["'18'", "17"]
+
+
 def test_a_configuration_can_come_without_a_file(tmp_path: Path) -> None:
     secret = tmp_path / "s"
     secret.touch(mode=0o600)

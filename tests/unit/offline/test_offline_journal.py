@@ -9,9 +9,10 @@ import msgpack
 import pytest
 
 from quorum.core.codes import OP_CREATE, OP_MULTI, OP_SET_DATA
-from quorum.errors import UsageError
+from quorum.errors import DataDirError, UsageError, printable
 from quorum.offline.entries import describe_command, describe_record, stamp_text
 from quorum.offline.journal import dump, verify
+from quorum.offline.journal_text import dump_lines, verification_lines
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
@@ -186,6 +187,34 @@ def test_commands_are_named_and_unknown_ones_kept() -> None:
     assert describe_command([OP_SET_DATA, "/a"]) == {"op": "setData", "fields": ["/a"]}
     assert describe_command([4711, b"x"]) == {"op": "opcode 4711", "fields": [{"base64": "eA=="}]}
     assert describe_command("what") == {"op": "unknown", "fields": "what"}
+
+
+@pytest.mark.parametrize("odd", ["\x1b[2J\nno damage", "\u202e\x7f\x9b", "\r\t\u2028"])
+def test_what_clients_wrote_does_not_act_on_the_terminal(odd: str) -> None:
+    """A log holds what is refused when it is applied, too: paths with any characters."""
+    commands = [
+        [OP_CREATE, f"/{odd}", odd.encode(), [[31, odd, odd]], 0],
+        [OP_MULTI, [[OP_SET_DATA, f"/{odd}", None, 1]]],
+        [4711, odd],
+        odd,
+    ]
+    batch = msgpack.packb([1, 1, 2, 3, [[7, 1, [odd], commands]]])
+    control = msgpack.packb([1, [[odd]]])
+    strange = msgpack.packb([odd])
+    payloads = (
+        (2, batch, EntryKind.BATCH),
+        (3, control, EntryKind.CONTROL),
+        (4, strange, EntryKind.REGISTER),
+    )
+    entries = [entry(index, 1, payload, kind) for index, payload, kind in payloads]
+    disk = written([members(1, odd), *entries])
+    found = verify(disk, DATA_DIR)
+    dumped = [*dump_lines(disk, DATA_DIR, first=None, last=None, values=True, as_json=False)]
+    with pytest.raises(DataDirError):
+        # The cluster is not that of the identity.
+        dumped.extend(verification_lines(found, as_json=False))
+    assert [line for line in dumped if not line.isprintable()] == []
+    assert sum(f" path=/{printable(odd)} " in line for line in dumped) == 2
 
 
 def test_stamps_are_times_where_they_can_be() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from quorum.core.snapshot import SnapshotWalk
-from quorum.errors import UsageError
+from quorum.errors import UsageError, printable
 from quorum.offline.snapshot import Inspection, inspect
+from quorum.offline.snapshot_text import inspection_lines
 from quorum.raft.snapshot_format import SnapshotEncoder, SnapshotHeader, pack_chunk
 from tests.support.memory_disk import MemoryDisk
 from tests.unit.core.driver import Driver
@@ -42,6 +44,11 @@ def state() -> Driver:
 
 def inspected(chunks: Chunks, **fields: Any) -> Inspection:
     """Write a file with right checksums and look at it."""
+    return inspect(planted(chunks, **fields), PATH)
+
+
+def planted(chunks: Chunks, **fields: Any) -> MemoryDisk:
+    """Write a file with right checksums."""
     _, _, log_index, term, stamp_ms, *_ = chunks[0]
     header = SnapshotHeader(log_index, term, stamp_ms, CLUSTER_ID, CONFIGURATION % CLUSTER_ID.encode())
     encoder = SnapshotEncoder()
@@ -50,7 +57,7 @@ def inspected(chunks: Chunks, **fields: Any) -> Inspection:
         parts += encoder.chunk(pack_chunk(chunk))
     disk = MemoryDisk(random.Random(0))
     disk.plant(PATH, b"".join([*parts, *encoder.end()]))
-    return inspect(disk, PATH)
+    return disk
 
 
 def test_what_the_walk_wrote_is_good() -> None:
@@ -93,6 +100,24 @@ def test_a_header_that_is_not_that_of_the_state_is_damage(fields: dict[str, Any]
     found = inspected(chunks_of(state()), **fields)
     assert found.problem is not None
     assert "not those of its header" in found.problem.message
+
+
+@pytest.mark.parametrize("odd", ["\u202e\u2028x", "\u200b\u00a0"])
+def test_what_clients_wrote_does_not_act_on_the_terminal(odd: str) -> None:
+    """A path may hold marks of direction and other blanks, and the data of a znode anything."""
+    driver = state()
+    data, acl = f"\x1b[2J\n{odd}".encode(), [[31, "digest", f"{odd}:x"]]
+    driver.connect().make(f"/{odd}", data, acl=acl)
+    disk = planted(chunks_of(driver))
+    lines = [
+        line
+        for znode, tree in ((None, False), (None, True), (f"/{odd}", False))
+        for line in inspection_lines(disk, PATH, znode=znode, tree=tree, as_json=False)
+    ]
+    assert [line for line in lines if not line.isprintable()] == []
+    assert sum(printable(odd) in line for line in lines) == 3
+    (as_json,) = inspection_lines(disk, PATH, znode=f"/{odd}", tree=False, as_json=True)
+    assert json.loads(as_json)["path"] == f"/{odd}"
 
 
 @pytest.mark.parametrize(

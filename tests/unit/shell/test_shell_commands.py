@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from quorum.client import EventType, Stat, WatchEvent
@@ -156,6 +158,14 @@ def test_data_is_never_lost_silently() -> None:
     assert render.as_text(render.Content("/a", b"\xff", STAT, False)) == "\\xff"
     assert '"data": null' in render.as_json(render.Content("/a", None, STAT, False))
     assert '"data": ""' in render.as_json(render.Content("/a", b"", STAT, False))
+
+
+def test_json_holds_nothing_that_acts_on_a_terminal() -> None:
+    names = ["\x1b[2J", "\x7f\x9b", "\u202e\u2028", "\U000e0001", "ü😀"]
+    text = render.as_json(render.Listing("/a", names))
+    assert text.isprintable()
+    assert "ü😀" in text
+    assert json.loads(text)["children"] == sorted(names)
 
 
 def test_a_stat_is_shown_line_by_line_whatever_its_times() -> None:
