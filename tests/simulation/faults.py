@@ -363,6 +363,32 @@ def fill_disk(world: World, rng: random.Random) -> Script:
     return disk.refused_for_room > before
 
 
+def refuse_segment(world: World, rng: random.Random) -> Script:
+    """A disk has no room for another segment while snapshots make the last needless; then the node ends."""
+    node = some_node(world, rng)
+    if node is None:
+        return False
+    disk, life, before = node.disk, node.lives, node.disk.failed
+    disk.fail("create", errno.ENOSPC, path_part="journal", times=10_000)
+    for _ in range(80):
+        yield 100.0
+        if disk.failed > before or node.lives != life:
+            break
+    refused = disk.failed > before
+    if refused:
+        # Two are kept, and the log behind the older one.
+        for _ in range(rng.randrange(2, 4)):
+            take_snapshot(node)
+            yield rng.uniform(100.0, 500.0)
+        if node.lives == life and node.running:
+            if rng.random() < 0.5:
+                node.kill()
+            else:
+                node.power_cut()
+    disk.forgive()
+    return refused
+
+
 def flip_bit(world: World, rng: random.Random) -> Script:
     """A bit of a segment or a snapshot is another one when the node starts again."""
     node = some_node(world, rng)
@@ -460,6 +486,38 @@ def misread(world: World, rng: random.Random) -> Script:
             break
     disk.forgive()
     return disk.failed > before
+
+
+def break_second(world: World, rng: random.Random) -> Script:
+    """The names of a node's first snapshots are not durable; the first that is is broken as the node ends."""
+    new = [node for node in world.running() if node.member and node.member.storage.snapshots.newest is None]
+    if not new:
+        return False
+    node = rng.choice(new)
+    assert node.member is not None
+    storage, life, before = node.member.storage, node.lives, node.disk.failed
+    node.disk.fail("fsync_dir", errno.EIO, path_part="snapshots", times=10_000)
+    take_snapshot(node)
+    segments = storage.journal.segment_count
+    for _ in range(400):
+        yield 50.0
+        if node.lives != life or not node.running or storage.snapshots.newest is not None:
+            break
+        if node.disk.failed > before and storage.journal.segment_count > segments:
+            # It makes the segment needless that begins where the log behind the first ones does.
+            node.disk.forgive()
+            take_snapshot(node)
+    yield rng.uniform(20.0, 200.0)
+    node.disk.forgive()
+    newest = storage.snapshots.newest
+    if node.disk.failed == before or newest is None or storage.snapshots.files() != [newest]:
+        return False
+    if node.lives != life or not node.running or not world.operators.may_damage():
+        return False
+    node.kill()
+    world.operators.damage(node, newest.path, rng.randrange(8 * len(node.disk.content(newest.path))))
+    yield rng.uniform(3000.0, 8000.0)
+    return True
 
 
 def break_installed(world: World, rng: random.Random) -> Script:
@@ -669,11 +727,13 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         slow_disk,
         io_error,
         fill_disk,
+        refuse_segment,
         flip_bit,
         fall_behind,
         crash_installing,
         lose_name,
         misread,
+        break_second,
         break_installed,
         ask_snapshot,
         lose_disk,
@@ -701,7 +761,7 @@ def _mix(*names: str, **weights: float) -> dict[str, float]:
 
 #: {fault of the mix: share of the seeds that have it, once}; drawn apart from all others, so that
 #: a seed without it is as it would be if there were none
-SELDOM = {"tear_twice": 0.1, "lose_name": 0.1, "misread": 0.1}
+SELDOM = {"tear_twice": 0.1, "lose_name": 0.1, "misread": 0.1, "refuse_segment": 0.05, "break_second": 0.1}
 #: {profile: {fault: weight}}
 PROFILES: dict[str, dict[str, float]] = {
     "mix": _mix(
