@@ -28,6 +28,7 @@ from quorum.raft.core.options import Options
 from quorum.raft.core.raft import Raft
 from quorum.raft.engine import Engine
 from quorum.raft.exchange import SnapshotCourier
+from quorum.raft.forwarding import incarnation_above
 from quorum.raft.founding import founding_payload
 from quorum.raft.hello import PeerIdentity
 from quorum.raft.identity import Start
@@ -474,10 +475,11 @@ def _next_incarnation(storage: Storage, runtime: Runtime) -> int:
 
     What an earlier disk of this id used is in the log but not here; repeating a number would take the old
     disk's batches for this one's. So a disk begins at random, a founder's too, which may be bootstrapped
-    again; the leader says if that is too low. A snapshot may know more than a journal that lost its end.
+    again; the leader says if that is too low. A snapshot may know more than the journal: of another disk, or
+    of this one, whose journal lost its end.
     """
     known = storage.recovered.origin_incarnation
     if not known:
         return FIRST_INCARNATION_MIN + runtime.random.randrange(FIRST_INCARNATION_MIN)
     applied, _ = storage.machine.origins.get(storage.identity.node_id, (0, 0))
-    return max(known, applied) + 1
+    return known + 1 if known >= applied else incarnation_above(applied, runtime.random)

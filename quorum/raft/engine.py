@@ -49,6 +49,7 @@ from quorum.raft.core.messages import (
     Tick,
 )
 from quorum.raft.core.raft import Raft
+from quorum.raft.forwarding import incarnation_above
 from quorum.raft.journal_format import OriginIncarnation, Record
 from quorum.raft.peers import PeerNode, speaks_for_member
 from quorum.raft.requests import ChangeRequest
@@ -246,6 +247,10 @@ class Engine(SyncObjHost):
     def make_incarnation_durable(self, incarnation: int, then: Callable[[], None]) -> None:
         """Write an origin incarnation to the journal and call back after the fsync that covers it."""
         self._journal.submit((OriginIncarnation(incarnation),), then)
+
+    def draw_incarnation_above(self, known: int) -> int:
+        """Draw an origin incarnation above that of another disk of this node."""
+        return incarnation_above(known, self._runtime.random)
 
     # --- events -----------------------------------------------------------------------------------
 

@@ -84,6 +84,9 @@ class ForwardingHost(Protocol):
     def make_incarnation_durable(self, incarnation: int, then: Callable[[], None]) -> None:
         """Write an origin incarnation to the journal and call back after the fsync that covers it."""
 
+    def draw_incarnation_above(self, known: int) -> int:
+        """Draw one above that of another disk of this node; see `forwarding.incarnation_above`."""
+
 
 class Forwarder(Generic[Token]):
     """Batches from this node to the leader, and from all nodes into the leader's log."""
@@ -334,7 +337,7 @@ class Forwarder(Generic[Token]):
         if message.sender != self._host.leader_id:
             return
         if message.incarnation > self._outbox.incarnation:
-            self._abandon(message.incarnation + 1)
+            self._abandon(self._host.draw_incarnation_above(message.incarnation))
             return
         if message.incarnation == self._outbox.incarnation and self._outbox.registered:
             self._outbox.rewind(message.number)

@@ -22,9 +22,28 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from enum import Enum, auto
+from random import Random
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 Token = TypeVar("Token")
+
+
+#: An origin incarnation above another disk's is drawn from so many. Below 2**32, as connection ids need it,
+#: that leaves room for thousands of disks of one node.
+LEAP_MAX: Final = 1 << 20
+
+
+def incarnation_above(known: int, random: Random) -> int:
+    """Draw an origin incarnation for a disk whose node id another disk has used.
+
+    The other disk counts on by one at each start, and the log need not know how far it got: the next number
+    may be its own, and a disk that was removed, not replaced, may come back with it.
+
+    Args:
+        known: what the log knows of the other disk.
+        random: the node's source of randomness.
+    """
+    return known + 1 + random.randrange(LEAP_MAX)
 
 
 class Forward(NamedTuple):

@@ -419,19 +419,11 @@ class Invariants:
         life.manners.sent(message)
 
     def _hands_out(self, life: _Life, message: Forward | RegisterOrigin) -> None:
-        disk = life.platter.incarnation
-        user, other_disk = self._origins.used(life.node.node_id, message.incarnation, life.number, disk)
-        # A retired disk may count up to what its successor was raised to; nobody hears it.
-        if user != life.number and not self._are_retired(disk, other_disk):
+        user = self._origins.used(life.node.node_id, message.incarnation, life.number)
+        if user != life.number:
             self._break(
                 FORWARDING, f"{life} uses the origin incarnation {message.incarnation} of life {user}"
             )
-
-    def _are_retired(self, *incarnations: str) -> bool:
-        """Tell whether one of these disks is retired by any node's log."""
-        configurations = [life.raft.history.latest for life in self._lives.values()]
-        retired = {each for known in configurations if known is not None for each in known.retired}
-        return not retired.isdisjoint(incarnations)
 
     def _leads(self, life: _Life, message: Any) -> None:
         if message.term > life.platter.hard_state.term:

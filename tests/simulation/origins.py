@@ -31,7 +31,7 @@ class Origins:
         #: {(session, node, nonce of a connection): entry that held its last commands}
         self._wrote: dict[tuple[int, int, int], int] = {}
         #: {(node, its origin incarnation): the life that used it, and the disk}
-        self._users: dict[tuple[int, int], tuple[int, str]] = {}
+        self._users: dict[tuple[int, int], int] = {}
 
     def applied(self, entry: Entry, machine: StateMachine) -> tuple[str, str] | None:
         """Return (invariant, story) of what is wrong behind an entry; judged where a node comes there first.
@@ -82,13 +82,12 @@ class Origins:
                 )
         return ""
 
-    def used(self, node_id: int, incarnation: int, life: int, disk: str) -> tuple[int, str]:
-        """Return which life used an origin incarnation first, and on which disk.
+    def used(self, node_id: int, incarnation: int, life: int) -> int:
+        """Return which life used an origin incarnation first.
 
         Args:
             node_id: the node whose batches have it.
             incarnation: of its batches; it leaves the node.
             life: which one of the node, over all its disks.
-            disk: the node's own incarnation, which its disk holds.
         """
-        return self._users.setdefault((node_id, incarnation), (life, disk))
+        return self._users.setdefault((node_id, incarnation), life)

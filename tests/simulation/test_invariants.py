@@ -436,7 +436,7 @@ def a_connection_is_served_whose_session_went_to_another_node(run: Run) -> None:
 @plant("forwarding")
 def an_origin_incarnation_is_used_again(run: Run) -> None:
     node, leader = run.followers[0], run.leader
-    run.world.invariants._origins.used(node.node_id, 99, node.lives - 1, "its lost disk")
+    run.world.invariants._origins.used(node.node_id, 99, node.lives - 1)
     send(node, RegisterOrigin(raft_of(node).term, node.node_id, leader.node_id, 99))
     run.look(node)
 

@@ -75,8 +75,8 @@ RULES: Final = (
         (
             Edit(
                 "quorum.member:_next_incarnation",
-                "return max(known, applied) + 1",
-                "return max(known, applied)",
+                "return known + 1 if known >= applied",
+                "return known if known >= applied",
             ),
             Edit(
                 "quorum.raft.journal_index:LogIndex.add",
@@ -98,10 +98,28 @@ RULES: Final = (
         ),
     ),
     Rule(
+        "another-disks-origin-incarnation-is-leapt-over",
+        _SOURCE,
+        "a number above another disk's is drawn: the next one may be that disk's own",
+        (
+            Edit(
+                "quorum.raft.forwarding:incarnation_above",
+                "return known + 1 + random.randrange(LEAP_MAX)",
+                "return known + 1",
+            ),
+        ),
+    ),
+    Rule(
         "a-snapshot-may-know-a-later-origin-incarnation",
         _SOURCE,
         "a life begins above what the snapshot knows, if the journal does not know it",
-        (Edit("quorum.member:_next_incarnation", "return max(known, applied) + 1", "return known + 1"),),
+        (
+            Edit(
+                "quorum.member:_next_incarnation",
+                "return known + 1 if known >= applied else incarnation_above(applied, runtime.random)",
+                "return known + 1",
+            ),
+        ),
         guard="every header of the journal holds it; only a journal that lost its end does not",
         beside="a-header-holds-the-origin-incarnation",
     ),

@@ -38,6 +38,9 @@ class Host:
     def send(self, message: ForwardingMessage) -> None:
         self.sent.append(message)
 
+    def draw_incarnation_above(self, known: int) -> int:
+        return known + 100
+
     def make_incarnation_durable(self, incarnation: int, then: Callable[[], None]) -> None:
         self.durable.append(incarnation)
         then()
@@ -151,18 +154,18 @@ def test_a_disk_that_joins_is_told_of_the_incarnations_that_the_old_one_used() -
     (told,) = leader.host.sent
     assert told == ForwardExpected(5, 1, 2, 7, 51)
     bench.forwarder.receive(told)
-    assert bench.forwarder.incarnation == 8
-    assert bench.host.durable == [8]
+    assert bench.forwarder.incarnation == 107
+    assert bench.host.durable == [107]
     assert [batch.tokens for batch in bench.unknown] == [("client",)]
-    assert bench.host.sent == [RegisterOrigin(5, 2, 1, 8)]
-    leader.forwarder.receive(RegisterOrigin(5, 2, 1, 8))
+    assert bench.host.sent == [RegisterOrigin(5, 2, 1, 107)]
+    leader.forwarder.receive(RegisterOrigin(5, 2, 1, 107))
     assert len(leader.host.proposed) == 1
 
 
 def test_a_leader_on_a_new_disk_raises_its_own_incarnation() -> None:
     bench = Bench(origins={1: (7, 50)})
     bench.forwarder.leader_ready()
-    assert bench.forwarder.incarnation == 8
+    assert bench.forwarder.incarnation == 107
     assert [kind for kind, _ in bench.host.proposed] == [EntryKind.REGISTER]
 
 
