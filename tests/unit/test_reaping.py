@@ -39,6 +39,9 @@ class LeadingEngine(Anything):
     def guarded(self, _what: str, call: Any) -> Any:
         return call
 
+    def draw_incarnation_above(self, known: int) -> int:
+        return known + 1
+
     def propose(self, kind: EntryKind, payload: bytes) -> int:
         assert kind is EntryKind.CONTROL
         if len(payload) > self.entry_bytes_max:
