@@ -246,9 +246,9 @@ def _in_use(layout: Layout, taken: list[tuple[int, str, int]]) -> AddressInUseEr
     named = "; ".join(
         f"port {port}, which node {node_id} needs {_PURPOSE[key]}" for port, key, node_id in taken
     )
-    running = [node for node in layout.nodes if node.user is not None]
-    if running:
-        who = ", ".join(f"node {node.node_id} (process {node.user})" for node in running)
+    users = {node.node_id: node.user for node in layout.nodes}
+    who = ", ".join(f"node {node_id} (process {pid})" for node_id, pid in users.items() if pid is not None)
+    if who:
         return AddressInUseError(
             f"in use on {HOST}: {named}; of an earlier `quorate up` there still runs {who}",
             f"quorate down --data-dir {layout.data_dir} waits until nothing runs there",
