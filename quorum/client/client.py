@@ -100,7 +100,8 @@ class Client:
         is dropped at once.
 
         Args:
-            keep_session: only drop the connection; the session lives on until its timeout and can be resumed.
+            keep_session: only drop the connection, at once; the outcome of what is on the wire is unknown.
+                The session lives on until its timeout and can be resumed.
         """
         await self._session.close(keep_session=keep_session)
 

@@ -80,21 +80,15 @@ class Link(asyncio.Protocol):
         self._check_liveness()
 
     def abort(self, reason: str) -> None:
-        """Drop the connection at once; the owner hears the reason."""
+        """Drop the connection at once, with what has not left yet; the owner hears the reason.
+
+        To let it leave first would leave the connection to a peer that does not read, for ever.
+        """
         if self._open:
             self._reason = reason
             self._open = False
             assert self._transport is not None
             self._transport.abort()
-
-    def finish(self, reason: str) -> None:
-        """Close the connection after what was sent has left; the owner hears the reason."""
-        if self._open:
-            self._flush()
-            self._reason = reason
-            self._open = False
-            assert self._transport is not None
-            self._transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Cut frames out of the stream (called by the event loop)."""

@@ -219,7 +219,8 @@ class Session:
         nothing; if the first is cancelled, the connection is dropped at once.
 
         Args:
-            keep_session: only drop the connection; the session lives on until its timeout and can be resumed.
+            keep_session: only drop the connection, at once; the outcome of what is on the wire is unknown.
+                The session lives on until its timeout and can be resumed.
         """
         if self._closing:
             await asyncio.wait([self._dropped])
@@ -249,7 +250,7 @@ class Session:
         self._become(ClientState.CLOSED)
         story = reason or "the client was closed"
         if self._link is not None:
-            self._link.finish(story)
+            self._link.abort(story)
         if self._runner is not None:
             self._runner.cancel()
         self._outstanding.fail_sent(story)
@@ -305,7 +306,7 @@ class Session:
             # UnicodeError: a host name that no name service could know.
             return f"cannot connect: {error}"
         except asyncio.CancelledError:
-            link.finish("the client was closed")
+            link.abort("the client was closed")
             raise
         begun_s = self._loop.time()
         while self._link is link:

@@ -36,8 +36,9 @@ LEAP_MAX: Final = 1 << 20
 def incarnation_above(known: int, random: Random) -> int:
     """Draw an origin incarnation for a disk whose node id another disk has used.
 
-    The other disk counts on by one at each start, and the log need not know how far it got: the next number
-    may be its own, and a disk that was removed, not replaced, may come back with it.
+    The other disk counts on by one at each start and each batch that it gives up, and the log need not know
+    how far it got: the next number may be its own, and a disk that was removed, not replaced, may come back
+    with it.
 
     Args:
         known: what the log knows of the other disk.

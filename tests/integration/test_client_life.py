@@ -192,6 +192,40 @@ async def test_a_second_close_ends_with_a_first_that_is_given_up() -> None:
             await first
 
 
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_a_closed_client_sends_nothing_more_to_a_server_that_reads_again(given_up: bool) -> None:
+    """What no buffer of the connection took is dropped with it, and with it the connection."""
+    calls_count, value = 40, bytes(1_000_000)
+    closed = asyncio.Event()
+    received = []
+
+    async def still(peer: Peer) -> None:
+        await peer.handshake()
+        async with asyncio.timeout(DEADLINE_S):
+            await closed.wait()
+        received.append(await peer.rest_count())
+
+    async with server(still) as hosts:
+        client = make_client(hosts)
+        await client.start()
+        calls = [asyncio.ensure_future(client.set("/a", value)) for _ in range(calls_count)]
+        for _turn in ("each call sends", "the connection takes what was sent"):
+            await asyncio.sleep(0)
+        if given_up:
+            closing = asyncio.ensure_future(client.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+        else:
+            await client.close(keep_session=True)
+        closed.set()
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(outcome, ConnectionLossError)
+            assert not outcome.definite
+    assert received[0] < calls_count * len(value)
+
+
 # -- refusals on a later connection --------------------------------------------------------------------------
 
 

@@ -57,9 +57,15 @@ class Peer:
 
     async def gone(self) -> None:
         """Wait until the client has closed the connection, answering nothing."""
+        await self.rest_count()
+
+    async def rest_count(self) -> int:
+        """Bytes that come until the client has closed the connection, all of them unanswered."""
+        count = 0
         async with asyncio.timeout(DEADLINE_S):
-            while await self._reader.read(65536):
-                pass
+            while piece := await self._reader.read(65536):
+                count += len(piece)
+        return count
 
 
 Scene = Callable[[Peer], Awaitable[None]]

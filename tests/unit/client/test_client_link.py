@@ -117,14 +117,14 @@ def test_all_frames_of_a_turn_leave_in_one_write(loop: Clock) -> None:
     assert wire.written == [b"12", b"3"]
 
 
-def test_closing_lets_what_was_sent_leave_first(loop: Clock) -> None:
+def test_a_link_ends_once_and_sends_nothing_after_it(loop: Clock) -> None:
     link, owner, wire = connected(loop)
     link.send(b"1")
-    link.finish("done")
+    link.abort("done")
     link.send(b"2")
     link.abort("again")
     loop.pass_to(loop.now_s)
-    assert wire.written == [b"1"]
+    assert wire.written == []
     assert owner.reasons == ["done"]
 
 
