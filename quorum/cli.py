@@ -9,6 +9,8 @@ shape (`Command`).
 from __future__ import annotations
 
 import argparse
+import io
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
@@ -78,12 +80,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     words = sys.argv[1:] if argv is None else argv
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file's name, or another process's word, that the terminal's encoding does not have is no error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         parser = build_parser()
         arguments, unknown = parser.parse_known_args(words)
         if unknown:
             named = f"{parser.prog} {arguments.command}" if arguments.command else parser.prog
-            raise UsageError(f"{named} does not know {' '.join(unknown)}", f"see {named} --help")
+            # Without values, one of which may be a secret.
+            told = " ".join(re.sub(r"=.*", "=***", word, flags=re.DOTALL) for word in unknown)
+            raise UsageError(f"{named} does not know {told}", f"see {named} --help")
         if arguments.command is None:
             parser.print_help(sys.stderr)
             return 2

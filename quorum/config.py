@@ -290,7 +290,8 @@ def _read_members(given: Mapping[str, Origin], problems: list[ConfigProblem]) ->
     for key, origin in given.items():
         name = field_name("members", key, origin.source)
         if not key.isascii() or not key.isdigit() or not 1 <= int(key) <= NODE_ID_MAX or str(int(key)) != key:
-            problems.append(ConfigProblem(name, shown(origin.value), "is no node id", example))
+            # Its value may be a secret that stands below the wrong header.
+            problems.append(ConfigProblem(name, "***", "is no node id", example))
             continue
         try:
             address = parse_address(origin.value if isinstance(origin.value, str) else "")

@@ -3,7 +3,8 @@
     DIR/up.lock            held while a supervisor runs; says which process that is
     DIR/up.log             the supervisor's own news when it is detached
     DIR/bootstrap.pending  there from the first start until every node has formatted its data
-    DIR/up.json            how many nodes there are; written once, after the marker, before what follows
+    DIR/up.json            how many nodes there are, written after the marker and before what follows; and
+                           that they founded a cluster, from when that was seen
     DIR/peer.secret        what the nodes prove to each other, mode 0600
     DIR/node-I/node.toml   settings of node I; when an address changes it is written anew, without comments
     DIR/node-I/node.log    its log (node.log.1: the part before)
@@ -11,9 +12,9 @@
 
 Formatting rule: nodes may format themselves only if none was formatted before this directory's first start,
 because a founder that lost its data must not vote again under its old name. Without the marker all of them
-were, whatever is left of them. Once one of them belongs to a
-cluster, the others may only join it; one that lost its data afterwards does so when the cluster gave its old
-disk up (`quorate members replace`), and is not started before.
+were, whatever is left of them. Once one of them belongs to a cluster, the others may only join it, also when
+its data are gone again; one that lost its data after the marker went joins when the cluster gave its old disk
+up (`quorate members replace`), and is not started before.
 Source: the identity of a founder in raft.
 """
 
@@ -30,6 +31,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import tomli_w
 
 from quorum.errors import AddressInUseError, DataDirError, UsageError, remedy_for_os, told_by_os
 from quorum.up_lock import user_of
@@ -108,7 +111,7 @@ class LocalNode(NamedTuple):
             fields = json.loads((self.data_dir / IDENTITY_FILE).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return True
         return not isinstance(fields, dict) or bool(fields.get("cluster_id") or fields.get("met_cluster_id"))
 
@@ -127,8 +130,18 @@ class Layout:
 
     @property
     def record_file(self) -> Path:
-        """How many nodes there are."""
+        """How many nodes there are, and whether they founded a cluster."""
         return self.data_dir / "up.json"
+
+    @property
+    def founding_recorded(self) -> bool:
+        """True once a cluster of this directory was seen, whatever has become of the nodes' data since; also
+        if the record cannot be read, because then nobody can tell."""
+        try:
+            record = _read_record(self.data_dir)
+        except DataDirError:
+            return True
+        return record is not None and record.founded
 
     @property
     def secret_file(self) -> Path:
@@ -144,6 +157,13 @@ class Layout:
     def hosts(self) -> str:
         """What a ZooKeeper client is given."""
         return ",".join(f"{HOST}:{node.client}" for node in self.nodes)
+
+
+class _Record(NamedTuple):
+    """What up.json says: how many nodes there are, and whether they were seen to have founded a cluster."""
+
+    nodes: int
+    founded: bool = False
 
 
 def plan(data_dir: Path, nodes: int | None, ports: Mapping[str, int | None]) -> Layout:
@@ -164,13 +184,13 @@ def plan(data_dir: Path, nodes: int | None, ports: Mapping[str, int | None]) -> 
         raise UsageError(
             f"--nodes {nodes} is out of range", f"give 1 to {NODES_MAX}; 3 survive the loss of one"
         )
-    recorded = _recorded_count(data_dir)
-    if recorded is not None and nodes not in (None, recorded):
+    record = _read_record(data_dir)
+    if record is not None and nodes not in (None, record.nodes):
         raise DataDirError(
-            f"--nodes {nodes}: {data_dir} is of a quorum of {recorded}",
+            f"--nodes {nodes}: {data_dir} is of a quorum of {record.nodes}",
             f"leave --nodes out to resume that one, or name another --data-dir for {nodes}",
         )
-    count = recorded or nodes or DEFAULT_NODES
+    count = record.nodes if record else nodes or DEFAULT_NODES
     folders = {node_id: data_dir / f"node-{node_id}" for node_id in range(1, count + 1)}
     earlier = {node_id: _earlier_ports(folder / "node.toml") for node_id, folder in folders.items()}
     planned = []
@@ -184,34 +204,44 @@ def plan(data_dir: Path, nodes: int | None, ports: Mapping[str, int | None]) -> 
         planned.append(LocalNode(node_id, folder, of_node["client"], of_node["peer"], of_node["admin"]))
     _check_ports(planned)
     layout = Layout(data_dir, tuple(planned))
-    if recorded is None:
+    if record is None:
         _refuse_if_unrecorded(layout)
     return layout
 
 
-def _recorded_count(data_dir: Path) -> int | None:
-    """How many nodes a directory is of; None before its first start."""
+def _read_record(data_dir: Path) -> _Record | None:
+    """Read up.json; None before the directory's first start."""
     path = Layout(data_dir, ()).record_file
     try:
         fields = json.loads(path.read_bytes())
-        count = fields["nodes"]
+        count, founded = fields["nodes"], fields.get("founded", False)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataDirError(f"{path} cannot be read: {error}", _HOW_TO_RECORD) from error
     if type(count) is not int or not 1 <= count <= NODES_MAX:
         raise DataDirError(f"{path}: nodes = {count!r} is no number from 1 to {NODES_MAX}", _HOW_TO_RECORD)
-    return count
+    if type(founded) is not bool:
+        raise DataDirError(f"{path}: founded = {founded!r} is neither true nor false", _HOW_TO_RECORD)
+    return _Record(count, founded)
+
+
+def _write_record(layout: Layout, *, founded: bool) -> None:
+    record = _Record(len(layout.nodes), founded)
+    _write_file(layout.record_file, json.dumps(record._asdict()) + "\n")
 
 
 def _refuse_if_unrecorded(layout: Layout) -> None:
     """Refuse to take a directory for a new one that somebody started in: it would be founded again."""
     formatted = layout.data_dir.glob(f"node-[1-9]/data/{IDENTITY_FILE}")
-    there = next((path for path in (layout.secret_file, *formatted) if path.exists()), None)
+    there = next((path for path in (*formatted, layout.secret_file) if path.exists()), None)
     if there is not None:
+        remedy = _HOW_TO_RECORD
+        if there == layout.secret_file:
+            remedy += f"; if no quorum ever ran here, move {there} away: `quorate up` makes one"
         raise DataDirError(
             f"{layout.record_file} is missing, but there is {there}: how many nodes there are is not known",
-            _HOW_TO_RECORD,
+            remedy,
         )
 
 
@@ -261,6 +291,24 @@ def _in_use(layout: Layout, taken: list[tuple[int, str, int]]) -> AddressInUseEr
     )
 
 
+def make_data_dir(data_dir: Path) -> None:
+    """Make the folder of all nodes' data, and those above it, with names that a power cut leaves.
+
+    Raises:
+        DataDirError: it cannot be made.
+    """
+    try:
+        missing = [folder for folder in (data_dir, *data_dir.parents) if not folder.exists()]
+        data_dir.mkdir(parents=True, exist_ok=True)
+        # One that is there, too: who made it may have ended before its name was durable.
+        for folder in missing or [data_dir]:
+            if os.access(folder.parent, os.R_OK):
+                _sync_folder(folder.parent)
+    except OSError as error:
+        problem = f"the data directory {data_dir} cannot be made: {error.strerror}"
+        raise DataDirError(problem, "name a folder that you may write to with --data-dir") from error
+
+
 def write(layout: Layout) -> None:
     """Create or update the files of a data directory; the caller holds its lock.
 
@@ -278,8 +326,8 @@ def _write(layout: Layout) -> None:
     if not layout.record_file.exists():
         # Each durable before the next: a start that is cut short is never taken for a complete one.
         _write_file(layout.pending_file, "Removed when every node has formatted its data directory.\n")
-        _write_file(layout.record_file, json.dumps({"nodes": len(layout.nodes)}) + "\n")
-    elif not layout.pending_file.exists():
+        _write_record(layout, founded=False)
+    elif layout.founding_recorded or not layout.pending_file.exists():
         _refuse_if_all_lost(layout)
     if not layout.secret_file.exists():
         _write_file(layout.secret_file, secrets.token_hex(32) + "\n", mode=0o600)
@@ -294,11 +342,11 @@ def _write(layout: Layout) -> None:
             "security": {**sections.get("security", {}), "peer_secret_file": "../peer.secret"},
         }
         if changed != sections:
-            _write_file(node.config_file, to_toml(changed))
+            _write_file(node.config_file, tomli_w.dumps(changed))
 
 
 def _refuse_if_all_lost(layout: Layout) -> None:
-    """Refuse to found another cluster where a first start was completed and all data are gone since."""
+    """Refuse to found another cluster where one was, or was about to be, and all data are gone since."""
     if all(node.empty for node in layout.nodes):
         named = ", ".join(str(node.data_dir) for node in layout.nodes)
         raise DataDirError(
@@ -308,13 +356,21 @@ def _refuse_if_all_lost(layout: Layout) -> None:
         )
 
 
-def finish_bootstrap(layout: Layout) -> None:
-    """Remove the marker of the first start once every node is formatted; from then on none is again.
+def tend_bootstrap(layout: Layout) -> None:
+    """Record that there is a cluster once a node knows of one: from then on nobody of the directory founds.
+    Remove the marker of the first start once every node is formatted: from then on none is again.
 
     Raises:
         OSError: the disk refuses.
     """
-    if layout.pending_file.exists() and all(node.formatted for node in layout.nodes):
+    if not layout.pending_file.exists():
+        return
+    if not layout.founding_recorded and any(node.founded for node in layout.nodes):
+        _write_record(layout, founded=True)
+    if all(node.formatted for node in layout.nodes):
+        for node in layout.nodes:
+            # The marker must not be gone before the identities are durable; they may be on other disks.
+            _sync_folder(node.data_dir)
         layout.pending_file.unlink()
         _sync_folder(layout.data_dir)
 
@@ -322,12 +378,13 @@ def finish_bootstrap(layout: Layout) -> None:
 def format_options(layout: Layout) -> list[str]:
     """Return what `quorate serve` is given so that a node may format an empty data directory, if it may.
 
-    A founder only as long as no node of this directory knows of a cluster. From then on an empty one joins:
+    A founder only as long as no node of this directory knew of a cluster. From then on an empty one joins:
     it does not vote before the log knows its disk, which takes `quorate members replace` if it had another.
     """
     if not layout.pending_file.exists() or all(node.formatted for node in layout.nodes):
         return []
-    return ["--join"] if any(node.founded for node in layout.nodes) else ["--bootstrap"]
+    founded = layout.founding_recorded or any(node.founded for node in layout.nodes)
+    return ["--join"] if founded else ["--bootstrap"]
 
 
 def start_options(layout: Layout, node: LocalNode, *, replaced: bool) -> list[str] | None:
@@ -342,21 +399,6 @@ def start_options(layout: Layout, node: LocalNode, *, replaced: bool) -> list[st
     if options or not node.empty:
         return options
     return ["--join"] if replaced else None
-
-
-def to_toml(sections: Mapping[str, Mapping[str, object]]) -> str:
-    """Write sections of texts, numbers, booleans and flat lists as TOML."""
-    lines: list[str] = []
-    for section, values in sections.items():
-        lines += [f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items()), ""]
-    return "\n".join(lines)
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(each) for each in value) + "]"
-    # JSON's texts, whole numbers and booleans are TOML's as well
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

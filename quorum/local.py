@@ -98,10 +98,13 @@ def ensemble_in_thread(nodes: int = 3, settings: Settings | None = None) -> Iter
     ensembles: list[Ensemble] = []
     failures: list[BaseException] = []
     control: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+    leaving = threading.Event()
 
     async def serve() -> None:
         finish = asyncio.Event()
         control.append((asyncio.get_running_loop(), finish))
+        if leaving.is_set():
+            return
         async with ensemble(nodes, settings) as running:
             ensembles.append(running)
             started.set()
@@ -117,16 +120,20 @@ def ensemble_in_thread(nodes: int = 3, settings: Settings | None = None) -> Iter
             started.set()
 
     thread = threading.Thread(target=run, name="quorate-ensemble")
-    thread.start()
     try:
+        thread.start()
         started.wait()
         if ensembles:
             yield ensembles[0]
     finally:
-        if control and thread.is_alive():
+        leaving.set()
+        if control:
             loop, finish = control[0]
-            loop.call_soon_threadsafe(finish.set)
-        thread.join()
+            # A loop that is closed has ended by itself; why, is raised below.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(finish.set)
+        if thread.ident is not None:
+            thread.join()
     if failures:
         raise failures[0]
 

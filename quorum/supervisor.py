@@ -18,11 +18,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from quorum.adminclient import get_readiness, get_status
 from quorum.errors import NodeStoppedError, UnreachableError, remedy_for_os, told_by_os
-from quorum.layout import HOST, Layout, LocalNode, finish_bootstrap, start_options
+from quorum.layout import HOST, Layout, LocalNode, start_options, tend_bootstrap
 from quorum.process_logs import bound_log, story_since
 from quorum.terminal import Console, stop_signals
 
@@ -44,6 +45,20 @@ ROLE_THAT_WAITS = "starting"
 PROGRAM = (sys.executable, "-P", "-m", "quorum")
 #: Settings that belong to one node or its supervisor; the environment must not give them to all alike.
 _OWN_SETTINGS = ("QUORATE_NODE_", "QUORATE_LISTEN_", "QUORATE_MEMBERS_", "QUORATE_SECURITY_PEER_SECRET_FILE")
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a child that runs this program, and this one, wherever it was found.
+
+    Without the settings of single nodes.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)}
+    package = str(Path(__file__).parents[1])
+    if not sys.flags.safe_path and sys.path[0] == package:
+        # `python -m quorum` in a checkout: its children would look only among what is installed.
+        others = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{package}{os.pathsep}{others}" if others else package
+    return environment
 
 
 class View(NamedTuple):
@@ -278,7 +293,7 @@ class Supervisor:
                 pass_fds=(self._pipe[0],),
                 # its own process group: Ctrl-C in a terminal reaches us alone, and we stop nodes in order
                 process_group=0,
-                env={name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)},
+                env=child_environment(),
             )
 
     async def _watch(self, on_ready: Callable[[StartReport], None], deadline: float) -> None:
@@ -308,7 +323,7 @@ class Supervisor:
     def _tend_files(self) -> None:
         """Note that the first start is complete, and bound the logs; what a disk refuses is told once."""
         logs = (self._layout.log_file, *(node.log_file for node in self._layout.nodes))
-        works = [partial(finish_bootstrap, self._layout), *(partial(bound_log, log) for log in logs)]
+        works = [partial(tend_bootstrap, self._layout), *(partial(bound_log, log) for log in logs)]
         troubles = set()
         for work in works:
             try:

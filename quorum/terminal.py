@@ -69,8 +69,8 @@ _UNREAD_ERRNOS = (errno.EIO, errno.EPIPE)
 class Console:
     """Prints lines of news, and on a terminal keeps one status line below them.
 
-    It ends nothing that it tells of: what a full disk does not take is lost, and once nobody reads any more
-    nothing is written.
+    It ends nothing that it tells of: what a full disk does not take, or a slow reader where the stream does
+    not wait, is lost, and once nobody reads any more nothing is written.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -108,7 +108,7 @@ class Console:
         except OSError as error:
             if error.errno in _UNREAD_ERRNOS:
                 self._unread()
-            elif error.errno not in FULL_DISK_ERRNOS:
+            elif error.errno not in (*FULL_DISK_ERRNOS, errno.EAGAIN):
                 raise
 
     def _unread(self) -> None:

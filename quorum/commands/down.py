@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import time
@@ -48,24 +49,28 @@ def run(arguments: argparse.Namespace) -> int:
     if not data_dir.is_dir():
         raise DataDirError(f"{data_dir} is no data directory", "name the one of `quorate up` with --data-dir")
     deadline = time.monotonic() + DEADLINE_S
-    ran = _stop_supervisor(data_dir, deadline)
+    lock = Lock(data_dir.absolute())
+    ran = _stop_supervisor(data_dir, lock, deadline)
     # Of a supervisor that was killed: they stop by themselves, but it takes them a while.
     while nodes := _running_nodes(data_dir):
         ran = True
+        if lock.held():
+            print(f"stopped what ran on {data_dir}; another `quorate up` was started there meanwhile")
+            return 0
         if time.monotonic() > deadline:
             named = ", ".join(f"node {node_id} (process {pid})" for node_id, pid in nodes.items())
             raise QuorateError(
                 f"of {data_dir} there still runs, after {DEADLINE_S:g} s, {named}",
-                "see its node.log; what hangs is ended with kill -9 and its process id",
+                "see its node.log; what `quorate serve` started is stopped with kill and its process id, "
+                "what hangs with kill -9",
             )
         time.sleep(POLL_S)
     print(f"stopped what ran on {data_dir}" if ran else f"nothing runs on {data_dir}")
     return 0
 
 
-def _stop_supervisor(data_dir: Path, deadline: float) -> bool:
+def _stop_supervisor(data_dir: Path, lock: Lock, deadline: float) -> bool:
     """Ask the supervisor to stop and wait until it has; False if there is none."""
-    lock = Lock(data_dir.absolute())
     if not lock.held():
         return False
     holder = lock.holder()
@@ -74,8 +79,11 @@ def _stop_supervisor(data_dir: Path, deadline: float) -> bool:
             f"{data_dir} is held by a process that did not say who it is",
             "try again; it may be starting or stopping",
         )
-    os.kill(holder["pid"], signal.SIGTERM)
-    while lock.held() or process_start(holder["pid"]) == holder["started"]:
+    # It may have ended just now, which was the aim.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(holder["pid"], signal.SIGTERM)
+    # Not the lock: another start may have taken it at once.
+    while process_start(holder["pid"]) == holder["started"]:
         if time.monotonic() > deadline:
             raise QuorateError(
                 f"process {holder['pid']} has not stopped within {DEADLINE_S:g} s",

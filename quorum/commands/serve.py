@@ -208,8 +208,9 @@ def _overrides(settings: list[str]) -> dict[str, object]:
     for each in settings:
         name, equals, value = each.partition("=")
         if not equals or "." not in name:
-            raise UsageError(
-                f"--set {each!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000"
-            )
+            # Without its value, which may be a secret; what has not the form of a name may be one as well.
+            named = name if name.replace(".", "_").isidentifier() else "***"
+            told = f"{named}=***" if equals else named
+            raise UsageError(f"--set {told!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000")
         overrides[name.strip()] = value.strip()
     return overrides

@@ -24,7 +24,16 @@ from quorum.errors import (
     shown,
     told_by_os,
 )
-from quorum.layout import DEFAULT_NODES, DEFAULT_PORTS, HOST, Layout, check_ports_free, plan, write
+from quorum.layout import (
+    DEFAULT_NODES,
+    DEFAULT_PORTS,
+    HOST,
+    Layout,
+    check_ports_free,
+    make_data_dir,
+    plan,
+    write,
+)
 from quorum.terminal import Console, styled, table
 from quorum.up_lock import Lock
 
@@ -136,7 +145,7 @@ def _run_here(arguments: argparse.Namespace, report_fd: int | None) -> None:
     data_dir: Path = arguments.data_dir.absolute()
     # What is given wrong is refused before anything is made.
     plan(data_dir, arguments.nodes, ports)
-    _make_data_dir(data_dir)
+    make_data_dir(data_dir)
     lock = Lock(data_dir)
     lock.acquire(detached=report_fd is not None)
     try:
@@ -176,24 +185,11 @@ def _show(layout: Layout, console: Console) -> None:
         console.say(line)
 
 
-def _make_data_dir(data_dir: Path) -> None:
-    """Make the folder of all nodes' data.
-
-    Raises:
-        DataDirError: it cannot be made.
-    """
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problem = f"the data directory {data_dir} cannot be made: {error.strerror}"
-        raise DataDirError(problem, "name a folder that you may write to with --data-dir") from error
-
-
 def _detach(arguments: argparse.Namespace) -> int:
-    from quorum.supervisor import PROGRAM
+    from quorum.supervisor import PROGRAM, child_environment
 
     data_dir: Path = arguments.data_dir.absolute()
-    _make_data_dir(data_dir)
+    make_data_dir(data_dir)
     # The log belongs to the one that runs: a refusal must not stand in it.
     Lock(data_dir).refuse_if_held()
     log_file = data_dir / "up.log"
@@ -210,6 +206,7 @@ def _detach(arguments: argparse.Namespace) -> int:
             stdout=output,
             stderr=output,
             pass_fds=(write_end,),
+            env=child_environment(),
             start_new_session=True,
         )
     os.close(write_end)

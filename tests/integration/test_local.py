@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 from kazoo.client import KazooClient
 
 from quorum.adminclient import get_readiness, get_status
@@ -170,6 +171,29 @@ def test_in_a_thread_a_blocking_client_works() -> None:
 def test_an_error_at_the_start_reaches_the_caller_of_the_thread() -> None:
     with pytest.raises(ConfigError), ensemble_in_thread(1, {"limits": {"tick": 1}}):
         pass
+
+
+def test_an_interrupt_before_the_loop_of_the_thread_runs_ends_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined = threading.Semaphore(0)
+    make_loop, join = uvloop.new_event_loop, threading.Thread.join
+
+    def slow() -> asyncio.AbstractEventLoop:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        joined.acquire()
+        return make_loop()
+
+    def joining(thread: threading.Thread, timeout: float | None = None) -> None:
+        joined.release()
+        join(thread, timeout)
+
+    monkeypatch.setattr(uvloop, "new_event_loop", slow)
+    monkeypatch.setattr(threading.Thread, "join", joining)
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt), ensemble_in_thread(1):
+        pass
+    assert threading.active_count() == before
 
 
 def test_an_error_in_the_body_reaches_the_caller_and_everything_ends() -> None:

@@ -126,6 +126,7 @@ def test_wrong_usage_is_exit_code_2_and_names_what_is_wrong(
     [
         (["up", "--bogus"], "quorate up does not know --bogus", "see quorate up --help"),
         (["status", "--json", "x", "y"], "quorate status does not know x y", "see quorate status --help"),
+        (["up", "--digest=HIDDEN"], "quorate up does not know --digest=***", "see quorate up --help"),
         (["up", "--nodes", "x"], "argument --nodes: 'x' is no whole number", "see quorate up --help"),
         (["up", "--client-port", "2.5"], "argument --client-port: '2.5' is no", "see quorate up --help"),
     ],
@@ -137,6 +138,39 @@ def test_wrong_usage_of_a_command_leads_to_its_own_help(
     first, second = lines_of(capsys)
     assert first.startswith(f"error: {problem}")
     assert second == f"remedy: {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("super_digest=admin:HIDDEN", "super_digest=***"),
+        ("admin:HIDDEN", "***"),
+        ("admin:HIDDEN=", "***=***"),
+    ],
+)
+def test_a_setting_without_a_section_is_told_without_its_value(
+    given: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--config", str(tmp_path / "node.toml"), "--set", given]) == 2
+    assert lines_of(capsys) == [
+        f"error: --set {told!r} is no setting",
+        "remedy: give SECTION.KEY=VALUE, as limits.tick_ms=1000",
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_name_that_the_terminals_encoding_does_not_have_is_printed(tmp_path: Path, encoding: str) -> None:
+    data_dir = os.fsencode(tmp_path) + "/\u20ac".encode() + b"\xff"
+    os.mkdir(data_dir)  # noqa: PTH102  # its name is no text
+    done = subprocess.run(
+        [sys.executable, "-m", "quorum", "down", "--data-dir", data_dir],
+        capture_output=True,
+        check=False,
+        env={**environment(), "PYTHONIOENCODING": encoding},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"nothing runs on ")
+    assert done.stdout.endswith(b"\\udcff\n")
 
 
 def test_ctrl_c_while_modules_load_is_no_traceback(tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def test_a_configuration_is_frozen(load: Load) -> None:
         (FILE.replace('"local"', '"a b"'), "node.cluster", ["'a b'"]),
         (FILE.replace('"data/node-1"', "1"), "node.data_dir", ["path"]),
         (FILE.replace('1 = "127.0.0.1:2281"', 'one = "127.0.0.1:2281"'), "members.one", ["no node id"]),
+        (with_lines("members", 'super_digest = "a:HIDDEN"'), "members.super_digest", ["*** is no node id"]),
         (FILE.replace('1 = "127.0.0.1:2281"', '01 = "127.0.0.1:2281"'), "members.01", ["no node id"]),
         (FILE.replace("127.0.0.1:2282", "127.0.0.1"), "members.2", ["no host or no port"]),
         (FILE.replace("127.0.0.1:2282", "127.0.0.1:2281"), "members.2", ["also the address of 1"]),

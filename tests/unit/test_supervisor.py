@@ -8,8 +8,10 @@ import errno
 import io
 import os
 import signal
+import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,9 @@ from quorum.errors import NodeStoppedError, QuorateError
 from quorum.layout import plan, write
 from quorum.process_logs import bound_log, story_since
 from quorum.raft.os_runtime import OsDisk
-from quorum.supervisor import Supervisor
+from quorum.supervisor import Supervisor, child_environment
 from quorum.terminal import Console, stop_signals
+from tests.tidy.rules import REPOSITORY
 
 #: a file that takes nothing, for want of room
 FULL = Path("/dev/full")
@@ -73,6 +76,7 @@ class Refusing(io.StringIO):
 def test_news_that_a_full_disk_does_not_take_ends_nothing() -> None:
     Console(Refusing(errno.ENOSPC)).say("node 1 is ready")
     Console(Refusing(errno.EDQUOT)).say("node 1 is ready")
+    Console(Refusing(errno.EAGAIN)).say("node 1 is ready")
     with pytest.raises(OSError, match=r"Bad file descriptor"):
         Console(Refusing(errno.EBADF)).say("node 1 is ready")
 
@@ -145,6 +149,52 @@ def test_down_waits_for_nodes_whose_supervisor_was_killed(
     monkeypatch.setattr(time, "sleep", lambda _: held.release())
     assert down.run(argparse.Namespace(data_dir=tmp_path)) == 0
     assert capsys.readouterr().out == f"stopped what ran on {tmp_path}\n"
+
+
+def test_down_leaves_what_was_started_meanwhile_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a service manager, say: another start takes the lock at once, and its nodes run."""
+    takes_the_lock = (
+        "import pathlib, sys\n"
+        "from quorum.errors import DataDirError\n"
+        "from quorum.up_lock import Lock\n"
+        "while True:\n"
+        "    try:\n"
+        "        Lock(pathlib.Path(sys.argv[1])).acquire()\n"
+        "        break\n"
+        "    except DataDirError:\n"
+        "        pass\n"
+        "print(flush=True)\n"
+        "input()\n"
+    )
+    node_data = tmp_path / "node-1/data"
+    node_data.mkdir(parents=True)
+    command = [sys.executable, "-c", takes_the_lock, str(tmp_path)]
+    begin = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with begin() as first:
+        assert first.stdout is not None
+        first.stdout.readline()
+        with begin() as second:
+            held = OsDisk().lock(str(node_data))
+            assert down.run(argparse.Namespace(data_dir=tmp_path)) == 0
+            held.release()
+            assert first.wait(DEADLINE_S) == -signal.SIGTERM
+            assert second.poll() is None
+    assert "another `quorate up` was started there meanwhile" in capsys.readouterr().out
+
+
+def test_children_run_the_same_program_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `python -m quorum up` in a checkout, whose folder only this process has been given."""
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.setenv("QUORATE_NODE_ID", "7")
+    monkeypatch.setattr(sys, "path", ["/bin", *sys.path])
+    assert child_environment()["PYTHONPATH"] == "/elsewhere"
+    assert "QUORATE_NODE_ID" not in child_environment()
+    monkeypatch.setattr(sys, "path", [str(REPOSITORY), *sys.path])
+    assert child_environment()["PYTHONPATH"] == f"{REPOSITORY}:/elsewhere"
+    monkeypatch.delenv("PYTHONPATH")
+    assert child_environment()["PYTHONPATH"] == str(REPOSITORY)
 
 
 def test_a_node_whose_process_cannot_be_made_is_told_and_tried_again(tmp_path: Path) -> None:
