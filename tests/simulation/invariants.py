@@ -188,6 +188,10 @@ class Invariants:
         self._lives: dict[int, _Life] = {}
         #: {(node id, node incarnation): its disk}
         self._platters: dict[tuple[int, str], Platter] = {}
+        #: {node id: the platter of its last life}
+        self._last_platters: dict[int, Platter] = {}
+        #: disks that tell when a bit of theirs is turned around
+        self._watched_disks: set[MemoryDisk] = set()
         #: {term: who leads it}
         self._leaders: dict[int, str] = {}
         #: {index: the entry that was committed there}
@@ -326,8 +330,12 @@ class Invariants:
         platter = self._platters.get(key)
         if platter is None:
             platter = self._platters[key] = Platter(node.disk, incarnation)
-            _tee(node.disk, "flip_bit", lambda *_: platter.flip())
         platter.disk = node.disk
+        # A lost disk that is back stands in the place of the one that came for it.
+        self._last_platters[node.node_id] = platter
+        if node.disk not in self._watched_disks:
+            self._watched_disks.add(node.disk)
+            _tee(node.disk, "flip_bit", lambda *_: self._last_platters[node.node_id].flip())
         life = self._lives[node.node_id] = _Life(node, member, platter)
         self._check_recovered(life)
         platter.log = life.journal._log

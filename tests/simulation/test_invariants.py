@@ -517,6 +517,31 @@ def test_a_group_that_the_cut_left_whole_may_have_superseded_what_was_durable() 
     assert node.running
 
 
+def test_a_bit_of_a_lost_disk_that_is_back_may_be_turned_around_too() -> None:
+    """The disk that came for it was another one, and nobody turned around a bit of that."""
+    run = Run()
+    node = run.followers[0]
+    for _ in range(2):
+        member_of(node).snapshotter.take()
+        run.go_on(1_500.0)
+    node.kill()
+    lost = node.disk
+    node.wipe()
+    node.start()
+    run.look(node)
+    node.kill()
+    node.disk.restore(lost)
+    node.start()
+    run.look(node)
+    node.kill()
+    path = max(each for each in node.disk._names if each.endswith(".snapshot"))
+    node.disk.flip_bit(path, 18)
+    node.start()
+    run.look(node)
+    assert f"{path}.damaged" in node.disk._names
+    assert run.world.invariants._last_platters[node.node_id].was_flipped
+
+
 def test_a_world_left_alone_breaks_nothing_and_everything_was_looked_at() -> None:
     run = Run()
     run.world.invariants._until_recovery = 1
