@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from quorum.address import Address, parse_member_address
 from quorum.errors import ConfigError, ConfigProblem, remedy_for_os, shown
 from quorum.settings import (
     ADDRESS,
     BOOLEAN,
     PATH,
-    Address,
     Origin,
     Raw,
     collect_file,
@@ -32,7 +32,6 @@ from quorum.settings import (
     masked_section,
     overlay_environment,
     overlay_flags,
-    parse_address,
     read_section,
     refuse_unknown,
     setting,
@@ -294,7 +293,7 @@ def _read_members(given: Mapping[str, Origin], problems: list[ConfigProblem]) ->
             problems.append(ConfigProblem(name, "***", "is no node id", example))
             continue
         try:
-            address = parse_address(origin.value if isinstance(origin.value, str) else "")
+            address = parse_member_address(origin.value if isinstance(origin.value, str) else "")
         except ValueError as error:
             problems.append(ConfigProblem(name, shown(origin.value), str(error), example))
             continue

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from quorum.address import Address, parse_address
 from quorum.errors import ConfigProblem, shown
 
 ENVIRONMENT_PREFIX = "QUORATE_"
@@ -27,16 +28,6 @@ _SERVICE_LINK = re.compile(
 )
 
 Section = TypeVar("Section")
-
-
-class Address(NamedTuple):
-    """A host and a TCP port; an IPv6 host stands without brackets here and with them in text."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Kind(NamedTuple):
@@ -160,26 +151,6 @@ def setting(kind: Kind, default: Any = _REQUIRED, *, secret: bool = False) -> An
         A dataclass field (typed Any, as dataclasses.field is).
     """
     return dataclasses.field(default=default, metadata={"kind": kind, "secret": secret})
-
-
-def parse_address(value: str) -> Address:
-    """Read host:port.
-
-    Raises:
-        ValueError: with the problem in words.
-    """
-    host, colon, port = value.rpartition(":")
-    if not colon or not host:
-        raise ValueError("has no host or no port")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError("has an IPv6 host without brackets")
-    if not re.fullmatch(r"[\w.:%-]+", host):
-        raise ValueError("has no proper host (a name or an IP address)")
-    if not re.fullmatch(r"\d{1,5}", port) or not 1 <= int(port) <= 65535:
-        raise ValueError("has no port from 1 to 65535")
-    return Address(host, int(port))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

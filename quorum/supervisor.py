@@ -13,15 +13,14 @@ import asyncio
 import math
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from quorum.adminclient import get_readiness, get_status
+from quorum.child import PROGRAM, child_environment
 from quorum.errors import NodeStoppedError, UnreachableError, remedy_for_os, told_by_os
 from quorum.layout import HOST, Layout, LocalNode, start_options, tend_bootstrap
 from quorum.process_logs import bound_log, story_since
@@ -41,24 +40,6 @@ RECOVERED_S = 60.0
 STOP_DEADLINE_S = 20.0
 #: The role of a node whose start waits for room on its disk.
 ROLE_THAT_WAITS = "starting"
-#: This program. -P: the current directory may hold whatever calls itself `quorum`, or a module of Python.
-PROGRAM = (sys.executable, "-P", "-m", "quorum")
-#: Settings that belong to one node or its supervisor; the environment must not give them to all alike.
-_OWN_SETTINGS = ("QUORATE_NODE_", "QUORATE_LISTEN_", "QUORATE_MEMBERS_", "QUORATE_SECURITY_PEER_SECRET_FILE")
-
-
-def child_environment() -> dict[str, str]:
-    """Return the environment of a child that runs this program, and this one, wherever it was found.
-
-    Without the settings of single nodes.
-    """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)}
-    package = str(Path(__file__).parents[1])
-    if not sys.flags.safe_path and sys.path[0] == package:
-        # `python -m quorum` in a checkout: its children would look only among what is installed.
-        others = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{package}{os.pathsep}{others}" if others else package
-    return environment
 
 
 class View(NamedTuple):

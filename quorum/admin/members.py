@@ -14,10 +14,10 @@ from typing import Final
 
 from aiohttp import web
 
+from quorum.address import parse_member_address
 from quorum.admin.fields import read_fields, refuse_unknown
 from quorum.admin.view import VIEW, BadInputError, json_answer
 from quorum.errors import shown
-from quorum.settings import parse_address
 
 NODE_ID_MAX: Final = 255
 ADDRESS_CHARS_MAX: Final = 300
@@ -94,6 +94,6 @@ def _address(fields: Mapping[str, object]) -> str:
         problem = f"address = {shown(address)} is no text of 1 to {ADDRESS_CHARS_MAX} ASCII characters"
         raise BadInputError(problem, _MEMBERS_EXAMPLE)
     try:
-        return str(parse_address(address))
+        return str(parse_member_address(address))
     except ValueError as error:
         raise BadInputError(f"address = {shown(address)}: {error}", _MEMBERS_EXAMPLE) from error

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
+from quorum.address import parse_member_address
 from quorum.adminclient import Request, ask, get_status
 from quorum.commands.status import DEFAULT_ADMIN_URL, TIMEOUT_S, members_table
 from quorum.config import NODE_ID_MAX
 from quorum.errors import UsageError, printable, shown
-from quorum.settings import parse_address
 
 HELP = "show, add, replace or remove members"
 DESCRIPTION = """\
@@ -97,7 +97,7 @@ def _node_id(given: str) -> int:
 
 def _address(given: str) -> str:
     try:
-        return str(parse_address(given))
+        return str(parse_member_address(given))
     except ValueError as error:
         remedy = "give the node's listen.peer as the others reach it, as 10.0.0.4:2281"
         raise UsageError(f"ADDR = {shown(given)} {error}", remedy) from error
@@ -150,6 +150,10 @@ def _replace(arguments: argparse.Namespace) -> int:
             "start the node with an empty data directory and `quorate serve --join` (`quorate up` does so by "
             "itself)"
         )
+    for member in answer["members"]:
+        if member["node_id"] == node_id and not arguments.json:
+            # Of before; the node has not been heard since.
+            member.pop("refusal", None)
     return _tell(arguments, answer, f"the {which} never counts again: {then}")
 
 

@@ -211,6 +211,8 @@ def _overrides(settings: list[str]) -> dict[str, object]:
             # Without its value, which may be a secret; what has not the form of a name may be one as well.
             named = name if name.replace(".", "_").isidentifier() else "***"
             told = f"{named}=***" if equals else named
-            raise UsageError(f"--set {told!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000")
+            raise UsageError(
+                f"--set {told!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000"
+            )
         overrides[name.strip()] = value.strip()
     return overrides

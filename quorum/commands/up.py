@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from quorum.child import PROGRAM, child_environment
 from quorum.errors import (
     DataDirError,
     NodeStoppedError,
@@ -186,7 +187,6 @@ def _show(layout: Layout, console: Console) -> None:
 
 
 def _detach(arguments: argparse.Namespace) -> int:
-    from quorum.supervisor import PROGRAM, child_environment
 
     data_dir: Path = arguments.data_dir.absolute()
     make_data_dir(data_dir)

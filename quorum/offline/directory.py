@@ -93,6 +93,8 @@ def unused(data_dir: str) -> Iterator[ReadOnlyDisk]:
                 # Opened without waiting: somebody may have put a pipe there.
                 lock = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 held.callback(os.close, lock)
+                if path != data_dir and not stat.S_ISREG(os.fstat(lock).st_mode):
+                    raise UsageError(f"{path} is no regular file", "move it away: no node starts with it")
                 _lock_shared(lock, data_dir)
         yield disk
 
@@ -101,8 +103,8 @@ def _lock_shared(lock: int, data_dir: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        is_file = stat.S_ISREG(os.fstat(lock).st_mode)
-        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() if is_file else ""
+        is_folder = stat.S_ISDIR(os.fstat(lock).st_mode)
+        holder = "" if is_folder else os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         raise UsageError(
             f"data directory {data_dir} is in use by the process with id {holder or 'unknown'}",
             "stop that node first: a copy that is made while it runs looks damaged",

@@ -19,6 +19,7 @@ from quorum.offline.snapshot import SNAPSHOT_NAME, check_file
 from quorum.raft.core.entry import Entry
 from quorum.raft.forcing import MARKER_NAME, read_marker
 from quorum.raft.identity import (
+    FORMATTING_NAME,
     IDENTITY_NAME,
     NotFormattedError,
     journal_directory,
@@ -200,9 +201,19 @@ def _name_strangers(disk: Disk, directory: str, result: Verification) -> None:
         return
     for name in names:
         if name.endswith(PARTIAL_SUFFIX):
-            result.notes.append(f"{directory}/{name} was never finished; the next start removes it")
+            _judge_unfinished(disk, f"{directory}/{name}", result)
         elif sequence_of(name) is None and name != NOTE_NAME:
             result.notes.append(f"{directory}/{name} is no segment; a node takes no notice of it")
+
+
+def _judge_unfinished(disk: Disk, path: str, result: Verification) -> None:
+    """Say what a start does with what it removes, or cannot remove."""
+    try:
+        disk.listdir(path)
+    except OSError:
+        result.notes.append(f"{path} was never finished; the next start removes it")
+    else:
+        result.problems.append(DataDirError(f"{path} is a folder, which no start removes", "move it away"))
 
 
 def _check_snapshots(disk: Disk, data_dir: str, result: Verification) -> list[SnapshotDamagedError]:
@@ -216,7 +227,7 @@ def _check_snapshots(disk: Disk, data_dir: str, result: Verification) -> list[Sn
     for name in names:
         path = f"{directory}/{name}"
         if name.endswith(PARTIAL_SUFFIX):
-            result.notes.append(f"{path} was never finished; the next start removes it")
+            _judge_unfinished(disk, path, result)
         elif not SNAPSHOT_NAME.fullmatch(name):
             result.notes.append(f"{path} is no snapshot; a node takes no notice of it")
         else:
@@ -303,6 +314,8 @@ def _check_identity(disk: Disk, data_dir: str, result: Verification) -> None:
     except DataDirError as error:
         result.problems.append(error)
         return
+    if FORMATTING_NAME in disk.listdir(data_dir):
+        _judge_unfinished(disk, f"{data_dir}/{FORMATTING_NAME}", result)
     latest = _latest_cluster_id(result)
     differs = bool(identity.cluster_id and latest and identity.cluster_id != latest)
     try:

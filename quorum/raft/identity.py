@@ -38,7 +38,7 @@ from quorum.raft.runtime import Buffer, DirectoryLock, Disk
 IDENTITY_NAME = "identity.json"
 JOURNAL_NAME = "journal"
 SNAPSHOTS_NAME = "snapshots"
-_MARKER_NAME = "formatting"
+FORMATTING_NAME = "formatting"
 _PARTIAL_NAME = IDENTITY_NAME + ".partial"
 #: A file that is made and removed to see whether the disk has room.
 _PROBE_NAME = "room.partial"
@@ -48,7 +48,7 @@ _FORMAT_VERSION = 1
 _IDENTITY_BYTES_MAX = 64 * 1024
 _HEX_32 = re.compile("[0-9a-f]{32}")
 #: Names that an empty directory may hold: the lock, what a crash in formatting left, and a file system's own.
-_IGNORED = frozenset({_LOCK_NAME, _MARKER_NAME, _PARTIAL_NAME, _PROBE_NAME, "lost+found"})
+_IGNORED = frozenset({_LOCK_NAME, FORMATTING_NAME, _PARTIAL_NAME, _PROBE_NAME, "lost+found"})
 
 
 class NotFormattedError(DataDirError):
@@ -177,11 +177,11 @@ def _load_or_format(disk: Disk, data_dir: str, wanted: Identity, start: Start) -
         disk.fsync_dir(data_dir)
         identity = load_identity(disk, data_dir)
         _check(f"{data_dir}/{IDENTITY_NAME}", identity, wanted)
-        if _MARKER_NAME in names:
+        if FORMATTING_NAME in names:
             _remove_marker(disk, data_dir)
         return identity
     others = sorted(set(names) - _IGNORED)
-    if others and _MARKER_NAME not in names:
+    if others and FORMATTING_NAME not in names:
         raise DataDirError(
             f"data directory {data_dir} has no {IDENTITY_NAME}, but holds {', '.join(others[:5])}",
             f"put {IDENTITY_NAME} back if these are its data, or name an empty one in node.data_dir",
@@ -199,8 +199,8 @@ def new_incarnation(rng: random.Random) -> str:
 def _format(disk: Disk, data_dir: str, identity: Identity) -> Identity:
     """Make journal and snapshot folders and then the identity, so that an identity always has its journal."""
     journal = journal_directory(data_dir)
-    if _MARKER_NAME not in disk.listdir(data_dir):
-        disk.create(f"{data_dir}/{_MARKER_NAME}").close()
+    if FORMATTING_NAME not in disk.listdir(data_dir):
+        disk.create(f"{data_dir}/{FORMATTING_NAME}").close()
         disk.fsync_dir(data_dir)
     try:
         list_segments(disk, journal)
@@ -225,7 +225,7 @@ def _check_pristine(disk: Disk, data_dir: str, journal: str) -> None:
 
 
 def _remove_marker(disk: Disk, data_dir: str) -> None:
-    disk.unlink(f"{data_dir}/{_MARKER_NAME}")
+    disk.unlink(f"{data_dir}/{FORMATTING_NAME}")
     disk.fsync_dir(data_dir)
 
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from quorum.address import parse_member_address
 from quorum.core.codes import BAD_ARGUMENTS, BAD_VERSION, MARSHALLING_ERROR, NO_AUTH, OK
 from quorum.core.machine import CONFIG_PATH, StateMachine, config_version
 from quorum.core.members import members_of
@@ -190,4 +191,8 @@ def _server(text: str) -> tuple[int, str]:
     if not all(1 <= port <= 65535 for port in ports) or (found["role"] or "participant") != "participant":
         # Learners become voters by themselves: there are no lasting observers.
         raise _RefusedError(BAD_ARGUMENTS)
-    return node_id, f"{found['host']}:{found['port']}"
+    address = f"{found['host']}:{found['port']}"
+    try:
+        return node_id, str(parse_member_address(address))
+    except ValueError:
+        raise _RefusedError(BAD_ARGUMENTS) from None

@@ -130,6 +130,21 @@ def told(capsys: Lines, words: list[str], url: str, code: int = 1) -> tuple[str,
     return error.removeprefix("error: "), remedy.removeprefix("remedy: ")
 
 
+def test_a_refusal_from_before_a_replacement_is_not_told_behind_it(capsys: Lines) -> None:
+    """It advises to replace the node; the answer as JSON is the node's own."""
+    refused = {"node_id": 2, "address": "h:2", "refusal": "if that one is lost run quorate members replace 2"}
+    answer = {"members": [refused, {"node_id": 3, "address": "h:3", "refusal": "it has another secret"}]}
+    with listener(saying(answer)) as url:
+        assert main([*REPLACE, "--admin", url]) == 0
+    out = capsys.readouterr().out
+    assert "never counts again" in out
+    assert "node 3 is refused: it has another secret" in out
+    assert "node 2 is refused" not in out
+    with listener(saying(answer)) as url:
+        assert main([*REPLACE, "--admin", url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == answer
+
+
 @pytest.mark.parametrize(
     ("act", "reason"),
     [

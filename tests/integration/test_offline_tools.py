@@ -373,7 +373,26 @@ def test_a_pipe_in_the_place_of_the_lock_is_not_waited_for(
     lock = written.data_dir / "lock"
     lock.unlink(missing_ok=True)
     os.mkfifo(lock)
-    assert main([*command, str(written.data_dir)]) == 0
+    assert main([*command, str(written.data_dir)]) == 2
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "formatting",
+        "journal/00000000000000000099.segment.partial",
+        "journal/durable.partial",
+        "snapshots/x.partial",
+    ],
+)
+def test_a_folder_that_a_start_would_have_to_remove_is_a_reason_to_refuse(
+    tool: Tool, written: Written, place: str
+) -> None:
+    (written.data_dir / place).mkdir()
+    told = tool("journal", "verify", written.data_dir)
+    assert told.code == 1
+    assert f"{written.data_dir / place} is a folder, which no start removes" in told.out + told.err
+    assert not written.starts()
 
 
 def test_a_reader_that_goes_is_no_damage(written: Written) -> None:

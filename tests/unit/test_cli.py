@@ -87,6 +87,7 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
         (["members", "replace", "256"], "ID = '256'"),
         (["members", "remove", "-1"], "-1"),
         (["members", "add", "4", "nowhere"], "ADDR = 'nowhere'"),
+        (["members", "add", "4", "0.0.0.0:2281"], "ADDR = '0.0.0.0:2281'"),
         (["members", "add", "4", "h:70000"], "ADDR = 'h:70000'"),
         (["members", "add", "4", "a;b|c=,d:5"], "ADDR = 'a;b|c=,d:5'"),
         (["members", "remove"], "ID"),

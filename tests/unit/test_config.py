@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorum.address import Address, parse_address, parse_member_address
 from quorum.config import (
     SECRET_BYTES_MAX,
     NodeConfig,
@@ -20,7 +21,6 @@ from quorum.config import (
     read_peer_secret,
 )
 from quorum.errors import ConfigError, Fault
-from quorum.settings import Address, parse_address
 
 SECRET = "0123456789abcdef"
 DIGEST = "super:" + 27 * "D" + "="
@@ -389,9 +389,37 @@ def test_a_configuration_can_come_without_a_file(tmp_path: Path) -> None:
     assert config.node.data_dir == tmp_path / "d"
 
 
-@given(st.from_regex(r"[a-z0-9.-]{1,20}", fullmatch=True), st.integers(1, 65535))
+@given(
+    st.one_of(
+        st.from_regex(r"[a-z][a-z0-9-]{0,8}(\.[a-z0-9-]{1,5}){0,3}\.?", fullmatch=True),
+        st.ip_addresses(v=4).map(str),
+        st.ip_addresses(v=6).map(str),
+    ),
+    st.integers(1, 65535),
+)
 def test_an_address_reads_what_it_prints(host: str, port: int) -> None:
     assert parse_address(str(Address(host, port))) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("999.1.1.1", "1.2.3", "1.2.3.4.5", "1", "a..b", ".a", ".", "[1::2::3]", "[1.2.3.4]x", "[::g]"),
+        *("a" * 64, "a." * 127 + "b", "a%b"),
+    ],
+)
+def test_what_can_be_no_host_is_refused(host: str) -> None:
+    with pytest.raises(ValueError, match=r"has no proper host|without brackets"):
+        parse_address(f"{host}:1")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "255.255.255.255", "224.0.0.1", "[ff02::1]"])
+def test_a_node_is_dialled_at_one_machine(load: Load, host: str) -> None:
+    assert str(parse_address(f"{host}:1")) == f"{host}:1"
+    with pytest.raises(ValueError, match="no machine that the other nodes could dial"):
+        parse_member_address(f"{host}:1")
+    problem = refusal(load, FILE.replace("127.0.0.1:2282", f"{host}:1")).problems[0]
+    assert (problem.field, problem.value) == ("members.2", f"'{host}:1'")
 
 
 @pytest.mark.parametrize("mark", [*";|=,<>\"'/@[] \\\0\x01\x7f"])

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from quorum.child import child_environment
 from quorum.commands import down
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.layout import plan, write
 from quorum.process_logs import bound_log, story_since
 from quorum.raft.os_runtime import OsDisk
-from quorum.supervisor import Supervisor, child_environment
+from quorum.supervisor import Supervisor
 from quorum.terminal import Console, stop_signals
 from tests.tidy.rules import REPOSITORY
 
