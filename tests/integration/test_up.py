@@ -26,8 +26,13 @@ DEADLINE_S = 30.0
 NODES = 3
 #: what the supervisor says of the whole; of one node it may say "is not ready: "
 READY = "ready: 127.0.0.1:"
-#: makes the terminal on its standard input its own, and becomes the program that its arguments name
-ON_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
+#: makes the terminal on its standard input its own, and becomes the program that its arguments name; who runs
+#: the tests in the background may have signals ignored (nohup), which a terminal does not
+ON_TERMINAL = (
+    "import os, signal, sys; "
+    "[signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGINT)]; "
+    "os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 @dataclass
