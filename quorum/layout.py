@@ -302,7 +302,7 @@ def make_data_dir(data_dir: Path) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         # One that is there, too: who made it may have ended before its name was durable.
         for folder in missing or [data_dir]:
-            if os.access(folder.parent, os.R_OK):
+            if os.access(folder.parent, os.R_OK | os.W_OK):
                 _sync_folder(folder.parent)
     except OSError as error:
         problem = f"the data directory {data_dir} cannot be made: {error.strerror}"

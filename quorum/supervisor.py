@@ -302,7 +302,7 @@ class Supervisor:
             await _wait(self._stopping, POLL_S if announced else POLL_READY_S)
 
     def _tend_files(self) -> None:
-        """Note that the first start is complete, and bound the logs; what a disk refuses is told once."""
+        """Note how far the first start is, and bound the logs; what a disk refuses is told once."""
         logs = (self._layout.log_file, *(node.log_file for node in self._layout.nodes))
         works = [partial(tend_bootstrap, self._layout), *(partial(bound_log, log) for log in logs)]
         troubles = set()

@@ -280,7 +280,7 @@ def test_a_quorum_whose_data_are_all_lost_is_not_founded_again(tmp_path: Path, p
 
 
 def test_a_first_start_that_was_cut_short_founds_no_second_cluster(tmp_path: Path, ports: Ports) -> None:
-    """Node 3 could not format its data; then node 2 loses those that it had."""
+    """Node 3 could not format its data; then nodes 1 and 2 lose those that they had, then node 2 alone."""
     data_dir = tmp_path / "data"
     blocked, lost = data_dir / "node-3/data", data_dir / "node-2/data"
     blocked.parent.mkdir(parents=True)
@@ -292,6 +292,11 @@ def test_a_first_start_that_was_cut_short_founds_no_second_cluster(tmp_path: Pat
     assert (data_dir / "bootstrap.pending").exists()
     blocked.unlink()
     lost.rename(tmp_path / "lost")
+    (data_dir / "node-1/data").rename(tmp_path / "lost-1")
+    refused = run("up", "--data-dir", str(data_dir))
+    assert refused.returncode == 1
+    assert "the data of all its nodes are missing" in refused.stderr
+    (tmp_path / "lost-1").rename(data_dir / "node-1/data")
     with up(data_dir) as second:
         second.wait_for("quorate members replace 2")
         eventually((blocked / "identity.json").exists, DEADLINE_S)
