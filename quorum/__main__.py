@@ -10,7 +10,7 @@ import sys
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from quorum import cli
+from quorum.cli import main as cli
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,9 +14,9 @@ from typing import Final
 
 from aiohttp import web
 
-from quorum.address import parse_member_address
 from quorum.admin.fields import read_fields, refuse_unknown
 from quorum.admin.view import VIEW, BadInputError, json_answer
+from quorum.config.address import parse_member_address
 from quorum.errors import shown
 
 NODE_ID_MAX: Final = 255

@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from quorum.errors import QuorateError
-from quorum.listening import Listen, bind
+from quorum.platform.listening import Listen, bind
 
 #: Connections that are held at once.
 CONNECTIONS_MAX: Final = 256

@@ -1,7 +1,7 @@
 """The endpoint that has this node take a snapshot of its own state.
 
-Decides what a well-formed request is; when it is answered, and by which snapshot, is quorum.snapshotting's.
-The node that is asked takes it, whoever leads. No state.
+Decides what a well-formed request is; when it is answered, and by which snapshot, is
+quorum.node.snapshotting's. The node that is asked takes it, whoever leads. No state.
 
 Source: architecture, "HTTP on the admin port"; raft, "Snapshots".
 """

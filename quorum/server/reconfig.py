@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from quorum.address import parse_member_address
+from quorum.config.address import parse_member_address
 from quorum.core.codes import BAD_ARGUMENTS, BAD_VERSION, MARSHALLING_ERROR, NO_AUTH, OK
 from quorum.core.machine import CONFIG_PATH, StateMachine, config_version
 from quorum.core.members import members_of

@@ -10,8 +10,8 @@ import asyncio
 import signal
 import sys
 
-from quorum.cli import main
-from quorum.node import QuorumNode
+from quorum.cli.main import main
+from quorum.node.node import QuorumNode
 
 
 class _AskedNode(QuorumNode):
@@ -33,5 +33,5 @@ class _AskedNode(QuorumNode):
 
 if __name__ == "__main__":
     # `quorate serve` looks the class up when it runs.
-    sys.modules["quorum.node"].QuorumNode = _AskedNode  # type: ignore[attr-defined]
+    sys.modules["quorum.node.node"].QuorumNode = _AskedNode  # type: ignore[attr-defined]
     sys.exit(main())

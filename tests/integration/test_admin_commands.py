@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from quorum import adminclient
-from quorum.adminclient import get_readiness, get_status
-from quorum.cli import main
-from quorum.commands import members, snapshot, status
+from quorum.admin import client as adminclient
+from quorum.admin.client import get_readiness, get_status
+from quorum.cli.commands import members, snapshot, status
+from quorum.cli.main import main
 from quorum.errors import UsageError
 
 DEADLINE_S = 30.0

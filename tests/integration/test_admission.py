@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from quorum.raft.admission import Admission
+from quorum.platform.os_runtime import AsyncioRuntime
 from quorum.raft.core.configuration import Configuration, Member
-from quorum.raft.hello import HelloRefusedError, PeerIdentity
-from quorum.raft.os_runtime import AsyncioRuntime
-from quorum.raft.peer import STRANGER_MS
-from quorum.raft.peers import PeerNode
+from quorum.raft.peers.admission import Admission
+from quorum.raft.peers.hello import HelloRefusedError, PeerIdentity
+from quorum.raft.peers.peer import STRANGER_MS
+from quorum.raft.peers.peers import PeerNode
 from tests.support.peer_network import CLUSTER_ID, Network, ended, on_both_loops
 
 TWO, OTHER = "2" * 32, "f" * 32

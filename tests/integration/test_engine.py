@@ -12,19 +12,19 @@ import msgpack
 import pytest
 from pysyncobj import FAIL_REASON, SyncObj, replicated
 
+from quorum.cli.offline.directory import ReadOnlyDisk
+from quorum.cli.offline.journal import dump
 from quorum.client import Client, ConnectionLossError
 from quorum.core.machine import StateMachine
 from quorum.errors import ChangeBusyError, DataDirError, NodeStoppedError, ProposalRefusedError, QuorateError
-from quorum.node import QuorumNode
-from quorum.offline.directory import ReadOnlyDisk
-from quorum.offline.journal import dump
-from quorum.raft import syncobj_host
+from quorum.node.node import QuorumNode
+from quorum.platform.os_runtime import OsDisk
 from quorum.raft.core.entry import EntryKind
-from quorum.raft.engine import Engine
-from quorum.raft.identity import load_identity, write_identity
-from quorum.raft.os_runtime import OsDisk
-from quorum.raft.payloads import BATCH_FORMAT
-from quorum.raft.peers import PeerNode
+from quorum.raft.datadir.identity import load_identity, write_identity
+from quorum.raft.engine import syncobj_host
+from quorum.raft.engine.engine import Engine
+from quorum.raft.peers.peers import PeerNode
+from quorum.raft.requests.payloads import BATCH_FORMAT
 from tests.support.node_configs import loopback_configs
 
 DEADLINE_S = 20.0
@@ -114,7 +114,7 @@ async def test_a_node_that_stops_itself_while_it_starts_says_why(
     def refuses(*_arguments: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("quorum.storage.store_cluster_id", refuses)
+    monkeypatch.setattr("quorum.node.storage.store_cluster_id", refuses)
     again = QuorumNode(config)
     with pytest.raises(DataDirError, match="Input/output error") as refused:
         await again.start()

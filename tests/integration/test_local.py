@@ -20,11 +20,11 @@ import pytest
 import uvloop
 from kazoo.client import KazooClient
 
-from quorum.adminclient import get_readiness, get_status
+from quorum.admin.client import get_readiness, get_status
 from quorum.client import Client
 from quorum.errors import ConfigError, NodeStoppedError, UnreachableError, UsageError
 from quorum.local import Ensemble, ensemble, ensemble_in_thread
-from quorum.node import QuorumNode
+from quorum.node.node import QuorumNode
 from tests.support.nodes import clean_environment
 from tests.tidy.rules import REPOSITORY
 
@@ -249,7 +249,7 @@ def run_pytest(tmp_path: Path) -> Callable[[str, str], subprocess.CompletedProce
 
 THEIRS = """
 from kazoo.client import KazooClient
-from quorum.adminclient import get_status
+from quorum.admin.client import get_status
 
 seen = set()
 
@@ -300,7 +300,7 @@ def test_a_wrong_setting_of_the_fixture_is_named(
 def test_a_run_that_asks_for_no_quorum_does_not_load_one(
     run_pytest: Callable[[str, str], subprocess.CompletedProcess[str]],
 ) -> None:
-    done = run_pytest("import sys\ndef test_x():\n    assert 'quorum.node' not in sys.modules\n", "")
+    done = run_pytest("import sys\ndef test_x():\n    assert 'quorum.node.node' not in sys.modules\n", "")
     assert done.returncode == 0, done.stdout
 
 

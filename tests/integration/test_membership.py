@@ -22,7 +22,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NoAuthError
 
-from quorum.raft.journal_note import NOTE_NAME
+from quorum.raft.journal.note import NOTE_NAME
 from quorum.wire.protocol import XID_AUTH, XID_PING
 from quorum.wire.requests import (
     PING_FRAME,

@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from quorum.cli import main
+from quorum.cli.main import main
 from quorum.client import Client, CreateMode
-from quorum.config import NodeConfig
+from quorum.config.node import NodeConfig
 from quorum.errors import DataDirError
-from quorum.node import QuorumNode
-from quorum.raft.identity import Start
-from quorum.raft.journal_format import SECTOR_BYTES, segment_name
-from quorum.raft.journal_note import NOTE_NAME, DurableEnd, NoteFile
-from quorum.raft.os_runtime import OsDisk
-from quorum.raft.snapshot_format import SnapshotReader
-from quorum.storage import load_machine, open_storage
+from quorum.node.node import QuorumNode
+from quorum.node.storage import load_machine, open_storage
+from quorum.platform.os_runtime import OsDisk
+from quorum.raft.datadir.identity import Start
+from quorum.raft.journal.format import SECTOR_BYTES, segment_name
+from quorum.raft.journal.note import NOTE_NAME, DurableEnd, NoteFile
+from quorum.raft.snapshots.format import SnapshotReader
 from tests.support.node_configs import SMALL_SEGMENTS, loopback_configs
 from tests.support.nodes import clean_environment
 

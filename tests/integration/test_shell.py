@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
+from quorum.cli.shell import run
 from quorum.client import BadVersionError, NoNodeError, NoParentError, NoServerError, NotEmptyError
 from quorum.errors import QuorateError, UsageError
-from quorum.shell import run
 from tests.support.clients import hosts, root, system
 from tests.support.nodes import REPOSITORY, clean_environment
 
@@ -127,7 +127,7 @@ def test_help_needs_no_server(capsys: Output) -> None:
 
 
 def test_unusable_addresses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorum.shell.engine.CONNECT_PATIENCE_MS", 300.0)
+    monkeypatch.setattr("quorum.cli.shell.engine.CONNECT_PATIENCE_MS", 300.0)
     with pytest.raises(UsageError, match=r"127[.]0[.]0[.]1:x"):
         run("127.0.0.1:x", ["ls"])
     with pytest.raises(NoServerError, match=r"300 ms; last attempt: 127[.]0[.]0[.]1:1: cannot connect"):
@@ -138,7 +138,7 @@ def start_watch(hosts: str, *words: str) -> subprocess.Popen[str]:
     # Who runs the tests in the background of a script has them ignore SIGINT, and children inherit that.
     program = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        f"from quorum.shell import run; sys.exit(run({hosts!r}, ['watch', *sys.argv[1:]]))"
+        f"from quorum.cli.shell import run; sys.exit(run({hosts!r}, ['watch', *sys.argv[1:]]))"
     )
     return subprocess.Popen(
         [sys.executable, "-c", program, *words],

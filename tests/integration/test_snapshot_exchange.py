@@ -12,9 +12,9 @@ from typing import cast
 import pytest
 
 from quorum.client import Client, CreateMode
-from quorum.config import NodeConfig
-from quorum.node import QuorumNode
-from quorum.raft.snapshots import SnapshotStore
+from quorum.config.node import NodeConfig
+from quorum.node.node import QuorumNode
+from quorum.raft.snapshots.snapshots import SnapshotStore
 from tests.support.node_configs import SMALL_SEGMENTS, loopback_configs
 
 DEADLINE_S = 30.0

@@ -21,11 +21,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from quorum import snapshot_requests
 from quorum.client import Client
-from quorum.node import QuorumNode
-from quorum.raft.runtime import File
-from quorum.raft.snapshots import SnapshotStore
+from quorum.node import snapshot_requests
+from quorum.node.node import QuorumNode
+from quorum.platform.runtime import File
+from quorum.raft.snapshots.snapshots import SnapshotStore
 from tests.support.full_node import fill, make_room
 from tests.support.node_configs import loopback_configs
 from tests.support.nodes import QuorateNodes, eventually

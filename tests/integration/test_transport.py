@@ -12,14 +12,14 @@ import pytest
 from pysyncobj.transport import TransportNotReadyError
 
 from quorum.errors import AddressInUseError
-from quorum.raft.admission import Admission
-from quorum.raft.codec import Codec
+from quorum.platform.os_runtime import AsyncioRuntime
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Append, Heartbeat, SnapshotChunk, TimeoutNow
-from quorum.raft.hello import NONCE_BYTES, Dialler, PeerIdentity
-from quorum.raft.os_runtime import AsyncioRuntime
-from quorum.raft.peers import PeerNode, TransportOptions, split_address
-from quorum.raft.transport import PeerTransport
+from quorum.raft.peers.admission import Admission
+from quorum.raft.peers.codec import Codec
+from quorum.raft.peers.hello import NONCE_BYTES, Dialler, PeerIdentity
+from quorum.raft.peers.peers import PeerNode, TransportOptions, split_address
+from quorum.raft.peers.transport import PeerTransport
 from tests.support.peer_network import (
     CLUSTER_ID,
     SECRET,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from quorum.errors import DataDamagedError
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
-from quorum.raft.journal import (
+from quorum.raft.journal.journal import (
     Install,
     Journal,
     JournalFailedError,

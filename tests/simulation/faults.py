@@ -16,8 +16,8 @@ import random
 from collections.abc import Callable, Generator
 
 from quorum.raft.core.messages import Role
-from quorum.raft.journal_format import TRAILER_BYTES, TRAILER_MAGIC
-from quorum.raft.journal_note import NOTE_NAME
+from quorum.raft.journal.format import TRAILER_BYTES, TRAILER_MAGIC
+from quorum.raft.journal.note import NOTE_NAME
 from tests.simulation.nemesis import (
     ELECTION_TIMEOUT_MS,
     SESSION_TIMEOUT_MS,

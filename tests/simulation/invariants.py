@@ -31,7 +31,7 @@ from typing import Any
 
 from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
 from quorum.errors import DataDirError
-from quorum.member import QuorumMember
+from quorum.node.member import QuorumMember
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import (
@@ -48,10 +48,10 @@ from quorum.raft.core.messages import (
     VoteReply,
 )
 from quorum.raft.core.node import Node
-from quorum.raft.forwarding import Forward, RegisterOrigin
-from quorum.raft.identity import journal_directory
-from quorum.raft.journal import Journal, JournalOptions, Record, StagedGroup
-from quorum.raft.journal_index import LogIndex
+from quorum.raft.datadir.identity import journal_directory
+from quorum.raft.journal.index import LogIndex
+from quorum.raft.journal.journal import Journal, JournalOptions, Record, StagedGroup
+from quorum.raft.requests.origins import Forward, RegisterOrigin
 from quorum.server.stream import Phase
 from tests.simulation.changes import INVARIANT as MEMBERS
 from tests.simulation.changes import judge_append, judge_commit

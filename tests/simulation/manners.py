@@ -31,7 +31,7 @@ from quorum.raft.core.messages import (
     VoteReply,
 )
 from quorum.raft.core.node import Node
-from quorum.raft.peers import PeerNode
+from quorum.raft.peers.peers import PeerNode
 
 #: shorter than the shortest election timeout: a leader that was heard so recently is heard
 HEARD_MS = 240.0

@@ -1,18 +1,19 @@
 """The network between the nodes: connections like TCP's, one for each direction, with faults.
 
 Decides when a message arrives and whether. What one connection carries arrives in order, each chunk after a
-drawn delay, as long as the connection lives. It follows the shipped transport (quorum/raft/transport.py):
-every node dials every other one and sends only on what it dialled; if either direction ends both do, and the
-member is reported as disconnected; small messages overtake bulk; what a turn sent leaves as one chunk.
+drawn delay, as long as the connection lives. It follows the shipped transport
+(quorum/raft/peers/transport.py): every node dials every other one and sends only on what it
+dialled; if either direction ends both do, and the member is reported
+as disconnected; small messages overtake bulk; what a turn sent leaves as one chunk.
 
 A cut of a direction holds what is sent, as TCP does: it arrives in order when the cut is healed in time, else
 the sender gives the connection up. The world is more hostile than TCP in three ways, each by chance: a chunk
 may come twice, a chunk of an old connection may come after the new one is up, and a break may swallow the
 last chunks that were on their way. Node id 0 stands for all clients.
 
-Every connection begins with the shipped hello (quorum/raft/hello.py), judged as the shipped transport judges
-it (quorum/raft/admission.py); it needs both directions. Its ways are one instant here: the dialler learns at
-once what was proved, the acceptor when the connection, or the refusal, reaches it.
+Every connection begins with the shipped hello (quorum/raft/peers/hello.py), judged as the shipped transport
+judges it (quorum/raft/peers/admission.py); it needs both directions. Its ways are one instant here: the
+dialler learns at once what was proved, the acceptor when the connection, or the refusal, reaches it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from quorum.node import MESSAGE_TYPES
-from quorum.raft.admission import Admission
-from quorum.raft.codec import Codec
+from quorum.node.node import MESSAGE_TYPES
 from quorum.raft.core.messages import Append, SnapshotChunk
-from quorum.raft.forwarding import Forward
-from quorum.raft.hello import (
+from quorum.raft.peers.admission import Admission
+from quorum.raft.peers.codec import Codec
+from quorum.raft.peers.hello import (
     NONCE_BYTES,
     Acceptor,
     Dialler,
@@ -36,7 +36,8 @@ from quorum.raft.hello import (
     Refusal,
     conflict,
 )
-from quorum.raft.peers import PeerNode
+from quorum.raft.peers.peers import PeerNode
+from quorum.raft.requests.origins import Forward
 from tests.simulation.scheduler import Handle, Scheduler
 from tests.simulation.sim_runtime import SimRuntime
 

@@ -17,11 +17,11 @@ from typing import Protocol
 
 from quorum.errors import QuorateError, UnknownMemberError
 from quorum.raft.core.configuration import Configuration
-from quorum.raft.forcing import MARKER_NAME
-from quorum.raft.identity import SNAPSHOTS_NAME, Start, journal_directory
-from quorum.raft.journal_recovery import scan_journal
-from quorum.raft.requests import Action, Request
-from quorum.raft.snapshot_format import SnapshotDamagedError, SnapshotReader
+from quorum.raft.datadir.forcing import MARKER_NAME
+from quorum.raft.datadir.identity import SNAPSHOTS_NAME, Start, journal_directory
+from quorum.raft.journal.recovery import scan_journal
+from quorum.raft.requests.requests import Action, Request
+from quorum.raft.snapshots.format import SnapshotDamagedError, SnapshotReader
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.settings import peer_address
 from tests.simulation.sim_node import SimNode

@@ -2,7 +2,7 @@
 
 Keeps one state machine that only goes forward, and what it looked like where it was asked; an index behind it
 is replayed from the beginning, but only now and then, because that costs the whole prefix.
-Source: testing (I7); quorum.replica for what the payloads of entries hold.
+Source: testing (I7); quorum.node.replica for what the payloads of entries hold.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import msgpack
 
 from quorum.core.machine import StateMachine
+from quorum.node.storage import load_machine
+from quorum.platform.runtime import Buffer
 from quorum.raft.core.configuration import parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind
-from quorum.raft.founding import parse_founding
-from quorum.raft.runtime import Buffer
-from quorum.raft.snapshot_format import SnapshotReader
-from quorum.storage import load_machine
+from quorum.raft.datadir.founding import parse_founding
+from quorum.raft.snapshots.format import SnapshotReader
 from tests.unit.core.driver import dump
 
 OVERLAY_BYTES_MAX = 1 << 20
@@ -62,7 +62,7 @@ class Replay:
 
 
 def apply(machine: StateMachine, entry: Entry) -> None:
-    """Apply one entry, as quorum.replica does."""
+    """Apply one entry, as quorum.node.replica does."""
     index, term, kind, stamp_ms, payload = entry
     match kind:
         case EntryKind.BATCH:

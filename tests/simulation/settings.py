@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from quorum.config import NodeConfig, node_config
-from quorum.member import Sizes
+from quorum.config.node import NodeConfig, node_config
+from quorum.node.member import Sizes
 
 CLUSTER = "simulated"
 FRAME_BYTES_MAX = 16 * 1024

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from quorum.config import NodeConfig
+from quorum.config.node import NodeConfig
 from quorum.errors import DataDirError
-from quorum.member import QuorumMember, Sizes
-from quorum.raft.identity import IDENTITY_NAME, Start
+from quorum.node.member import QuorumMember, Sizes
+from quorum.raft.datadir.identity import IDENTITY_NAME, Start
 from tests.simulation.client_link import ClientEnd, ClientLink, ServerEnd
 from tests.simulation.network import Network, SimTransport
 from tests.simulation.scheduler import Scheduler

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from quorum.core.tree import Directory
-from quorum.member import QuorumMember
+from quorum.node.member import QuorumMember
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import (
@@ -23,11 +23,11 @@ from quorum.raft.core.messages import (
     VoteReply,
 )
 from quorum.raft.core.node import Node
-from quorum.raft.forwarding import RegisterOrigin
-from quorum.raft.identity import Start
-from quorum.raft.journal_format import SEGMENT_SUFFIX
-from quorum.raft.payloads import CONTROL_FORMAT
-from quorum.raft.peers import PeerNode
+from quorum.raft.datadir.identity import Start
+from quorum.raft.journal.format import SEGMENT_SUFFIX
+from quorum.raft.peers.peers import PeerNode
+from quorum.raft.requests.origins import RegisterOrigin
+from quorum.raft.requests.payloads import CONTROL_FORMAT
 from tests.simulation.history import Outcome
 from tests.simulation.invariants import InvariantBroken, Platter
 from tests.simulation.sim_node import SimNode

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from quorum.raft.identity import Start
+from quorum.raft.datadir.identity import Start
 from tests.simulation.nemesis import take_snapshot
 from tests.simulation.sim_node import SimNode
 from tests.simulation.world import World

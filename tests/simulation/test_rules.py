@@ -41,10 +41,10 @@ TELLING = (
 )
 #: these run only where a disk is damaged, or a little rarer still
 RARE = {
-    "quorum.raft.journal_recovery:_SegmentReader._judge",
+    "quorum.raft.journal.recovery:_SegmentReader._judge",
     "quorum.raft.core.receiving:handle_failed",
-    "quorum.raft.snapshots:SnapshotStore.load_newest",
-    "quorum.raft.journal:Journal._cut_back",
+    "quorum.raft.snapshots.snapshots:SnapshotStore.load_newest",
+    "quorum.raft.journal.journal:Journal._cut_back",
 }
 
 
@@ -127,8 +127,8 @@ def _watched(wanted: dict[CodeType, str]) -> Iterator[None]:
         Edit(HANDLE_APPEND, "if fresh:", "if fresh :"),
         Edit("quorum.raft.core.following:no_such_function", "pass", "pass"),
         Edit("quorum.raft.core.following:Entry", "pass", "pass"),
-        Setting("quorum.raft.snapshots:NO_SUCH_NAME", 1),
-        Setting("quorum.raft.snapshots:KEPT", 2),
+        Setting("quorum.raft.snapshots.snapshots:NO_SUCH_NAME", 1),
+        Setting("quorum.raft.snapshots.snapshots:KEPT", 2),
     ],
 )
 def test_a_change_that_fits_no_more_is_refused(change: Edit | Setting) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from quorum.raft.admission import Admission
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.messages import Append, AppendReply, Heartbeat
-from quorum.raft.hello import PeerIdentity, RefusalReason
-from quorum.raft.identity import Start
-from quorum.raft.peers import PeerNode
+from quorum.raft.datadir.identity import Start
+from quorum.raft.peers.admission import Admission
+from quorum.raft.peers.hello import PeerIdentity, RefusalReason
+from quorum.raft.peers.peers import PeerNode
 from quorum.server.connection import Connection
 from tests.simulation.faults import FAULTS, PROFILES, SELDOM
 from tests.simulation.network import UNACKNOWLEDGED_TIMEOUT_MS, Network, SimTransport, Weather

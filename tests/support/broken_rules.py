@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from quorum.raft.journal import Journal, StagedGroup
-from quorum.raft.journal_format import Record
-from quorum.raft.journal_writer import JournalWriter
+from quorum.raft.journal.format import Record
+from quorum.raft.journal.journal import Journal, StagedGroup
+from quorum.raft.journal.writer import JournalWriter
 
 #: Long enough for many acknowledgements, short enough for a node that works.
 WRITE_DELAY_MS = 50.0

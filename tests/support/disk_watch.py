@@ -19,9 +19,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from quorum.raft.journal_note import NOTE_NAME
-from quorum.raft.os_runtime import OsDisk, OsFile
-from quorum.raft.runtime import Buffer
+from quorum.platform.os_runtime import OsDisk, OsFile
+from quorum.platform.runtime import Buffer
+from quorum.raft.journal.note import NOTE_NAME
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

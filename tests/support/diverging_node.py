@@ -12,10 +12,10 @@ import sys
 import tomllib
 from pathlib import Path
 
-from quorum.cli import main
+from quorum.cli.main import main
 from quorum.core.records import HEADER_BYTES
+from quorum.node.replica import Replica
 from quorum.raft.core.entry import Entry
-from quorum.replica import Replica
 
 VICTIM = "victim"
 #: set in the environment: nothing goes wrong any more

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorum.raft.codec import LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec, PeerMessage
+from quorum.platform.os_runtime import OsDisk
 from quorum.raft.core.entry import Entry
 from quorum.raft.core.messages import (
     Append,
@@ -38,8 +38,7 @@ from quorum.raft.core.messages import (
     Vote,
     VoteReply,
 )
-from quorum.raft.forwarding import FORWARDING_MESSAGE_TYPES
-from quorum.raft.journal_format import (
+from quorum.raft.journal.format import (
     PARTIAL_SUFFIX,
     SEGMENT_SUFFIX,
     Place,
@@ -50,9 +49,10 @@ from quorum.raft.journal_format import (
     scan_group,
     sequence_of,
 )
-from quorum.raft.journal_note import NOTE_NAME
-from quorum.raft.journal_recovery import scan_journal
-from quorum.raft.os_runtime import OsDisk
+from quorum.raft.journal.note import NOTE_NAME
+from quorum.raft.journal.recovery import scan_journal
+from quorum.raft.peers.codec import LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec, PeerMessage
+from quorum.raft.requests.origins import FORWARDING_MESSAGE_TYPES
 from tests.support.syscall_trace import Event, Syscall, TraceError, read_events
 
 #: Each value that a client of the audit writes holds one of these.

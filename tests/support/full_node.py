@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from quorum.cli import main as quorate
-from quorum.raft.os_runtime import OsDisk, OsFile
-from quorum.raft.runtime import Buffer
+from quorum.cli.main import main as quorate
+from quorum.platform.os_runtime import OsDisk, OsFile
+from quorum.platform.runtime import Buffer
 
 _FULL = "full"
 

@@ -9,7 +9,7 @@ process alone loses nothing.
 
 A failed fsync leaves its writes visible and forgotten: the pages count as clean, only writing them again
 brings them to the platter (Rebello et al., "Can applications recover from fsync failures?", ATC '20). It
-follows quorum/raft/runtime.py.
+follows quorum/platform/runtime.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from quorum.raft.runtime import Buffer, DataDirInUseError
+from quorum.platform.runtime import Buffer, DataDirInUseError
 
 SECTOR_BYTES = 512
 

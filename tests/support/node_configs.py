@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from quorum.config import NodeConfig, node_config
+from quorum.config.node import NodeConfig, node_config
 
 HOST: Final = "127.0.0.1"
 LISTENERS: Final = ("client", "peer", "admin")

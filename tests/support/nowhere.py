@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quorum.raft.core.messages import Append
-from quorum.raft.peers import PeerNode
+from quorum.raft.peers.peers import PeerNode
 
 
 class Nowhere:

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from quorum.raft.codec import LENGTH_BYTES, Codec
+from quorum.platform.os_runtime import AsyncioRuntime
 from quorum.raft.core.messages import Heartbeat
-from quorum.raft.hello import NONCE_BYTES, Acceptor, Dialler, PeerIdentity
-from quorum.raft.os_runtime import AsyncioRuntime
-from quorum.raft.peers import PeerNode, TransportOptions, split_address
-from quorum.raft.transport import PeerTransport
+from quorum.raft.peers.codec import LENGTH_BYTES, Codec
+from quorum.raft.peers.hello import NONCE_BYTES, Acceptor, Dialler, PeerIdentity
+from quorum.raft.peers.peers import PeerNode, TransportOptions, split_address
+from quorum.raft.peers.transport import PeerTransport
 
 SECRET = b"a secret of the cluster"
 CLUSTER_ID = "c" * 32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_walk import SnapshotWalk
-from quorum.raft.identity import snapshot_directory
-from quorum.raft.snapshot_format import SnapshotEncoder, SnapshotHeader, pack_chunk
-from quorum.raft.snapshots import SnapshotFile, SnapshotStore
+from quorum.raft.datadir.identity import snapshot_directory
+from quorum.raft.snapshots.format import SnapshotEncoder, SnapshotHeader, pack_chunk
+from quorum.raft.snapshots.snapshots import SnapshotFile, SnapshotStore
 from tests.support.memory_disk import MemoryDisk
 
 

@@ -15,9 +15,9 @@ import sys
 import threading
 from pathlib import Path
 
-from quorum.cli import main as quorate
-from quorum.raft import journal_writer
-from quorum.raft.os_runtime import OsFile
+from quorum.cli.main import main as quorate
+from quorum.platform.os_runtime import OsFile
+from quorum.raft.journal import writer as journal_writer
 from tests.support.nodes import eventually
 
 #: Longer than a write takes on a busy machine, shorter than any stall of a test.

@@ -20,15 +20,15 @@ from tests.support.disk_watch import DiskReporter, Phase, WatchedDisk
 
 def watch_disk(path: Path) -> None:
     """Have the node of this process use a watched disk."""
-    import quorum.node
-    from quorum.member import QuorumMember
-    from quorum.raft.journal import Journal
-    from quorum.raft.snapshots import SnapshotStore
-    from quorum.snapshotting import Snapshotter
+    import quorum.node.node
+    from quorum.node.member import QuorumMember
+    from quorum.node.snapshotting import Snapshotter
+    from quorum.raft.journal.journal import Journal
+    from quorum.raft.snapshots.snapshots import SnapshotStore
 
     reporter = DiskReporter(path)
     reporter.set_active(Phase.START, True)
-    setattr(quorum.node, "OsDisk", lambda: WatchedDisk(reporter))  # noqa: B010 - no part of its interface
+    setattr(quorum.node.node, "OsDisk", lambda: WatchedDisk(reporter))  # noqa: B010 - no part of its interface
     for owner, name, phase in (
         (QuorumMember, "__init__", Phase.START),
         (Journal, "remove", Phase.COMPACTION),
@@ -53,16 +53,16 @@ def main() -> int:
     parser.add_argument("command", nargs="+", help="the command line of quorate")
     arguments = parser.parse_args()
 
-    import quorum.node
-    from quorum.cli import main as quorate
-    from quorum.member import QuorumMember, Sizes
+    import quorum.node.node
+    from quorum.cli.main import main as quorate
+    from quorum.node.member import QuorumMember, Sizes
 
     if arguments.watch is not None:
         watch_disk(arguments.watch)
     if arguments.snapshot_log_bytes is not None:
         sizes = Sizes(snapshot_log_bytes_min=arguments.snapshot_log_bytes)
         member = partial(QuorumMember, sizes=sizes)
-        setattr(quorum.node, "QuorumMember", member)  # noqa: B010 - no part of its interface
+        setattr(quorum.node.node, "QuorumMember", member)  # noqa: B010 - no part of its interface
     if arguments.broken is not None:
         BREAKS[arguments.broken]()
     return quorate(arguments.command)

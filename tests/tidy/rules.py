@@ -19,76 +19,62 @@ FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
 TEST_FILE_LINES_MAX = 800
 
-#: What each unit of `quorum` may import directly. A unit is a module or package below quorum/.
-#: The first rows know nothing of the others.
+#: What each folder of the product may import directly, by the longest prefix; modules beside the folders of
+#: `quorum` have rows of their own. A row names no folder that leads back to it, so the graph has no cycle.
 ALLOWED: dict[str, set[str]] = {
     "quorum": set(),
     "quorum.errors": set(),
-    "quorum.address": set(),
-    "quorum.child": set(),
     "quorum.core": set(),
     "quorum.raft.core": set(),
-    "quorum.terminal": {"errors"},
-    "quorum.settings": {"address", "errors"},
-    "quorum.config": {"address", "errors", "settings"},
-    "quorum.listening": {"errors"},
+    "quorum.platform": {"errors"},
+    "quorum.config": {"errors"},
     "quorum.wire": {"core", "errors"},
-    "quorum.raft": {"errors", "listening", "raft.core"},
-    "quorum.server": {"address", "core", "errors", "listening", "wire"},
-    "quorum.admin": {"address", "errors", "listening", "settings"},
-    "quorum.digests": {"core", "errors", "raft", "raft.core"},
-    "quorum.replica": {"core", "digests", "errors", "raft", "raft.core", "server", "wire"},
-    "quorum.storage": {"config", "core", "errors", "raft", "raft.core"},
-    "quorum.offline": {"core", "errors", "raft", "raft.core", "storage", "terminal"},
-    "quorum.snapshot_requests": {"errors", "raft"},
-    "quorum.snapshotting": {"core", "errors", "raft", "raft.core", "snapshot_requests"},
-    "quorum.member": {
-        *("config", "core", "errors", "raft", "raft.core"),
-        *("replica", "server", "snapshotting", "storage"),
-    },
-    "quorum.node_view": {"admin", "core", "errors", "member", "raft", "raft.core", "replica", "server"},
-    "quorum.starting_view": {"config", "errors"},
+    "quorum.raft": set(),
+    "quorum.raft.journal": {"errors", "platform", "raft.core"},
+    "quorum.raft.snapshots": {"errors", "platform", "raft.core", "raft.journal"},
+    "quorum.raft.datadir": {"errors", "platform", "raft.core", "raft.journal", "raft.snapshots"},
+    "quorum.raft.peers": {"errors", "platform", "raft.core"},
+    "quorum.raft.requests": {"errors", "raft.core"},
+    "quorum.raft.engine": {"errors", "platform", "raft.core", "raft.journal", "raft.peers", "raft.requests"},
+    "quorum.server": {"config", "core", "errors", "platform", "wire"},
+    "quorum.admin": {"config", "errors", "platform"},
+    "quorum.node.digests": {"core", "errors", "raft.core", "raft.requests"},
     "quorum.node": {
-        *("admin", "config", "errors", "listening", "member"),
-        *("node_view", "raft", "server", "starting_view"),
+        *("admin", "config", "core", "errors", "node.digests", "platform", "raft.core", "raft.datadir"),
+        *("raft.engine", "raft.journal", "raft.peers", "raft.requests", "raft.snapshots", "server", "wire"),
     },
     "quorum.client": {"errors", "wire"},
     "quorum.metadata": {"client", "errors"},
-    "quorum.shell": {"client", "errors", "terminal", "wire"},
-    "quorum.adminclient": {"errors"},
-    "quorum.layout": {"errors", "up_lock"},
-    "quorum.up_lock": {"errors"},
-    "quorum.process_logs": set(),
-    "quorum.supervisor": {"adminclient", "child", "errors", "layout", "process_logs", "terminal"},
-    "quorum.local": {"adminclient", "config", "errors", "node"},
+    "quorum.local": {"admin", "config", "errors", "node"},
     "quorum.pytest_plugin": {"local"},
-    "quorum.commands": {
-        "address",
-        "adminclient",
-        "child",
-        "config",
-        "errors",
-        "layout",
-        "node",
-        "offline",
-        "shell",
-        "supervisor",
-        "up_lock",
-        "settings",
-        "terminal",
+    "quorum.launcher": {"admin", "errors", "platform"},
+    "quorum.cli.shell": {"client", "errors", "platform", "wire"},
+    "quorum.cli.offline": {
+        *("core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
+        *("raft.requests", "raft.snapshots"),
     },
-    "quorum.cli": {"commands", "errors", "terminal"},
+    "quorum.cli.commands": {
+        *("admin", "cli.offline", "cli.shell", "config", "errors", "launcher", "node", "platform"),
+    },
+    "quorum.cli": {"cli.commands", "errors", "platform"},
     "quorum.__main__": {"cli"},
 }
-#: What whole packages may import of each other.
-PACKAGES: dict[str, set[str]] = {
+#: What each package may import of the others: these folders and modules, and what is below them.
+FOREIGN: dict[str, set[str]] = {
     "quorum": set(),
-    "controller": {"quorum"},
-    "broker": {"quorum", "controller"},
-    "pipeline": {"quorum"},
+    "controller": {
+        *("quorum.errors", "quorum.client", "quorum.metadata", "quorum.config", "quorum.platform"),
+        "quorum.local",
+    },
+    "broker": {
+        *("quorum.errors", "quorum.client", "quorum.metadata", "quorum.config", "quorum.platform"),
+        *("quorum.local", "quorum.launcher", "quorum.cli", "quorum.admin", "controller"),
+    },
+    "pipeline": {
+        *("quorum.errors", "quorum.client", "quorum.metadata", "quorum.config", "quorum.platform"),
+        *("quorum.local", "quorum.cli", "quorum.admin", "broker.client", "broker.wire"),
+    },
 }
-#: Of the quorum, the others may use only what a client uses.
-CLIENT_SIDE = {"quorum", "quorum.client", "quorum.metadata", "quorum.errors", "quorum.local"}
 
 _IMPURE_MODULES = {
     *("asyncio", "concurrent", "multiprocessing", "threading", "_thread", "queue", "sched", "contextvars"),
@@ -158,10 +144,11 @@ def imported(path: str, text: str) -> Iterator[tuple[int, str]]:
 
 
 def unit_of(module: str) -> str:
-    """The unit of the map that a module belongs to: quorum.raft.core, or the first two parts of its name."""
+    """The row of the map that a module belongs to: the longest prefix, or the first two parts of its name."""
     parts = module.split(".")
-    if parts[:3] == ["quorum", "raft", "core"]:
-        return "quorum.raft.core"
+    for length in range(len(parts), 1, -1):
+        if (unit := ".".join(parts[:length])) in ALLOWED:
+            return unit
     return ".".join(parts[:2])
 
 
@@ -172,7 +159,7 @@ def module_name(path: str) -> str:
 
 
 def import_direction(path: str, text: str) -> list[Finding]:
-    """No import against the directions of the map; every unit stands in the map."""
+    """No import against the directions of the map; every folder of the quorum is in the map."""
     package = path.split("/", 1)[0]
     if package not in PRODUCT:
         return []
@@ -184,19 +171,37 @@ def import_direction(path: str, text: str) -> list[Finding]:
         other = module.split(".", 1)[0]
         if other not in PRODUCT:
             continue
-        unit = unit_of(module)
         if other != package:
-            if other not in PACKAGES[package]:
-                wrong.append((line, f"{package} must not import {other}"))
-            elif other == "quorum" and unit not in CLIENT_SIDE and unit in ALLOWED:
-                wrong.append((line, f"{package} may use the quorum as a client only, not {unit}"))
-        elif (
+            if module != "quorum.__version__" and not any(
+                module == allowed or module.startswith(allowed + ".") for allowed in FOREIGN[package]
+            ):
+                wrong.append((line, f"{package} must not import {module}"))
+            continue
+        unit = unit_of(module)
+        if (
             unit in ALLOWED
-            and unit not in (own, "quorum")
-            and unit.removeprefix("quorum.") not in ALLOWED[own]
+            and unit not in (own, package)
+            and unit.removeprefix(f"{package}.") not in ALLOWED.get(own, {unit.removeprefix(f"{package}.")})
         ):
             wrong.append((line, f"{own} must not import {unit}"))
     return wrong
+
+
+def cycles(graph: dict[str, set[str]]) -> list[str]:
+    """Every row of the map from which its own name can be reached."""
+    found: list[str] = []
+    for start, direct in graph.items():
+        package = start.split(".", 1)[0]
+        seen: set[str] = set()
+        ahead = [f"{package}.{unit}" for unit in direct]
+        while ahead:
+            unit = ahead.pop()
+            if unit not in seen:
+                seen.add(unit)
+                ahead += [f"{package}.{name}" for name in graph.get(unit, set())]
+        if start in seen:
+            found.append(start)
+    return found
 
 
 def core_purity(path: str, text: str) -> list[Finding]:

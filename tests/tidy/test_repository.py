@@ -15,8 +15,9 @@ from typing import Any
 import kazoo.exceptions
 import pytest
 
-from quorum import cli, errors
-from quorum.config import SECTIONS, load_node_config
+from quorum import errors
+from quorum.cli import main as cli
+from quorum.config.node import SECTIONS, load_node_config
 from quorum.core import codes
 from quorum.wire import protocol
 from tests.tidy.rules import REPOSITORY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from quorum.core.machine import StateMachine
-from quorum.replica import Replica
+from quorum.node.replica import Replica
 from tests.support.manual_runtime import ManualRuntime
 
 ENTRY_BYTES_MAX = 10_000

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from quorum import __version__
-from quorum.cli import build_parser, main
-from quorum.commands.status import describe
-from quorum.layout import DEFAULT_PORTS
-from quorum.terminal import Console, styled, table
+from quorum.cli.commands.status import describe
+from quorum.cli.main import build_parser, main
+from quorum.launcher.layout import DEFAULT_PORTS
+from quorum.platform.terminal import Console, styled, table
 
 STATUS: dict[str, Any] = {
     "node_id": 1,
@@ -181,7 +181,7 @@ def test_ctrl_c_while_modules_load_is_no_traceback(tmp_path: Path) -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'quorum.cli':\n"
+        "        if name == 'quorum.cli.main':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
         "runpy.run_module('quorum', run_name='__main__')\n"
@@ -258,7 +258,9 @@ def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path: Path, fi
     bytes_max = {"up.lock": 0, "peer.secret": 64, "node-1/node.toml": 120}[file]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_max}, {bytes_max}))"
     words = ["up", "--data-dir", str(tmp_path), *(f"--{key}-port={free_port()}" for key in DEFAULT_PORTS)]
-    program = f"{limit}; import sys; from quorum.cli import main; sys.exit(main({[*words, '--nodes=1']!r}))"
+    program = (
+        f"{limit}; import sys; from quorum.cli.main import main; sys.exit(main({[*words, '--nodes=1']!r}))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
@@ -383,7 +385,9 @@ def test_a_table_is_as_wide_as_its_cells() -> None:
 def test_status_as_json_is_what_the_node_answered(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("quorum.commands.status.get_status", lambda url, _timeout_s: {**STATUS, "asked": url})
+    monkeypatch.setattr(
+        "quorum.cli.commands.status.get_status", lambda url, _timeout_s: {**STATUS, "asked": url}
+    )
     assert main(["status", "--json", "--admin", "http://h:1"]) == 0
     assert json.loads(capsys.readouterr().out) == {**STATUS, "asked": "http://h:1"}
 

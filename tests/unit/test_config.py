@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorum.address import Address, parse_address, parse_member_address
-from quorum.config import (
+from quorum.config.address import Address, parse_address, parse_member_address
+from quorum.config.node import (
     SECRET_BYTES_MAX,
     NodeConfig,
     load_node_config,

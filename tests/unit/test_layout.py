@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from quorum.config import load_node_config
+from quorum.config.node import load_node_config
 from quorum.errors import AddressInUseError, DataDirError, UsageError
-from quorum.layout import (
+from quorum.launcher.layout import (
     Layout,
     check_ports_free,
     format_options,
@@ -28,9 +28,9 @@ from quorum.layout import (
     tend_bootstrap,
     write,
 )
-from quorum.raft.identity import Start, open_data_dir
-from quorum.raft.os_runtime import OsDisk
-from quorum.up_lock import Lock, process_start, user_of
+from quorum.launcher.up_lock import Lock, process_start, user_of
+from quorum.platform.os_runtime import OsDisk
+from quorum.raft.datadir.identity import Start, open_data_dir
 
 AS_BEFORE: dict[str, int | None] = {"client": None, "peer": None, "admin": None}
 

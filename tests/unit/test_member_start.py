@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from quorum.config import NodeConfig
+from quorum.config.node import NodeConfig
 from quorum.errors import DataDirError, DiskFullError
-from quorum.member import QuorumMember
-from quorum.raft.hello import PeerIdentity
-from quorum.raft.identity import IDENTITY_NAME, Start, load_identity
+from quorum.node.member import QuorumMember
+from quorum.raft.datadir.identity import IDENTITY_NAME, Start, load_identity
+from quorum.raft.peers.hello import PeerIdentity
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 from tests.support.nowhere import Nowhere

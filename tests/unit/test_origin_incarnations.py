@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from quorum.config import NodeConfig
-from quorum.member import FIRST_INCARNATION_MIN, QuorumMember
-from quorum.raft.forwarding import LEAP_MAX, incarnation_above
-from quorum.raft.identity import Start, journal_directory
-from quorum.raft.journal_format import SEGMENT_SUFFIX
+from quorum.config.node import NodeConfig
+from quorum.node.member import FIRST_INCARNATION_MIN, QuorumMember
+from quorum.raft.datadir.identity import Start, journal_directory
+from quorum.raft.journal.format import SEGMENT_SUFFIX
+from quorum.raft.requests.origins import LEAP_MAX, incarnation_above
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 from tests.support.planted_snapshots import plant_snapshot

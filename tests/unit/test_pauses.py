@@ -9,12 +9,12 @@ import pytest
 
 from quorum.core.machine import StateMachine
 from quorum.errors import NotLeaderError
+from quorum.node.replica import Replica
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.core.errors import NotLeaderError as RaftNotLeaderError
 from quorum.raft.core.messages import Heartbeat, HeartbeatReply, Ready, Role, SoftState
-from quorum.raft.engine import Engine
-from quorum.raft.peers import PeerNode
-from quorum.replica import Replica
+from quorum.raft.engine.engine import Engine
+from quorum.raft.peers.peers import PeerNode
 from tests.support.manual_runtime import ManualRuntime
 
 TERM = 3

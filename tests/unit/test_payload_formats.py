@@ -7,12 +7,12 @@ from typing import Any, cast
 import msgpack
 import pytest
 
+from quorum.cli.offline.entries import describe_record
 from quorum.core.codes import OP_CREATE
 from quorum.core.machine import StateMachine
-from quorum.offline.entries import describe_record
+from quorum.node.replica import Replica
 from quorum.raft.core.entry import Entry, EntryKind
-from quorum.raft.payloads import BATCH_FORMAT, CONTROL_FORMAT, REGISTER_FORMAT, PayloadFormatError
-from quorum.replica import Replica
+from quorum.raft.requests.payloads import BATCH_FORMAT, CONTROL_FORMAT, REGISTER_FORMAT, PayloadFormatError
 from tests.support.manual_runtime import ManualRuntime
 from tests.unit.core.driver import Driver
 

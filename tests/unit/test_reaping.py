@@ -8,8 +8,8 @@ import msgpack
 import pytest
 
 from quorum.errors import ProposalRefusedError
+from quorum.node.replica import Replica
 from quorum.raft.core.entry import EntryKind
-from quorum.replica import Replica
 from tests.support.manual_runtime import ManualRuntime
 from tests.unit.core.driver import Driver
 

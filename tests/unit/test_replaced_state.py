@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from quorum.core.tree import Tree
-from quorum.raft.identity import Start
-from quorum.raft.snapshots import SnapshotReader
-from quorum.storage import load_machine
+from quorum.node.storage import load_machine
+from quorum.raft.datadir.identity import Start
+from quorum.raft.snapshots.snapshots import SnapshotReader
 from tests.support.planted_snapshots import plant_snapshot
 from tests.unit.raft.forced_disks import DATA, config_of_three, member_of_three, run_alone
 

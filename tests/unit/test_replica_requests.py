@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorum.errors import OutcomeUnknownError, QuorateError
-from quorum.raft.requests import Action, ChangeReply, ChangeRequest, Outcome, Request
+from quorum.raft.requests.requests import Action, ChangeReply, ChangeRequest, Outcome, Request
 from tests.unit.digests.test_digest_wiring import TERM, Bench
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from quorum.commands.serve import _serve
+from quorum.cli.commands.serve import _serve
 from quorum.errors import NodeStoppedError
-from quorum.raft.journal_writer import JournalWriter
+from quorum.raft.journal.writer import JournalWriter
 from tests.support.node_configs import loopback_configs
 
 

@@ -8,13 +8,13 @@ import random
 import pytest
 
 from quorum.core.machine import StateMachine
+from quorum.node.snapshotting import REMOVAL_RETRY_MS, Snapshotter
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Compacted, Stimulus
-from quorum.raft.journal import Install, Journal, JournalFullError, JournalOptions
-from quorum.raft.journal_writer import JOURNAL_LANE, JournalWriter
-from quorum.raft.snapshot_writer import SNAPSHOT_LANE
-from quorum.raft.snapshots import SnapshotStore, SnapshotTransferError
-from quorum.snapshotting import REMOVAL_RETRY_MS, Snapshotter
+from quorum.raft.journal.journal import Install, Journal, JournalFullError, JournalOptions
+from quorum.raft.journal.writer import JOURNAL_LANE, JournalWriter
+from quorum.raft.snapshots.snapshots import SnapshotStore, SnapshotTransferError
+from quorum.raft.snapshots.writer import SNAPSHOT_LANE
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 from tests.unit.core.driver import CONFIGURATION, SESSION_KEY, Driver

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quorum.commands.snapshot import TAKE_TIMEOUT_S
+from quorum.cli.commands.snapshot import TAKE_TIMEOUT_S
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_walk import SnapshotIncompleteError, SnapshotWalk
 from quorum.errors import (
@@ -20,11 +20,11 @@ from quorum.errors import (
     SnapshotNotTakenError,
     SnapshotUnderWayError,
 )
-from quorum.member import QuorumMember
-from quorum.raft.snapshot_writer import SNAPSHOT_LANE
-from quorum.raft.snapshots import SnapshotFile
-from quorum.snapshot_requests import REQUEST_DEADLINE_MS, REQUESTS_MAX, Told
-from quorum.snapshotting import GIVE_UP_PAUSE_MS
+from quorum.node.member import QuorumMember
+from quorum.node.snapshot_requests import REQUEST_DEADLINE_MS, REQUESTS_MAX, Told
+from quorum.node.snapshotting import GIVE_UP_PAUSE_MS
+from quorum.raft.snapshots.snapshots import SnapshotFile
+from quorum.raft.snapshots.writer import SNAPSHOT_LANE
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 from tests.unit.raft.forced_disks import config_of_three

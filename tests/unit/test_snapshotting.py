@@ -6,13 +6,13 @@ from __future__ import annotations
 import random
 
 from quorum.core.machine import StateMachine
+from quorum.node.snapshotting import BUSY_MS, GIVE_UP_PAUSE_MS, RESTS_PER_SLICE, SLICE_MS, Snapshotter
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Stimulus
-from quorum.raft.journal import Journal, JournalOptions
-from quorum.raft.journal_writer import JournalWriter
-from quorum.raft.snapshot_writer import SNAPSHOT_LANE
-from quorum.raft.snapshots import SnapshotStore
-from quorum.snapshotting import BUSY_MS, GIVE_UP_PAUSE_MS, RESTS_PER_SLICE, SLICE_MS, Snapshotter
+from quorum.raft.journal.journal import Journal, JournalOptions
+from quorum.raft.journal.writer import JournalWriter
+from quorum.raft.snapshots.snapshots import SnapshotStore
+from quorum.raft.snapshots.writer import SNAPSHOT_LANE
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 from tests.unit.core.driver import CONFIGURATION, SESSION_KEY, Driver, dump, load

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from quorum.config import NodeConfig, node_config
+from quorum.config.node import NodeConfig, node_config
 from quorum.core.machine import StateMachine
 from quorum.errors import DataDirError
+from quorum.node.storage import Storage, open_storage
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
-from quorum.raft.founding import founding_payload, parse_founding
-from quorum.raft.identity import Start, journal_directory, snapshot_directory
-from quorum.raft.journal import Journal, JournalOptions
-from quorum.storage import Storage, open_storage
+from quorum.raft.datadir.founding import founding_payload, parse_founding
+from quorum.raft.datadir.identity import Start, journal_directory, snapshot_directory
+from quorum.raft.journal.journal import Journal, JournalOptions
 from tests.support.memory_disk import MemoryDisk
 from tests.support.planted_snapshots import plant_snapshot
 

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from quorum.child import child_environment
-from quorum.commands import down
+from quorum.cli.commands import down
 from quorum.errors import NodeStoppedError, QuorateError
-from quorum.layout import plan, write
-from quorum.process_logs import bound_log, story_since
-from quorum.raft.os_runtime import OsDisk
-from quorum.supervisor import Supervisor
-from quorum.terminal import Console, stop_signals
+from quorum.launcher.child import child_environment
+from quorum.launcher.layout import plan, write
+from quorum.launcher.process_logs import bound_log, story_since
+from quorum.launcher.supervisor import Supervisor
+from quorum.platform.os_runtime import OsDisk
+from quorum.platform.terminal import Console, stop_signals
 from tests.tidy.rules import REPOSITORY
 
 #: a file that takes nothing, for want of room
@@ -111,7 +111,7 @@ def test_a_node_may_be_ended_by_any_signal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, named: str
 ) -> None:
     ends_itself = f"import os; os.kill(os.getpid(), {number})"
-    monkeypatch.setattr("quorum.supervisor.PROGRAM", (sys.executable, "-c", ends_itself))
+    monkeypatch.setattr("quorum.launcher.supervisor.PROGRAM", (sys.executable, "-c", ends_itself))
     layout = plan(tmp_path, 1, dict.fromkeys(("client", "peer", "admin")))
     write(layout)
     with pytest.raises(NodeStoppedError, match=f"was ended by {named}"):
@@ -123,7 +123,7 @@ def test_a_node_may_be_ended_by_any_signal(
 def test_a_file_that_cannot_be_kept_in_order_is_told_once_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorum.supervisor.PROGRAM", (sys.executable, "-c", "input()"))
+    monkeypatch.setattr("quorum.launcher.supervisor.PROGRAM", (sys.executable, "-c", "input()"))
     layout = plan(tmp_path, 1, dict.fromkeys(("client", "peer", "admin")))
     write(layout)
     # What removes the marker finds a folder there.
@@ -159,7 +159,7 @@ def test_down_leaves_what_was_started_meanwhile_alone(
     takes_the_lock = (
         "import pathlib, sys\n"
         "from quorum.errors import DataDirError\n"
-        "from quorum.up_lock import Lock\n"
+        "from quorum.launcher.up_lock import Lock\n"
         "while True:\n"
         "    try:\n"
         "        Lock(pathlib.Path(sys.argv[1])).acquire()\n"

@@ -23,7 +23,7 @@ from quorum.raft.core.node import Node
 from quorum.raft.core.progress import Leaver, Progress
 
 #: As in ZooKeeper, whose server ids are one byte. The doors of the node check both bounds for themselves
-#: (quorum/config.py, admin/members.py, server/reconfig.py), because they may not import the core.
+#: (quorum/config/node.py, admin/members.py, server/reconfig.py), because they may not import the core.
 NODE_ID_MAX: Final = 255
 ADDRESS_CHARS_MAX: Final = 300
 

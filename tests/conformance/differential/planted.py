@@ -16,7 +16,7 @@ from typing import Any, Final
 import quorum.core.rearm
 import quorum.core.transaction
 import quorum.core.watches
-from quorum.cli import main as quorate
+from quorum.cli.main import main as quorate
 from quorum.core.codes import (
     BAD_VERSION,
     EVENT_CHILDREN_CHANGED,

@@ -7,9 +7,9 @@ from typing import Final
 from tests.simulation.rules.edits import Edit
 from tests.simulation.rules.rule import Rule
 
-_FORWARDER = "quorum.raft.forwarder:Forwarder"
-_INBOX = "quorum.raft.forwarding:Inbox"
-_OUTBOX = "quorum.raft.forwarding:Outbox"
+_FORWARDER = "quorum.raft.requests.origin_shell:Forwarder"
+_INBOX = "quorum.raft.requests.origins:Inbox"
+_OUTBOX = "quorum.raft.requests.origins:Outbox"
 _MACHINE = "quorum.core.machine:StateMachine"
 _SOURCE = "architecture.md, Forwarding"
 
@@ -46,7 +46,7 @@ RULES: Final = (
         "a leader accepts batches only after it applied its own no-op, and so all before it",
         (
             Edit(
-                "quorum.replica:Replica.leadership_changed",
+                "quorum.node.replica:Replica.leadership_changed",
                 "self._engine.accepts_proposals = False",
                 "self._engine.accepts_proposals = self._engine.leads",
             ),
@@ -74,12 +74,12 @@ RULES: Final = (
         "the origin incarnation is raised, durably, at every start",
         (
             Edit(
-                "quorum.member:_next_incarnation",
+                "quorum.node.member:_next_incarnation",
                 "return known + 1 if known >= applied",
                 "return known if known >= applied",
             ),
             Edit(
-                "quorum.raft.journal_index:LogIndex.add",
+                "quorum.raft.journal.index:LogIndex.add",
                 "if record.number <= self.origin_incarnation:",
                 "if False:",
             ),
@@ -91,7 +91,7 @@ RULES: Final = (
         "a disk without a past begins at random: the log may hold batches of a lost disk of its node",
         (
             Edit(
-                "quorum.member:_next_incarnation",
+                "quorum.node.member:_next_incarnation",
                 "return FIRST_INCARNATION_MIN + runtime.random.randrange(FIRST_INCARNATION_MIN)",
                 "return 1",
             ),
@@ -103,7 +103,7 @@ RULES: Final = (
         "a number above another disk's is drawn: the next one may be that disk's own",
         (
             Edit(
-                "quorum.raft.forwarding:incarnation_above",
+                "quorum.raft.requests.origins:incarnation_above",
                 "return known + 1 + random.randrange(LEAP_MAX)",
                 "return known + 1",
             ),
@@ -115,7 +115,7 @@ RULES: Final = (
         "a life begins above what the snapshot knows, if the journal does not know it",
         (
             Edit(
-                "quorum.member:_next_incarnation",
+                "quorum.node.member:_next_incarnation",
                 "return known + 1 if known >= applied else incarnation_above(applied, runtime.random)",
                 "return known + 1",
             ),
@@ -129,7 +129,7 @@ RULES: Final = (
         "the origin incarnation is in the journal before its first batch leaves",
         (
             Edit(
-                "quorum.member:QuorumMember.__init__",
+                "quorum.node.member:QuorumMember.__init__",
                 "self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)",
                 # A disk without any begins at random, which is never wrong.
                 "if not storage.recovered.origin_incarnation:"
@@ -150,7 +150,7 @@ RULES: Final = (
                 "self.next_number = self._cursor = given_up[0].number if given_up else self.next_number",
             ),
             Edit(
-                "quorum.raft.journal_index:LogIndex.add",
+                "quorum.raft.journal.index:LogIndex.add",
                 "if record.number <= self.origin_incarnation:",
                 "if False:",
             ),
@@ -180,7 +180,7 @@ RULES: Final = (
         "an unknown outcome is never answered as a failure",
         (
             Edit(
-                "quorum.replica:Replica._outcome_unknown",
+                "quorum.node.replica:Replica._outcome_unknown",
                 "self._frontend.lost(token)",
                 "from quorum.core.results import Result, RunOutcome\n"
                 "if token.phase.value == 'open' and token._pending:\n"
@@ -255,7 +255,7 @@ RULES: Final = (
         "a forwarded batch counts only in the term for which it was sent",
         (
             Edit(
-                "quorum.raft.engine:Engine._on_message",
+                "quorum.raft.engine.engine:Engine._on_message",
                 "(counts or isinstance(message, ChangeRequest)) and message.term == self.term",
                 "counts or isinstance(message, ChangeRequest)",
             ),

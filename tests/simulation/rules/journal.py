@@ -7,10 +7,10 @@ from typing import Final
 from tests.simulation.rules.edits import Edit, Setting
 from tests.simulation.rules.rule import Rule
 
-_JOURNAL = "quorum.raft.journal"
-_RECOVERY = "quorum.raft.journal_recovery"
-_WRITER = "quorum.raft.journal_writer:JournalWriter"
-_INDEX = "quorum.raft.journal_index:LogIndex"
+_JOURNAL = "quorum.raft.journal.journal"
+_RECOVERY = "quorum.raft.journal.recovery"
+_WRITER = "quorum.raft.journal.writer:JournalWriter"
+_INDEX = "quorum.raft.journal.index:LogIndex"
 #: why a tail may be judged wrongly
 _NOTED = "a tail that is cut too far falls short of the note of the durable end, and is refused all the same"
 
@@ -194,7 +194,7 @@ RULES: Final = (
         "a record whose CRC is wrong is not read",
         (
             Edit(
-                "quorum.raft.journal_format:read_frame",
+                "quorum.raft.journal.format:read_frame",
                 "if crc != crc32(body, crc32(_PLACE.pack(place.sequence, position, marker, length))):",
                 "if False:",
             ),
@@ -206,7 +206,7 @@ RULES: Final = (
         "an entry whose index is not above the last supersedes all entries from its index on",
         (
             Edit(
-                "quorum.raft.journal_start:TailCollector.visit",
+                "quorum.raft.journal.start:TailCollector.visit",
                 "self._truncate(record.index)",
                 "pass",
             ),

@@ -7,7 +7,7 @@ from typing import Final
 from tests.simulation.rules.edits import Edit
 from tests.simulation.rules.rule import Rule
 
-_ADMINISTRATION = "quorum.raft.administration:Administration"
+_ADMINISTRATION = "quorum.raft.requests.administration:Administration"
 _ELECTIONS = "quorum.raft.core.elections"
 _MEMBERSHIP = "quorum.raft.core.membership"
 _NODE = "quorum.raft.core.node:Node"
@@ -155,7 +155,7 @@ RULES: Final = (
         "a node that joins neither votes nor campaigns until the log makes it a voter",
         (
             Edit(
-                "quorum.member:QuorumMember._build_core",
+                "quorum.node.member:QuorumMember._build_core",
                 "founders if identity.founder else {}",
                 "founders",
             ),
@@ -187,7 +187,7 @@ RULES: Final = (
         "a-met-cluster-is-remembered",
         "guarantees.md, Members; identity.store_met_cluster",
         "a founder that met a cluster founds none after a restart either",
-        (Edit("quorum.member:QuorumMember.attach", "if met_cluster_id:", "if False:"),),
+        (Edit("quorum.node.member:QuorumMember.attach", "if met_cluster_id:", "if False:"),),
         profile="founders",
     ),
     Rule(

@@ -250,7 +250,7 @@ RULES: Final = (
         "a node whose disk is full takes no term, vote or entry and does not lead",
         (
             Edit(
-                "quorum.member:QuorumMember._on_disk_full",
+                "quorum.node.member:QuorumMember._on_disk_full",
                 "self.engine.halt(str(error))",
                 "pass",
             ),

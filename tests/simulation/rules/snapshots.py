@@ -7,8 +7,8 @@ from typing import Final
 from tests.simulation.rules.edits import Edit, Setting
 from tests.simulation.rules.rule import Rule
 
-_STORE = "quorum.raft.snapshots:SnapshotStore"
-_EXCHANGE = "quorum.raft.exchange:SnapshotCourier"
+_STORE = "quorum.raft.snapshots.snapshots:SnapshotStore"
+_EXCHANGE = "quorum.raft.snapshots.exchange:SnapshotCourier"
 _RECEIVING = "quorum.raft.core.receiving"
 _WALK = "quorum.core.snapshot_walk"
 
@@ -29,7 +29,7 @@ RULES: Final = (
         "two-snapshots-are-kept",
         "raft.md, Snapshots",
         "two are kept; a broken newest one falls back to the one before",
-        (Setting("quorum.raft.snapshots:KEPT", 1),),
+        (Setting("quorum.raft.snapshots.snapshots:KEPT", 1),),
     ),
     Rule(
         "what-does-not-count-goes-before-the-log",
@@ -75,7 +75,7 @@ RULES: Final = (
         "a snapshot's bytes are durable before it has its name",
         (
             Edit(f"{_STORE}.adopt", "partial.fdatasync()", "pass"),
-            Edit("quorum.raft.snapshots:PartialSnapshot.append", "self._file.fdatasync()", "pass"),
+            Edit("quorum.raft.snapshots.snapshots:PartialSnapshot.append", "self._file.fdatasync()", "pass"),
         ),
     ),
     Rule(
@@ -156,12 +156,12 @@ RULES: Final = (
         "a node that cannot reach the highest installed index refuses to start",
         (
             Edit(
-                "quorum.raft.journal_start:Recovered.check_reaches",
+                "quorum.raft.journal.start:Recovered.check_reaches",
                 "elif install is not None and max(snapshot_index, self.last_index) < install.log_index:",
                 "elif False:",
             ),
             Edit(
-                "quorum.raft.journal_start:Recovered.check_reaches",
+                "quorum.raft.journal.start:Recovered.check_reaches",
                 "if snapshot_index < self.first_index - 1:",
                 "if False:",
             ),
@@ -173,7 +173,7 @@ RULES: Final = (
         "a start finishes the install of a snapshot whose record a crash took",
         (
             Edit(
-                "quorum.raft.journal:Journal.open",
+                "quorum.raft.journal.journal:Journal.open",
                 "if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:",
                 "if False:",
             ),
@@ -185,7 +185,7 @@ RULES: Final = (
         "log and snapshot are matched by index and term; what the log has beyond is kept",
         (
             Edit(
-                "quorum.raft.journal_index:LogIndex.resolve",
+                "quorum.raft.journal.index:LogIndex.resolve",
                 "not unknown_base and known != term",
                 "True",
             ),
@@ -207,7 +207,7 @@ RULES: Final = (
         "a snapshot stores the membership as of its own index",
         (
             Edit(
-                "quorum.snapshotting:Snapshotter._begin",
+                "quorum.node.snapshotting:Snapshotter._begin",
                 "machine.cluster_id, machine.configuration,",
                 "machine.cluster_id,\n    self._step.__self__.configuration.to_payload(),",
             ),
@@ -244,14 +244,14 @@ RULES: Final = (
         "a piece that is not the next one is not written",
         (
             Edit(f"{_RECEIVING}:handle_chunk", "elif chunk.offset != incoming.offset:", "elif False:"),
-            Edit("quorum.raft.snapshot_receiver:SnapshotReceiver.write", "if offset != have:", "if False:"),
+            Edit("quorum.raft.snapshots.receiver:SnapshotReceiver.write", "if offset != have:", "if False:"),
             Edit(
-                "quorum.raft.snapshot_receiver:SnapshotReceiver.write",
+                "quorum.raft.snapshots.receiver:SnapshotReceiver.write",
                 "if offset + len(data) > self._total_bytes:",
                 "if False:",
             ),
             Edit(
-                "quorum.raft.snapshot_receiver:SnapshotReceiver.finish",
+                "quorum.raft.snapshots.receiver:SnapshotReceiver.finish",
                 "if self._partial.size != self._total_bytes:",
                 "if False:",
             ),
@@ -264,7 +264,7 @@ RULES: Final = (
         "an installed snapshot replaces the state and what had been applied",
         (
             Edit(
-                "quorum.member:QuorumMember._install",
+                "quorum.node.member:QuorumMember._install",
                 "self.replica.install(machine)",
                 "pass",
             ),

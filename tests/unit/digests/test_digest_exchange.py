@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from quorum.core.machine import StateMachine
-from quorum.digests.exchange import DigestExchange, DigestMessage
-from quorum.digests.judge import ANSWER_WAIT_MS
 from quorum.errors import NodeStoppedError
-from quorum.raft.codec import Codec
+from quorum.node.digests.exchange import DigestExchange, DigestMessage
+from quorum.node.digests.judge import ANSWER_WAIT_MS
 from quorum.raft.core.configuration import Configuration, Member
-from quorum.raft.forwarding import (
+from quorum.raft.peers.codec import Codec
+from quorum.raft.requests.origins import (
     FORWARDING_MESSAGE_TYPES,
     DigestQuestion,
     DigestReport,

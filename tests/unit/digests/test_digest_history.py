@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorum.digests.history import DigestHistory, Digests
+from quorum.node.digests.history import DigestHistory, Digests
 
 
 def digests(log_index: int) -> Digests:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from quorum.digests.history import DigestHistory, Digests
-from quorum.digests.judge import ANSWER_WAIT_MS, DigestJudge, Question, Ruling, Verdict
 from quorum.errors import NodeStoppedError
+from quorum.node.digests.history import DigestHistory, Digests
+from quorum.node.digests.judge import ANSWER_WAIT_MS, DigestJudge, Question, Ruling, Verdict
 
 LEADER = 1
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from quorum.core.machine import StateMachine
-from quorum.digests.judge import ANSWER_WAIT_MS
 from quorum.errors import NodeStoppedError
+from quorum.node.digests.judge import ANSWER_WAIT_MS
+from quorum.node.replica import Replica
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Role, SoftState
-from quorum.raft.forwarding import DigestReport, DigestVerdict
-from quorum.replica import Replica
+from quorum.raft.requests.origins import DigestReport, DigestVerdict
 from tests.support.manual_runtime import ManualRuntime
 
 HEARTBEAT_MS = 50.0

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import msgpack
 import pytest
 
+from quorum.cli.offline.entries import describe_command, describe_record, stamp_text
+from quorum.cli.offline.journal import dump, verify
+from quorum.cli.offline.journal_text import dump_lines, verification_lines
 from quorum.core.codes import OP_CREATE, OP_MULTI, OP_SET_DATA
 from quorum.errors import DataDirError, UsageError, printable
-from quorum.offline.entries import describe_command, describe_record, stamp_text
-from quorum.offline.journal import dump, verify
-from quorum.offline.journal_text import dump_lines, verification_lines
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
-from quorum.raft.forcing import MARKER_NAME
-from quorum.raft.identity import Identity, write_identity
-from quorum.raft.journal import Install, Journal, JournalOptions, OriginIncarnation, Record
+from quorum.raft.datadir.forcing import MARKER_NAME
+from quorum.raft.datadir.identity import Identity, write_identity
+from quorum.raft.journal.journal import Install, Journal, JournalOptions, OriginIncarnation, Record
 from tests.support.memory_disk import MemoryDisk
 
 DATA_DIR = "/data"
@@ -152,7 +152,7 @@ def test_a_marker_that_nothing_needs_is_told() -> None:
 
 
 def test_a_journal_of_another_version_is_not_called_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorum.raft.journal.FORMAT_VERSION", 2)
+    monkeypatch.setattr("quorum.raft.journal.journal.FORMAT_VERSION", 2)
     disk = MemoryDisk(random.Random(0))
     disk.make_dirs(DATA_DIR)
     Journal.create(disk, DIRECTORY)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from quorum.cli.offline.snapshot import Inspection, inspect
+from quorum.cli.offline.snapshot_text import inspection_lines
 from quorum.core.snapshot import SnapshotWalk
 from quorum.errors import UsageError, printable
-from quorum.offline.snapshot import Inspection, inspect
-from quorum.offline.snapshot_text import inspection_lines
-from quorum.raft.snapshot_format import SnapshotEncoder, SnapshotHeader, pack_chunk
+from quorum.raft.snapshots.format import SnapshotEncoder, SnapshotHeader, pack_chunk
 from tests.support.memory_disk import MemoryDisk
 from tests.unit.core.driver import Driver
 
@@ -121,7 +121,7 @@ def test_what_clients_wrote_does_not_act_on_the_terminal(odd: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["quorum.raft.snapshot_format.FORMAT_VERSION", "quorum.core.snapshot_walk.FORMAT"]
+    "where", ["quorum.raft.snapshots.format.FORMAT_VERSION", "quorum.core.snapshot_walk.FORMAT"]
 )
 def test_a_snapshot_of_another_version_is_not_called_damaged(
     where: str, monkeypatch: pytest.MonkeyPatch

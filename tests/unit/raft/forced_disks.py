@@ -6,17 +6,17 @@ import logging
 import random
 from pathlib import Path
 
-from quorum.config import NodeConfig, node_config
-from quorum.member import QuorumMember
+from quorum.config.node import NodeConfig, node_config
+from quorum.node.member import QuorumMember
+from quorum.node.storage import Storage, open_storage
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
-from quorum.raft.forcing import MARKER_NAME, latest_configuration
-from quorum.raft.founding import founding_payload
-from quorum.raft.identity import Start, journal_directory, write_identity
-from quorum.raft.journal import Journal, JournalOptions
-from quorum.raft.journal_note import NOTE_NAME
-from quorum.storage import Storage, open_storage
+from quorum.raft.datadir.forcing import MARKER_NAME, latest_configuration
+from quorum.raft.datadir.founding import founding_payload
+from quorum.raft.datadir.identity import Start, journal_directory, write_identity
+from quorum.raft.journal.journal import Journal, JournalOptions
+from quorum.raft.journal.note import NOTE_NAME
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 from tests.support.nowhere import Nowhere

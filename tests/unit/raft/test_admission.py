@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorum.raft.admission import Admission
 from quorum.raft.core.configuration import Configuration, Member
-from quorum.raft.hello import PeerIdentity, RefusalReason
+from quorum.raft.peers.admission import Admission
+from quorum.raft.peers.hello import PeerIdentity, RefusalReason
 
 CLUSTER = "c" * 32
 OLD, NEW, THREE = "2" * 32, "f" * 32, "3" * 32

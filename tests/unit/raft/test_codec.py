@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorum.errors import ProtocolError
-from quorum.raft.codec import CODEC_VERSION, LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Append, Heartbeat, SnapshotChunk, TimeoutNow, VoteReply
+from quorum.raft.peers.codec import CODEC_VERSION, LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec
 
 
 class Colour(IntEnum):

@@ -15,9 +15,9 @@ from quorum.raft.core.messages import (
     SnapshotWrite,
     Stimulus,
 )
-from quorum.raft.exchange import SnapshotCourier
-from quorum.raft.snapshot_format import SnapshotReader
-from quorum.raft.snapshots import SnapshotStore
+from quorum.raft.snapshots.exchange import SnapshotCourier
+from quorum.raft.snapshots.format import SnapshotReader
+from quorum.raft.snapshots.snapshots import SnapshotStore
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from quorum.config import NodeConfig
+from quorum.config.node import NodeConfig
 from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
 from quorum.errors import DataDamagedError, DataDirError
-from quorum.member import QuorumMember
+from quorum.node.member import QuorumMember
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.membership import AddMember
 from quorum.raft.core.messages import Append, HardState
-from quorum.raft.forcing import FORCED_TERM_JUMP
-from quorum.raft.founding import founding_payload, parse_founding
-from quorum.raft.identity import (
+from quorum.raft.datadir.forcing import FORCED_TERM_JUMP
+from quorum.raft.datadir.founding import founding_payload, parse_founding
+from quorum.raft.datadir.identity import (
     NotFormattedError,
     Start,
     WrongIdentityError,
@@ -28,9 +28,9 @@ from quorum.raft.identity import (
     load_identity,
     write_identity,
 )
-from quorum.raft.journal import Journal, JournalOptions
-from quorum.raft.journal_format import SEGMENT_SUFFIX
-from quorum.raft.peers import PeerNode
+from quorum.raft.journal.format import SEGMENT_SUFFIX
+from quorum.raft.journal.journal import Journal, JournalOptions
+from quorum.raft.peers.peers import PeerNode
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 from tests.support.nowhere import Nowhere

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from quorum.config import NodeConfig
+from quorum.config.node import NodeConfig
 from quorum.errors import DataDirError
-from quorum.raft.forcing import FORCED_TERM_JUMP
-from quorum.raft.identity import Start, WrongIdentityError, journal_directory
-from quorum.raft.journal_format import SEGMENT_SUFFIX
-from quorum.storage import Storage
+from quorum.node.storage import Storage
+from quorum.raft.datadir.forcing import FORCED_TERM_JUMP
+from quorum.raft.datadir.identity import Start, WrongIdentityError, journal_directory
+from quorum.raft.journal.format import SEGMENT_SUFFIX
 from tests.support.planted_snapshots import plant_snapshot
 from tests.unit.raft.forced_disks import (
     DATA,

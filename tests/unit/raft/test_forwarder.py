@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from quorum.errors import NotLeaderError, ProposalRefusedError
 from quorum.raft.core.entry import EntryKind
-from quorum.raft.forwarder import RESEND_AFTER_MS, Forwarder, ForwardingMessage
-from quorum.raft.forwarding import Batch, Forward, ForwardExpected, ForwardRefused, RegisterOrigin
+from quorum.raft.requests.origin_shell import RESEND_AFTER_MS, Forwarder, ForwardingMessage
+from quorum.raft.requests.origins import Batch, Forward, ForwardExpected, ForwardRefused, RegisterOrigin
 
 
 class Host:

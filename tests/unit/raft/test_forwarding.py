@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from quorum.raft.forwarding import Inbox, Outbox, Verdict
+from quorum.raft.requests.origins import Inbox, Outbox, Verdict
 
 WINDOW_BYTES_MAX = 1000
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorum.raft.hello import (
+from quorum.raft.peers.hello import (
     NONCE_BYTES,
     Acceptor,
     Dialler,

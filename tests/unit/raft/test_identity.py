@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from quorum.errors import DataDamagedError, DataDirError
+from quorum.platform.os_runtime import OsDisk
+from quorum.platform.runtime import DataDirInUseError
 from quorum.raft.core.entry import Entry, EntryKind
-from quorum.raft.identity import (
+from quorum.raft.datadir.identity import (
     Identity,
     NotFormattedError,
     Start,
@@ -23,9 +25,7 @@ from quorum.raft.identity import (
     snapshot_directory,
     store_cluster_id,
 )
-from quorum.raft.journal import Journal, JournalOptions
-from quorum.raft.os_runtime import OsDisk
-from quorum.raft.runtime import DataDirInUseError
+from quorum.raft.journal.journal import Journal, JournalOptions
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
 DATA = "/srv/node-1"

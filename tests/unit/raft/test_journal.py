@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from quorum.errors import DataDamagedError, DataDirError
+from quorum.platform.os_runtime import OsDisk
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
-from quorum.raft.journal import (
+from quorum.raft.journal.format import segment_name
+from quorum.raft.journal.index import LogGapError
+from quorum.raft.journal.journal import (
     Install,
     Journal,
     JournalFailedError,
@@ -23,9 +26,6 @@ from quorum.raft.journal import (
     Record,
     Recovered,
 )
-from quorum.raft.journal_format import segment_name
-from quorum.raft.journal_index import LogGapError
-from quorum.raft.os_runtime import OsDisk
 from tests.support.memory_disk import Cut, MemoryDisk
 
 DIRECTORY = "/data/journal"

@@ -8,7 +8,7 @@ import pytest
 
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
-from quorum.raft.journal_format import (
+from quorum.raft.journal.format import (
     HEAD_BYTES,
     SECTOR_BYTES,
     TRAILER_BYTES,

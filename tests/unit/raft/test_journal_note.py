@@ -9,10 +9,10 @@ import pytest
 
 from quorum.errors import DataDamagedError
 from quorum.raft.core.entry import Entry, EntryKind
-from quorum.raft.journal import Journal, JournalOptions, Recovered
-from quorum.raft.journal_format import TRAILER_BYTES, segment_name
-from quorum.raft.journal_note import NOTE_NAME, unreadable_slots
-from quorum.raft.journal_recovery import JournalMissingError, scan_journal
+from quorum.raft.journal.format import TRAILER_BYTES, segment_name
+from quorum.raft.journal.journal import Journal, JournalOptions, Recovered
+from quorum.raft.journal.note import NOTE_NAME, unreadable_slots
+from quorum.raft.journal.recovery import JournalMissingError, scan_journal
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
 DIRECTORY = "/data/journal"

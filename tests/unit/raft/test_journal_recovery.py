@@ -11,10 +11,10 @@ import pytest
 from quorum.errors import DataDamagedError, DataDirError
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
-from quorum.raft.journal import Install, Journal, JournalOptions, OriginIncarnation, Record, Recovered
-from quorum.raft.journal_format import TRAILER_BYTES, encode_group, encode_record, segment_name
-from quorum.raft.journal_note import NOTE_NAME
-from quorum.raft.journal_recovery import JournalMissingError, scan_journal
+from quorum.raft.journal.format import TRAILER_BYTES, encode_group, encode_record, segment_name
+from quorum.raft.journal.journal import Install, Journal, JournalOptions, OriginIncarnation, Record, Recovered
+from quorum.raft.journal.note import NOTE_NAME
+from quorum.raft.journal.recovery import JournalMissingError, scan_journal
 from tests.support.memory_disk import Cut, MemoryDisk
 
 DIRECTORY = "/data/journal"
@@ -229,7 +229,7 @@ def test_a_folder_without_segments_is_refused() -> None:
 def test_a_segment_of_another_format_is_refused_without_calling_it_damaged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quorum.raft.journal.FORMAT_VERSION", 2)
+    monkeypatch.setattr("quorum.raft.journal.journal.FORMAT_VERSION", 2)
     disk = MemoryDisk(random.Random(0))
     Journal.create(disk, DIRECTORY)
     with pytest.raises(DataDirError, match="format version is 2") as caught:

@@ -9,8 +9,7 @@ import pytest
 
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState
-from quorum.raft.journal import Journal, JournalOptions
-from quorum.raft.journal_format import (
+from quorum.raft.journal.format import (
     FORMAT_VERSION,
     TRAILER_BYTES,
     FormatVersionError,
@@ -20,7 +19,8 @@ from quorum.raft.journal_format import (
     encode_record,
     segment_name,
 )
-from quorum.raft.journal_survey import FoundRecord, FoundTrailer, Unreadable, survey
+from quorum.raft.journal.journal import Journal, JournalOptions
+from quorum.raft.journal.survey import FoundRecord, FoundTrailer, Unreadable, survey
 from tests.support.memory_disk import MemoryDisk
 
 DIRECTORY = "/data/journal"

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from quorum.errors import NodeStoppedError
-from quorum.raft import journal_writer
 from quorum.raft.core.entry import Entry, EntryKind
-from quorum.raft.journal import Journal, JournalFailedError, JournalFullError, JournalOptions
-from quorum.raft.journal_writer import (
+from quorum.raft.journal import writer as journal_writer
+from quorum.raft.journal.journal import Journal, JournalFailedError, JournalFullError, JournalOptions
+from quorum.raft.journal.writer import (
     INLINE_PROBES,
     INLINE_REST_MS,
     INLINE_WRITE_MS_WORST,

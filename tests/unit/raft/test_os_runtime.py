@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from quorum.errors import NodeStoppedError
-from quorum.raft.identity import has_room
-from quorum.raft.os_runtime import AsyncioRuntime, OsDisk
-from quorum.raft.runtime import DataDirInUseError
+from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
+from quorum.platform.runtime import DataDirInUseError
+from quorum.raft.datadir.identity import has_room
 from tests.support.memory_disk import MemoryDisk, Stopped
 
 
@@ -193,7 +193,7 @@ def test_a_file_system_that_does_not_lock_folders_is_used_all_the_same(
 
 def test_another_process_is_named_and_its_end_frees_the_folder(tmp_path: Path) -> None:
     code = (
-        "import sys; from quorum.raft.os_runtime import OsDisk; lock = OsDisk().lock(sys.argv[1]); "
+        "import sys; from quorum.platform.os_runtime import OsDisk; lock = OsDisk().lock(sys.argv[1]); "
         "print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

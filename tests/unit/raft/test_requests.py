@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from quorum import config
 from quorum.admin import members as admin_members
+from quorum.config import node as config
 from quorum.errors import (
     ChangeBusyError,
     ChangeRefusedError,
@@ -22,8 +22,6 @@ from quorum.errors import (
     StaleConfigurationError,
     UnknownMemberError,
 )
-from quorum.raft.administration import ANSWERS_MAX, PENDING_MAX, Administration
-from quorum.raft.codec import LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec
 from quorum.raft.core import membership
 from quorum.raft.core.configuration import Configuration, Member
 from quorum.raft.core.errors import (
@@ -34,8 +32,10 @@ from quorum.raft.core.errors import (
     TransferError,
 )
 from quorum.raft.core.membership import AddMember, MembershipChange, RemoveMember, ReplaceMember
-from quorum.raft.forwarding import FORWARDING_MESSAGE_TYPES
-from quorum.raft.requests import (
+from quorum.raft.peers.codec import LENGTH_BYTES, RAFT_MESSAGE_TYPES, Codec
+from quorum.raft.requests.administration import ANSWERS_MAX, PENDING_MAX, Administration
+from quorum.raft.requests.origins import FORWARDING_MESSAGE_TYPES
+from quorum.raft.requests.requests import (
     REQUEST_MESSAGE_TYPES,
     Action,
     ChangeReply,

@@ -8,16 +8,21 @@ import random
 import pytest
 
 from quorum.errors import DataDirError, DiskFullError
-from quorum.raft.snapshot_format import (
+from quorum.raft.snapshots.format import (
     SnapshotEncoder,
     SnapshotHeader,
     SnapshotReader,
     SnapshotVersionError,
     pack_chunk,
 )
-from quorum.raft.snapshot_receiver import SnapshotReceiver
-from quorum.raft.snapshot_writer import SNAPSHOT_LANE, VERIFY_REST_MS, SnapshotWriter
-from quorum.raft.snapshots import SnapshotDamagedError, SnapshotFile, SnapshotStore, SnapshotTransferError
+from quorum.raft.snapshots.receiver import SnapshotReceiver
+from quorum.raft.snapshots.snapshots import (
+    SnapshotDamagedError,
+    SnapshotFile,
+    SnapshotStore,
+    SnapshotTransferError,
+)
+from quorum.raft.snapshots.writer import SNAPSHOT_LANE, VERIFY_REST_MS, SnapshotWriter
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
@@ -223,7 +228,7 @@ def test_a_chunk_of_another_snapshot_is_noticed_though_its_crc_is_right() -> Non
 def test_a_snapshot_of_another_version_is_no_damaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, receiver = Bench(), Bench()
     bench.taken()
-    monkeypatch.setattr("quorum.raft.snapshot_format.FORMAT_VERSION", 2)
+    monkeypatch.setattr("quorum.raft.snapshots.format.FORMAT_VERSION", 2)
     newest = bench.taken(11)
     content = bench.disk.content(newest.path)
     monkeypatch.undo()
@@ -523,7 +528,7 @@ def test_an_abandoned_snapshot_leaves_nothing_and_says_nothing() -> None:
 
 
 def test_a_large_file_is_synced_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorum.raft.snapshots.SYNC_BYTES", 10_000)
+    monkeypatch.setattr("quorum.raft.snapshots.snapshots.SYNC_BYTES", 10_000)
     bench = Bench()
     fsyncs = bench.disk.fsyncs
     bench.taken(extra=9000)
@@ -538,7 +543,7 @@ def test_a_large_file_is_synced_on_the_way(monkeypatch: pytest.MonkeyPatch) -> N
 
 def verifying(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, damaged: bool = False) -> SnapshotWriter:
     """A snapshot that is written and verified in part; damaged near its end if so asked."""
-    monkeypatch.setattr("quorum.raft.snapshots.VERIFY_BYTES", 10_000)
+    monkeypatch.setattr("quorum.raft.snapshots.snapshots.VERIFY_BYTES", 10_000)
     writer = bench.writer()
     for _ in range(10):
         writer.write([b"x" * 6000])

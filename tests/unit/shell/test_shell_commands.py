@@ -6,11 +6,8 @@ import json
 
 import pytest
 
-from quorum.client import EventType, Stat, WatchEvent
-from quorum.client.errors import server_error
-from quorum.errors import UsageError
-from quorum.shell import render
-from quorum.shell.commands import (
+from quorum.cli.shell import render
+from quorum.cli.shell.commands import (
     SUMMARIES,
     Command,
     Create,
@@ -27,7 +24,10 @@ from quorum.shell.commands import (
     parse,
     split_line,
 )
-from quorum.shell.execute import remedy_for
+from quorum.cli.shell.execute import remedy_for
+from quorum.client import EventType, Stat, WatchEvent
+from quorum.client.errors import server_error
+from quorum.errors import UsageError
 
 STAT = Stat(
     czxid=1,

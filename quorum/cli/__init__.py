@@ -1,0 +1,1 @@
+"""The command line: subcommands, the shell, and tools for stopped nodes."""

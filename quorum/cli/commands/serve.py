@@ -1,0 +1,218 @@
+"""`quorate serve`: one node in the foreground, until a signal, a stop of its own, or its supervisor's end.
+
+The only place where a process-wide setting is made for a node: the event loop, logging, signals, the
+collector's thresholds. Hard and soft state belong to the node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import gc
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quorum.errors import NodeStoppedError, QuorateError, UsageError
+from quorum.platform.terminal import stop_signals
+
+if TYPE_CHECKING:
+    from quorum.config.node import NodeConfig
+    from quorum.node.node import QuorumNode
+
+HELP = "run one quorum node in the foreground"
+DESCRIPTION = """\
+Run one quorum node until SIGTERM or Ctrl-C. Settings come from the configuration file, then from the
+environment (QUORATE_<SECTION>_<KEY>), then from --set. The first start of a new cluster needs --bootstrap on
+every founding node, the first start of a node that was added or replaced needs --join, and in [members] the
+present members and itself; later starts do without, and with it change nothing.
+
+--bootstrap says: this node has never run. Never give it to a node whose data are lost: that one is replaced
+(quorate members replace) and started with --join. A founder with an empty directory that reaches a member of
+a cluster founds nothing, says so, and waits. But a majority of empty founders that reach no member of it
+cannot know of it, and founds a second cluster without what the first one acknowledged.
+
+--force-new-cluster is for a majority that is lost for good: this node goes on from its own data as the only
+member of a new cluster. What the others acknowledged and this node never received is lost. It is also for a
+node without others that says the end of its journal is gone: it goes on with what is left. It is ignored on a
+directory that was forced before and lost nothing since.
+
+On a full disk the node waits for room, not ready, and says so on its admin port."""
+EXAMPLES = """\
+examples:
+  quorate serve --config node.toml --bootstrap      the first start of a founding node
+  quorate serve --config node.toml --join           the first start of an added or replaced node
+  quorate serve --config node.toml
+  quorate serve --config node.toml --set limits.tick_ms=1000
+"""
+
+log = logging.getLogger("quorate.serve")
+
+#: Allocations of young objects before the collector looks at them: a batch must not be a collection.
+GC_YOUNG_OBJECTS_MAX = 50_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    parser.add_argument("--config", metavar="FILE", required=True, type=Path, help="the node's node.toml")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--bootstrap",
+        action="store_true",
+        help="format an empty data directory as a founder of a new cluster; only for a node that never ran",
+    )
+    start.add_argument(
+        "--join",
+        action="store_true",
+        help="format an empty data directory as that of an added or replaced node",
+    )
+    start.add_argument(
+        "--force-new-cluster",
+        action="store_true",
+        help="majority lost for good: go on from this node's data as the only member of a new cluster",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        dest="settings",
+        action="append",
+        default=[],
+        help="override one setting; may be repeated",
+    )
+    # The read end of a pipe that the supervisor holds open: when it closes, the supervisor is gone.
+    parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the node.
+
+    Returns:
+        0 after a clean stop.
+
+    Raises:
+        ConfigError: before anything is started.
+        NodeStoppedError: the node stopped itself; with its story.
+    """
+    import uvloop
+
+    from quorum.config.node import load_node_config
+
+    config = load_node_config(arguments.config, os.environ, _overrides(arguments.settings))
+    _set_up_logging()
+    log.info("node %d starts with %s", config.node.id, config.masked())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, arguments))
+    return 0
+
+
+async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
+    from quorum.node.node import QuorumNode, Start
+
+    start = Start.PLAIN
+    if arguments.bootstrap:
+        start = Start.BOOTSTRAP
+    elif arguments.join:
+        start = Start.JOIN
+    elif arguments.force_new_cluster:
+        start = Start.FORCE_NEW_CLUSTER
+    node = QuorumNode(config, start=start, waits_for_room=True)
+    asyncio.get_running_loop().set_exception_handler(functools.partial(_escaped, node))
+    with _stop_requests(arguments.parent_fd) as stop_request:
+        if not await _start(node, stop_request):
+            log.info("node %d stopped before it had started: %s", config.node.id, stop_request.result())
+            return
+        # what was loaded stays: a full collection over a large tree would be a pause
+        gc.freeze()
+        gc.set_threshold(GC_YOUNG_OBJECTS_MAX, 20, 100)
+        stopped = asyncio.ensure_future(node.run_until_stopped())
+        either: set[asyncio.Future[Any]] = {stop_request, stopped}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if stop_request.done():
+            log.info("node %d stops: %s", config.node.id, stop_request.result())
+        await node.stop(hand_over=True)
+        await stopped
+    if node.failure is not None:
+        if not isinstance(node.failure, QuorateError):
+            log.error("node %d stopped itself for no foreseen reason", config.node.id, exc_info=node.failure)
+        raise NodeStoppedError.of(config.node.id, node.failure)
+    log.info("node %d stopped", config.node.id)
+
+
+def _escaped(node: QuorumNode, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An exception left a callback of the loop: tell it, and stop the node, for something is half done."""
+    loop.default_exception_handler(context)
+    error = context.get("exception")
+    if error is not None and "handle" in context:
+        node.fail(error)
+
+
+async def _start(node: QuorumNode, stop_request: asyncio.Future[str]) -> bool:
+    """Start the node; returns whether it did before it was asked to stop.
+
+    Raises:
+        QuorateError: as QuorumNode.start.
+    """
+    starting = asyncio.ensure_future(node.start())
+    either: set[asyncio.Future[Any]] = {stop_request, starting}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        return True
+    await node.stop()
+    with contextlib.suppress(NodeStoppedError):
+        await starting
+    return False
+
+
+@contextlib.contextmanager
+def _stop_requests(parent_fd: int | None) -> Iterator[asyncio.Future[str]]:
+    """Yield a future for the first request to stop and its reason: a signal, or the end of the supervisor."""
+    loop = asyncio.get_running_loop()
+    request: asyncio.Future[str] = loop.create_future()
+
+    def stop(reason: str) -> None:
+        if not request.done():
+            request.set_result(reason)
+
+    def parent_spoke(fd: int) -> None:
+        if not os.read(fd, 1):
+            loop.remove_reader(fd)
+            stop("its supervisor has gone")
+
+    signals = stop_signals()
+    for number in signals:
+        loop.add_signal_handler(number, stop, f"{number.name} received")
+    if parent_fd is not None:
+        loop.add_reader(parent_fd, parent_spoke, parent_fd)
+    try:
+        yield request
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+        if parent_fd is not None:
+            loop.remove_reader(parent_fd)
+
+
+def _set_up_logging() -> None:
+    line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line, datefmt="%Y-%m-%d %H:%M:%S")
+
+
+def _overrides(settings: list[str]) -> dict[str, object]:
+    overrides: dict[str, object] = {}
+    for each in settings:
+        name, equals, value = each.partition("=")
+        if not equals or "." not in name:
+            # Without its value, which may be a secret; what has not the form of a name may be one as well.
+            named = name if name.replace(".", "_").isidentifier() else "***"
+            told = f"{named}=***" if equals else named
+            raise UsageError(
+                f"--set {told!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000"
+            )
+        overrides[name.strip()] = value.strip()
+    return overrides

@@ -1,0 +1,115 @@
+"""`quorate snapshot`: has a node take a snapshot, and checks and shows one snapshot file.
+
+`take` asks the admin port of the node whose state it is. `inspect` reads a file, whose node may run: a
+finished snapshot never changes. Its exit codes: 0 good, 1 damaged, 2 usage. What is found and how it is told
+is quorum.cli.offline's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+from collections.abc import Callable
+
+from quorum.admin.client import Request, ask
+from quorum.cli.commands.status import DEFAULT_ADMIN_URL
+from quorum.errors import UsageError, printable
+
+#: by these PATH is no file that this user may read (EINVAL: a pipe, a device); the others are the disk's
+_NO_FILE_ERRNOS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EINVAL)
+#: longer than the node's own deadline for a snapshot, 600 s
+TAKE_TIMEOUT_S = 630.0
+_TAKE = Request(
+    "POST",
+    "/v1/snapshot",
+    {"log_index": int, "size_bytes": int, "path": str},
+    "the request for a snapshot",
+    "ask again, which does no harm: one that was taken meanwhile is named, unless more was applied since",
+)
+
+HELP = "take a snapshot of the state, or check and show one"
+DESCRIPTION = """\
+take: have a running node write a snapshot of all that it has applied, and say where it is once it is
+durable. If nothing was applied since its newest snapshot, that one is named and nothing is written.
+
+inspect: check a snapshot file through all its checksums, load it as a node would, and show what it holds;
+nothing is changed. PATH is the file; of a snapshots folder or a data directory the newest one is taken. Exit
+codes: 0 good, 1 damaged, 2 usage."""
+EXAMPLES = """\
+examples:
+  quorate snapshot take
+  quorate snapshot take --admin http://10.0.0.3:8181 --json
+  quorate snapshot inspect data/node-1/data
+  quorate snapshot inspect data/node-1/data/snapshots/FILE --tree
+  quorate snapshot inspect FILE --path /brokers/ids/1 --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    taking = actions.add_parser("take", help="have a node take one", allow_abbrev=False)
+    taking.add_argument(
+        "--admin",
+        metavar="URL",
+        default=DEFAULT_ADMIN_URL,
+        help=f"the admin port of the node (default: {DEFAULT_ADMIN_URL})",
+    )
+    taking.add_argument("--json", action="store_true", help="print the node's answer as JSON")
+    taking.set_defaults(act=_take)
+    inspecting = actions.add_parser("inspect", help="check and show one", allow_abbrev=False)
+    inspecting.add_argument("path", metavar="PATH", help="a snapshot file, or the folder of several")
+    what = inspecting.add_mutually_exclusive_group()
+    what.add_argument("--path", dest="znode", metavar="ZNODE", help="show one znode: Stat, ACL, data")
+    what.add_argument("--tree", action="store_true", help="list all znodes")
+    inspecting.add_argument("--json", action="store_true", help="print JSON (--tree: one object a line)")
+    inspecting.set_defaults(act=_inspect)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it.
+
+    Returns:
+        0: the snapshot was taken, or is good.
+
+    Raises:
+        UsageError: there is no such file or znode, or it may not be read; and as adminclient.ask.
+        SnapshotDamagedError: what is damaged; after what can be read was printed.
+        UnreachableError: nothing was asked of the node.
+        OutcomeUnknownError, RefusedByNodeError: as adminclient.ask.
+    """
+    act: Callable[[argparse.Namespace], int] = arguments.act
+    return act(arguments)
+
+
+def _take(arguments: argparse.Namespace) -> int:
+    answer = ask(arguments.admin, _TAKE, TAKE_TIMEOUT_S)
+    if arguments.json:
+        print(json.dumps(answer, sort_keys=True))
+    else:
+        size, path = answer["size_bytes"], printable(answer["path"])
+        print(f"the snapshot of index {answer['log_index']} is durable: {size:,} bytes in {path}")
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from quorum.cli.offline.directory import ReadOnlyDisk
+    from quorum.cli.offline.snapshot import choose
+    from quorum.cli.offline.snapshot_text import inspection_lines
+
+    disk = ReadOnlyDisk()
+    znode, tree = arguments.znode, arguments.tree
+    try:
+        path = choose(disk, arguments.path)
+        for line in inspection_lines(disk, path, znode=znode, tree=tree, as_json=arguments.json):
+            print(line)
+    except OSError as error:
+        if error.errno not in _NO_FILE_ERRNOS:
+            raise
+        problem = f"{error.filename or arguments.path} cannot be read: {error.strerror}"
+        raise UsageError(problem, "name a snapshot file") from error
+    finally:
+        # What was found comes before the error, also where both go to one file.
+        print(end="", flush=True)
+    return 0

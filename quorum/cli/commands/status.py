@@ -1,0 +1,131 @@
+"""`quorate status`: shows what one node knows of the quorum, as a table or as the JSON of its admin port."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from quorum.admin.client import get_status
+from quorum.errors import printable
+from quorum.platform.terminal import styled, table
+
+HELP = "show members, roles, term and progress"
+DESCRIPTION = "Ask the admin port of one node for the state of the quorum as that node sees it."
+EXAMPLES = """\
+examples:
+  quorate status
+  quorate status --admin http://127.0.0.1:8182
+  quorate status --json | python3 -m json.tool
+
+MATCH and LAG of the members are known to the leader alone; asked of another node, the last line names it.
+"""
+
+DEFAULT_ADMIN_URL = "http://127.0.0.1:8181"
+TIMEOUT_S = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    parser.add_argument(
+        "--admin",
+        metavar="URL",
+        default=DEFAULT_ADMIN_URL,
+        help=f"an admin port (default: {DEFAULT_ADMIN_URL})",
+    )
+    parser.add_argument("--json", action="store_true", help="print the node's answer as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and print.
+
+    Raises:
+        UsageError, UnreachableError: as adminclient.get_status.
+    """
+    answer = get_status(arguments.admin, TIMEOUT_S)
+    if arguments.json:
+        print(json.dumps(answer, sort_keys=True))
+        return 0
+    for line in describe(answer):
+        print(line)
+    return 0
+
+
+def describe(answer: dict[str, Any]) -> list[str]:
+    """Lay out a status answer for a person.
+
+    Args:
+        answer: the object of /v1/status.
+    """
+    leader_id = answer.get("leader_id")
+    commit_index = answer.get("commit_index")
+    facts = {
+        "cluster": f"{answer.get('cluster')} ({answer.get('cluster_id') or 'no cluster id yet'})",
+        "asked": f"node {answer.get('node_id')}, {answer.get('role')}",
+        "leader": "none known" if leader_id is None else f"node {leader_id}",
+        "term": answer.get("term"),
+        "commit": f"{commit_index} (applied {answer.get('applied_index')})",
+        "zxid": answer.get("zxid"),
+        "sessions": answer.get("sessions"),
+        "digest": answer.get("state_digest"),
+    }
+    if answer.get("problem"):
+        facts["problem"] = answer["problem"]
+    lines = [
+        f"{styled(name.ljust(9), 'bold', sys.stdout)}{printable(str(value))}" for name, value in facts.items()
+    ]
+    return [*lines, "", *members_table(answer)]
+
+
+def members_table(answer: dict[str, Any]) -> list[str]:
+    """Lay out the members of an answer, with a header.
+
+    Args:
+        answer: the object of /v1/status, or of a change of members, as adminclient returns it.
+    """
+    members = sorted(answer.get("members") or [], key=lambda member: int(member["node_id"]))
+    rows = [
+        [
+            member["node_id"],
+            _cell(member.get("address")),
+            _cell(member.get("role")),
+            "yes" if member.get("voter", True) else "no",
+            member.get("match_index"),
+            _lag(member, answer),
+        ]
+        for member in members
+    ]
+    header, *body = table(["NODE", "ADDRESS", "ROLE", "VOTES", "MATCH", "LAG"], rows)
+    refused = [
+        f"node {member['node_id']} is refused: {printable(member['refusal'])}"
+        for member in members
+        if member.get("refusal")
+    ]
+    return [styled(header, "bold", sys.stdout), *body, *refused, *_where_lag_is_known(members)]
+
+
+def _cell(text: str | None) -> str | None:
+    """Return a text of the answer, parts of which other processes said, for a table."""
+    return None if text is None else printable(text)
+
+
+def _where_lag_is_known(members: list[dict[str, Any]]) -> list[str]:
+    """Say whom to ask for MATCH and LAG, where the asked node does not lead."""
+    if any(member.get("match_index") is not None for member in members):
+        return []
+    leader = next((member for member in members if member.get("role") == "leader"), None)
+    if leader is None:
+        return ["MATCH and LAG are known to a leader alone, and the asked node knows none"]
+    # The address is that of the peer port; a node does not know the admin port of another one.
+    host = printable(str(leader.get("address"))).rpartition(":")[0]
+    told = f"ask node {leader['node_id']} with --admin http://{host}:PORT, the listen.admin of its node.toml"
+    return [f"MATCH and LAG are known to the leader alone: {told}"]
+
+
+def _lag(member: dict[str, Any], answer: dict[str, Any]) -> int | None:
+    """Committed entries that a member has not acknowledged yet; None where the asked node does not know."""
+    match_index, commit_index = member.get("match_index"), answer.get("commit_index")
+    if match_index is None or commit_index is None:
+        return None
+    return max(0, int(commit_index) - int(match_index))

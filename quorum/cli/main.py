@@ -1,0 +1,171 @@
+"""The command `quorate`: finds the subcommand, runs it, and turns errors into two lines and an exit code.
+
+Exit codes: 0 good, 1 failure, 2 usage. An expected error is never a traceback: `error: …` names the thing and
+its value, `remedy: …` says what to do. The subcommands of this package stand in `quorum.cli.commands`; other
+distributions add theirs by an entry point in the group `quorate.commands` whose value is a module of the same
+shape (`Command`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import sys
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from typing import NoReturn, Protocol, cast
+
+from quorum import __version__
+from quorum.cli.commands import down, journal, members, serve, shell, snapshot, status, up
+from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
+from quorum.platform.terminal import styled
+
+#: exit code of a command whose reader has gone, as shells tell SIGPIPE; 1 means damage to some commands
+BROKEN_PIPE = 128 + 13
+ENTRY_POINT_GROUP = "quorate.commands"
+#: what stays of an error although it is not printable: a story has lines
+_KEPT = "\n\t"
+
+
+class Command(Protocol):
+    """The shape of a module that is a subcommand."""
+
+    #: one line for the list of commands
+    HELP: str
+    #: what it does, in sentences, and examples; shown as it is
+    DESCRIPTION: str
+    EXAMPLES: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare options and arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; returns the exit code, raises QuorateError for an expected failure."""
+
+
+_BUILT_IN: dict[str, Command] = {
+    "up": up,
+    "down": down,
+    "serve": serve,
+    "status": status,
+    "members": members,
+    "shell": shell,
+    "journal": journal,
+    "snapshot": snapshot,
+}
+
+_EXAMPLES = """\
+examples:
+  quorate up                               three nodes on 2181-2183, until Ctrl-C
+  quorate status                           who leads, how far each node is
+  quorate shell ls /                       one command against the quorum
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors look like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        argv: the arguments behind the program's name; None: those of the process.
+
+    Returns:
+        The exit code.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file's name, or another process's word, that the terminal's encoding does not have is no error.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        parser = build_parser()
+        arguments, unknown = parser.parse_known_args(words)
+        if unknown:
+            named = f"{parser.prog} {arguments.command}" if arguments.command else parser.prog
+            # Without values, one of which may be a secret.
+            told = " ".join(re.sub(r"=.*", "=***", word, flags=re.DOTALL) for word in unknown)
+            raise UsageError(f"{named} does not know {told}", f"see {named} --help")
+        if arguments.command is None:
+            parser.print_help(sys.stderr)
+            return 2
+        code = cast("Command", arguments.module).run(arguments)
+        # here, where an error still has two lines; at the interpreter's end it would be a traceback
+        print(end="", flush=True)
+        return code
+    except UsageError as error:
+        _tell(error)
+        return 2
+    except QuorateError as error:
+        _tell(error)
+        return 1
+    except BrokenPipeError:
+        # the reader has gone (`quorate … | head`); the interpreter must not complain about it at exit
+        sys.stderr.close()
+        return BROKEN_PIPE
+    except OSError as error:
+        doing = f"a file or stream that `{' '.join(['quorate', *words[:1]])}` uses"
+        _tell(QuorateError(told_by_os(error, doing), remedy_for_os(error)))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line; its errors are UsageErrors."""
+    parser = _Parser(
+        prog="quorate",
+        allow_abbrev=False,
+        description="A Raft-replicated metadata quorum that ZooKeeper clients can use unchanged.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"quorate {__version__}")
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", parser_class=_Parser
+    )
+    for name, module in _commands().items():
+        sub = commands.add_parser(
+            name,
+            allow_abbrev=False,
+            help=module.HELP,
+            description=module.DESCRIPTION,
+            epilog=module.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(sub)
+        sub.set_defaults(module=module)
+    return parser
+
+
+def _commands() -> dict[str, Command]:
+    """Return our subcommands and those of other distributions, which cannot take over a name of ours."""
+    found = dict(_BUILT_IN)
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if entry.name not in found:
+            found[entry.name] = entry.load()
+    return found
+
+
+def _tell(error: QuorateError) -> None:
+    """Print an error and its remedy; a configuration has a pair of lines for each problem.
+
+    Nothing of what it names (paths, values, words of another process) acts on the terminal.
+    """
+    if isinstance(error, ConfigError):
+        pairs = [(f"{row.field} = {row.value}: {row.problem}", row.remedy) for row in error.problems]
+    else:
+        pairs = [(error.message, error.remedy)]
+    for message, remedy in pairs:
+        _print_line("error:", "red", message)
+        if remedy:
+            _print_line("remedy:", "green", remedy)
+
+
+def _print_line(label: str, colour: str, text: str) -> None:
+    print(f"{styled(label, colour, sys.stderr)} {printable(text, kept=_KEPT)}", file=sys.stderr)

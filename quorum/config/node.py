@@ -1,0 +1,376 @@
+"""The configuration of one node: sections, keys, defaults, and the relations that must hold between them.
+
+Layers, the later ones win: the defaults below, node.toml, the environment (QUORATE_<SECTION>_<KEY>), flags.
+The result is frozen; a node never changes it. Every problem of a configuration is told in one error that
+names section.key, the value and the remedy. What a key does is decided where it is used; nothing here opens a
+socket or a data directory.
+Source: deploy/node.toml shows every key with its default; ticks, session timeouts and
+superDigest as in ZooKeeper's administrator's guide.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from quorum.config.address import Address, parse_member_address
+from quorum.config.settings import (
+    ADDRESS,
+    BOOLEAN,
+    PATH,
+    Origin,
+    Raw,
+    collect_file,
+    field_name,
+    integer,
+    integer_range,
+    masked_section,
+    overlay_environment,
+    overlay_flags,
+    read_section,
+    refuse_unknown,
+    setting,
+    text,
+    words,
+)
+from quorum.errors import ConfigError, ConfigProblem, remedy_for_os, shown
+
+FOUR_LETTER_WORDS = (
+    *("ruok", "srvr", "stat", "mntr", "conf", "cons", "isro", "dirs"),
+    *("wchs", "wchc", "wchp", "dump", "envi", "crst", "srst"),
+)
+
+NODE_ID_MAX = 255
+SECRET_BYTES_MIN = 16
+SECRET_BYTES_MAX = 4096
+_MIB = 1024 * 1024
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSection:
+    """Who this node is."""
+
+    id: int = setting(integer(1, NODE_ID_MAX))
+    #: nodes of another cluster name are refused
+    cluster: str = setting(text(r"[A-Za-z0-9._-]{1,64}", "a name of 1 to 64 letters, digits, dots, dashes"))
+    data_dir: Path = setting(PATH)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenSection:
+    """The three addresses that this node listens on."""
+
+    client: Address = setting(ADDRESS, Address("127.0.0.1", 2181))
+    peer: Address = setting(ADDRESS, Address("127.0.0.1", 2281))
+    admin: Address = setting(ADDRESS, Address("127.0.0.1", 8181))
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySection:
+    """Who may talk to this node, and how much it tells."""
+
+    #: the same bytes on every node; surrounding white space does not count
+    peer_secret_file: Path = setting(PATH)
+    #: "name:base64 of SHA-1 of name:password", as ZooKeeper's superDigest; empty: no super user
+    super_digest: str = setting(
+        text(r"|[^:\s]+:[A-Za-z0-9+/]{27}=", 'name:digest as ZooKeeper\'s superDigest, or ""'),
+        "",
+        secret=True,
+    )
+    four_letter_words: tuple[str, ...] = setting(
+        words(FOUR_LETTER_WORDS), ("srvr", "ruok", "mntr", "isro", "stat")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RaftSection:
+    """Consensus: times and sizes."""
+
+    #: an election timeout is drawn from this range, both ends inclusive
+    election_timeout_ms: tuple[int, int] = setting(integer_range(10, 60_000), (300, 600))
+    heartbeat_interval_ms: int = setting(integer(1, 20_000), 50)
+    #: after this long the outcome of a forwarded batch counts as unknown
+    forward_deadline_ms: int = setting(integer(100, 600_000), 5000)
+    segment_bytes_max: int = setting(integer(4096, 2048 * _MIB), 64 * _MIB)
+    log_cache_bytes_max: int = setting(integer(4096, 4096 * _MIB), 64 * _MIB)
+    snapshot_overlay_bytes_max: int = setting(integer(4096, 4096 * _MIB), 64 * _MIB)
+    batch_bytes_max: int = setting(integer(4096, 256 * _MIB), 8 * _MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsSection:
+    """What clients may ask for."""
+
+    frame_bytes_max: int = setting(integer(1024, 128 * _MIB), 4 * _MIB)
+    tick_ms: int = setting(integer(10, 60_000), 2000)
+    #: 2 ticks unless given
+    session_timeout_min_ms: int = setting(integer(20, _HOUR_MS), 4000)
+    #: 20 ticks unless given
+    session_timeout_max_ms: int = setting(integer(20, 24 * _HOUR_MS), 40_000)
+    handshake_timeout_ms: int = setting(integer(10, 600_000), 5000)
+    #: 0: no limit
+    connections_per_address_max: int = setting(integer(0, 1_000_000), 0)
+    #: per connection; reading pauses there; an entry "auth" of an access list counts as one
+    outstanding_requests_max: int = setting(integer(1, 1_000_000), 1000)
+    watches_per_connection_max: int = setting(integer(1, 10_000_000), 100_000)
+    container_check_interval_ms: int = setting(integer(100, _HOUR_MS), 60_000)
+    read_only_mode: bool = setting(BOOLEAN, False)
+
+
+#: None: the keys are node ids, the values addresses
+SECTIONS: dict[str, type | None] = {
+    "node": NodeSection,
+    "listen": ListenSection,
+    "members": None,
+    "security": SecuritySection,
+    "raft": RaftSection,
+    "limits": LimitsSection,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """The whole configuration of one node, checked.
+
+    Attributes:
+        members: {node id: address to dial it at}, in rising order of ids; founds the cluster, later only
+            overrides.
+    """
+
+    node: NodeSection
+    listen: ListenSection
+    members: Mapping[int, Address]
+    security: SecuritySection
+    raft: RaftSection
+    limits: LimitsSection
+
+    def masked(self) -> str:
+        """Return the configuration as one line of JSON for the log, secrets as "***"."""
+        sections: dict[str, object] = {
+            name: masked_section(getattr(self, name)) for name, kind in SECTIONS.items() if kind is not None
+        }
+        sections["members"] = {str(node_id): str(address) for node_id, address in self.members.items()}
+        return json.dumps(sections)
+
+
+def load_node_config(
+    path: Path | str, environ: Mapping[str, str] | None = None, overrides: Mapping[str, object] | None = None
+) -> NodeConfig:
+    """Read node.toml, the environment and flags.
+
+    Args:
+        path: the file.
+        environ: the process's environment; None: without one.
+        overrides: flags, "section.key" → value (a text is read as in the environment).
+
+    Returns:
+        A configuration in which every relation holds.
+
+    Raises:
+        ConfigError: with every problem found. Definite: nothing was started or written.
+    """
+    file = Path(path).absolute()
+    problems: list[ConfigProblem] = []
+    raw = collect_file(file, problems)
+    if problems:
+        raise ConfigError.of(problems)
+    return _build(raw, file.parent, environ or {}, overrides or {})
+
+
+def node_config(sections: Mapping[str, Mapping[str, object]], folder: Path) -> NodeConfig:
+    """Check a configuration that did not come from a file.
+
+    Args:
+        sections: section → key → value, as node.toml would have them.
+        folder: where relative paths count from.
+
+    Raises:
+        ConfigError: as load_node_config.
+    """
+    raw = {
+        name: {key: Origin(value, "") for key, value in values.items()} for name, values in sections.items()
+    }
+    return _build(raw, folder, {}, {})
+
+
+def read_peer_secret(path: Path) -> bytes:
+    """Read the secret that nodes prove to each other.
+
+    Args:
+        path: security.peer_secret_file.
+
+    Returns:
+        At least SECRET_BYTES_MIN bytes, without surrounding white space.
+
+    Raises:
+        ConfigError: missing, unreadable, too short, too long, or readable for every user of the machine.
+    """
+    field = "security.peer_secret_file"
+    make = f"create it on one node and copy it to the others: openssl rand -hex 32 > {path}; chmod 600 {path}"
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigError(field, str(path), "is no regular file", f"name another one, and {make}")
+        with path.open("rb") as file:
+            secret = file.read(SECRET_BYTES_MAX + 1).strip()
+    except OSError as error:
+        # A secret that is there and cannot be read is that of the cluster: it must not be made anew.
+        remedy = make if isinstance(error, FileNotFoundError) else remedy_for_os(error)
+        raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", remedy) from error
+    if mode & 0o007:
+        remedy = f"chmod 600 {path}"
+        raise ConfigError(field, str(path), "is open to every user of the machine", remedy)
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        problem = f"holds {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}"
+        raise ConfigError(field, str(path), problem, make)
+    return secret
+
+
+def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> NodeConfig:
+    problems: list[ConfigProblem] = []
+    overlay_environment(raw, environ, SECTIONS, problems)
+    overlay_flags(raw, overrides, SECTIONS)
+    refuse_unknown(raw, SECTIONS, problems)
+    _derive_session_timeouts(raw)
+    node = read_section(NodeSection, "node", raw, folder, problems)
+    listen = read_section(ListenSection, "listen", raw, folder, problems)
+    members = _read_members(raw.get("members", {}), problems)
+    security = read_section(SecuritySection, "security", raw, folder, problems)
+    raft = read_section(RaftSection, "raft", raw, folder, problems)
+    limits = read_section(LimitsSection, "limits", raw, folder, problems)
+    if listen:
+        _check_listen(listen, problems)
+    if node and node.id not in members and members:
+        problems.append(
+            ConfigProblem(
+                "node.id",
+                str(node.id),
+                f"is not among the members {', '.join(map(str, members))}",
+                f'add {node.id} = "host:port" to [members], or correct node.id',
+            )
+        )
+    if raft:
+        _check_raft(raft, problems)
+    if limits:
+        _check_sessions(limits, raft, problems)
+    if limits and raft:
+        _check_sizes(limits, raft, problems)
+    if security:
+        try:
+            read_peer_secret(security.peer_secret_file)
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems or not (node and listen and security and raft and limits):
+        raise ConfigError.of(problems)
+    return NodeConfig(node, listen, MappingProxyType(dict(sorted(members.items()))), security, raft, limits)
+
+
+def _derive_session_timeouts(raw: Raw) -> None:
+    """Let the session timeouts follow the tick where only the tick is given, as ZooKeeper does."""
+    limits = raw.get("limits", {})
+    tick = limits.get("tick_ms")
+    if tick is None or type(tick.value) is not int:
+        return
+    for key, ticks in (("session_timeout_min_ms", 2), ("session_timeout_max_ms", 20)):
+        if key not in limits:
+            limits[key] = Origin(ticks * tick.value, f"{ticks} × limits.tick_ms")
+
+
+def _read_members(given: Mapping[str, Origin], problems: list[ConfigProblem]) -> dict[int, Address]:
+    members: dict[int, Address] = {}
+    example = 'give lines of the form 1 = "127.0.0.1:2281" with ids from 1 to 255'
+    if not given:
+        problems.append(ConfigProblem("[members]", "(empty)", "names no node", example))
+    for key, origin in given.items():
+        name = field_name("members", key, origin.source)
+        if not key.isascii() or not key.isdigit() or not 1 <= int(key) <= NODE_ID_MAX or str(int(key)) != key:
+            # Its value may be a secret that stands below the wrong header.
+            problems.append(ConfigProblem(name, "***", "is no node id", example))
+            continue
+        try:
+            address = parse_member_address(origin.value if isinstance(origin.value, str) else "")
+        except ValueError as error:
+            problems.append(ConfigProblem(name, shown(origin.value), str(error), example))
+            continue
+        twin = next((other for other, known in members.items() if known == address), None)
+        if twin is not None:
+            problems.append(
+                ConfigProblem(
+                    name, shown(origin.value), f"is also the address of {twin}", "give each its own address"
+                )
+            )
+        members[int(key)] = address
+    return members
+
+
+def _check_listen(listen: ListenSection, problems: list[ConfigProblem]) -> None:
+    ports = {"client": listen.client, "peer": listen.peer, "admin": listen.admin}
+    seen: dict[int, str] = {}
+    for key, address in ports.items():
+        if address.port in seen:
+            problem = f"has the port of listen.{seen[address.port]}"
+            problems.append(ConfigProblem(f"listen.{key}", str(address), problem, "give each its own port"))
+        seen.setdefault(address.port, key)
+
+
+def _check_raft(raft: RaftSection, problems: list[ConfigProblem]) -> None:
+    least_ms, _most_ms = raft.election_timeout_ms
+    if raft.heartbeat_interval_ms * 3 > least_ms:
+        problems.append(
+            ConfigProblem(
+                "raft.heartbeat_interval_ms",
+                str(raft.heartbeat_interval_ms),
+                f"is more than a third of the shortest election timeout ({least_ms} ms)",
+                f"lower it to {least_ms // 3} or less, or raise raft.election_timeout_ms",
+            )
+        )
+
+
+def _check_sessions(limits: LimitsSection, raft: RaftSection | None, problems: list[ConfigProblem]) -> None:
+    least_ms, most_ms = limits.session_timeout_min_ms, limits.session_timeout_max_ms
+    if least_ms > most_ms:
+        problems.append(
+            ConfigProblem(
+                "limits.session_timeout_min_ms",
+                str(least_ms),
+                f"is above limits.session_timeout_max_ms ({most_ms})",
+                "give both, the smaller one as min (they default to 2 and 20 ticks)",
+            )
+        )
+    if most_ms < limits.tick_ms:
+        problems.append(
+            ConfigProblem(
+                "limits.session_timeout_max_ms",
+                str(most_ms),
+                f"is shorter than one tick ({limits.tick_ms} ms)",
+                "raise it, or lower limits.tick_ms",
+            )
+        )
+    if raft and least_ms < 3 * raft.heartbeat_interval_ms:
+        heartbeats = f"three heartbeats of {raft.heartbeat_interval_ms} ms"
+        problems.append(
+            ConfigProblem(
+                "limits.session_timeout_min_ms",
+                str(least_ms),
+                f"is below {heartbeats}, with which followers report live sessions",
+                f"raise it to {3 * raft.heartbeat_interval_ms} or more",
+            )
+        )
+
+
+def _check_sizes(limits: LimitsSection, raft: RaftSection, problems: list[ConfigProblem]) -> None:
+    """What must hold one request, one batch, one entry must be large enough for the next smaller thing."""
+    batch = ("raft.batch_bytes_max", raft.batch_bytes_max)
+    for (name, size), (inner, inner_size) in (
+        (batch, ("limits.frame_bytes_max", limits.frame_bytes_max)),
+        (("raft.segment_bytes_max", raft.segment_bytes_max), batch),
+        (("raft.log_cache_bytes_max", raft.log_cache_bytes_max), batch),
+    ):
+        if size < inner_size:
+            problem = f"is below {inner} ({inner_size}): the largest one would not fit"
+            problems.append(ConfigProblem(name, str(size), problem, f"raise it, or lower {inner}"))

@@ -1,0 +1,343 @@
+"""Reads layers of settings (a TOML table, the environment, flags) into frozen dataclasses, and tells every
+problem at once.
+
+A section is a frozen dataclass whose fields are made by `setting`; a field's kind decides how a value is
+checked and how its text from the environment is read. What a section means, and which values must fit each
+other, is not known here. Unknown sections and keys are refused with the nearest known name, because a
+misspelt limit that is silently ignored is worse than a node that does not start. No state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from quorum.config.address import Address, parse_address
+from quorum.errors import ConfigProblem, shown
+
+ENVIRONMENT_PREFIX = "QUORATE_"
+
+#: What Kubernetes sets for every Service whose name begins with "quorate": not ours, and never refused.
+_SERVICE_LINK = re.compile(
+    r"_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$"
+)
+
+Section = TypeVar("Section")
+
+
+class Kind(NamedTuple):
+    """How one kind of value is read.
+
+    Attributes:
+        wanted: the words for "expected …".
+        read: value from TOML (or text of the environment, read as TOML) → checked value; raises ValueError
+            with the problem.
+        text: true if the environment's text is taken as it is, never read as TOML.
+        listed: true if a text of the environment that is no TOML list is one with commas between its items.
+    """
+
+    wanted: str
+    read: Callable[[Any, Path], Any]
+    text: bool = False
+    listed: bool = False
+
+
+class Origin(NamedTuple):
+    """A raw value and where it came from: "" for the file, else the name of the variable or flag."""
+
+    value: object
+    source: str
+
+
+Raw = dict[str, dict[str, Origin]]
+
+
+def integer(low: int, high: int) -> Kind:
+    """A whole number in low..high, both inclusive."""
+
+    def read(value: Any, _folder: Path) -> int:
+        if type(value) is not int:
+            raise ValueError("is not a whole number")
+        if not low <= value <= high:
+            raise ValueError(f"is out of range ({low} to {high})")
+        return value
+
+    return Kind(f"a whole number from {low} to {high}", read)
+
+
+def integer_range(low: int, high: int) -> Kind:
+    """Two whole numbers [least, most], each in low..high, the first not above the second."""
+
+    def read(value: Any, folder: Path) -> tuple[int, int]:
+        if not isinstance(value, list) or len(value) != 2:
+            raise ValueError("is not a list of two whole numbers")
+        least, most = (integer(low, high).read(each, folder) for each in value)
+        if least > most:
+            raise ValueError("has its smaller number second")
+        return least, most
+
+    return Kind(f"two whole numbers [least, most], each from {low} to {high}", read)
+
+
+def _read_boolean(value: Any, _folder: Path) -> bool:
+    if type(value) is not bool:
+        raise ValueError("is not true or false")
+    return value
+
+
+def _read_address(value: Any, _folder: Path) -> Address:
+    if not isinstance(value, str):
+        raise ValueError("is not a text of the form host:port")
+    return parse_address(value)
+
+
+def _read_path(value: Any, folder: Path) -> Path:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("is not a path")
+    return folder / Path(value).expanduser()
+
+
+def text(pattern: str, wanted: str) -> Kind:
+    """A text that matches a regular expression as a whole."""
+
+    def read(value: Any, _folder: Path) -> str:
+        if not isinstance(value, str):
+            raise ValueError("is not a text")
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"is not {wanted}")
+        return value
+
+    return Kind(wanted, read, text=True)
+
+
+def words(known: Iterable[str]) -> Kind:
+    """A list of known words without repeats, or ["*"] for all of them."""
+    names = tuple(known)
+
+    def read(value: Any, _folder: Path) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ValueError("is not a list of words")
+        if value == ["*"]:
+            return names
+        for word in value:
+            if word not in names:
+                raise ValueError(f"has an unknown word {word!r}{nearest(word, names)}")
+        return tuple(dict.fromkeys(value))
+
+    return Kind(f'a list of words out of {", ".join(names)}, or ["*"] for all', read, listed=True)
+
+
+BOOLEAN = Kind("true or false", _read_boolean)
+ADDRESS = Kind("host:port, as 127.0.0.1:2181 or [::1]:2181", _read_address, text=True)
+PATH = Kind("a path; a relative one counts from the folder of the configuration file", _read_path, text=True)
+
+_REQUIRED: Any = dataclasses.MISSING
+
+
+def setting(kind: Kind, default: Any = _REQUIRED, *, secret: bool = False) -> Any:
+    """Declare one key of a section.
+
+    Args:
+        kind: how its value is read and checked.
+        default: its checked value when no layer gives it; without one the key must be given.
+        secret: true if its value is never printed, nor that of a key which may be meant for it.
+
+    Returns:
+        A dataclass field (typed Any, as dataclasses.field is).
+    """
+    return dataclasses.field(default=default, metadata={"kind": kind, "secret": secret})
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the known name nearest to a wrong one, or nothing."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def _told(section: str, key: str, value: object, sections: Mapping[str, type | None]) -> str:
+    """Print the value of a setting that is not known, as "***" where it may be a secret.
+
+    A misspelt name must not tell the secret: in a section that holds one or is not known itself, or where the
+    key is nearly that of one.
+    """
+    secrets = {
+        name: [each.name for each in dataclasses.fields(declared) if each.metadata["secret"]]
+        for name, declared in sections.items()
+        if declared is not None
+    }
+    every = [each for names in secrets.values() for each in names]
+    masked = section not in sections or secrets.get(section) or difflib.get_close_matches(key, every)
+    return "***" if masked else shown(value)
+
+
+def keys_of(section: type) -> dict[str, Kind]:
+    """Return the keys of a section's dataclass with their kinds."""
+    return {
+        each.name: each.metadata["kind"] for each in dataclasses.fields(section) if "kind" in each.metadata
+    }
+
+
+def field_name(section: str, key: str, source: str) -> str:
+    """Name a value for an error: section.key, and the variable or flag that it came from."""
+    return f"{section}.{key} (from {source})" if source else f"{section}.{key}"
+
+
+def collect_file(path: Path, problems: list[ConfigProblem]) -> Raw:
+    """Read the lowest layer, a TOML file of sections.
+
+    Args:
+        path: the file.
+        problems: gets one more if the file cannot be read, is not TOML, or holds a key outside any section.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(
+            ConfigProblem(
+                "--config", shown(str(path)), error.strerror or str(error), "name a readable node.toml"
+            )
+        )
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(
+            ConfigProblem("--config", shown(str(path)), f"is not TOML: {error}", "mend that line")
+        )
+        return {}
+    raw: Raw = {}
+    for section, values in table.items():
+        if isinstance(values, dict):
+            raw[section] = {key: Origin(value, "") for key, value in values.items()}
+        else:
+            remedy = f"put it below the header of its section, as [node]{nearest(section, ())}"
+            # Which key it is cannot be said without its section, so it may be a secret.
+            problems.append(ConfigProblem(section, "***", "stands outside of every section", remedy))
+    return raw
+
+
+def overlay_environment(
+    raw: Raw, environ: Mapping[str, str], sections: Mapping[str, type | None], problems: list[ConfigProblem]
+) -> None:
+    """Put QUORATE_<SECTION>_<KEY> over what the file says.
+
+    Args:
+        raw: changed in place.
+        environ: the process's environment.
+        sections: the known sections; None for one whose keys are free (numbers).
+        problems: gets one for every variable that names no known key.
+    """
+    for name in sorted(environ):
+        if not name.startswith(ENVIRONMENT_PREFIX) or _SERVICE_LINK.search(name):
+            continue
+        section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+        declared = sections.get(section, _REQUIRED)
+        known = {} if declared in (None, _REQUIRED) else keys_of(declared)
+        if declared is _REQUIRED or (declared is not None and key not in known):
+            every = [
+                f"{ENVIRONMENT_PREFIX}{one}_{key}".upper()
+                for one, kind in sections.items()
+                for key in (keys_of(kind) if kind else ())
+            ]
+            hint = f"unset it, or correct its name{nearest(name, every)}"
+            told = _told(section, key, environ[name], sections)
+            problems.append(ConfigProblem(name, told, "is no setting of a node", hint))
+            continue
+        raw.setdefault(section, {})[key] = Origin(_from_text(environ[name], known.get(key, ADDRESS)), name)
+
+
+def overlay_flags(raw: Raw, overrides: Mapping[str, object], sections: Mapping[str, type | None]) -> None:
+    """Put flags ("section.key" → value; a text is read as in the environment) over the rest, in place."""
+    for name, value in overrides.items():
+        section, _, key = name.partition(".")
+        declared = sections.get(section)
+        kind = keys_of(declared).get(key) if declared else ADDRESS
+        read = _from_text(value, kind) if isinstance(value, str) and kind else value
+        raw.setdefault(section, {})[key] = Origin(read, "the command line")
+
+
+def _from_text(value: str, kind: Kind) -> object:
+    """Read a text as the TOML value that it would be in the file; what is no TOML value stays a text."""
+    if kind.text:
+        return value
+    try:
+        found: object = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        found = value
+    if kind.listed and isinstance(found, str):
+        return [each.strip() for each in found.split(",")]
+    return found
+
+
+def refuse_unknown(raw: Raw, sections: Mapping[str, type | None], problems: list[ConfigProblem]) -> None:
+    """Add a problem for every section and key that is not known."""
+    for section, values in raw.items():
+        if section not in sections:
+            remedy = f"remove it{nearest(section, sections)}"
+            problems.append(
+                ConfigProblem(f"[{section}]", shown(sorted(values)), "is no known section", remedy)
+            )
+            continue
+        declared = sections[section]
+        for key, origin in values.items():
+            if declared is not None and key not in keys_of(declared):
+                name = field_name(section, key, origin.source)
+                remedy = f"remove it{nearest(key, keys_of(declared))}"
+                told = _told(section, key, origin.value, sections)
+                problems.append(ConfigProblem(name, told, "is no known key", remedy))
+
+
+def read_section(
+    declared: type[Section], section: str, raw: Raw, folder: Path, problems: list[ConfigProblem]
+) -> Section | None:
+    """Check the values of one section and build it.
+
+    Args:
+        declared: its dataclass.
+        section: its name.
+        raw: all layers, already put over each other.
+        folder: where relative paths count from.
+        problems: gets one for every value that is missing or wrong.
+
+    Returns:
+        The section, or None if it has a problem.
+    """
+    values: dict[str, Any] = {}
+    given = raw.get(section, {})
+    sound = True
+    for each in dataclasses.fields(declared):  # type: ignore[arg-type]  # a dataclass by contract
+        kind: Kind = each.metadata["kind"]
+        origin = given.get(each.name)
+        if origin is None:
+            if each.default is dataclasses.MISSING:
+                sound = False
+                name = f"{section}.{each.name}"
+                problems.append(ConfigProblem(name, "(not given)", "is needed", f"give {kind.wanted}"))
+            continue
+        try:
+            values[each.name] = kind.read(origin.value, folder)
+        except ValueError as error:
+            sound = False
+            name = field_name(section, each.name, origin.source)
+            seen = "***" if each.metadata["secret"] else shown(origin.value)
+            problems.append(ConfigProblem(name, seen, str(error), f"give {kind.wanted}"))
+    return declared(**values) if sound else None
+
+
+def masked_section(values: object) -> dict[str, object]:
+    """Return the keys and values of a section for printing, secrets as "***" and empty ones as ""."""
+    shown_values: dict[str, object] = {}
+    for each in dataclasses.fields(values):  # type: ignore[arg-type]  # a dataclass by contract
+        value = getattr(values, each.name)
+        if each.metadata["secret"] and value:
+            shown_values[each.name] = "***"
+        elif isinstance(value, Path | Address):
+            shown_values[each.name] = str(value)
+        elif isinstance(value, tuple):
+            shown_values[each.name] = list(value)
+        else:
+            shown_values[each.name] = value
+    return shown_values

@@ -1,0 +1,1 @@
+"""Supervised local processes: `quorate up` and `down`."""

@@ -1,0 +1,1 @@
+"""One member put together: replica, storage, snapshotting, digests, and what it shows."""

@@ -1,0 +1,485 @@
+"""A member of the quorum without its sockets: everything between a disk, a transport and a runtime.
+
+Puts state machine, log, journal, snapshots, forwarding and the client front end together and lets them
+talk. Decides nothing about consensus or clients; it knows who needs whom. What needs an event loop or a
+socket (the peer transport, the listeners, the admin port) belongs to `quorum.node.node`; a simulation gives
+it a virtual clock, disk and network instead. Hard state is the data directory that storage.py opens; all else
+is soft.
+
+Order: `QuorumMember(...)` opens and recovers the data directory, `attach` builds what stands on it, `start`
+lets it tick. A member that stopped itself has told `on_failure` once and acknowledges nothing any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from quorum.config.node import NodeConfig
+from quorum.core.machine import StateMachine
+from quorum.errors import FULL_DISK_ERRNOS, DataDirError, DiskFullError, QuorateError, told_by_os
+from quorum.node.replica import Replica
+from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter
+from quorum.node.storage import Storage, load_machine, open_storage
+from quorum.platform.runtime import Disk, Runtime
+from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
+from quorum.raft.core.messages import ClusterMet, SnapshotMark
+from quorum.raft.core.options import Options
+from quorum.raft.core.raft import Raft
+from quorum.raft.datadir.founding import founding_payload
+from quorum.raft.datadir.identity import Start
+from quorum.raft.engine.contracts import MemberTransport
+from quorum.raft.engine.engine import Engine
+from quorum.raft.journal.format import OriginIncarnation
+from quorum.raft.journal.journal import JournalFullError
+from quorum.raft.journal.writer import JournalWriter
+from quorum.raft.peers.admission import Admission
+from quorum.raft.peers.hello import PeerIdentity
+from quorum.raft.requests.origins import incarnation_above
+from quorum.raft.snapshots.exchange import SnapshotCourier
+from quorum.server.frontend import Frontend
+from quorum.server.options import ServerOptions
+
+log = logging.getLogger("quorate.member")
+
+COMMITTED_BYTES_MAX = 512 * 1024
+APPEND_BYTES_MAX = 1024 * 1024
+SNAPSHOT_CHUNK_BYTES_MAX = 256 * 1024
+#: bytes of a client connection that are read at once, and so may become one run
+CHUNK_BYTES_MAX = 512 * 1024
+#: origin incarnations of a disk begin between this and its double; connection ids leave them 32 bits
+FIRST_INCARNATION_MIN = 1 << 30
+#: how often a full disk is tried again
+RETRY_INTERVAL_MS = 500.0
+#: measures the data directory for the four-letter words that tell its size
+WORDS_LANE = "words"
+
+
+class Sizes(NamedTuple):
+    """Bounds that no operator needs to know; a simulation has little of everything, and lowers them."""
+
+    #: committed entries that are applied between two looks at the clock
+    committed_bytes_max: int = COMMITTED_BYTES_MAX
+    #: entries of one message between members
+    append_bytes_max: int = APPEND_BYTES_MAX
+    #: a snapshot's piece in one such message
+    snapshot_chunk_bytes_max: int = SNAPSHOT_CHUNK_BYTES_MAX
+    #: applied log below which no snapshot is taken
+    snapshot_log_bytes_min: int = LOG_BYTES_MIN
+    #: znodes that a snapshot looks at between two looks at the clock
+    snapshot_records_per_step: int = RECORDS_PER_STEP
+
+
+class QuorumMember:
+    """One replica of the quorum, its log and its clients' connections."""
+
+    core: Raft
+    engine: Engine
+    frontend: Frontend
+    replica: Replica
+    snapshotter: Snapshotter
+    courier: SnapshotCourier[StateMachine]
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        runtime: Runtime,
+        disk: Disk,
+        *,
+        start: Start,
+        on_failure: Callable[[BaseException], None],
+        sizes: Sizes | None = None,
+    ) -> None:
+        """Open, recover and lock the data directory, and make this life's origin incarnation durable.
+
+        Args:
+            config: the whole configuration, checked.
+            runtime: clock, loop, lanes and randomness.
+            disk: where the data directory is.
+            start: whether an empty directory is formatted, and as what.
+            on_failure: told once, with the story, when the member stopped itself.
+            sizes: bounds that the configuration does not know.
+
+        Raises:
+            DiskFullError: there is no room for what a start writes; another attempt may find some.
+            DataDirError: the directory is empty, another node's, in use, damaged, or cannot be written to.
+        """
+        self.config = config
+        self.runtime = runtime
+        self._disk = disk
+        self._on_failure = on_failure
+        self._sizes = sizes or Sizes()
+        self._attached = False
+        self._ended = False
+        self._first_error: BaseException | None = None
+        self.storage = storage = open_storage(config, disk, start, runtime.random)
+        self._full: JournalFullError | None = None
+        #: the last one that a hello proved to this founder that belongs to none
+        self._met_cluster_id = ""
+        #: whether the identity is to be written as soon as the disk has room
+        self._identity_waits = False
+        self.writer = JournalWriter(storage.journal, runtime, self._on_journal_failed, self._on_disk_full)
+        self._incarnation = _next_incarnation(storage, runtime)
+        self.writer.submit([OriginIncarnation(self._incarnation)], lambda: None)
+        self.writer.flush_now()
+        if self.writer.failed or not self.writer.idle:
+            storage.close()
+            raise self._cannot_write()
+
+    def _cannot_write(self, error: OSError | None = None) -> DataDirError:
+        data_dir = self.config.node.data_dir
+        if error is not None:
+            problem = f"data directory {data_dir} cannot be written to: {told_by_os(error, 'its identity')}"
+            return DataDirError(problem, "free or repair the disk")
+        if self._first_error is None and self._full is not None:
+            return DiskFullError(f"data directory {data_dir} has no room: {self._full.message}", "free space")
+        reason = self._first_error
+        told = reason.message if isinstance(reason, QuorateError) else reason
+        problem = f"data directory {data_dir} cannot be written to: {told}"
+        return DataDirError(problem, "repair the disk, or free space on it, and start again")
+
+    @property
+    def entry_bytes_max(self) -> int:
+        """What a batch may reach: it is closed once full, and its last run may exceed that."""
+        return self.config.raft.batch_bytes_max + self.config.limits.frame_bytes_max + CHUNK_BYTES_MAX
+
+    def identity(self) -> PeerIdentity:
+        """Return what this member proves in a hello, as it is known now."""
+        identity = self.storage.identity
+        claim = self.core.claim if self._attached else None
+        return PeerIdentity(
+            identity.cluster_name,
+            identity.cluster_id,
+            identity.node_id,
+            identity.incarnation,
+            str(self.config.members[identity.node_id]),
+            *(claim or ("", "")),
+        )
+
+    def hears_nobody(self) -> bool:
+        """Tell whether no leader is heard: a member that this log does not know may lead by now."""
+        return self._attached and not self.engine.isReady()
+
+    def admission(self) -> Admission:
+        """Return what is known now of who may speak for a member."""
+        if not self._attached:
+            return Admission()
+        leader_id = self.engine.leader_id if self.engine.isReady() else None
+        return Admission(self.engine.configuration, self.replica.configuration(), leader_id or 0)
+
+    def peer_proved(self, peer: PeerIdentity) -> None:
+        """Take notice of whom a hello proved: a founder that belongs to no cluster may meet one.
+
+        It must not found another then, and remembers that on its disk. What stands in the peer's log only may
+        never have committed: the core remembers that for this life, and judges it (core/rivals.py).
+        """
+        mine = self.storage.identity
+        if not self._attached or not mine.founder or self._own_cluster_id():
+            return
+        if peer.cluster != mine.cluster_name or peer.node_id == mine.node_id:
+            return
+        if peer.cluster_id:
+            self._met_cluster_id = peer.cluster_id
+            self._write_identity()
+        self.engine.step(ClusterMet(peer.node_id, peer.cluster_id, peer.log_cluster_id, peer.electors))
+
+    def founding_problem(self) -> tuple[str, str]:
+        """Say why this founder founds nothing, and the remedy; two empty texts if nothing is in its way."""
+        identity = self.storage.identity
+        node_id = identity.node_id
+        if not identity.met_cluster_id:
+            return self._claim_problem()
+        problem = (
+            f"the cluster {identity.met_cluster_id} exists already and this data directory of node {node_id} "
+            "is empty: it founds nothing and waits to be let in"
+        )
+        remedy = (
+            f"if node {node_id} never ran before, a majority of that cluster lets it in by itself; if its "
+            f"data are lost, put them back or run `quorate members replace {node_id}`; if another cluster is "
+            "meant, correct node.cluster or [members] and start with an empty data directory"
+        )
+        return problem, remedy
+
+    def _claim_problem(self) -> tuple[str, str]:
+        """Say the same of a founding that is only known to stand in another node's log."""
+        cluster_id = self.core.rivalled_cluster if self._attached and self.storage.identity.founder else ""
+        if not cluster_id or self.storage.identity.cluster_id:
+            return "", ""
+        problem = (
+            f"another node's log founds the cluster {cluster_id}, which may have acknowledged writes, and "
+            "this data directory is empty: it founds nothing and waits for that cluster"
+        )
+        remedy = (
+            "start the nodes that founded it; if their majority is lost, start the one that is left with "
+            "--force-new-cluster, or without its data if nothing is to be kept, and then this node again"
+        )
+        return problem, remedy
+
+    def attach(self, transport: MemberTransport) -> None:
+        """Build everything on the open data directory; once. Nothing runs before `start`.
+
+        Args:
+            transport: ready to send; its callbacks become the engine's.
+        """
+        config, runtime, storage, writer = self.config, self.runtime, self.storage, self.writer
+        self._transport = transport
+        self.core = self._build_core()
+        self.engine = engine = self._build_engine(transport)
+        self.frontend = frontend = Frontend(
+            self._server_options(),
+            runtime.monotonic_ms,
+            lambda serve: runtime.call_soon(engine.guarded("serving a client", serve)),
+            partial(runtime.run_in_thread, WORDS_LANE),
+        )
+        self.replica = replica = Replica(
+            storage.machine,
+            engine,
+            runtime,
+            frontend,
+            incarnation=self._incarnation,
+            forward_deadline_ms=config.raft.forward_deadline_ms,
+            heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
+            batch_bytes_max=config.raft.batch_bytes_max,
+            entry_bytes_max=self.entry_bytes_max,
+            container_check_interval_ms=config.limits.container_check_interval_ms,
+        )
+        frontend.attach(replica)
+        self.snapshotter = Snapshotter(
+            replica,
+            storage.snapshots,
+            storage.journal,
+            writer,
+            runtime,
+            engine.step,
+            engine.fail,
+            log_bytes_min=self._sizes.snapshot_log_bytes_min,
+            records_per_step=self._sizes.snapshot_records_per_step,
+        )
+        replica.attach(self)
+        self.courier = SnapshotCourier(
+            storage.snapshots,
+            self._disk,
+            writer,
+            runtime,
+            lambda reader: load_machine(reader, config.raft.snapshot_overlay_bytes_max),
+            self._install,
+            engine.step,
+            engine.fail,
+            self.snapshotter.take,
+        )
+        engine.attach(replica, self.courier)
+        # The core has its own copy of the log's tail, and bounds it.
+        storage.recovered = storage.recovered._replace(tail=())
+        self._attached = True
+        # A crash may have come between the state that names the cluster and the identity.
+        self._write_identity()
+        met_cluster_id = storage.identity.met_cluster_id
+        if met_cluster_id:
+            log.warning("%s (%s)", *self.founding_problem())
+            engine.step(ClusterMet(0, met_cluster_id))
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self.engine.start()
+
+    def stop(self) -> None:
+        """Stop deciding, sending and acknowledging; what a lane works on may still become durable."""
+        self._ended = True
+        if self._attached:
+            self.engine.stop()
+            self.replica.administration.stop()
+            self.snapshotter.stop()
+        self.writer.stop()
+
+    def close(self) -> None:
+        """Close the files; after `stop`, and after the runtime's lanes ended."""
+        self.storage.close()
+
+    def _build_core(self) -> Raft:
+        config, runtime, storage = self.config, self.runtime, self.storage
+        identity = storage.identity
+        raft = config.raft
+        founders = {node_id: str(address) for node_id, address in config.members.items()}
+        options = Options(
+            election_timeout_min_ms=raft.election_timeout_ms[0],
+            election_timeout_max_ms=raft.election_timeout_ms[1],
+            heartbeat_interval_ms=raft.heartbeat_interval_ms,
+            entry_bytes_max=self.entry_bytes_max,
+            log_cache_bytes_max=raft.log_cache_bytes_max,
+            committed_bytes_max=self._sizes.committed_bytes_max,
+            # What one message carries must fit into a peer's frame, whatever the limits are set to.
+            append_bytes_max=min(self._sizes.append_bytes_max, self.entry_bytes_max),
+            snapshot_chunk_bytes_max=self._sizes.snapshot_chunk_bytes_max,
+        )
+        return Raft(
+            options=options,
+            node_id=config.node.id,
+            incarnation=identity.incarnation,
+            hard_state=storage.recovered.hard_state,
+            log=storage.recovered.durable_log(storage.machine.applied_index),
+            snapshot=storage.mark,
+            founders=founders if identity.founder else {},
+            found=lambda configuration: founding_payload(configuration, runtime.random),
+            reader=storage.journal,
+            rng=runtime.random,
+            now_ms=runtime.monotonic_ms(),
+        )
+
+    def _build_engine(self, transport: MemberTransport) -> Engine:
+        config = self.config
+        return Engine(
+            self.core,
+            transport,
+            self.writer,
+            self.runtime,
+            node_id=config.node.id,
+            peer_ids=[node_id for node_id in config.members if node_id != config.node.id],
+            applied_index=self.storage.machine.applied_index,
+            election_timeout_ms=config.raft.election_timeout_ms,
+            heartbeat_interval_ms=config.raft.heartbeat_interval_ms,
+            on_failure=self._on_engine_failed,
+        )
+
+    def _server_options(self) -> ServerOptions:
+        limits = self.config.limits
+        return ServerOptions(
+            frame_bytes_max=limits.frame_bytes_max,
+            session_timeout_min_ms=limits.session_timeout_min_ms,
+            session_timeout_max_ms=limits.session_timeout_max_ms,
+            handshake_timeout_ms=limits.handshake_timeout_ms,
+            connections_per_address_max=limits.connections_per_address_max,
+            outstanding_requests_max=limits.outstanding_requests_max,
+            watches_per_connection_max=limits.watches_per_connection_max,
+            contact_loss_ms_max=2.0 * self.config.raft.election_timeout_ms[1],
+            # Ticks come more often than heartbeats, whatever their interval.
+            pause_ms_min=max(100.0, 2.0 * self.config.raft.heartbeat_interval_ms),
+            four_letter_words=self.config.security.four_letter_words,
+            super_digest=self.config.security.super_digest,
+            read_only_mode=limits.read_only_mode,
+            node_id=self.config.node.id,
+            client_port=self.config.listen.client.port,
+            tick_ms=limits.tick_ms,
+            data_dir=str(self.config.node.data_dir),
+        )
+
+    # --- what the parts tell ----------------------------------------------------------------------
+
+    def entry_applied(self, entry: Entry) -> None:
+        """Count an applied entry for the snapshots; the one that records this disk names its cluster."""
+        self.snapshotter.entry_applied(entry)
+        if entry.kind in CONFIGURATION_KINDS:
+            self._write_identity()
+            self._transport.recheck_identities()
+
+    def _install(self, machine: StateMachine, mark: SnapshotMark) -> None:
+        self.snapshotter.abandon()
+        self.engine.state_installed(mark.snapshot_index)
+        self.replica.install(machine)
+        # Whoever kept the state that it replaces would keep its memory.
+        self.storage.machine = machine
+        newest = self.storage.snapshots.newest
+        # Compaction comes after the core knows of the install.
+        self.runtime.call_soon(self.snapshotter.installed, 0 if newest is None else newest.size_bytes)
+        self._write_identity()
+        self._transport.recheck_identities()
+
+    def _own_cluster_id(self) -> str:
+        """Return the id of the cluster that this disk belongs to: once the state names this very disk, or "".
+
+        A node with an empty log, a founder too, reads the log of a cluster that may have had another id
+        before a forced start; until it has come to its own record it does not say whose it is.
+        """
+        configuration, identity = self.replica.configuration(), self.storage.identity
+        if configuration is None or identity.cluster_id:
+            # Log and identity were compared at the start; only a forced start changes either.
+            return identity.cluster_id
+        member = configuration.member(identity.node_id)
+        named = member is not None and member.incarnation == identity.incarnation
+        return configuration.cluster_id if named else ""
+
+    def _write_identity(self) -> None:
+        """Write what this life has learned of clusters to the identity; on a full disk once there is room.
+
+        That may wait: whose the disk is stands in its log; and a cluster that it met keeps this life from
+        founding another one, as it will the next one if that reaches it before there is room.
+        """
+        own = self._own_cluster_id()
+        try:
+            if own:
+                self.storage.learn_cluster_id(own)
+            elif self._met_cluster_id and self.storage.note_met_cluster(self._met_cluster_id):
+                log.warning("%s (%s)", *self.founding_problem())
+        except OSError as error:
+            if error.errno not in FULL_DISK_ERRNOS:
+                self.engine.fail(self._cannot_write(error))
+            elif not self._identity_waits:
+                log.warning("%s; tried again until there is room", self._cannot_write(error).message)
+                self._identity_waits = True
+                self.runtime.call_later(RETRY_INTERVAL_MS, self._write_identity_again)
+
+    def _write_identity_again(self) -> None:
+        self._identity_waits = False
+        if self._ended:
+            return
+        try:
+            self._write_identity()
+        except QuorateError as error:
+            self.engine.fail(error)
+
+    def _on_disk_full(self, error: JournalFullError) -> None:
+        """Acknowledge nothing until there is room again; called at each attempt that found none."""
+        if not self._attached:
+            self._full = error
+            return
+        log.error("nothing is acknowledged until there is room on the disk: %s", error)
+        if self._ended:
+            return
+        if not self.engine.soft_state.halted:
+            self.engine.halt(str(error))
+        self.runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)
+
+    def _retry_journal(self) -> None:
+        if self._ended:
+            return
+        self.writer.retry()
+        self.runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
+
+    def _resume_if_room(self) -> None:
+        if self._ended or self.writer.full:
+            return
+        if self.writer.idle:
+            log.info("the disk takes writes again")
+            self.engine.resume()
+        else:
+            self.runtime.call_later(RETRY_INTERVAL_MS / 2, self._resume_if_room)
+
+    def _on_engine_failed(self, error: BaseException) -> None:
+        """Stop answering at once, and say why."""
+        self._transport.destroy()
+        self.replica.administration.stop()
+        self.snapshotter.requests.stop()
+        self.frontend.close()
+        self._on_failure(error)
+
+    def _on_journal_failed(self, error: Exception) -> None:
+        if self._attached:
+            self.engine.fail(error)
+        else:
+            self._first_error = error
+
+
+def _next_incarnation(storage: Storage, runtime: Runtime) -> int:
+    """Return the origin incarnation of this life: one that this node id never had, on no disk.
+
+    What an earlier disk of this id used is in the log but not here; repeating a number would take the old
+    disk's batches for this one's. So a disk begins at random, a founder's too, which may be bootstrapped
+    again; the leader says if that is too low. A snapshot may know more than the journal: of another disk, or
+    of this one, whose journal lost its end.
+    """
+    known = storage.recovered.origin_incarnation
+    if not known:
+        return FIRST_INCARNATION_MIN + runtime.random.randrange(FIRST_INCARNATION_MIN)
+    applied, _ = storage.machine.origins.get(storage.identity.node_id, (0, 0))
+    return known + 1 if known >= applied else incarnation_above(applied, runtime.random)

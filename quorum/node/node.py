@@ -1,0 +1,305 @@
+"""One quorum node: a member with its sockets; starts everything in order and stops it in the reverse order.
+
+Decides nothing about consensus or clients; it knows who needs whom. Hard state is the data directory that
+storage.py opens; everything here is soft. A node that stopped itself (`failure` is set) has closed its
+sockets and acknowledges nothing any more; its process should end with the story.
+
+Start: bind the three sockets, open the data directory (on a full disk: wait for room, and say so on the admin
+port), restore state and log, listen to peers, then to clients and operators. Stop: leadership is handed over,
+clients are closed, what was submitted to the journal becomes durable, files are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from dataclasses import dataclass
+
+from quorum.admin.app import build_app
+from quorum.admin.server import AdminServer
+from quorum.config.node import NodeConfig, read_peer_secret
+from quorum.errors import DiskFullError, NodeStoppedError
+from quorum.node.member import QuorumMember
+from quorum.node.node_view import NodeView
+from quorum.node.starting_view import StartingView
+from quorum.platform.listening import Listen, bind
+from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
+from quorum.raft.datadir.identity import Start as Start  # noqa: PLC0414 - whoever makes a node names its start
+from quorum.raft.datadir.identity import has_room
+from quorum.raft.peers.codec import RAFT_MESSAGE_TYPES, Codec
+from quorum.raft.peers.peers import TransportOptions
+from quorum.raft.peers.transport import PeerTransport
+from quorum.raft.requests.origins import FORWARDING_MESSAGE_TYPES
+from quorum.raft.requests.requests import REQUEST_MESSAGE_TYPES
+from quorum.server.listener import ClientListener
+
+log = logging.getLogger("quorate.node")
+
+#: everything that members say to each other
+MESSAGE_TYPES = {**RAFT_MESSAGE_TYPES, **FORWARDING_MESSAGE_TYPES, **REQUEST_MESSAGE_TYPES}
+#: how long a stopping leader waits for another one to take over
+HANDOVER_WAIT_S = 1.0
+#: a clean stop takes a snapshot if at least so much log was applied since the last one
+LEAVING_LOG_BYTES_MIN = 16 * 1024 * 1024
+LEAVING_SNAPSHOT_WAIT_S = 15.0
+#: how often a start looks whether a full disk has room
+ROOM_INTERVAL_S = 1.0
+#: what surrounds an entry in a peer's frame
+FRAME_HEAD_BYTES = 64 * 1024
+PEER_QUEUE_BYTES_MIN = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSockets:
+    """Bound sockets to listen on in place of the configured addresses; they are closed with the node."""
+
+    client: socket.socket
+    peer: socket.socket
+    admin: socket.socket
+
+
+class QuorumNode:
+    """A member of the quorum, on the running event loop."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        bootstrap: bool = False,
+        start: Start = Start.PLAIN,
+        sockets: NodeSockets | None = None,
+        waits_for_room: bool = False,
+    ) -> None:
+        """Keep what it will be; nothing is opened before `start`.
+
+        Args:
+            config: the whole configuration, checked.
+            bootstrap: the same as Start.BOOTSTRAP: format an empty data directory as a founder of a new
+                cluster; changes nothing on a formatted one.
+            start: what may happen to the data directory.
+            sockets: bound sockets to take in place of `config.listen`.
+            waits_for_room: on a full disk `start` waits, and the admin port says so, instead of raising.
+        """
+        self.config = config
+        #: why the node stopped itself; None while it did not
+        self.failure: BaseException | None = None
+        self._start_mode = Start.BOOTSTRAP if bootstrap else start
+        self._sockets = sockets
+        self._waits_for_room = waits_for_room
+        self._ended = asyncio.Event()
+        self._stopping = asyncio.Lock()
+        self._bound: list[socket.socket] = []
+        #: whether the member was attached
+        self._running = False
+        self._runtime: AsyncioRuntime
+        self._member: QuorumMember | None = None
+        self._transport: PeerTransport | None = None
+        self._listener: ClientListener | None = None
+        self._admin: AdminServer | None = None
+        #: status, readiness and metrics; only after `start`
+        self.view: NodeView
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start everything; on return the node listens, but may not have found a leader yet (see /readyz).
+
+        Raises:
+            QuorateError: an address is taken, the data directory is refused or damaged: nothing is left
+                running.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def run_until_stopped(self) -> None:
+        """Return when the node stopped itself (`failure` says why) or `stop` was called."""
+        await self._ended.wait()
+
+    async def stop(self, *, hand_over: bool = False) -> None:
+        """Stop cleanly; safe to call in every state, more than once.
+
+        Args:
+            hand_over: a leader lets another node lead first (not where all nodes stop together).
+        """
+        self._ended.set()
+        async with self._stopping:
+            await self._stop(hand_over=hand_over)
+
+    async def _stop(self, *, hand_over: bool) -> None:
+        member = self._member
+        if hand_over and member is not None and self.failure is None and self._running:
+            await self._hand_over(member)
+        if self._listener is not None:
+            await self._listener.stop()
+            self._listener = None
+        if hand_over and member is not None and self.failure is None and self._running:
+            await self._leave_snapshot(member)
+        if member is not None:
+            member.stop()
+        if self._admin is not None:
+            await self._admin.stop()
+            self._admin = None
+        if self._transport is not None:
+            await self._transport.stop()
+            self._transport = None
+        if member is not None:
+            # Ends the lanes: everything that was handed to the journal's thread is on the disk.
+            await asyncio.get_running_loop().run_in_executor(None, self._runtime.close)
+            member.close()
+            self._member = None
+        for bound in self._bound:
+            bound.close()
+        self._bound.clear()
+
+    async def _hand_over(self, member: QuorumMember) -> None:
+        """Let another node lead before this one goes: clients of the others lose less than a heartbeat."""
+        if not member.engine.leads or not member.engine.peer_ids():
+            return
+        handed_over = asyncio.Event()
+        member.replica.when_deposed(handed_over.set)
+        if not member.engine.transfer(None):
+            return
+        try:
+            await asyncio.wait_for(handed_over.wait(), HANDOVER_WAIT_S)
+        except TimeoutError:
+            log.warning("no other node took over within %g s", HANDOVER_WAIT_S)
+
+    async def take_snapshot(self) -> None:
+        """Take a snapshot of the state as it is now, or join the one under way; durable on return."""
+        assert self._member is not None
+        self._member.snapshotter.take()
+        await self._member.snapshotter.settle()
+
+    async def _leave_snapshot(self, member: QuorumMember) -> None:
+        """Spare the next start a long log, where that is worth the wait."""
+        if member.snapshotter.log_bytes < LEAVING_LOG_BYTES_MIN:
+            return
+        try:
+            await asyncio.wait_for(self.take_snapshot(), LEAVING_SNAPSHOT_WAIT_S)
+        except TimeoutError:
+            log.warning("stops without a snapshot: it was not written within %g s", LEAVING_SNAPSHOT_WAIT_S)
+
+    async def _start(self) -> None:
+        config = self.config
+        client, peer, admin = self._bind()
+        secret = read_peer_secret(config.security.peer_secret_file)
+        self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())
+        self._member = member = await self._open(runtime, admin)
+        frame_bytes_max = member.entry_bytes_max + FRAME_HEAD_BYTES
+        self._transport = transport = PeerTransport(
+            runtime,
+            member.identity,
+            secret,
+            codec=Codec(MESSAGE_TYPES, frame_bytes_max=frame_bytes_max),
+            listen=peer,
+            members={node_id: str(address) for node_id, address in config.members.items()},
+            options=TransportOptions(peer_queue_bytes_max=max(PEER_QUEUE_BYTES_MIN, 2 * frame_bytes_max)),
+            admits_strangers=member.hears_nobody,
+            admission=member.admission,
+            on_proven=member.peer_proved,
+        )
+        # SyncObj wants a transport that listens. No hello can be done before this coroutine lets the loop run
+        # again, so the engine hears of every link.
+        await transport.start()
+        self._bound.remove(peer)
+        self._refuse_if_stopped()
+        member.attach(transport)
+        self._running = True
+        self.view = NodeView(member, transport)
+        member.start()
+        self._listener = ClientListener(member.frontend)
+        await self._listener.start_on(client)
+        self._bound.remove(client)
+        self._refuse_if_stopped()
+        self._admin = AdminServer(build_app(self.view), admin)
+        await self._admin.start()
+        self._bound.remove(admin)
+        log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())
+
+    async def _open(self, runtime: AsyncioRuntime, admin: socket.socket) -> QuorumMember:
+        """Open and recover the data directory; on a full disk as soon as there is room, if that is wanted.
+
+        Nothing of the member exists before everything that a start writes is durable.
+
+        Args:
+            runtime: of the member.
+            admin: the admin port's socket, which is kept; the waiting is told on a copy of it.
+        """
+        waiting: AdminServer | None = None
+        view: StartingView | None = None
+        disk = OsDisk()
+        try:
+            while True:
+                try:
+                    return QuorumMember(
+                        self.config, runtime, disk, start=self._start_mode, on_failure=self._on_failure
+                    )
+                except DiskFullError as error:
+                    if not self._waits_for_room:
+                        raise
+                    if view is None:
+                        log.error("the start waits for room on the disk: %s", error)
+                        view = StartingView(self.config, error)
+                        waiting = AdminServer(build_app(view), admin.dup())
+                        await waiting.start()
+                    view.problem = error
+                await self._await_room(disk)
+        finally:
+            if waiting is not None:
+                await waiting.stop()
+
+    async def _await_room(self, disk: OsDisk) -> None:
+        """Return when another attempt is worth it.
+
+        Raises:
+            NodeStoppedError: the node was stopped meanwhile.
+        """
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), ROOM_INTERVAL_S)
+            self._refuse_if_stopped()
+            if has_room(disk, str(self.config.node.data_dir)):
+                return
+
+    def _refuse_if_stopped(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._ended.is_set():
+            raise NodeStoppedError(f"node {self.config.node.id} was stopped while it started")
+
+    def _bind(self) -> tuple[socket.socket, socket.socket, socket.socket]:
+        """Bind all three before anything is written, so that a taken address changes nothing."""
+        listen = self.config.listen
+        given = self._sockets
+        wanted: list[tuple[str, Listen]] = [
+            ("listen.client", listen.client if given is None else given.client),
+            ("listen.peer", listen.peer if given is None else given.peer),
+            ("listen.admin", listen.admin if given is None else given.admin),
+        ]
+        for field, each in wanted:
+            self._bound.append(bind(field, each))
+        client, peer, admin = self._bound
+        return client, peer, admin
+
+    def _addresses(self) -> tuple[str, str, str]:
+        assert self._listener is not None
+        assert self._transport is not None
+        assert self._admin is not None
+        found = (self._listener.address, self._transport.address, self._admin.address)
+        client, peer, admin = (f"{host}:{port}" for host, port in found)
+        return client, peer, admin
+
+    def fail(self, error: BaseException) -> None:
+        """Stop answering at once: something happened after which nothing is certain."""
+        if self._member is not None and self._running:
+            self._member.engine.fail(error)
+
+    def _on_failure(self, error: BaseException) -> None:
+        """The member stopped itself and answers nobody; the process that runs the node ends it."""
+        self.failure = error
+        self._ended.set()

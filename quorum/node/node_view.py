@@ -1,0 +1,369 @@
+"""What a node tells its operators: status, readiness and metrics, read from its parts when somebody asks; and
+how their requests reach it.
+
+Decides names and shapes only; the HTTP around it is quorum.admin's. Keeps no state; a request is judged by
+the leader and waited for by quorum.raft.requests.administration, one for a snapshot by
+quorum.node.snapshotting.
+
+Source: architecture, "HTTP on the admin port"; Prometheus naming conventions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from quorum.errors import QuorateError
+from quorum.node.member import QuorumMember
+from quorum.raft.core.configuration import Member
+from quorum.raft.core.messages import Role
+from quorum.raft.core.status import Status
+from quorum.raft.peers.refusals import DiskRefusal
+from quorum.raft.peers.transport import PeerTransport
+from quorum.raft.requests.requests import Action, Request
+from quorum.raft.snapshots.snapshots import SnapshotFile
+
+#: committed entries that a node which had caught up may be behind and still be ready
+READY_LAG_MAX = 1000
+
+#: name, what it says, value
+Reading = tuple[str, str, float]
+
+Result = TypeVar("Result")
+
+
+class NodeView:
+    """The admin port's view of one running node."""
+
+    def __init__(self, member: QuorumMember, transport: PeerTransport) -> None:
+        """Keep the parts that are read."""
+        self.engine = member.engine
+        #: once everything committed was applied, a short lag is the normal life of a busy node
+        self._caught_up = False
+        self._member = member
+        self._config = member.config
+        self._core = member.core
+        self._replica = member.replica
+        self._frontend = member.frontend
+        self._writer = member.writer
+        self._transport = transport
+        self._storage = member.storage
+        self._runtime = member.runtime
+        self._courier = member.courier
+        self._snapshotter = member.snapshotter
+
+    @property
+    def first_index(self) -> int:
+        """First log index that this node still holds."""
+        return self._core.status().first_index
+
+    @property
+    def snapshots_installed(self) -> int:
+        """Snapshots that this node received and installed since its start."""
+        return self._courier.installed_count
+
+    def status(self) -> Mapping[str, object]:
+        """Return what GET /v1/status answers; match_index is known on the leader only, and null elsewhere."""
+        status = self._core.status()
+        machine = self._replica.machine
+        ready, reason = self.readiness()
+        return {
+            "node_id": status.node_id,
+            "cluster": self._config.node.cluster,
+            "cluster_id": machine.cluster_id or self._storage.identity.cluster_id or None,
+            "role": self._own_role(status),
+            "term": status.term,
+            "leader_id": status.leader_id or None,
+            "commit_index": status.commit_index,
+            "applied_index": machine.applied_index,
+            "zxid": machine.zxid,
+            "state_digest": machine.state_digest.hex(),
+            "sessions": len(machine.sessions),
+            "members": self._members(),
+            "problem": None if ready else reason,
+            "refused_by": [refusal.node_id for refusal in self._transport.refusals.by_peers()],
+        }
+
+    def _own_role(self, status: Status) -> str:
+        configuration = self._replica.configuration()
+        if status.role is Role.FOLLOWER and configuration is not None:
+            if status.node_id in configuration.learners:
+                return "learner"
+            if status.node_id not in configuration.voters:
+                return "removed" if self._storage.identity.cluster_id else "joining"
+        return "candidate" if status.role is Role.PRE_CANDIDATE else status.role.value
+
+    def _members(self) -> list[dict[str, object]]:
+        """List the members of the configuration that this node has applied, as this node sees them."""
+        status = self._core.status()
+        leads = status.role is Role.LEADER
+        matches = {peer.node_id: peer.match_index for peer in status.peers}
+        refused = {node_id: DiskRefusal(disk, _not_counted(disk)) for node_id, disk in status.refused}
+        refused.update(self._transport.refusals.refused_disks())
+        configuration = self._replica.configuration()
+        members = {
+            node_id: (Member(str(address), ""), True) for node_id, address in self._config.members.items()
+        }
+        if configuration is not None:
+            both = {**configuration.voters, **configuration.learners}
+            voters = configuration.voters
+            members = {node_id: (member, node_id in voters) for node_id, member in both.items()}
+        return [
+            {
+                "node_id": node_id,
+                "address": member.address,
+                # of its disk, the one that counts
+                "incarnation": member.incarnation or None,
+                "role": self._role_of(node_id, status, voter=voter, refused=node_id in refused),
+                "voter": voter,
+                # incarnation of a process that speaks for this member and does not count, and why not
+                "refused": refused[node_id].incarnation if node_id in refused else None,
+                "refusal": refused[node_id].reason if node_id in refused else None,
+                "match_index": (status.durable_index if node_id == status.node_id else matches.get(node_id))
+                if leads
+                else None,
+            }
+            for node_id, (member, voter) in sorted(members.items())
+        ]
+
+    def _role_of(self, node_id: int, status: Status, *, voter: bool, refused: bool) -> str:
+        """Tell what a member is as this node sees it: refused or unreachable, whatever it was, or its role.
+
+        Whether a connected member answers is known to the leader only.
+        """
+        if node_id == status.node_id:
+            return self._own_role(status)
+        silent_since_ms = self._runtime.monotonic_ms() - self._config.raft.election_timeout_ms[1]
+        silent = any(peer.node_id == node_id and peer.contact_ms < silent_since_ms for peer in status.peers)
+        if silent or not self.engine.is_connected(node_id):
+            return "refused" if refused else "unreachable"
+        if node_id == status.leader_id:
+            return "leader"
+        return "follower" if voter else "learner"
+
+    def _membership_problem(self, status: Status) -> str:
+        """Say why this node is no full member; empty if it is one."""
+        node_id, configuration = status.node_id, self._replica.configuration()
+        identity = self._storage.identity
+        if configuration is None:
+            if not identity.founder:
+                return f"node {node_id} waits to be added (`quorate members add` or `replace` on a member)"
+            problem, remedy = self._member.founding_problem()
+            return f"{problem} ({remedy})" if problem else ""
+        member = configuration.member(node_id)
+        if member is None:
+            applied_index = self._replica.machine.applied_index
+            return f"node {node_id} is no member as of entry {applied_index}: removed, or not added yet"
+        if member.incarnation not in ("", identity.incarnation):
+            return (
+                f"the log knows node {node_id} by another disk (incarnation {member.incarnation}): run "
+                f"`quorate members replace {node_id}` if that one is lost"
+            )
+        if node_id in configuration.learners:
+            return f"node {node_id} is a learner, which votes once it has caught up"
+        return ""
+
+    def _refusals(self) -> str:
+        """Say which nodes refuse this one, and what to do; empty if none does."""
+        told: dict[tuple[str, str], list[int]] = {}
+        for node_id, reason, remedy in self._transport.refusals.by_peers():
+            told.setdefault((reason, remedy), []).append(node_id)
+        return "".join(
+            f"; of node {', '.join(map(str, node_ids))}: {reason} ({remedy})"
+            for (reason, remedy), node_ids in told.items()
+        )
+
+    def _leader_problem(self, status: Status) -> str:
+        """Say why no leader is heard; empty if one is."""
+        if self.engine.leader_id is not None:
+            if self.engine.isReady():
+                return ""
+            return f"the leader was not heard for {self.engine.contact_age_ms():.0f} ms{self._refusals()}"
+        voters = status.voters or tuple(sorted(self._config.members))
+        connected = [
+            node_id for node_id in voters if node_id == status.node_id or self.engine.is_connected(node_id)
+        ]
+        cluster_id = self._storage.identity.cluster_id
+        known = f"the cluster {cluster_id} waits for" if cluster_id else "the founding needs"
+        return (
+            f"no leader is known in term {status.term}: {known} a majority of the voters "
+            f"{', '.join(map(str, voters))}; connected are {', '.join(map(str, connected)) or 'none'}"
+            f"{self._refusals()}"
+        )
+
+    def readiness(self) -> tuple[bool, str]:
+        """Return whether clients are served now, and the reason in one sentence."""
+        soft_state = self.engine.soft_state
+        if soft_state.halted:
+            return False, f"nothing is acknowledged: {soft_state.halted}"
+        status = self._core.status()
+        problem = self._membership_problem(status)
+        if problem:
+            return False, problem + self._refusals()
+        problem = self._leader_problem(status)
+        if problem:
+            return False, problem
+        applied_index = self._replica.machine.applied_index
+        lag = status.commit_index - applied_index
+        self._caught_up = not status.installing and (lag <= 0 or (self._caught_up and lag <= READY_LAG_MAX))
+        if not self._caught_up:
+            return False, f"applied {applied_index} of {status.commit_index} committed entries"
+        if self.engine.leads and not self.engine.accepts_proposals:
+            return (
+                False,
+                f"node {status.node_id} leads term {status.term} and has not applied its first entry",
+            )
+        if not self._replica.registered:
+            return False, "this node's origin incarnation is not registered yet"
+        return True, f"node {self.engine.leader_id} leads term {soft_state.term}"
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
+        """Let a voter lead; returns once this node follows it, or is it."""
+        await self._ask(Request(Action.TRANSFER, node_id))
+        return {"leader_id": self.engine.leader_id, "term": self.engine.term}
+
+    async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
+        """Let a node join as a learner; returns once that is applied here."""
+        return self._changed(await self._ask(Request(Action.ADD, node_id, address)))
+
+    async def replace_member(self, node_id: int, incarnation: str) -> Mapping[str, object]:
+        """Retire the disk of a member, the recorded one if none is named; returns once that is applied
+        here."""
+        return self._changed(await self._ask(Request(Action.REPLACE, node_id, incarnation=incarnation)))
+
+    async def remove_member(self, node_id: int) -> Mapping[str, object]:
+        """Let a member go; returns once that is applied here."""
+        return self._changed(await self._ask(Request(Action.REMOVE, node_id)))
+
+    async def take_snapshot(self) -> Mapping[str, object]:
+        """Have a snapshot of all that is applied here; returns once it is durable."""
+        return _described(await _outcome(self._snapshotter.request))
+
+    def _changed(self, log_index: int) -> Mapping[str, object]:
+        return {"log_index": log_index, "members": self._members()}
+
+    async def _ask(self, request: Request) -> int:
+        """Hand a request on and wait for its outcome; always comes to an end by the forward deadline.
+
+        Raises:
+            QuorateError: definite or not, as it says.
+        """
+        return await _outcome(partial(self._replica.ask, request))
+
+    def metrics(self) -> Iterable[Metric]:
+        """Yield the node's metric families with their values of now."""
+        for name, text, value in (*self._raft_gauges(), *self._client_gauges()):
+            yield GaugeMetricFamily(name, text, value=value)
+        for name, text, value in self._totals():
+            yield CounterMetricFamily(name, text, value=value)
+
+    def _raft_gauges(self) -> list[Reading]:
+        status, machine, journal = self._core.status(), self._replica.machine, self._writer.statistics
+        return [
+            ("quorate_ready", "1 if clients are served", float(self.readiness()[0])),
+            ("quorate_raft_leader", "1 on the leader", float(self.engine.leads)),
+            ("quorate_raft_term", "Current term", status.term),
+            ("quorate_raft_commit_index", "Last committed log index", status.commit_index),
+            ("quorate_raft_durable_index", "Last durable log index", status.durable_index),
+            ("quorate_raft_applied_index", "Last applied log index", machine.applied_index),
+            ("quorate_raft_first_index", "First log index that is kept", status.first_index),
+            ("quorate_journal_queued_bytes", "Bytes that wait for the journal", self._writer.queued_bytes),
+            (
+                "quorate_journal_write_p50_ms",
+                "Median of the last groups: write, fsync",
+                journal.write_ms(0.5),
+            ),
+            ("quorate_journal_write_p99_ms", "99th percentile of them", journal.write_ms(0.99)),
+            (
+                "quorate_snapshot_log_bytes",
+                "Applied log that no snapshot covers",
+                self._snapshotter.log_bytes,
+            ),
+        ]
+
+    def _client_gauges(self) -> list[Reading]:
+        machine, replica = self._replica.machine, self._replica
+        watches = replica.watches.counts().watches
+        return [
+            ("quorate_zxid", "Last transaction", machine.zxid),
+            ("quorate_znodes", "Nodes in the tree", machine.tree.node_count),
+            ("quorate_data_bytes", "Bytes of paths and data", machine.tree.data_bytes),
+            ("quorate_sessions", "Sessions", len(machine.sessions)),
+            ("quorate_connections", "Client connections of this node", len(self._frontend.connections)),
+            ("quorate_watches", "Watches of this node's clients", watches),
+            (
+                "quorate_forward_backlog_bytes",
+                "Unapplied bytes of this node's clients",
+                replica.backlog_bytes,
+            ),
+        ]
+
+    def _totals(self) -> list[Reading]:
+        clients, journal = self._frontend.counters, self._writer.statistics
+        peers, snapshots = self._transport.counters, self._snapshotter
+        return [
+            ("quorate_requests", "Requests received from clients", clients.requests_received),
+            ("quorate_packets_sent", "Replies and events sent to clients", clients.packets_sent),
+            ("quorate_handshakes_refused", "Handshakes without a promise", clients.handshakes_refused),
+            ("quorate_malformed_frames", "Clients closed for a malformed frame", clients.malformed_frames),
+            ("quorate_connections_rejected", "Clients over an address's limit", clients.connections_rejected),
+            ("quorate_slow_clients_closed", "Clients that did not read their replies", clients.overflows),
+            ("quorate_batches_abandoned", "Batches of unknown outcome", self._replica.batches_abandoned),
+            (
+                "quorate_digests_compared",
+                "Digests of other members compared while leading",
+                self._replica.digests.compared_count,
+            ),
+            ("quorate_journal_fsyncs", "Groups made durable", journal.fsyncs),
+            ("quorate_journal_inline_fsyncs", "Those written in the event loop", journal.inline_fsyncs),
+            ("quorate_journal_bytes", "Bytes made durable", journal.bytes_written),
+            ("quorate_snapshots_taken", "Snapshots written", snapshots.taken_count),
+            ("quorate_snapshots_failed", "Snapshots given up", snapshots.failed_count),
+            ("quorate_snapshots_installed", "Snapshots received and installed", self.snapshots_installed),
+            ("quorate_peer_messages_sent", "Messages to members", peers.messages_sent),
+            ("quorate_peer_bytes_sent", "Bytes to members", peers.bytes_sent),
+            ("quorate_peer_hellos_refused", "Peer connections refused", peers.hellos_refused),
+        ]
+
+
+async def _outcome(ask: Callable[[Callable[[Result | QuorateError], None]], None]) -> Result:
+    """Ask, and wait for what is told.
+
+    Raises:
+        QuorateError: that was told.
+    """
+    outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def told(result: Result | QuorateError) -> None:
+        if outcome.done():
+            return
+        if isinstance(result, QuorateError):
+            outcome.set_exception(result)
+        else:
+            outcome.set_result(result)
+
+    ask(told)
+    return await outcome
+
+
+def _described(snapshot: SnapshotFile) -> Mapping[str, object]:
+    """Return what POST /v1/snapshot answers; who asks may stand in another folder than the node."""
+    path = str(Path(snapshot.path).absolute())
+    return {
+        "log_index": snapshot.log_index,
+        "term": snapshot.term,
+        "size_bytes": snapshot.size_bytes,
+        "path": path,
+    }
+
+
+def _not_counted(incarnation: str) -> str:
+    """Say that a process which is connected does not count."""
+    return f"it speaks for another disk than the one that the cluster knows, incarnation {incarnation}"

@@ -1,0 +1,206 @@
+"""Opens a node's data directory: identity, snapshots, journal, and the state that they add up to.
+
+Decides the order in which they are opened and that they must fit together: a state is the newest good
+snapshot plus the log behind it, and a node that cannot reach what it once acknowledged refuses to start.
+Which bytes are good is decided by the modules that wrote them. Everything here is hard state on disk; what
+is returned is its image in memory.
+
+Source: raft, "Journal", "Snapshots", "Identity and membership".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+
+from quorum.config.node import NodeConfig
+from quorum.core.machine import StateMachine
+from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLayoutError, SnapshotLoader
+from quorum.errors import DataDirError, refused_by_disk, told_by_os
+from quorum.platform.runtime import DirectoryLock, Disk
+from quorum.raft.core.configuration import parse_configuration
+from quorum.raft.core.errors import ConfigurationError
+from quorum.raft.core.messages import SnapshotMark
+from quorum.raft.datadir.forcing import (
+    finish_forced,
+    force_new_cluster,
+    latest_configuration,
+    settle_cluster_id,
+)
+from quorum.raft.datadir.identity import (
+    Identity,
+    Start,
+    journal_directory,
+    open_data_dir,
+    snapshot_directory,
+    store_cluster_id,
+    store_met_cluster,
+)
+from quorum.raft.journal.journal import Journal, JournalOptions
+from quorum.raft.journal.start import Recovered
+from quorum.raft.snapshots.format import SnapshotDamagedError, SnapshotReader, SnapshotVersionError
+from quorum.raft.snapshots.snapshots import SnapshotStore
+
+log = logging.getLogger("quorate.storage")
+
+#: What a snapshot's content may be refused with; counts as damage of its file.
+REFUSALS = (SnapshotFormatError, ConfigurationError)
+#: A snapshot that could not be read stays where it is: the next start may read it.
+_READ_AGAIN = "see that the disk can be read, and start again; if that is of no use: "
+
+
+@dataclass(slots=True)
+class Storage:
+    """An open data directory.
+
+    Attributes:
+        identity: whose it is; gets the cluster id when entry 1 is applied.
+        machine: the state as of the snapshot, empty if there is none; the log behind it is applied by the
+            engine.
+        mark: the snapshot as the Raft core needs to know it.
+    """
+
+    disk: Disk
+    data_dir: str
+    identity: Identity
+    lock: DirectoryLock
+    journal: Journal
+    recovered: Recovered
+    snapshots: SnapshotStore
+    machine: StateMachine
+    mark: SnapshotMark | None
+
+    def learn_cluster_id(self, cluster_id: str) -> bool:
+        """Write the cluster's id to the identity; durable on return.
+
+        Returns:
+            Whether it was new.
+
+        Raises:
+            WrongIdentityError: the directory belongs to another cluster.
+        """
+        known = self.identity
+        self.identity = store_cluster_id(self.disk, self.data_dir, known, cluster_id)
+        return known is not self.identity
+
+    def note_met_cluster(self, cluster_id: str) -> bool:
+        """Write to the identity of a founder that belongs to no cluster that this one exists; durable on
+        return.
+
+        Returns:
+            Whether it was new.
+        """
+        known = self.identity
+        self.identity = store_met_cluster(self.disk, self.data_dir, known, cluster_id)
+        return known is not self.identity
+
+    def close(self) -> None:
+        """Close the journal and let go of the directory."""
+        self.journal.close()
+        self.lock.release()
+
+
+def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Random) -> Storage:
+    """Open, recover and lock a data directory, formatting or forcing it where `start` asks for that.
+
+    Raises:
+        DataDirError: it is empty, another node's, in use, damaged, or does not reach what was acknowledged.
+    """
+    data_dir = str(config.node.data_dir)
+    identity, lock = open_data_dir(disk, data_dir, config.node.cluster, config.node.id, start=start, rng=rng)
+    storage: Storage | None = None
+    try:
+        forced = start is Start.FORCE_NEW_CLUSTER
+        storage = _load(config, disk, identity, lock, accept_loss=forced)
+        if finish_forced(disk, data_dir, identity, storage.journal, storage.recovered):
+            storage.journal.close()
+            storage = _load(config, disk, identity, lock, accept_loss=forced)
+        if forced and force_new_cluster(
+            disk,
+            data_dir,
+            identity,
+            storage.journal,
+            storage.recovered,
+            storage.mark,
+            storage.snapshots.unread,
+            rng,
+        ):
+            storage.journal.close()
+            storage = _load(config, disk, identity, lock)
+        latest = latest_configuration(storage.recovered, storage.mark)
+        storage.identity = settle_cluster_id(disk, data_dir, identity, latest)
+        storage.snapshots.set_aside()
+    except BaseException as error:
+        if storage is not None:
+            storage.journal.close()
+        lock.release()
+        if isinstance(error, OSError):
+            problem = f"data directory {data_dir} cannot be used: {told_by_os(error, 'reading it')}"
+            raise refused_by_disk(problem, "free or repair the disk", error) from error
+        raise
+    return storage
+
+
+def _load(
+    config: NodeConfig, disk: Disk, identity: Identity, lock: DirectoryLock, *, accept_loss: bool = False
+) -> Storage:
+    """Restore what a locked directory holds."""
+    data_dir = str(config.node.data_dir)
+    snapshots = SnapshotStore(disk, snapshot_directory(data_dir), log.warning)
+    overlay_bytes_max = config.raft.snapshot_overlay_bytes_max
+    machine = StateMachine(overlay_bytes_max)
+    mark = None
+    try:
+        loaded = snapshots.load_newest(lambda reader: load_machine(reader, overlay_bytes_max), REFUSALS)
+    except SnapshotDamagedError as error:
+        if snapshots.unread is None:
+            raise
+        raise DataDirError(error.message, _READ_AGAIN + error.remedy) from error
+    if loaded is not None:
+        file, (machine, mark) = loaded
+        log.info("loaded %s: index %d, %d znodes", file.path, file.log_index, machine.tree.node_count)
+    journal, recovered = Journal.open(
+        disk,
+        journal_directory(data_dir),
+        JournalOptions(config.raft.segment_bytes_max, config.raft.log_cache_bytes_max),
+        log.warning,
+        snapshot=None if mark is None else (mark.snapshot_index, mark.snapshot_term),
+        accept_loss=accept_loss,
+    )
+    try:
+        recovered.check_reaches(journal_directory(data_dir), machine.applied_index)
+    except DataDirError as error:
+        journal.close()
+        broken = snapshots.broken
+        if broken is None:
+            raise
+        raise DataDirError(
+            f"{error.message}, because {broken.message}", _READ_AGAIN + error.remedy
+        ) from broken
+    return Storage(disk, data_dir, identity, lock, journal, recovered, snapshots, machine, mark)
+
+
+def load_machine(reader: SnapshotReader, overlay_bytes_max: int) -> tuple[StateMachine, SnapshotMark]:
+    """Build the state from a snapshot file; may run in any thread.
+
+    Raises:
+        SnapshotDamagedError: the file is not what was written.
+        SnapshotVersionError: another version wrote it.
+        SnapshotFormatError, ConfigurationError: its content is refused.
+    """
+    loader = SnapshotLoader(overlay_bytes_max)
+    try:
+        for chunk in reader.chunks():
+            loader.feed(chunk)
+    except SnapshotLayoutError as error:
+        raise SnapshotVersionError(reader.path, str(error)) from error
+    machine = loader.finish()
+    header = reader.header
+    if (machine.applied_index, machine.applied_term) != (header.log_index, header.term):
+        raise SnapshotFormatError(
+            f"the state is of entry {machine.applied_index} of term {machine.applied_term}, the header says "
+            f"{header.log_index} of term {header.term}"
+        )
+    configuration = parse_configuration(header.configuration_payload)
+    return machine, SnapshotMark(header.log_index, header.term, header.stamp_ms, configuration)

@@ -1,0 +1,1 @@
+"""The engine: hosts the pure core inside pysyncobj's SyncObj and carries out its Ready."""

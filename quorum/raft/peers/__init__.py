@@ -1,0 +1,1 @@
+"""Connections between members: hello, authentication, frames, and which messages are let in."""

@@ -1,0 +1,1 @@
+"""What enters the log: batches and their origins, payload formats, and what operators ask of a cluster."""

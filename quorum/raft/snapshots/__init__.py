@@ -1,0 +1,1 @@
+"""Snapshot files: their format, how they are written and received, and how nodes exchange them."""
