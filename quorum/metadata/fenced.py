@@ -27,6 +27,7 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ControllerFencedError
+from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import (
     CHUNK_BYTES_MAX,
@@ -43,7 +44,7 @@ class ChunkWritten(NamedTuple):
     """All updates of a multi were written."""
 
     #: {partition: new version of its state znode}
-    versions: Mapping[PartitionKey, int]
+    versions: Mapping[PartitionKey, PartitionVersion]
 
 
 class ChunkConflict(NamedTuple):
@@ -206,7 +207,7 @@ class FencedWriter:
         last = results[run.operations_per_key - 1 :: run.operations_per_key]
         return ChunkWritten(
             {
-                key: 0 if result.stat is None else result.stat.version
+                key: PartitionVersion(0 if result.stat is None else result.stat.version)
                 for key, result in zip(run.keys, last, strict=True)
             }
         )

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 from quorum.client import Stat
 from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
     BrokerRecord,
@@ -51,7 +52,7 @@ class Mandate(NamedTuple):
     """The right to write as the controller, until /controller_epoch changes."""
 
     broker_id: int
-    controller_epoch: int
+    controller_epoch: ControllerEpoch
     #: Version of the znode /controller_epoch, which fences every write.
     controller_epoch_version: int
 
@@ -129,7 +130,7 @@ def plan_election(
         return HeldBy(named)
     return Compete(
         delete_version=None if controller is None else controller.stat.version,
-        mandate=Mandate(broker_id, epoch + 1, next_version(version)),
+        mandate=Mandate(broker_id, ControllerEpoch(epoch + 1), next_version(version)),
         controller_epoch_version=version,
         reason=reason,
     )
@@ -165,7 +166,7 @@ def next_version(version: int) -> int:
 class Adopt(NamedTuple):
     """The registration is of this session: its czxid is the generation."""
 
-    generation: int
+    generation: BrokerGeneration
 
 
 class Register(NamedTuple):
@@ -208,7 +209,7 @@ def plan_registration(
         owner = "a broker without an incarnation" if found is None else f"incarnation {found}"
         raise BrokerIdInUseError(broker_id, path, f"{owner}, session 0x{registration.stat.ephemeral_owner:x}")
     if registration.stat.ephemeral_owner == session_id:
-        return Adopt(registration.stat.czxid)
+        return Adopt(BrokerGeneration(registration.stat.czxid))
     return Register(registration.stat.version, generation_version)
 
 
@@ -221,7 +222,7 @@ class StateUpdate(NamedTuple):
     key: PartitionKey
     state: PartitionStateRecord
     #: Version of the state znode that the decision was made on.
-    partition_version: int
+    partition_version: PartitionVersion
 
 
 def chunk_by_size(

@@ -20,6 +20,7 @@ from typing import Final
 
 from quorum.metadata import paths
 from quorum.metadata.decode import INT32_MAX, JsonFields, decimal
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 
 NO_LEADER: Final = -1
@@ -69,18 +70,18 @@ class ControllerRecord:
         )
 
 
-def encode_controller_epoch(controller_epoch: int) -> bytes:
+def encode_controller_epoch(controller_epoch: ControllerEpoch) -> bytes:
     """Return the value of /controller_epoch."""
     return b"%d" % controller_epoch
 
 
-def decode_controller_epoch(data: bytes | None, path: str = paths.CONTROLLER_EPOCH) -> int:
+def decode_controller_epoch(data: bytes | None, path: str = paths.CONTROLLER_EPOCH) -> ControllerEpoch:
     """Read the value of /controller_epoch.
 
     Raises:
         MetadataDecodeError: it is no decimal number from 0 to 2^31 - 1.
     """
-    return decimal(path, data, 0)
+    return ControllerEpoch(decimal(path, data, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ class BrokerRecord:
     jmx_port: int = -1
     #: {feature: (min_version, max_version)}
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: _NO_FEATURES)
+    #: URL of the broker's HTTP port; None in a registration of Kafka's.
+    admin: str | None = None
 
     def encode(self) -> bytes:
         """Return the JSON value."""
@@ -121,6 +124,8 @@ class BrokerRecord:
             value["rack"] = self.rack
         if self.incarnation is not None:
             value["incarnation"] = self.incarnation
+        if self.admin is not None:
+            value["admin"] = self.admin
         return _json(value)
 
     @classmethod
@@ -144,6 +149,7 @@ class BrokerRecord:
             incarnation=fields.string_or_none("incarnation"),
             jmx_port=fields.integer_or("jmx_port", -1, -1, 65535),
             features={name: _feature_range(features.nested(name)) for name in features.names()},
+            admin=fields.string_or_none("admin"),
         )
 
 
@@ -168,6 +174,100 @@ class GenerationRecord:
         fields = JsonFields.parse(paths.broker_generation_path(broker_id), data)
         fields.integer("version", 1, 1)
         return cls(incarnation=fields.string("incarnation"))
+
+
+@dataclass(frozen=True, slots=True)
+class IncarnationRecord:
+    """The value of /brokers/incarnations/N: whose disk the broker's ISR memberships belong to."""
+
+    #: Identity of the broker's data directory, 32 hex digits.
+    incarnation: str
+
+    def encode(self) -> bytes:
+        """Return the JSON value."""
+        return _json({"version": 1, "incarnation": self.incarnation})
+
+    @classmethod
+    def decode(cls, broker_id: int, data: bytes | None) -> IncarnationRecord:
+        """Read the value.
+
+        Raises:
+            MetadataDecodeError: the value is malformed.
+        """
+        fields = JsonFields.parse(paths.broker_incarnation_path(broker_id), data)
+        fields.integer("version", 1, 1)
+        return cls(incarnation=fields.string("incarnation"))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigRecord:
+    """The value of /config/topics/T: the settings that were given for the topic, as texts."""
+
+    #: {Kafka's name: text}
+    settings: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        """Return the JSON value."""
+        return _json({"version": 1, "config": dict(self.settings)})
+
+    @classmethod
+    def decode(cls, topic: str, data: bytes | None) -> TopicConfigRecord:
+        """Read the value.
+
+        Raises:
+            MetadataDecodeError: the value is malformed.
+        """
+        fields = JsonFields.parse(paths.config_topic_path(topic), data)
+        fields.integer("version", 1, 1)
+        config = fields.nested("config")
+        return cls({name: config.string(name) for name in config.names()})
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChangeRecord:
+    """The value of /config/changes/config_change_N: whose settings have changed."""
+
+    topic: str
+
+    def encode(self) -> bytes:
+        """Return the JSON value."""
+        return _json({"version": 2, "entity_path": f"topics/{self.topic}"})
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlockRecord:
+    """The value of /latest_producer_id_block: the block of producer ids that was taken last."""
+
+    broker_id: int
+    first: int
+    #: Inclusive.
+    last: int
+
+    def encode(self) -> bytes:
+        """Return the JSON value."""
+        return _json(
+            {
+                "version": 1,
+                "broker": self.broker_id,
+                "block_start": str(self.first),
+                "block_end": str(self.last),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes | None) -> ProducerIdBlockRecord:
+        """Read the value.
+
+        Raises:
+            MetadataDecodeError: the value is malformed.
+        """
+        fields = JsonFields.parse(paths.LATEST_PRODUCER_ID_BLOCK, data)
+        fields.integer("version", 1, 1)
+        return cls(
+            broker_id=fields.integer("broker", 0),
+            first=fields.decimal_string("block_start"),
+            last=fields.decimal_string("block_end"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +317,10 @@ class PartitionStateRecord:
     The version of the znode is the token of its compare-and-set and no part of the value.
     """
 
-    controller_epoch: int
+    controller_epoch: ControllerEpoch
     #: Broker id, or NO_LEADER while the partition is offline.
     leader: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     isr: tuple[int, ...]
     #: RECOVERED, or RECOVERING after an unclean election.
     leader_recovery_state: int = RECOVERED
@@ -248,9 +348,9 @@ class PartitionStateRecord:
         fields = JsonFields.parse(paths.partition_state_path(key), data)
         fields.integer("version", 1, 1)
         state = cls(
-            controller_epoch=fields.integer("controller_epoch", 0),
+            controller_epoch=ControllerEpoch(fields.integer("controller_epoch", 0)),
             leader=fields.integer("leader", NO_LEADER),
-            leader_epoch=fields.integer("leader_epoch", 0),
+            leader_epoch=LeaderEpoch(fields.integer("leader_epoch", 0)),
             isr=fields.broker_ids("isr"),
             leader_recovery_state=fields.integer_or(
                 "leader_recovery_state", RECOVERED, RECOVERED, RECOVERING

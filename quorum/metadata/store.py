@@ -26,6 +26,7 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import (
     Adopt,
@@ -70,7 +71,7 @@ async def ensure_base_paths(client: Client) -> None:
     """
     for path in paths.BASE_PATHS:
         await _create_if_missing(client, path, b"")
-    await _create_if_missing(client, paths.CONTROLLER_EPOCH, encode_controller_epoch(0))
+    await _create_if_missing(client, paths.CONTROLLER_EPOCH, encode_controller_epoch(ControllerEpoch(0)))
 
 
 async def ensure_cluster_id(client: Client, proposed: str) -> str:
@@ -118,7 +119,9 @@ async def elect_controller(client: Client, broker_id: int, timestamp_ms: int) ->
         try:
             plan = await _look_at_election(client, broker_id)
             if plan is None:
-                await _create_if_missing(client, paths.CONTROLLER_EPOCH, encode_controller_epoch(0))
+                await _create_if_missing(
+                    client, paths.CONTROLLER_EPOCH, encode_controller_epoch(ControllerEpoch(0))
+                )
                 continue
             if not isinstance(plan, Compete):
                 return plan
@@ -206,7 +209,7 @@ async def _sync(client: Client, path: str) -> None:
 # -- brokers -------------------------------------------------------------------------------------------------
 
 
-async def register_broker(client: Client, broker_id: int, record: BrokerRecord) -> int:
+async def register_broker(client: Client, broker_id: int, record: BrokerRecord) -> BrokerGeneration:
     """Register a broker and return its generation, the czxid of its registration.
 
     Args:
@@ -246,7 +249,7 @@ async def register_broker(client: Client, broker_id: int, record: BrokerRecord) 
     raise loss or ContendedError(f"the registration of broker {broker_id}", ROUNDS_MAX)
 
 
-async def _register(client: Client, broker_id: int, record: BrokerRecord, plan: Register) -> int:
+async def _register(client: Client, broker_id: int, record: BrokerRecord, plan: Register) -> BrokerGeneration:
     assert record.incarnation is not None
     transaction = Transaction()
     if plan.delete_version is not None:
@@ -259,10 +262,10 @@ async def _register(client: Client, broker_id: int, record: BrokerRecord, plan: 
     else:
         transaction.set(paths.broker_generation_path(broker_id), value, plan.generation_version)
     results = await client.multi(transaction)
-    return results[created_at].written_stat.czxid
+    return BrokerGeneration(results[created_at].written_stat.czxid)
 
 
-async def live_brokers(client: Client) -> dict[int, tuple[int, BrokerRecord]]:
+async def live_brokers(client: Client) -> dict[int, tuple[BrokerGeneration, BrokerRecord]]:
     """Read all registrations: {broker id: (generation, record)}, by rising id.
 
     Raises:
@@ -272,7 +275,7 @@ async def live_brokers(client: Client) -> dict[int, tuple[int, BrokerRecord]]:
     ids = sorted(int(name) for name in names if name.isascii() and name.isdecimal())
     nodes = await asyncio.gather(*(read_node(client, paths.broker_id_path(broker_id)) for broker_id in ids))
     return {
-        broker_id: (node.stat.czxid, BrokerRecord.decode(broker_id, node.data))
+        broker_id: (BrokerGeneration(node.stat.czxid), BrokerRecord.decode(broker_id, node.data))
         for broker_id, node in zip(ids, nodes, strict=True)
         if node is not None
     }
@@ -293,7 +296,7 @@ async def create_topic(client: Client, topic: str, record: TopicRecord) -> None:
 
 async def read_partition_states(
     client: Client, keys: Sequence[PartitionKey]
-) -> dict[PartitionKey, tuple[PartitionStateRecord, int] | None]:
+) -> dict[PartitionKey, tuple[PartitionStateRecord, PartitionVersion] | None]:
     """Read leaderAndISR of many partitions, pipelined: {key: (state, version of the znode) or None if
     missing}.
 
@@ -302,7 +305,9 @@ async def read_partition_states(
     """
     nodes = await asyncio.gather(*(read_node(client, paths.partition_state_path(key)) for key in keys))
     return {
-        key: None if node is None else (PartitionStateRecord.decode(key, node.data), node.stat.version)
+        key: None
+        if node is None
+        else (PartitionStateRecord.decode(key, node.data), PartitionVersion(node.stat.version))
         for key, node in zip(keys, nodes, strict=True)
     }
 
@@ -311,9 +316,9 @@ async def compare_and_set_state(
     client: Client,
     key: PartitionKey,
     state: PartitionStateRecord,
-    partition_version: int,
+    partition_version: PartitionVersion,
     joining: Mapping[int, int] | None = None,
-) -> int:
+) -> PartitionVersion:
     """Write one partition's state as its leader does: only if its znode still has the version.
 
     Args:
@@ -335,7 +340,7 @@ async def compare_and_set_state(
     path = paths.partition_state_path(key)
     if not joining:
         stat = await client.set(path, state.encode(), partition_version)
-        return stat.version
+        return PartitionVersion(stat.version)
     transaction = Transaction()
     for broker_id, version in joining.items():
         transaction.check(paths.broker_generation_path(broker_id), version)
@@ -344,4 +349,4 @@ async def compare_and_set_state(
         results = await client.multi(transaction)
     except MultiFailedError as error:
         raise error.cause from error
-    return results[-1].written_stat.version
+    return PartitionVersion(results[-1].written_stat.version)

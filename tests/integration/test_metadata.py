@@ -22,13 +22,13 @@ from quorum.client import (
 from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError, ControllerFencedError, MetadataDecodeError
 from quorum.metadata.fenced import ChunkConflict, ChunkUnknown, ChunkWritten, FencedWriter
+from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import HeldBy, Mandate, StateUpdate, Won
+from quorum.metadata.plans import HeldBy, Mandate, Won
 from quorum.metadata.records import (
     BrokerRecord,
     ControllerRecord,
     GenerationRecord,
-    PartitionStateRecord,
     TopicRecord,
 )
 from quorum.metadata.store import (
@@ -52,6 +52,7 @@ from tests.support.clients import (
     system,
     wipe,
 )
+from tests.support.metadata_records import mandate_of, partition_state, state_update
 
 __all__ = ["hosts", "system"]
 
@@ -104,7 +105,7 @@ async def make_partitions(client: Client, mandate: Mandate, count: int) -> list[
     keys = [PartitionKey("orders", number) for number in range(count)]
     await create_topic(client, "orders", TopicRecord(uuid.UUID(int=1), dict.fromkeys(range(count), (1, 2))))
     writer = FencedWriter(client, mandate)
-    outcomes = await writer.create_states({key: PartitionStateRecord(1, 1, 0, (1, 2)) for key in keys})
+    outcomes = await writer.create_states({key: partition_state(1, 1, 0, (1, 2)) for key in keys})
     assert all(isinstance(outcome, ChunkWritten) for outcome in outcomes)
     return keys
 
@@ -169,14 +170,14 @@ async def test_a_replaced_controller_is_fenced_and_changes_nothing(client: Clien
         await other.sync()
         successor = await won(other, 2)
         assert successor.controller_epoch == 2
-        update = StateUpdate(keys[0], PartitionStateRecord(1, 2, 1, (2,)), 0)
+        update = state_update(keys[0], partition_state(1, 2, 1, (2,)), 0)
         old, new = FencedWriter(client, mandate), FencedWriter(other, successor)
         with pytest.raises(ControllerFencedError, match="epoch 1") as caught:
             await old.write_states([update])
         assert caught.value.definite
-        assert (await new.write_states([update])) == [ChunkWritten({keys[0]: 1})]
+        assert (await new.write_states([update])) == [ChunkWritten({keys[0]: PartitionVersion(1)})]
         with pytest.raises(ControllerFencedError):
-            await old.create_states({PartitionKey("orders", 9): PartitionStateRecord(1, 1, 0, (1,))})
+            await old.create_states({PartitionKey("orders", 9): partition_state(1, 1, 0, (1,))})
         assert not await resign_controller(client, mandate)
         assert await resign_controller(other, successor)
         assert not await resign_controller(other, successor)
@@ -252,7 +253,7 @@ async def test_an_election_whose_reply_was_lost_is_recognised_as_won(client: Cli
         before_multi(behind, proxy.swallow_replies)
         outcome = asyncio.ensure_future(elect_controller(behind, 1, NOW_MS))
         await proxy.cut_after_reply()
-        assert await outcome == Won(Mandate(1, 1, 1))
+        assert await outcome == Won(mandate_of(1, 1, 1))
         assert await epoch_now(client) == 1
 
 
@@ -418,21 +419,21 @@ async def test_states_are_created_read_and_written_in_batches(client: Client) ->
     mandate = await won(client)
     keys = await make_partitions(client, mandate, 2500)
     writer = FencedWriter(client, mandate)
-    updates = [StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in keys]
+    updates = [state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in keys]
     outcomes = await writer.write_states(updates)
     assert [len(outcome.versions) for outcome in outcomes if isinstance(outcome, ChunkWritten)] == [
         1000,
         1000,
         500,
     ]
-    versions: dict[PartitionKey, int] = {}
+    versions: dict[PartitionKey, PartitionVersion] = {}
     for outcome in outcomes:
         assert isinstance(outcome, ChunkWritten)
         versions.update(outcome.versions)
     assert versions == dict.fromkeys(keys, 1)
     states = await read_partition_states(client, [*keys, PartitionKey("orders", 2500)])
     assert states.pop(PartitionKey("orders", 2500)) is None
-    assert states == dict.fromkeys(keys, (PartitionStateRecord(1, 2, 1, (2,)), 1))
+    assert states == dict.fromkeys(keys, (partition_state(1, 2, 1, (2,)), 1))
     # All states of one multi were written by one transaction.
     first = await client.exists(paths.partition_state_path(keys[0]))
     last = await client.exists(paths.partition_state_path(keys[999]))
@@ -445,10 +446,12 @@ async def test_a_conflict_names_its_partition_and_spares_the_other_multis(client
     mandate = await won(client)
     keys = await make_partitions(client, mandate, 30)
     moved = keys[17]
-    assert await compare_and_set_state(client, moved, PartitionStateRecord(1, 1, 0, (1,)), 0) == 1
+    assert (
+        await compare_and_set_state(client, moved, partition_state(1, 1, 0, (1,)), PartitionVersion(0)) == 1
+    )
     writer = FencedWriter(client, mandate, operations_max=10)
     outcomes = await writer.write_states(
-        [StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in keys]
+        [state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in keys]
     )
     assert isinstance(outcomes[0], ChunkWritten)
     assert isinstance(outcomes[2], ChunkWritten)
@@ -467,13 +470,11 @@ async def test_a_missing_and_an_existing_partition_are_conflicts_too(client: Cli
     writer = FencedWriter(client, mandate)
     ghost = PartitionKey("orders", 4)
     [outcome] = await writer.write_states(
-        [StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in (keys[0], ghost)]
+        [state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in (keys[0], ghost)]
     )
     assert isinstance(outcome, ChunkConflict)
     assert (outcome.key, type(outcome.cause)) == (ghost, NoNodeError)
-    [outcome] = await writer.create_states(
-        {key: PartitionStateRecord(1, 1, 0, (1,)) for key in (ghost, keys[2])}
-    )
+    [outcome] = await writer.create_states({key: partition_state(1, 1, 0, (1,)) for key in (ghost, keys[2])})
     assert isinstance(outcome, ChunkConflict)
     assert (outcome.key, outcome.failed_index, type(outcome.cause)) == (keys[2], 1, NodeExistsError)
     assert (await read_partition_states(client, [ghost]))[ghost] is None
@@ -484,7 +485,7 @@ async def test_multis_stay_below_the_frame_limit_whatever_the_sizes(client: Clie
     keys = await make_partitions(client, mandate, 900)
     writer = FencedWriter(client, mandate)
     isr = tuple(range(1_000_000, 1_000_300))
-    updates = [StateUpdate(key, PartitionStateRecord(1, isr[0], 1, isr), 0) for key in keys]
+    updates = [state_update(key, partition_state(1, isr[0], 1, isr), 0) for key in keys]
     # 900 states of 2.4 kB are more than a server takes in one frame.
     outcomes = await writer.write_states(updates)
     assert len(outcomes) >= 3
@@ -498,7 +499,7 @@ async def test_a_lost_reply_leaves_the_multi_unknown(client: Client, hosts: str)
         writer = FencedWriter(behind, mandate, operations_max=10)
         proxy.swallow_replies()
         writing = asyncio.ensure_future(
-            writer.write_states([StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in keys])
+            writer.write_states([state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in keys])
         )
         await proxy.cut_after_reply()
         outcomes = await writing
@@ -524,13 +525,20 @@ async def test_a_follower_that_bounced_does_not_join_the_isr(client: Client, hos
     await follower.close(keep_session=True)
     async with connect(hosts) as bounced:
         await register_broker(bounced, 2, broker(2))
-        grown = PartitionStateRecord(1, 1, 0, (1, 2))
+        grown = partition_state(1, 1, 0, (1, 2))
         with pytest.raises(BadVersionError) as caught:
-            await compare_and_set_state(client, key, grown, 0, joining={2: known.stat.version})
+            await compare_and_set_state(
+                client, key, grown, PartitionVersion(0), joining={2: known.stat.version}
+            )
         assert caught.value.path == paths.broker_generation_path(2)
-        assert await compare_and_set_state(client, key, grown, 0, joining={2: known.stat.version + 1}) == 1
+        assert (
+            await compare_and_set_state(
+                client, key, grown, PartitionVersion(0), joining={2: known.stat.version + 1}
+            )
+            == 1
+        )
         with pytest.raises(BadVersionError) as caught:
-            await compare_and_set_state(client, key, grown, 0)
+            await compare_and_set_state(client, key, grown, PartitionVersion(0))
         assert caught.value.path == paths.partition_state_path(key)
 
 
@@ -550,7 +558,7 @@ async def test_a_fence_in_the_middle_of_a_pipeline_raises_and_writes_nothing_aft
     mandate = await won(client)
     keys = await make_partitions(client, mandate, 30)
     writer = FencedWriter(client, mandate, operations_max=10)
-    updates = [StateUpdate(key, PartitionStateRecord(1, 2, 1, (2,)), 0) for key in keys]
+    updates = [state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in keys]
     assert isinstance((await writer.write_states(updates[:10]))[0], ChunkWritten)
     moved = asyncio.ensure_future(client.set(paths.CONTROLLER_EPOCH, b"2"))
     rest = asyncio.ensure_future(writer.write_states(updates[10:]))

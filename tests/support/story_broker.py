@@ -25,6 +25,7 @@ from typing import Any
 from quorum.client import Client, ClientError, CreateMode, NodeExistsError, Transaction, WatchEvent
 from quorum.errors import QuorateError
 from quorum.metadata import fenced, paths, store
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate, StateUpdate, Won
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
@@ -119,7 +120,9 @@ class Broker:
             }
             await store.create_topic(self.client, topic, TopicRecord(uuid.UUID(int=topic_number), replicas))
             for partition, isr in replicas.items():
-                states[PartitionKey(topic, partition)] = PartitionStateRecord(self._epoch, isr[0], 0, isr)
+                states[PartitionKey(topic, partition)] = PartitionStateRecord(
+                    self._epoch, isr[0], LeaderEpoch(0), isr
+                )
         outcomes = await self._writer().create_states(states)
         assert all(isinstance(outcome, fenced.ChunkWritten) for outcome in outcomes), outcomes
         return len(states)
@@ -199,13 +202,15 @@ class Broker:
     async def _fenced_write(self, client: Client, command: Command) -> object:
         assert self.mandate is not None
         key = PartitionKey(command["topic"], command["partition"])
-        value = PartitionStateRecord(self._epoch, self.broker_id, 99, (self.broker_id,)).encode()
+        value = PartitionStateRecord(self._epoch, self.broker_id, LeaderEpoch(99), (self.broker_id,)).encode()
         transaction = Transaction()
         transaction.set(paths.partition_state_path(key), value)
         await fenced.FencedWriter(client, self.mandate).multi(transaction)
         return "written"
 
-    async def _states(self, command: Command) -> dict[PartitionKey, tuple[PartitionStateRecord, int]]:
+    async def _states(
+        self, command: Command
+    ) -> dict[PartitionKey, tuple[PartitionStateRecord, PartitionVersion]]:
         await self.client.sync("/")
         keys = [
             PartitionKey(f"topic-{topic}", partition)
@@ -218,12 +223,11 @@ class Broker:
     def _without(self, state: PartitionStateRecord, dead: int) -> PartitionStateRecord:
         isr = tuple(broker_id for broker_id in state.isr if broker_id != dead)
         leader = isr[0] if state.leader == dead else state.leader
-        return replace(
-            state, controller_epoch=self._epoch, leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr
-        )
+        leader_epoch = LeaderEpoch(state.leader_epoch + 1)
+        return replace(state, controller_epoch=self._epoch, leader=leader, leader_epoch=leader_epoch, isr=isr)
 
     @property
-    def _epoch(self) -> int:
+    def _epoch(self) -> ControllerEpoch:
         assert self.mandate is not None, "this broker was never elected"
         return self.mandate.controller_epoch
 

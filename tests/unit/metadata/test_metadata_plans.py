@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from quorum.client import Stat
 from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
+from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.plans import (
     Adopt,
     Compete,
     HeldBy,
-    Mandate,
     NodeView,
     Register,
     Won,
@@ -25,6 +25,7 @@ from quorum.metadata.plans import (
     plan_registration,
 )
 from quorum.metadata.records import BrokerRecord, ControllerRecord
+from tests.support.metadata_records import mandate_of
 
 ME, MY_SESSION, OTHER_SESSION = 1, 0x11, 0x22
 ELECTION_ZXID = 50
@@ -57,12 +58,12 @@ REGISTERED = node(b"{}", owner=OTHER_SESSION)
 
 def test_without_a_controller_the_candidate_competes_for_the_next_epoch() -> None:
     plan = plan_election(ME, MY_SESSION, EPOCH, None, None)
-    assert plan == Compete(None, Mandate(ME, 5, 5), 4, "there is no controller")
+    assert plan == Compete(None, mandate_of(ME, 5, 5), 4, "there is no controller")
 
 
 def test_a_controller_of_this_session_from_the_same_multi_as_the_epoch_is_mine() -> None:
     plan = plan_election(ME, MY_SESSION, EPOCH, controller(ME, MY_SESSION), None)
-    assert plan == Won(Mandate(ME, 4, 4))
+    assert plan == Won(mandate_of(ME, 4, 4))
 
 
 def test_a_live_registered_controller_is_left_alone() -> None:
@@ -94,7 +95,7 @@ def test_a_controller_that_does_not_count_is_replaced_in_the_election(
     plan = plan_election(ME, MY_SESSION, EPOCH, found, registration)
     assert isinstance(plan, Compete)
     assert plan.delete_version == found.stat.version
-    assert plan.mandate == Mandate(ME, 5, 5)
+    assert plan.mandate == mandate_of(ME, 5, 5)
     assert plan.controller_epoch_version == 4
     assert reason in plan.reason
 
@@ -128,7 +129,9 @@ def test_a_free_id_is_registered() -> None:
 
 
 def test_a_registration_of_this_session_is_adopted_with_its_generation() -> None:
-    assert plan_registration(ME, MY_SESSION, "aa", registration("aa", MY_SESSION), node(b"")) == Adopt(77)
+    assert plan_registration(ME, MY_SESSION, "aa", registration("aa", MY_SESSION), node(b"")) == Adopt(
+        BrokerGeneration(77)
+    )
 
 
 def test_an_earlier_life_is_replaced() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.numbers import ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
     NO_LEADER,
@@ -27,6 +28,7 @@ from quorum.metadata.records import (
     encode_controller_epoch,
     encode_topic_id,
 )
+from tests.support.metadata_records import partition_state
 
 KEY = PartitionKey("orders", 3)
 #: As Kafka 3.9 writes them.
@@ -62,7 +64,7 @@ def test_what_kafka_writes_is_read() -> None:
     assert topic.partitions == {0: (1, 2), 1: (2, 1)}
     assert topic.topic_id is not None
     assert encode_topic_id(topic.topic_id) == "XbLO1mTzSMGJ0kFvBcxAGw"
-    assert PartitionStateRecord.decode(KEY, KAFKA_STATE) == PartitionStateRecord(1, 2, 5, (2, 1))
+    assert PartitionStateRecord.decode(KEY, KAFKA_STATE) == partition_state(1, 2, 5, (2, 1))
 
 
 def test_the_seed_form_of_the_controller_is_read_too() -> None:
@@ -78,14 +80,14 @@ def test_older_topics_have_no_id_and_no_reassignment() -> None:
 
 def test_records_write_what_kafka_reads() -> None:
     assert json.loads(ControllerRecord(1, 1_700_000_000_000).encode()) == json.loads(KAFKA_CONTROLLER)
-    assert json.loads(PartitionStateRecord(1, 2, 5, (2, 1)).encode()) == json.loads(KAFKA_STATE)
+    assert json.loads(partition_state(1, 2, 5, (2, 1)).encode()) == json.loads(KAFKA_STATE)
     assert json.loads(TopicRecord.decode("t", KAFKA_TOPIC).encode()) == json.loads(KAFKA_TOPIC)
     assert json.loads(BrokerRecord.decode(1, KAFKA_BROKER).encode()) == json.loads(KAFKA_BROKER)
-    assert encode_controller_epoch(12) == b"12"
+    assert encode_controller_epoch(ControllerEpoch(12)) == b"12"
     assert json.loads(encode_cluster_id("x-Y_z")) == {"version": "1", "id": "x-Y_z"}
-    unclean = json.loads(PartitionStateRecord(1, 2, 5, (2,), RECOVERING).encode())
+    unclean = json.loads(partition_state(1, 2, 5, (2,), RECOVERING).encode())
     assert unclean["leader_recovery_state"] == 1
-    assert "leader_recovery_state" not in json.loads(PartitionStateRecord(1, 2, 5, (2,)).encode())
+    assert "leader_recovery_state" not in json.loads(partition_state(1, 2, 5, (2,)).encode())
 
 
 def test_records_come_back_as_they_were() -> None:
@@ -110,7 +112,7 @@ broker_ids = st.integers(0, 2**31 - 1)
 def test_any_state_comes_back(
     epoch: int, leader_epoch: int, isr: list[int], offline: bool, recovery: int
 ) -> None:
-    state = PartitionStateRecord(epoch, NO_LEADER if offline else isr[0], leader_epoch, tuple(isr), recovery)
+    state = partition_state(epoch, NO_LEADER if offline else isr[0], leader_epoch, tuple(isr), recovery)
     assert PartitionStateRecord.decode(KEY, state.encode()) == state
 
 

@@ -20,9 +20,9 @@ from quorum.client import (
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
-from quorum.metadata.plans import Mandate
 from quorum.metadata.records import BrokerRecord
 from quorum.metadata.store import ROUNDS_MAX, elect_controller, register_broker, resign_controller
+from tests.support.metadata_records import mandate_of
 
 EPOCH = Stat(1, 1, 0, 0, 3, 0, 0, 0, 1, 0, 1)
 RECORD = BrokerRecord("h", 1, (), {}, 0, incarnation="aa")
@@ -98,7 +98,7 @@ async def test_an_attempt_that_always_lost_the_race_had_no_effect(attempt: Attem
 @pytest.mark.parametrize("unknown_first", [True, False])
 async def test_resigning_tells_whose_deletion_it_may_have_been(unknown_first: bool) -> None:
     async def resign(client: Client) -> bool:
-        return await resign_controller(client, Mandate(1, 4, 4))
+        return await resign_controller(client, mandate_of(1, 4, 4))
 
     first: Exception = UNKNOWN if unknown_first else UNSENT
     error = await outcome(resign, [first] + [UNSENT] * (ROUNDS_MAX - 1))

@@ -1,0 +1,31 @@
+"""Records of `quorum.metadata` from literals: in tests the numbers that fence are plain ints."""
+
+from __future__ import annotations
+
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import Mandate, StateUpdate
+from quorum.metadata.records import RECOVERED, PartitionStateRecord
+
+
+def partition_state(
+    controller_epoch: int,
+    leader: int,
+    leader_epoch: int,
+    isr: tuple[int, ...],
+    leader_recovery_state: int = RECOVERED,
+) -> PartitionStateRecord:
+    """A leaderAndISR record, its fields in their order."""
+    return PartitionStateRecord(
+        ControllerEpoch(controller_epoch), leader, LeaderEpoch(leader_epoch), isr, leader_recovery_state
+    )
+
+
+def state_update(key: PartitionKey, state: PartitionStateRecord, partition_version: int) -> StateUpdate:
+    """A state to be written over the one of that version."""
+    return StateUpdate(key, state, PartitionVersion(partition_version))
+
+
+def mandate_of(broker_id: int, controller_epoch: int, controller_epoch_version: int) -> Mandate:
+    """The right of a broker to write in that epoch."""
+    return Mandate(broker_id, ControllerEpoch(controller_epoch), controller_epoch_version)

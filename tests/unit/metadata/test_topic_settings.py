@@ -1,0 +1,63 @@
+"""Settings of topics: what is refused, by name, and what a topic then has."""
+
+from __future__ import annotations
+
+import pytest
+
+from quorum.metadata.errors import InvalidTopicSettingError
+from quorum.metadata.records import (
+    ConfigChangeRecord,
+    IncarnationRecord,
+    ProducerIdBlockRecord,
+    TopicConfigRecord,
+)
+from quorum.metadata.topic_settings import TOPIC_SETTINGS, TopicSettings, check_topic_settings, effective
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "part"),
+    [
+        ("retention.ms", "-2", "a whole number from -1"),
+        ("retention.ms", "soon", "a whole number"),
+        ("segment.bytes", "1", "from 4096"),
+        ("min.insync.replicas", "0", "from 1"),
+        ("unclean.leader.election.enable", "yes", "true or false"),
+        ("cleanup.policy", "compact", "compaction is not offered"),
+        ("compression.type", "gzip", "producer"),
+        ("message.timestamp.type", "LogAppendTime", "CreateTime"),
+        ("retention.mss", "1", "retention.ms"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name_with_a_remedy(name: str, value: str, part: str) -> None:
+    with pytest.raises(InvalidTopicSettingError) as caught:
+        check_topic_settings({"retention.bytes": "5", name: value})
+    assert name in caught.value.message
+    assert value in caught.value.message
+    assert part in caught.value.message + caught.value.remedy
+
+
+def test_overrides_go_over_defaults_and_foreign_ones_count_as_not_given() -> None:
+    defaults = TopicSettings(retention_ms=5, min_insync_replicas=2)
+    found = effective(
+        defaults,
+        {"retention.ms": "-1", "unclean.leader.election.enable": "TRUE", "odd": "1", "segment.bytes": "x"},
+    )
+    assert found == TopicSettings(retention_ms=-1, min_insync_replicas=2, unclean_leader_election_enable=True)
+
+
+def test_every_default_passes_its_own_check() -> None:
+    defaults = TopicSettings()
+    texts = {name: defaults.text_of(setting) for name, setting in TOPIC_SETTINGS.items()}
+    check_topic_settings(texts)
+    assert effective(TopicSettings(retention_ms=1, segment_bytes=5000), texts) == defaults
+
+
+def test_records_of_settings_incarnations_and_producer_ids_are_read_back() -> None:
+    config = TopicConfigRecord({"retention.ms": "7"})
+    assert TopicConfigRecord.decode("t", config.encode()) == config
+    assert config.encode() == b'{"version":1,"config":{"retention.ms":"7"}}'
+    block = ProducerIdBlockRecord(1, 1000, 1999)
+    assert ProducerIdBlockRecord.decode(block.encode()) == block
+    assert block.encode() == b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}'
+    assert ConfigChangeRecord("t").encode() == b'{"version":2,"entity_path":"topics/t"}'
+    assert IncarnationRecord.decode(1, IncarnationRecord("a" * 32).encode()).incarnation == "a" * 32
