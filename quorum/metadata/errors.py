@@ -72,3 +72,19 @@ class ContendedError(MetadataError):
 
     def __init__(self, operation: str, rounds: int) -> None:
         super().__init__(f"{operation}: the nodes changed in each of {rounds} rounds", "try again later")
+
+
+class InvalidTopicSettingError(MetadataError):
+    """A setting of a topic is unknown, or has a value that it cannot have; nothing was changed.
+
+    Attributes:
+        name: the setting.
+        value: what was given.
+    """
+
+    fault = Fault.CLIENT
+
+    def __init__(self, name: str, value: str, problem: str, remedy: str) -> None:
+        super().__init__(f"setting {name!r}: {value!r} {problem}", remedy)
+        self.name = name
+        self.value = value

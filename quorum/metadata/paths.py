@@ -16,9 +16,17 @@ CONTROLLER_EPOCH: Final = "/controller_epoch"
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_GENERATIONS: Final = "/brokers/generations"
 BROKER_TOPICS: Final = "/brokers/topics"
+BROKER_INCARNATIONS: Final = "/brokers/incarnations"
+CONFIG_TOPICS: Final = "/config/topics"
+CONFIG_CHANGES: Final = "/config/changes"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 #: Persistent parents, each after its own parent, that must exist before the records under them.
-BASE_PATHS: Final = ("/cluster", "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS)
+BASE_PATHS: Final = (
+    *("/cluster", "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
+    *("/config", CONFIG_TOPICS, CONFIG_CHANGES, "/admin", DELETE_TOPICS),
+)
 
 TOPIC_LENGTH_MAX: Final = 249
 _TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -54,6 +62,21 @@ def broker_id_path(broker_id: int) -> str:
 def broker_generation_path(broker_id: int) -> str:
     """Path of the persistent node whose mzxid equals the broker's generation."""
     return f"{BROKER_GENERATIONS}/{broker_id}"
+
+
+def broker_incarnation_path(broker_id: int) -> str:
+    """Path of the incarnation by which the controller last judged the ISR memberships of a broker."""
+    return f"{BROKER_INCARNATIONS}/{broker_id}"
+
+
+def config_topic_path(topic: str) -> str:
+    """Path of a topic's settings."""
+    return f"{CONFIG_TOPICS}/{topic}"
+
+
+def delete_topic_path(topic: str) -> str:
+    """Path of a request to delete a topic."""
+    return f"{DELETE_TOPICS}/{topic}"
 
 
 def topic_path(topic: str) -> str:
