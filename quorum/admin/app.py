@@ -9,7 +9,7 @@ Source: the architecture's table of the admin port; RFC 9110 for status codes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -17,7 +17,16 @@ from aiohttp import web
 from quorum.admin.members import delete_members, post_leader, post_members
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
 from quorum.admin.snapshots import post_snapshot
-from quorum.admin.view import VIEW, AdminView, BadInputError, answer_to, error_answer, json_answer
+from quorum.admin.view import (
+    STATUS_VIEW,
+    VIEW,
+    AdminView,
+    BadInputError,
+    StatusView,
+    answer_to,
+    error_answer,
+    json_answer,
+)
 from quorum.errors import QuorateError
 
 #: Largest body of a request; every command fits in a few hundred bytes.
@@ -35,6 +44,7 @@ class Endpoint(NamedTuple):
 
 
 _METRICS: Final = web.AppKey[MetricsPage]("metrics")
+_ENDPOINTS: Final = web.AppKey[tuple[Endpoint, ...]]("endpoints")
 
 
 async def _get_livez(_request: web.Request) -> web.Response:
@@ -43,7 +53,7 @@ async def _get_livez(_request: web.Request) -> web.Response:
 
 
 async def _get_readyz(request: web.Request) -> web.Response:
-    ready, reason = request.app[VIEW].readiness()
+    ready, reason = request.app[STATUS_VIEW].readiness()
     return json_answer({"ready": ready, "reason": reason}, status=200 if ready else 503)
 
 
@@ -52,15 +62,19 @@ async def _get_metrics(request: web.Request) -> web.Response:
 
 
 async def _get_status(request: web.Request) -> web.Response:
-    return json_answer(request.app[VIEW].status())
+    return json_answer(request.app[STATUS_VIEW].status())
 
 
-#: Every endpoint of the admin port. GET answers HEAD, too.
-ENDPOINTS: Final = (
+#: What every admin port answers, a node's or a broker's. GET answers HEAD, too.
+STATUS_ENDPOINTS: Final = (
     Endpoint("GET", "/livez", _get_livez),
     Endpoint("GET", "/readyz", _get_readyz),
     Endpoint("GET", "/metrics", _get_metrics),
     Endpoint("GET", "/v1/status", _get_status),
+)
+#: Every endpoint of a node's admin port.
+ENDPOINTS: Final = (
+    *STATUS_ENDPOINTS,
     Endpoint("POST", "/v1/leader", post_leader),
     Endpoint("POST", "/v1/members", post_members),
     Endpoint("DELETE", "/v1/members", delete_members),
@@ -70,10 +84,23 @@ ENDPOINTS: Final = (
 
 def build_app(view: AdminView) -> web.Application:
     """Return the application of one node's admin port."""
-    app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[_answer_errors_in_json])
+    app = base_app(view, ENDPOINTS)
     app[VIEW] = view
+    return app
+
+
+def base_app(view: StatusView, endpoints: Sequence[Endpoint] = STATUS_ENDPOINTS) -> web.Application:
+    """Return an application that answers a table of endpoints.
+
+    Args:
+        view: what the status endpoints show.
+        endpoints: every endpoint, those of STATUS_ENDPOINTS included.
+    """
+    app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[_answer_errors_in_json])
+    app[STATUS_VIEW] = view
+    app[_ENDPOINTS] = tuple(endpoints)
     app[_METRICS] = MetricsPage(view.metrics)
-    for endpoint in ENDPOINTS:
+    for endpoint in endpoints:
         app.router.add_route(endpoint.method, endpoint.path, endpoint.handler)
         if endpoint.method == "GET":
             app.router.add_route("HEAD", endpoint.path, endpoint.handler)
@@ -104,7 +131,7 @@ async def _answer_errors_in_json(request: web.Request, handler: Handler) -> web.
     except QuorateError as error:
         return answer_to(error)
     except web.HTTPNotFound:
-        known = [f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS]
+        known = [f"{endpoint.method} {endpoint.path}" for endpoint in request.app[_ENDPOINTS]]
         remedy = "use one of the known endpoints"
         return error_answer(404, f"nothing is at {request.path}", remedy, known=known)
     except web.HTTPMethodNotAllowed as error:

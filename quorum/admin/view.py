@@ -15,7 +15,20 @@ from prometheus_client.metrics_core import Metric
 from quorum.errors import QuorateError, UnknownMemberError
 
 
-class AdminView(Protocol):
+class StatusView(Protocol):
+    """What every admin port shows, a node's or a broker's. Every call comes from the owner's loop."""
+
+    def status(self) -> Mapping[str, object]:
+        """Return what GET /v1/status answers."""
+
+    def readiness(self) -> tuple[bool, str]:
+        """Return whether clients can be served now, and the reason in one sentence."""
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the metric families with their values of now."""
+
+
+class AdminView(StatusView, Protocol):
     """The node behind an admin port. Every call comes from the node's loop.
 
     Who awaits a change is told once it is applied on this node. Each of them raises a QuorateError that says
@@ -31,12 +44,6 @@ class AdminView(Protocol):
             counts, null if none does yet), role, voter, refused, refusal, match_index; problem: why it is
             not ready, or null; refused_by: ids of nodes that refuse it.
         """
-
-    def readiness(self) -> tuple[bool, str]:
-        """Return whether clients can be served now, and the reason in one sentence."""
-
-    def metrics(self) -> Iterable[Metric]:
-        """Return the node's metric families with their values of now."""
 
     async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
         """Let a voter lead; returns leader_id and term."""
@@ -68,6 +75,7 @@ class BadInputError(Exception):
 
 
 VIEW: Final = web.AppKey[AdminView]("view")
+STATUS_VIEW: Final = web.AppKey[StatusView]("status_view")
 
 
 def json_answer(fields: Mapping[str, object], *, status: int = 200) -> web.Response:

@@ -21,6 +21,8 @@ from quorum.config.address import Address, parse_address
 from quorum.errors import ConfigProblem, shown
 
 ENVIRONMENT_PREFIX = "QUORATE_"
+#: Names of brokers' settings begin so. Nodes and brokers ignore each other's names.
+BROKER_PREFIX = "QUORATE_BROKER_"
 
 #: What Kubernetes sets for every Service whose name begins with "quorate": not ours, and never refused.
 _SERVICE_LINK = re.compile(
@@ -199,7 +201,7 @@ def collect_file(path: Path, problems: list[ConfigProblem]) -> Raw:
     except OSError as error:
         problems.append(
             ConfigProblem(
-                "--config", shown(str(path)), error.strerror or str(error), "name a readable node.toml"
+                "--config", shown(str(path)), error.strerror or str(error), "name a readable file"
             )
         )
         return {}
@@ -220,7 +222,11 @@ def collect_file(path: Path, problems: list[ConfigProblem]) -> Raw:
 
 
 def overlay_environment(
-    raw: Raw, environ: Mapping[str, str], sections: Mapping[str, type | None], problems: list[ConfigProblem]
+    raw: Raw,
+    environ: Mapping[str, str],
+    sections: Mapping[str, type | None],
+    problems: list[ConfigProblem],
+    prefix: str = ENVIRONMENT_PREFIX,
 ) -> None:
     """Put QUORATE_<SECTION>_<KEY> over what the file says.
 
@@ -229,22 +235,25 @@ def overlay_environment(
         environ: the process's environment.
         sections: the known sections; None for one whose keys are free (numbers).
         problems: gets one for every variable that names no known key.
+        prefix: what a name begins with: ENVIRONMENT_PREFIX, or BROKER_PREFIX.
     """
     for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX) or _SERVICE_LINK.search(name):
+        if not name.startswith(prefix) or _SERVICE_LINK.search(name):
             continue
-        section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+        if prefix == ENVIRONMENT_PREFIX and name.startswith(BROKER_PREFIX):
+            continue
+        section, _, key = name.removeprefix(prefix).lower().partition("_")
         declared = sections.get(section, _REQUIRED)
         known = {} if declared in (None, _REQUIRED) else keys_of(declared)
         if declared is _REQUIRED or (declared is not None and key not in known):
             every = [
-                f"{ENVIRONMENT_PREFIX}{one}_{key}".upper()
+                f"{prefix}{one}_{key}".upper()
                 for one, kind in sections.items()
                 for key in (keys_of(kind) if kind else ())
             ]
             hint = f"unset it, or correct its name{nearest(name, every)}"
             told = _told(section, key, environ[name], sections)
-            problems.append(ConfigProblem(name, told, "is no setting of a node", hint))
+            problems.append(ConfigProblem(name, told, "is not a known setting", hint))
             continue
         raw.setdefault(section, {})[key] = Origin(_from_text(environ[name], known.get(key, ADDRESS)), name)
 
