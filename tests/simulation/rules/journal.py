@@ -176,7 +176,7 @@ RULES: Final = (
     ),
     Rule(
         "a-journal-reaches-to-its-note",
-        "guarantees.md; journal_note.py",
+        "guarantees.md; raft/journal/note.py",
         "a journal that ends before the durable end which its note names is refused",
         (
             Edit(
