@@ -1,0 +1,1 @@
+"""Every setting of a broker: sections, ranges, relations, and the secret that brokers share."""

@@ -1,0 +1,298 @@
+"""The configuration of one broker: sections, keys, defaults, and the relations that must hold between them.
+
+Layers, the later ones win: the defaults below, broker.toml, the environment (QUORATE_BROKER_<SECTION>_<KEY>),
+flags. The result is frozen. Every problem is reported in one error that names section.key, the value and the
+remedy. What a key does is decided where it is used; nothing here opens a socket or a data directory.
+Source: control-plane design, "Broker"; the names are Kafka's with `_` for `.`; deploy/broker.toml shows all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from quorum.config.address import Address, parse_member_address
+from quorum.config.node import read_peer_secret
+from quorum.config.settings import (
+    ADDRESS,
+    BOOLEAN,
+    BROKER_PREFIX,
+    PATH,
+    Kind,
+    Origin,
+    Raw,
+    collect_file,
+    field_name,
+    integer,
+    masked_section,
+    overlay_environment,
+    overlay_flags,
+    read_section,
+    refuse_unknown,
+    setting,
+    text,
+)
+from quorum.errors import ConfigError, ConfigProblem, shown
+from quorum.metadata.topic_settings import TOPIC_SETTINGS, TopicSettings
+
+BROKER_ID_MAX = 2**31 - 1
+_MIB = 1024 * 1024
+_HOUR_MS = 3_600_000
+
+
+def _hosts(value: object, _folder: Path) -> tuple[Address, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("is not a list of host:port")
+    return tuple(parse_member_address(each if isinstance(each, str) else "") for each in value)
+
+
+_HOSTS = Kind('a list of host:port, as ["127.0.0.1:2181"]', _hosts, listed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSection:
+    """The broker's identity, and how it takes part in the cluster."""
+
+    id: int = setting(integer(0, BROKER_ID_MAX))
+    data_dir: Path = setting(PATH)
+    rack: str = setting(text(r"[^\x00-\x1f]{0,249}", "a name of at most 249 characters"), "")
+    session_timeout_ms: int = setting(integer(100, _HOUR_MS), 6000)
+    replica_lag_time_max_ms: int = setting(integer(100, _HOUR_MS), 30_000)
+    control_request_timeout_ms: int = setting(integer(100, _HOUR_MS), 30_000)
+    auto_create_topics: bool = setting(BOOLEAN, False)
+    num_partitions: int = setting(integer(1, 100_000), 1)
+    default_replication_factor: int = setting(integer(1, 1000), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenSection:
+    """The three addresses that this broker listens on."""
+
+    #: Kafka clients
+    client: Address = setting(ADDRESS, Address("127.0.0.1", 9092))
+    #: control requests of the controller, and the fetches of followers
+    broker: Address = setting(ADDRESS, Address("127.0.0.1", 9192))
+    #: HTTP
+    admin: Address = setting(ADDRESS, Address("127.0.0.1", 9292))
+
+
+@dataclass(frozen=True, slots=True)
+class AdvertisedSection:
+    """What others dial; an empty text: as listened."""
+
+    client: str = setting(text(r"|\S+:\d{1,5}", 'host:port, or ""'), "")
+    broker: str = setting(text(r"|\S+:\d{1,5}", 'host:port, or ""'), "")
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSection:
+    """The metadata quorum."""
+
+    hosts: tuple[Address, ...] = setting(_HOSTS, (Address("127.0.0.1", 2181),))
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsSection:
+    """What clients may ask for."""
+
+    connections_max: int = setting(integer(1, 1_000_000), 10_000)
+    #: largest request, in bytes
+    frame_bytes_max: int = setting(integer(1024, 1024 * _MIB), 100 * _MIB)
+    #: requests of one connection that wait for their responses; reading pauses there
+    requests_in_flight_max: int = setting(integer(1, 100_000), 100)
+    #: log files that are open at once
+    open_files_max: int = setting(integer(16, 1_000_000), 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySection:
+    """How brokers prove themselves to each other."""
+
+    #: the same bytes at every broker; surrounding white space does not count
+    peer_secret_file: Path = setting(PATH)
+
+
+def _topic_setting(name: str) -> Any:
+    """Declare the default of a topic setting, read as the setting itself is."""
+    row = TOPIC_SETTINGS[name]
+
+    def read(value: Any, _folder: Path) -> int | bool | str:
+        try:
+            return row.read(str(value).lower() if isinstance(value, bool) else str(value))
+        except ValueError as error:
+            raise ValueError(f"is not {row.wanted}") from error
+
+    return setting(Kind(row.wanted, read), getattr(TopicSettings(), row.field))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSection:
+    """The default of every topic setting."""
+
+    retention_ms: int = _topic_setting("retention.ms")
+    retention_bytes: int = _topic_setting("retention.bytes")
+    segment_bytes: int = _topic_setting("segment.bytes")
+    max_message_bytes: int = _topic_setting("max.message.bytes")
+    min_insync_replicas: int = _topic_setting("min.insync.replicas")
+    unclean_leader_election_enable: bool = _topic_setting("unclean.leader.election.enable")
+    cleanup_policy: str = _topic_setting("cleanup.policy")
+    compression_type: str = _topic_setting("compression.type")
+    message_timestamp_type: str = _topic_setting("message.timestamp.type")
+
+
+#: None: the keys are broker ids, the values addresses
+SECTIONS: dict[str, type | None] = {
+    "broker": BrokerSection,
+    "listen": ListenSection,
+    "advertised": AdvertisedSection,
+    "dial": None,
+    "quorum": QuorumSection,
+    "topics": TopicsSection,
+    "limits": LimitsSection,
+    "security": SecuritySection,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The whole configuration of one broker, checked.
+
+    Attributes:
+        dial: {broker id: address of its broker listener}, over what the broker advertises; for proxies.
+        topics: the default of every topic setting.
+    """
+
+    broker: BrokerSection
+    listen: ListenSection
+    advertised: AdvertisedSection
+    dial: Mapping[int, Address]
+    quorum: QuorumSection
+    topics: TopicSettings
+    limits: LimitsSection
+    security: SecuritySection
+
+    def masked(self) -> str:
+        """Return the configuration as one line of JSON for the log."""
+        sections: dict[str, object] = {
+            name: masked_section(getattr(self, name)) for name, kind in SECTIONS.items() if kind is not None
+        }
+        sections["dial"] = {str(broker_id): str(address) for broker_id, address in self.dial.items()}
+        sections["quorum"] = {"hosts": [str(host) for host in self.quorum.hosts]}
+        return json.dumps(sections)
+
+    def advertised_client(self) -> Address:
+        """Return what Kafka clients dial."""
+        return _address(self.advertised.client) or self.listen.client
+
+    def advertised_broker(self) -> Address:
+        """Return what the controller and followers dial."""
+        return _address(self.advertised.broker) or self.listen.broker
+
+
+def load_broker_config(
+    path: Path | str, environ: Mapping[str, str] | None = None, overrides: Mapping[str, object] | None = None
+) -> BrokerConfig:
+    """Read broker.toml, the environment and flags.
+
+    Args:
+        path: the file.
+        environ: the process's environment; None: without one.
+        overrides: flags, "section.key" → value.
+
+    Raises:
+        ConfigError: with every problem found. Definite: nothing was started or written.
+    """
+    file = Path(path).absolute()
+    problems: list[ConfigProblem] = []
+    raw = collect_file(file, problems)
+    if problems:
+        raise ConfigError.of(problems)
+    return _build(raw, file.parent, environ or {}, overrides or {})
+
+
+def broker_config(sections: Mapping[str, Mapping[str, object]], folder: Path) -> BrokerConfig:
+    """Check a configuration that did not come from a file.
+
+    Args:
+        sections: section → key → value, as broker.toml would have them.
+        folder: where relative paths count from.
+
+    Raises:
+        ConfigError: as load_broker_config.
+    """
+    raw = {
+        name: {key: Origin(value, "") for key, value in values.items()} for name, values in sections.items()
+    }
+    return _build(raw, folder, {}, {})
+
+
+def _build(
+    raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mapping[str, object]
+) -> BrokerConfig:
+    problems: list[ConfigProblem] = []
+    overlay_environment(raw, environ, SECTIONS, problems, BROKER_PREFIX)
+    overlay_flags(raw, overrides, SECTIONS)
+    refuse_unknown(raw, SECTIONS, problems)
+    broker = read_section(BrokerSection, "broker", raw, folder, problems)
+    listen = read_section(ListenSection, "listen", raw, folder, problems)
+    advertised = read_section(AdvertisedSection, "advertised", raw, folder, problems)
+    dial = _read_dial(raw.get("dial", {}), problems)
+    quorum = read_section(QuorumSection, "quorum", raw, folder, problems)
+    topics = read_section(TopicsSection, "topics", raw, folder, problems)
+    limits = read_section(LimitsSection, "limits", raw, folder, problems)
+    security = read_section(SecuritySection, "security", raw, folder, problems)
+    if listen:
+        _check_listen(listen, problems)
+    if advertised:
+        _check_advertised(advertised, problems)
+    if security:
+        try:
+            read_peer_secret(security.peer_secret_file)
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems or not (broker and listen and advertised and quorum and topics and limits and security):
+        raise ConfigError.of(problems)
+    defaults = TopicSettings(**{row.field: getattr(topics, row.field) for row in TOPIC_SETTINGS.values()})
+    return BrokerConfig(
+        broker, listen, advertised, MappingProxyType(dial), quorum, defaults, limits, security
+    )
+
+
+def _address(value: str) -> Address | None:
+    return parse_member_address(value) if value else None
+
+
+def _check_advertised(advertised: AdvertisedSection, problems: list[ConfigProblem]) -> None:
+    for key, value in (("client", advertised.client), ("broker", advertised.broker)):
+        try:
+            _address(value)
+        except ValueError as error:
+            problems.append(ConfigProblem(f"advertised.{key}", value, str(error), "give host:port"))
+
+
+def _check_listen(listen: ListenSection, problems: list[ConfigProblem]) -> None:
+    seen: dict[int, str] = {}
+    for key, address in (("client", listen.client), ("broker", listen.broker), ("admin", listen.admin)):
+        if address.port in seen:
+            problem = f"has the port of listen.{seen[address.port]}"
+            problems.append(ConfigProblem(f"listen.{key}", str(address), problem, "give each its own port"))
+        seen.setdefault(address.port, key)
+
+
+def _read_dial(given: Mapping[str, Origin], problems: list[ConfigProblem]) -> dict[int, Address]:
+    dial: dict[int, Address] = {}
+    example = 'give lines of the form 1 = "127.0.0.1:9192" with broker ids'
+    for key, origin in given.items():
+        name = field_name("dial", key, origin.source)
+        if not key.isascii() or not key.isdigit() or str(int(key[:11])) != key or int(key) > BROKER_ID_MAX:
+            problems.append(ConfigProblem(name, shown(origin.value), "is not a broker id", example))
+            continue
+        try:
+            dial[int(key)] = parse_member_address(origin.value if isinstance(origin.value, str) else "")
+        except ValueError as error:
+            problems.append(ConfigProblem(name, shown(origin.value), str(error), example))
+    return dict(sorted(dial.items()))

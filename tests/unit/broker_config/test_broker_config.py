@@ -1,0 +1,77 @@
+"""broker.toml: every key is documented with its default, and what is wrong is named with a remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config.broker import BrokerConfig, broker_config, load_broker_config
+from quorum.config.address import Address
+from quorum.config.node import load_node_config
+from quorum.errors import ConfigError
+from quorum.metadata.topic_settings import TopicSettings
+from tests.tidy.rules import REPOSITORY
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "peer.secret"
+    file.touch(mode=0o600)
+    file.write_text("s" * 32)
+    return file
+
+
+def minimal(secret: Path, **sections: dict[str, object]) -> BrokerConfig:
+    base: dict[str, dict[str, object]] = {
+        "broker": {"id": 1, "data_dir": "d"},
+        "security": {"peer_secret_file": str(secret)},
+    }
+    for name, values in sections.items():
+        base[name] = {**base.get(name, {}), **values}
+    return broker_config(base, secret.parent)
+
+
+def test_the_documented_file_has_every_key_with_its_default(tmp_path: Path, secret: Path) -> None:
+    text = (REPOSITORY / "deploy" / "broker.toml").read_text(encoding="utf-8")
+    file = tmp_path / "broker.toml"
+    file.write_text(text.replace("data/peer.secret", str(secret)).replace("data/broker-1", "d"))
+    documented = load_broker_config(file)
+    hosts = ["127.0.0.1:2181", "127.0.0.1:2182", "127.0.0.1:2183"]
+    assert documented == minimal(secret, quorum={"hosts": hosts})
+    assert documented.topics == TopicSettings()
+
+
+def test_the_environment_overrides_and_nodes_ignore_it(tmp_path: Path, secret: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(f'[broker]\nid = 1\ndata_dir = "d"\n[security]\npeer_secret_file = "{secret}"\n')
+    environ = {"QUORATE_BROKER_LISTEN_CLIENT": "127.0.0.1:1", "QUORATE_NODE_ID": "7"}
+    assert load_broker_config(file, environ).listen.client == Address("127.0.0.1", 1)
+    node = tmp_path / "node.toml"
+    node.write_text(
+        '[node]\nid = 1\ncluster = "c"\ndata_dir = "n"\n[members]\n1 = "127.0.0.1:2281"\n'
+        f'[security]\npeer_secret_file = "{secret}"\n'
+    )
+    assert load_node_config(node, {"QUORATE_BROKER_LISTEN_CLIENT": "127.0.0.1:1"}).node.id == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "part"),
+    [
+        ("broker", "idd", 1, "did you mean 'id'"),
+        ("broker", "id", -1, "out of range"),
+        ("listen", "broker", "127.0.0.1:9092", "has the port of listen.client"),
+        ("advertised", "client", "0.0.0.0:9092", "names no machine"),
+        ("topics", "cleanup_policy", "compact", "compaction is not offered"),
+        ("topics", "retention_ms", "soon", "is not a whole number"),
+        ("dial", "one", "127.0.0.1:1", "is not a broker id"),
+        ("quorum", "hosts", [], "is not a list"),
+        ("limits", "frame_bytes_max", 1, "out of range"),
+        ("security", "peer_secret_file", "nowhere", "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_named(secret: Path, section: str, key: str, value: object, part: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        minimal(secret, **{section: {key: value}})
+    assert f"{section}.{key}" in str(caught.value)
+    assert part in f"{caught.value.message} {caught.value.remedy}"
