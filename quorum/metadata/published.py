@@ -1,0 +1,112 @@
+"""Everything that has been published about topics and partitions, read in bulk.
+
+One record that is malformed costs its topic only: it comes back as a problem, in words, and the rest is read.
+Soft state only; what changes meanwhile is a watch's business.
+Source: control-plane design, "Failover", "Start-up"; seeds [0.D], [0.E].
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from quorum.client import Client, NoNodeError, ServerError, Stat
+from quorum.metadata import paths
+from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.numbers import PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import PartitionStateRecord, TopicRecord
+
+#: Nodes that one request reads; servers refuse more than 10,000, or more than 32 MiB.
+READ_CHUNK: Final = 2_000
+
+Name = TypeVar("Name")
+
+
+class PublishedState(NamedTuple):
+    """A partition's state as it was read."""
+
+    state: PartitionStateRecord
+    #: The token of its compare-and-set.
+    partition_version: PartitionVersion
+    #: zxid of its last change.
+    mzxid: int
+
+
+class Published(NamedTuple):
+    """All topics, and the states of their partitions."""
+
+    topics: Mapping[str, TopicRecord]
+    states: Mapping[PartitionKey, PublishedState]
+    #: {topic: what is wrong with it}; such a topic is in neither of the others.
+    problems: Mapping[str, str]
+
+
+async def read_published(client: Client) -> Published:
+    """Read every topic and every partition state.
+
+    Raises:
+        ClientError: the quorum cannot be asked.
+    """
+    names = await client.get_children(paths.BROKER_TOPICS)
+    return await read_topics(client, sorted(names))
+
+
+async def read_topics(client: Client, names: Sequence[str]) -> Published:
+    """Read some topics and the states of their partitions; a topic that does not exist is left out.
+
+    Raises:
+        ClientError: the quorum cannot be asked.
+    """
+    topics: dict[str, TopicRecord] = {}
+    problems: dict[str, str] = {}
+    async for name, outcome in _read(client, names, paths.topic_path):
+        try:
+            if not isinstance(outcome, ServerError):
+                topics[name] = TopicRecord.decode(name, outcome[0])
+            elif not isinstance(outcome, NoNodeError):
+                problems[name] = outcome.message
+        except MetadataDecodeError as error:
+            problems[name] = error.message
+    keys = [PartitionKey(name, partition) for name, topic in topics.items() for partition in topic.partitions]
+    states, bad = await read_states(client, keys)
+    problems.update(bad)
+    for name in bad:
+        del topics[name]
+    return Published(topics, {key: each for key, each in states.items() if key.topic in topics}, problems)
+
+
+async def read_states(
+    client: Client, keys: Iterable[PartitionKey]
+) -> tuple[dict[PartitionKey, PublishedState], dict[str, str]]:
+    """Read the states of partitions; a partition without one is left out.
+
+    Returns:
+        The states, and {topic: what is wrong with the state of one of its partitions}.
+
+    Raises:
+        ClientError: the quorum cannot be asked.
+    """
+    states: dict[PartitionKey, PublishedState] = {}
+    problems: dict[str, str] = {}
+    async for key, outcome in _read(client, list(keys), paths.partition_state_path):
+        try:
+            if not isinstance(outcome, ServerError):
+                data, stat = outcome
+                state = PartitionStateRecord.decode(key, data)
+                states[key] = PublishedState(state, PartitionVersion(stat.version), stat.mzxid)
+            elif not isinstance(outcome, NoNodeError):
+                problems[key.topic] = outcome.message
+        except MetadataDecodeError as error:
+            problems[key.topic] = error.message
+    return states, problems
+
+
+async def _read(
+    client: Client, names: Sequence[Name], path_of: Callable[[Name], str]
+) -> AsyncIterator[tuple[Name, tuple[bytes | None, Stat] | ServerError]]:
+    for start in range(0, len(names), READ_CHUNK):
+        chunk = names[start : start + READ_CHUNK]
+        outcomes = await client.read_all([path_of(name) for name in chunk])
+        for name, outcome in zip(chunk, outcomes, strict=True):
+            yield name, outcome
