@@ -1,0 +1,104 @@
+"""The requests that each listener serves, and their versions.
+
+What is advertised is what is served, with one exception: Produce is advertised from 0, because librdkafka
+concludes from Produce 0 that a broker knows gzip and snappy. Versions 0 to 2 close the connection, as in
+Kafka 4. What a request does is decided by its handler.
+Source: control-plane design, "API versions"; Kafka's protocol guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class ApiKey(IntEnum):
+    """The number of a request on the wire."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    FIND_COORDINATOR = 10
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    INCREMENTAL_ALTER_CONFIGS = 44
+    DESCRIBE_CLUSTER = 60
+
+
+class Versions(NamedTuple):
+    """The versions of one request, both inclusive."""
+
+    served_min: int
+    served_max: int
+    advertised_min: int
+
+
+def _served(low: int, high: int, advertised_min: int | None = None) -> Versions:
+    return Versions(low, high, low if advertised_min is None else advertised_min)
+
+
+#: The listener of Kafka's clients: {api key: versions}
+CLIENT_APIS: Final[Mapping[int, Versions]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: _served(3, 10, advertised_min=0),
+        ApiKey.FETCH: _served(4, 16),
+        ApiKey.LIST_OFFSETS: _served(1, 7),
+        ApiKey.METADATA: _served(0, 12),
+        ApiKey.FIND_COORDINATOR: _served(0, 4),
+        ApiKey.API_VERSIONS: _served(0, 4),
+        ApiKey.CREATE_TOPICS: _served(2, 7),
+        ApiKey.DELETE_TOPICS: _served(1, 6),
+        ApiKey.INIT_PRODUCER_ID: _served(0, 4),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: _served(2, 4),
+        ApiKey.DESCRIBE_ACLS: _served(1, 3),
+        ApiKey.CREATE_ACLS: _served(1, 3),
+        ApiKey.DELETE_ACLS: _served(1, 3),
+        ApiKey.DESCRIBE_CONFIGS: _served(1, 4),
+        ApiKey.CREATE_PARTITIONS: _served(0, 3),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: _served(0, 1),
+        ApiKey.DESCRIBE_CLUSTER: _served(0, 1),
+    }
+)
+
+#: The listener of the controller and of followers: {api key: versions}
+BROKER_APIS: Final[Mapping[int, Versions]] = MappingProxyType(
+    {
+        ApiKey.FETCH: _served(4, 16),
+        ApiKey.LEADER_AND_ISR: _served(6, 6),
+        ApiKey.STOP_REPLICA: _served(3, 3),
+        ApiKey.UPDATE_METADATA: _served(7, 7),
+        ApiKey.SASL_HANDSHAKE: _served(1, 1),
+        ApiKey.API_VERSIONS: _served(0, 4),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: _served(2, 4),
+        ApiKey.SASL_AUTHENTICATE: _served(0, 2),
+    }
+)
+
+#: What the broker listener answers before a connection has authenticated.
+BEFORE_AUTHENTICATION: Final = frozenset(
+    {ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE}
+)
+
+
+def advertised(apis: Mapping[int, Versions]) -> list[dict[str, object]]:
+    """Return the rows of an ApiVersions response."""
+    return [
+        {"api_key": int(key), "min_version": versions.advertised_min, "max_version": versions.served_max}
+        for key, versions in sorted(apis.items())
+    ]

@@ -1,0 +1,129 @@
+"""Reading and writing the bodies of requests and responses of every version, by kio's schema.
+
+Values of a message are plain mappings, named as in the newest version of Kafka's schema. Each version writes
+the fields that it has and drops the others; a field that is not given gets the schema's default. Milliseconds
+are ints, also where kio has a timedelta. Reading gives kio's entities.
+Source: Kafka's message definitions (clients/src/main/resources/common/message), as kio generated them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_writer
+
+from controller.messages.codes import ErrorCode
+from controller.messages.decoding import decode
+
+#: The value of a message or of a part of it: field → value.
+Values = Mapping[str, Any]
+_Builder = Callable[[Values], Any]
+
+
+def is_flexible(api_key: int, api_version: int) -> bool:
+    """Whether this version has tagged fields, in its bodies and headers."""
+    return load_request_schema(api_key, api_version).__flexible__
+
+
+def decode_request(api_key: int, api_version: int, body: bytes | memoryview) -> Any:
+    """Read the body of a request.
+
+    Raises:
+        MalformedMessageError: the bytes are not such a request.
+    """
+    return decode(_request_type(api_key, api_version), body)
+
+
+def decode_response(api_key: int, api_version: int, body: bytes | memoryview) -> Any:
+    """Read the body of a response.
+
+    Raises:
+        MalformedMessageError: the bytes are not such a response.
+    """
+    return decode(_response_type(api_key, api_version), body)
+
+
+def encode_request(api_key: int, api_version: int, values: Values) -> bytes:
+    """Write the body of a request."""
+    return _encode(_request_type(api_key, api_version), values)
+
+
+def encode_response(api_key: int, api_version: int, values: Values) -> bytes:
+    """Write the body of a response."""
+    return _encode(_response_type(api_key, api_version), values)
+
+
+@cache
+def _request_type(api_key: int, api_version: int) -> type[Any]:
+    return load_request_schema(api_key, api_version)
+
+
+@cache
+def _response_type(api_key: int, api_version: int) -> type[Any]:
+    return load_response_schema(api_key, api_version)
+
+
+def _encode(kind: type[Any], values: Values) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(kind)(buffer, _builder(kind)(values))
+    return buffer.getvalue()
+
+
+@cache
+def _builder(kind: type[Any]) -> _Builder:
+    """Return what turns values into an entity of one type."""
+    rows = [(field.name, *_conversion(field)) for field in dataclasses.fields(kind)]
+
+    def build(values: Values) -> Any:
+        given: dict[str, Any] = {}
+        for name, convert, default in rows:
+            if name in values:
+                value = values[name]
+                given[name] = value if convert is None or value is None else convert(value)
+            elif default is not dataclasses.MISSING:
+                given[name] = default
+            else:
+                raise KeyError(f"{kind.__name__}.{name} has no value")
+        return kind(**given)
+
+    return build
+
+
+def _conversion(field: dataclasses.Field[Any]) -> tuple[Callable[[Any], Any] | None, Any]:
+    """Return how a field's value is converted, and its default."""
+    kind = field.metadata.get("kafka_type")
+    default = field.default
+    if kind in ("timedelta_i32", "timedelta_i64"):
+        return _duration, timedelta() if default is dataclasses.MISSING else default
+    if kind == "datetime_i64":
+        return _instant, default
+    if kind == "error_code":
+        return ErrorCode, default
+    inner = [each for each in _members(field.type) if each is not type(None)]
+    if kind is None and len(inner) == 1:
+        if get_origin(inner[0]) is tuple:
+            build = _builder(get_args(inner[0])[0])
+            return (lambda values: tuple([build(each) for each in values])), default
+        return _builder(inner[0]), default
+    if kind is not None and any(get_origin(each) is tuple for each in inner):
+        return tuple, default
+    return None, default
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _duration(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)
+
+
+def _instant(milliseconds: int) -> datetime | None:
+    return None if milliseconds < 0 else datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,0 +1,205 @@
+"""Fetch responses and Produce requests, packed by hand.
+
+Both carry record batches. The batches stay the objects that they are: a message is a list of parts that the
+transport writes one behind the other, so records are not copied here. What is in a message is decided
+elsewhere. Every version is compared byte for byte with kio in a property test.
+Source: FetchResponse.json and ProduceRequest.json (Kafka 3.9); KIP-482 (compact lengths, tagged fields).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from quorum.metadata.paths import PartitionKey
+
+#: A message in pieces, in their order.
+Parts = list[bytes]
+
+#: Records up to this size are copied behind what stands before them: one piece more costs more than that.
+_INLINE_BYTES_MAX: Final = 4096
+_NO_TOPIC_ID: Final = bytes(16)
+
+_I16: Final = Struct(">h")
+_I32: Final = Struct(">i")
+_I64: Final = Struct(">q")
+#: index, error code, high watermark, last stable offset
+_PARTITION: Final = Struct(">ihqq")
+#: tag, size, epoch, end offset, no tags
+_DIVERGING: Final = Struct(">BBiqB")
+#: tag, size, leader id, leader epoch, no tags
+_LEADER: Final = Struct(">BBiiB")
+
+
+class FetchedPartition(NamedTuple):
+    """One partition in a Fetch response; numbers that are not known are -1."""
+
+    index: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: bytes
+    #: (epoch, end offset)
+    diverging_epoch: tuple[int, int] | None = None
+    #: (broker id, leader epoch)
+    current_leader: tuple[int, int] | None = None
+    preferred_read_replica: int = -1
+
+
+class FetchedTopic(NamedTuple):
+    """One topic in a Fetch response: named up to version 12, by its id from 13 on."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    partitions: Sequence[FetchedPartition]
+
+
+class Endpoint(NamedTuple):
+    """Where a broker that leads one of the partitions is reached."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def pack_fetch_response(
+    api_version: int,
+    topics: Sequence[FetchedTopic],
+    *,
+    error_code: int = 0,
+    node_endpoints: Sequence[Endpoint] = (),
+) -> Parts:
+    """Pack a Fetch response of version 4 to 16, without a session.
+
+    Args:
+        api_version: the version.
+        topics: what was fetched.
+        error_code: of the whole request; versions before 7 cannot say it.
+        node_endpoints: the leaders that partitions name; versions before 16 cannot say it.
+    """
+    parts: Parts = []
+    flexible = api_version >= 12
+    head = bytearray(4)
+    if api_version >= 7:
+        head += _I16.pack(error_code) + bytes(4)
+    head += _count(len(topics), flexible)
+    for topic in topics:
+        if api_version >= 13:
+            head += _NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes
+        else:
+            head += _string(topic.name, flexible)
+        head += _count(len(topic.partitions), flexible)
+        for partition in topic.partitions:
+            head = _pack_partition(parts, head, api_version, partition)
+        if flexible:
+            head.append(0)
+    if flexible:
+        head += _endpoints(node_endpoints) if api_version >= 16 and node_endpoints else b"\0"
+    parts.append(bytes(head))
+    return parts
+
+
+def _pack_partition(parts: Parts, head: bytearray, version: int, partition: FetchedPartition) -> bytearray:
+    flexible = version >= 12
+    head += _PARTITION.pack(
+        partition.index, partition.error_code, partition.high_watermark, partition.last_stable_offset
+    )
+    if version >= 5:
+        head += _I64.pack(partition.log_start_offset)
+    # Aborted transactions: null.
+    head += b"\0" if flexible else b"\xff\xff\xff\xff"
+    if version >= 11:
+        head += _I32.pack(partition.preferred_read_replica)
+    head = _append_records(parts, head, partition.records, flexible)
+    if not flexible:
+        return head
+    diverging, leader = partition.diverging_epoch, partition.current_leader
+    if diverging == (-1, -1):
+        diverging = None
+    if leader == (-1, -1):
+        leader = None
+    head.append((diverging is not None) + (leader is not None))
+    if diverging is not None:
+        head += _DIVERGING.pack(0, 13, *diverging, 0)
+    if leader is not None:
+        head += _LEADER.pack(1, 9, *leader, 0)
+    return head
+
+
+def pack_produce_request(
+    api_version: int, batches: Mapping[PartitionKey, bytes], *, acks: int, timeout_ms: int
+) -> Parts:
+    """Pack a Produce request of version 3 to 10, without a transaction.
+
+    Args:
+        api_version: the version.
+        batches: {partition: record batches}; partitions of one topic stand together, in the order given.
+        acks: -1 (all), 0 or 1.
+        timeout_ms: how long the leader may wait for acknowledgements.
+    """
+    parts: Parts = []
+    flexible = api_version >= 9
+    head = bytearray(b"\0" if flexible else b"\xff\xff")
+    head += _I16.pack(acks) + _I32.pack(timeout_ms)
+    topics: dict[str, list[tuple[int, bytes]]] = {}
+    for key, records in batches.items():
+        topics.setdefault(key.topic, []).append((key.partition, records))
+    head += _count(len(topics), flexible)
+    for topic, partitions in topics.items():
+        head += _string(topic, flexible) + _count(len(partitions), flexible)
+        for index, records in partitions:
+            head += _I32.pack(index)
+            head = _append_records(parts, head, records, flexible)
+            if flexible:
+                head.append(0)
+        if flexible:
+            head.append(0)
+    if flexible:
+        head.append(0)
+    parts.append(bytes(head))
+    return parts
+
+
+def _append_records(parts: Parts, head: bytearray, records: bytes, flexible: bool) -> bytearray:
+    """Append records to the head, or put both among the parts; returns the head to go on with."""
+    head += _varint(len(records) + 1) if flexible else _I32.pack(len(records))
+    if len(records) <= _INLINE_BYTES_MAX:
+        head += records
+        return head
+    parts.append(bytes(head))
+    parts.append(records)
+    return bytearray()
+
+
+def _endpoints(endpoints: Sequence[Endpoint]) -> bytes:
+    value = bytearray(_count(len(endpoints), flexible=True))
+    for endpoint in endpoints:
+        value += _I32.pack(endpoint.node_id) + _string(endpoint.host, flexible=True)
+        value += _I32.pack(endpoint.port)
+        value += b"\0" if endpoint.rack is None else _string(endpoint.rack, flexible=True)
+        value.append(0)
+    return b"\1\0" + _varint(len(value)) + bytes(value)
+
+
+def _count(count: int, flexible: bool) -> bytes:
+    return _varint(count + 1) if flexible else _I32.pack(count)
+
+
+def _string(text: str, flexible: bool) -> bytes:
+    raw = text.encode()
+    return (_varint(len(raw) + 1) if flexible else _I16.pack(len(raw))) + raw
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    packed = bytearray()
+    while value >= 0x80:
+        packed.append(value & 0x7F | 0x80)
+        value >>= 7
+    packed.append(value)
+    return bytes(packed)
