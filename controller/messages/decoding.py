@@ -1,0 +1,218 @@
+"""Decoding of Kafka's messages from bytes that nobody has looked at yet.
+
+kio's native reader takes the length of an array at its word and reserves room for it first: five bytes from
+a stranger are enough to abort the process. So every message is walked over before it is read, and an array
+with more items than there are bytes left is refused. The walk also refuses null where the schema has no
+null, and tags that the schema does not know. Bytes behind the message are ignored, as Kafka does.
+Source: Kafka protocol guide; KIP-482 (compact lengths, tagged fields).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import Field, fields
+from functools import cache
+from typing import Any, Final, TypeVar, cast, get_args, get_origin
+
+from kio.serial import entity_reader
+from kio.serial.errors import SerialError
+from kio.static.protocol import Entity
+
+from quorum.errors import ProtocolError
+
+#: What is decoded: a frame, or a part of one.
+Buffer = bytes | memoryview
+#: (buffer, offset of a value) -> offset behind it
+_Walk = Callable[[Buffer, int], int]
+
+E = TypeVar("E", bound=Entity)
+
+#: {kafka_type: bytes}
+_FIXED_BYTES: Final = {
+    kafka_type: size
+    for size, kafka_types in (
+        (1, ("bool", "int8", "uint8")),
+        (2, ("int16", "uint16", "error_code")),
+        (4, ("int32", "uint32", "timedelta_i32")),
+        (8, ("int64", "uint64", "float64", "timedelta_i64", "datetime_i64")),
+        (16, ("uuid",)),
+    )
+    for kafka_type in kafka_types
+}
+_VARINT_BYTES_MAX: Final = 5
+
+
+class MalformedMessageError(ProtocolError):
+    """Bytes that are not the message which their header says; nothing of it took effect."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}", "the sender must follow Kafka's protocol as of 3.9")
+
+
+def decode(entity_type: type[E], body: Buffer, offset: int = 0) -> E:
+    """Read one message.
+
+    Args:
+        entity_type: an entity of kio or of this package.
+        body: holds the message, without its header.
+        offset: where it begins.
+
+    Raises:
+        MalformedMessageError: it is cut short, or breaks its schema.
+    """
+    try:
+        _walk_entity(entity_type)(body, offset)
+        return entity_reader(entity_type)(body, offset)[0]
+    except (SerialError, ValueError, OverflowError) as error:
+        raise MalformedMessageError(entity_type.__name__, str(error)) from error
+    except IndexError as error:
+        raise MalformedMessageError(entity_type.__name__, "the message is cut short") from error
+
+
+def _varint(body: Buffer, offset: int) -> tuple[int, int]:
+    value = body[offset]
+    if value < 0x80:
+        return value, offset + 1
+    value &= 0x7F
+    for position in range(1, _VARINT_BYTES_MAX):
+        byte = body[offset + position]
+        value |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return value, offset + position + 1
+    raise ValueError("a length has more than five bytes")
+
+
+@cache
+def _walk_entity(entity_type: type[Entity]) -> _Walk:
+    steps: list[_Walk] = []
+    tagged: dict[int, _Walk] = {}
+    fixed_bytes = 0
+    for each in fields(entity_type):
+        kafka_type = each.metadata.get("kafka_type", "")
+        if "tag" in each.metadata:
+            tagged[each.metadata["tag"]] = _walk_field(each, entity_type.__flexible__)
+        elif kafka_type in _FIXED_BYTES and not _is_array(each.type):
+            fixed_bytes += _FIXED_BYTES[kafka_type]
+        else:
+            if fixed_bytes:
+                steps.append(_walk_fixed(fixed_bytes))
+                fixed_bytes = 0
+            steps.append(_walk_field(each, entity_type.__flexible__))
+    if fixed_bytes:
+        steps.append(_walk_fixed(fixed_bytes))
+    if entity_type.__flexible__:
+        steps.append(_walk_tags(tagged))
+
+    def walk(body: Buffer, offset: int) -> int:
+        for step in steps:
+            offset = step(body, offset)
+        if offset > len(body):
+            raise IndexError
+        return offset
+
+    return walk
+
+
+def _walk_field(each: Field[Any], flexible: bool) -> _Walk:
+    kafka_type = each.metadata.get("kafka_type", "")
+    if kafka_type in _FIXED_BYTES:
+        item: _Walk | None = None
+        item_bytes = _FIXED_BYTES[kafka_type]
+    else:
+        item_bytes = 1
+        item = _walk_sized(kafka_type, flexible) if kafka_type else _walk_struct(each.type)
+    if _is_array(each.type):
+        return _walk_array(each.name, item, item_bytes, flexible, nullable=_is_nullable(each.type))
+    if item is None:
+        return _walk_fixed(item_bytes)
+    if not kafka_type and _is_nullable(each.type) and "tag" not in each.metadata:
+        return _walk_nullable(item)
+    return item
+
+
+def _is_nullable(annotation: object) -> bool:
+    return type(None) in get_args(annotation)
+
+
+def _is_array(annotation: object) -> bool:
+    return get_origin(annotation) is tuple or any(get_origin(part) is tuple for part in get_args(annotation))
+
+
+def _walk_fixed(byte_count: int) -> _Walk:
+    return lambda _body, offset: offset + byte_count
+
+
+def _walk_struct(annotation: object) -> _Walk:
+    """Return the walk over the entity that an annotation names, inside of a tuple or beside None."""
+    while not isinstance(annotation, type) or get_origin(annotation) is tuple:
+        annotation = next(part for part in get_args(annotation) if part not in (type(None), Ellipsis))
+    return _walk_entity(cast("type[Entity]", annotation))
+
+
+def _walk_nullable(item: _Walk) -> _Walk:
+    def walk(body: Buffer, offset: int) -> int:
+        marker = body[offset]
+        return offset + 1 if marker == 0xFF else item(body, offset + 1)
+
+    return walk
+
+
+def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
+    """Return the walk over a string or bytes; whether they may be null is checked by the reader."""
+    if flexible:
+
+        def walk(body: Buffer, offset: int) -> int:
+            size, offset = _varint(body, offset)
+            return offset + max(size - 1, 0)
+
+        return walk
+    length_bytes = 2 if kafka_type == "string" else 4
+
+    def walk_legacy(body: Buffer, offset: int) -> int:
+        behind = offset + length_bytes
+        return behind + max(int.from_bytes(body[offset:behind], "big", signed=True), 0)
+
+    return walk_legacy
+
+
+def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, *, nullable: bool) -> _Walk:
+    def walk(body: Buffer, offset: int) -> int:
+        if flexible:
+            count, offset = _varint(body, offset)
+            count -= 1
+        else:
+            count = int.from_bytes(body[offset : offset + 4], "big", signed=True)
+            offset += 4
+        if count < 0:
+            if count == -1 and nullable:
+                return offset
+            raise ValueError(f"{name} must not be null")
+        if count * item_bytes > len(body) - offset:
+            raise ValueError(f"{name} has {count} items and {max(len(body) - offset, 0)} bytes are left")
+        if item is None:
+            return offset + count * item_bytes
+        for _ in range(count):
+            offset = item(body, offset)
+        return offset
+
+    return walk
+
+
+def _walk_tags(tagged: dict[int, _Walk]) -> _Walk:
+    def walk(body: Buffer, offset: int) -> int:
+        if body[offset] == 0:
+            return offset + 1
+        count, offset = _varint(body, offset)
+        if count > len(body) - offset:
+            raise ValueError(f"{count} tagged fields and {len(body) - offset} bytes are left")
+        for _ in range(count):
+            tag, offset = _varint(body, offset)
+            size, offset = _varint(body, offset)
+            if tag not in tagged:
+                raise ValueError(f"tag {tag} is not known")
+            if tagged[tag](body, offset) != offset + size:
+                raise ValueError(f"tag {tag} has {size} bytes, which its value does not fill")
+            offset += size
+        return offset
+
+    return walk
