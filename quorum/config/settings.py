@@ -13,12 +13,12 @@ import dataclasses
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from quorum.config.address import Address, parse_address
-from quorum.errors import ConfigProblem, shown
+from quorum.errors import ConfigProblem, UsageError, shown
 
 ENVIRONMENT_PREFIX = "QUORATE_"
 #: Names of brokers' settings begin so. Nodes and brokers ignore each other's names.
@@ -266,6 +266,26 @@ def overlay_flags(raw: Raw, overrides: Mapping[str, object], sections: Mapping[s
         kind = keys_of(declared).get(key) if declared else ADDRESS
         read = _from_text(value, kind) if isinstance(value, str) and kind else value
         raw.setdefault(section, {})[key] = Origin(read, "the command line")
+
+
+def flag_overrides(settings: Sequence[str]) -> dict[str, object]:
+    """Read the values of --set, SECTION.KEY=VALUE each, for `overlay_flags`.
+
+    Raises:
+        UsageError: one has not this form.
+    """
+    overrides: dict[str, object] = {}
+    for each in settings:
+        name, equals, value = each.partition("=")
+        if not equals or "." not in name:
+            # Without its value, which may be a secret; what has not the form of a name may be one as well.
+            named = name if name.replace(".", "_").isidentifier() else "***"
+            told = f"{named}=***" if equals else named
+            raise UsageError(
+                f"--set {told!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000"
+            )
+        overrides[name.strip()] = value.strip()
+    return overrides
 
 
 def _from_text(value: str, kind: Kind) -> object:

@@ -13,13 +13,12 @@ import functools
 import gc
 import logging
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quorum.errors import NodeStoppedError, QuorateError, UsageError
-from quorum.platform.terminal import stop_signals
+from quorum.config.settings import flag_overrides
+from quorum.errors import NodeStoppedError, QuorateError
+from quorum.platform.foreground import set_up_logging, stop_requests
 
 if TYPE_CHECKING:
     from quorum.config.node import NodeConfig
@@ -102,8 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from quorum.config.node import load_node_config
 
-    config = load_node_config(arguments.config, os.environ, _overrides(arguments.settings))
-    _set_up_logging()
+    config = load_node_config(arguments.config, os.environ, flag_overrides(arguments.settings))
+    set_up_logging()
     log.info("node %d starts with %s", config.node.id, config.masked())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, arguments))
@@ -122,7 +121,7 @@ async def _serve(config: NodeConfig, arguments: argparse.Namespace) -> None:
         start = Start.FORCE_NEW_CLUSTER
     node = QuorumNode(config, start=start, waits_for_room=True)
     asyncio.get_running_loop().set_exception_handler(functools.partial(_escaped, node))
-    with _stop_requests(arguments.parent_fd) as stop_request:
+    with stop_requests(arguments.parent_fd) as stop_request:
         if not await _start(node, stop_request):
             log.info("node %d stopped before it had started: %s", config.node.id, stop_request.result())
             return
@@ -167,52 +166,3 @@ async def _start(node: QuorumNode, stop_request: asyncio.Future[str]) -> bool:
     with contextlib.suppress(NodeStoppedError):
         await starting
     return False
-
-
-@contextlib.contextmanager
-def _stop_requests(parent_fd: int | None) -> Iterator[asyncio.Future[str]]:
-    """Yield a future for the first request to stop and its reason: a signal, or the end of the supervisor."""
-    loop = asyncio.get_running_loop()
-    request: asyncio.Future[str] = loop.create_future()
-
-    def stop(reason: str) -> None:
-        if not request.done():
-            request.set_result(reason)
-
-    def parent_spoke(fd: int) -> None:
-        if not os.read(fd, 1):
-            loop.remove_reader(fd)
-            stop("its supervisor has gone")
-
-    signals = stop_signals()
-    for number in signals:
-        loop.add_signal_handler(number, stop, f"{number.name} received")
-    if parent_fd is not None:
-        loop.add_reader(parent_fd, parent_spoke, parent_fd)
-    try:
-        yield request
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
-        if parent_fd is not None:
-            loop.remove_reader(parent_fd)
-
-
-def _set_up_logging() -> None:
-    line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line, datefmt="%Y-%m-%d %H:%M:%S")
-
-
-def _overrides(settings: list[str]) -> dict[str, object]:
-    overrides: dict[str, object] = {}
-    for each in settings:
-        name, equals, value = each.partition("=")
-        if not equals or "." not in name:
-            # Without its value, which may be a secret; what has not the form of a name may be one as well.
-            named = name if name.replace(".", "_").isidentifier() else "***"
-            told = f"{named}=***" if equals else named
-            raise UsageError(
-                f"--set {told!r} is no setting", "give SECTION.KEY=VALUE, as limits.tick_ms=1000"
-            )
-        overrides[name.strip()] = value.strip()
-    return overrides
