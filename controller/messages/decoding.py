@@ -69,7 +69,13 @@ def decode(entity_type: type[E], body: Buffer, offset: int = 0) -> E:
         raise MalformedMessageError(entity_type.__name__, "the message is cut short") from error
 
 
-def _varint(body: Buffer, offset: int) -> tuple[int, int]:
+def varint(body: Buffer, offset: int) -> tuple[int, int]:
+    """Read an unsigned varint; return it and the offset behind it.
+
+    Raises:
+        IndexError: the buffer ends first.
+        ValueError: it has more than five bytes.
+    """
     value = body[offset]
     if value < 0x80:
         return value, offset + 1
@@ -162,7 +168,7 @@ def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
     if flexible:
 
         def walk(body: Buffer, offset: int) -> int:
-            size, offset = _varint(body, offset)
+            size, offset = varint(body, offset)
             return offset + max(size - 1, 0)
 
         return walk
@@ -178,7 +184,7 @@ def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
 def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, *, nullable: bool) -> _Walk:
     def walk(body: Buffer, offset: int) -> int:
         if flexible:
-            count, offset = _varint(body, offset)
+            count, offset = varint(body, offset)
             count -= 1
         else:
             count = int.from_bytes(body[offset : offset + 4], "big", signed=True)
@@ -202,12 +208,12 @@ def _walk_tags(tagged: dict[int, _Walk]) -> _Walk:
     def walk(body: Buffer, offset: int) -> int:
         if body[offset] == 0:
             return offset + 1
-        count, offset = _varint(body, offset)
+        count, offset = varint(body, offset)
         if count > len(body) - offset:
             raise ValueError(f"{count} tagged fields and {len(body) - offset} bytes are left")
         for _ in range(count):
-            tag, offset = _varint(body, offset)
-            size, offset = _varint(body, offset)
+            tag, offset = varint(body, offset)
+            size, offset = varint(body, offset)
             if tag not in tagged:
                 raise ValueError(f"tag {tag} is not known")
             if tagged[tag](body, offset) != offset + size:

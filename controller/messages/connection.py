@@ -1,0 +1,258 @@
+"""The client of a broker's `broker` listener: one connection, opened with the proof of the peer secret.
+
+Requests may overtake each other's waiting, not each other on the wire: the broker answers in order, and each
+answer is matched by its correlation id. A request without an answer in time ends the connection, because
+every later answer would wait behind the missing one. Never connects again by itself, and knows no request:
+bodies are bytes. All state is soft.
+Source: Kafka protocol guide; NetworkClient (Kafka 3.9); control-plane design, "Channel".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from controller.messages import sasl
+from controller.messages.decoding import MalformedMessageError
+from controller.messages.frames import (
+    FRAME_BYTES_MAX,
+    LENGTH,
+    parse_correlation_id,
+    request_head,
+    response_body_offset,
+)
+from controller.messages.scram import ScramClient, ScramError
+from quorum.errors import Fault, QuorateError, told_by_os
+
+#: Requests of one connection that may wait for their answers; more wait for their turn.
+IN_FLIGHT_MAX: Final = 64
+#: What the reader of a connection keeps before it stops the sender.
+READ_AHEAD_BYTES_MAX: Final = 1 << 20
+_UNKNOWN: Final = "the outcome of what was under way is not known"
+_CORRELATION_ID_MAX: Final = 2**31 - 1
+
+
+class BrokerUnreachableError(QuorateError):
+    """A broker that could not be reached: the request was not sent and has had no effect."""
+
+    fault = Fault.NETWORK
+    retriable = True
+
+
+class BrokerConnectionLostError(QuorateError):
+    """A connection that ended while a request was under way: it may have had its effect, or may still."""
+
+    fault = Fault.NETWORK
+    definite = False
+    retriable = True
+
+
+class BrokerAuthenticationError(QuorateError):
+    """A broker that refuses this process, or does not prove itself; nothing was sent."""
+
+    fault = Fault.OPERATOR
+
+
+class BrokerConnection:
+    """One open connection. It belongs to the event loop that opened it."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, address: str, client_id: str
+    ) -> None:
+        """Take over a connected socket; `open` is the way to get one."""
+        #: "host:port", for messages.
+        self.address = address
+        self._client_id = client_id
+        self._reader = reader
+        self._writer = writer
+        #: {correlation id: (the caller's future, whether the answer's header has tagged fields)}
+        self._waiting: dict[int, tuple[asyncio.Future[bytes], bool]] = {}
+        #: One slot for each entry of `_waiting`.
+        self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._next_correlation_id = 0
+        self._authenticated = False
+        #: Why it ended, or "".
+        self._end = ""
+        self._reading = asyncio.get_running_loop().create_task(
+            self._read(), name=f"answers of broker {address}"
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        secrets: Sequence[str],
+        cluster_id: str,
+        client_id: str,
+        timeout_ms: int,
+    ) -> BrokerConnection:
+        """Connect and authenticate.
+
+        Args:
+            host: of the broker listener.
+            port: of the broker listener.
+            secrets: peer secrets; the first one is proved.
+            cluster_id: of this process; a broker of another cluster is refused.
+            client_id: names this process to people.
+            timeout_ms: for all of it.
+
+        Raises:
+            BrokerUnreachableError: nobody answers there in time.
+            BrokerAuthenticationError: one side does not accept the other's proof.
+        """
+        address = f"{host}:{port}"
+        remedy = "see that the broker runs, and that its broker listener is reachable from here"
+        connection: BrokerConnection | None = None
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                reader, writer = await asyncio.open_connection(host, port, limit=READ_AHEAD_BYTES_MAX)
+                connection = cls(reader, writer, address=address, client_id=client_id)
+                await connection._authenticate(ScramClient(secrets[0], cluster_id), timeout_ms)
+                return connection
+        except TimeoutError as error:
+            problem = f"broker {address} does not answer within {timeout_ms} ms"
+            raise BrokerUnreachableError(problem, remedy) from error
+        except OSError as error:
+            problem = f"broker {address} cannot be reached: {told_by_os(error, 'connect')}"
+            raise BrokerUnreachableError(problem, remedy) from error
+        except BrokerConnectionLostError as error:
+            raise BrokerUnreachableError(f"{error.message} during authentication", remedy) from error
+        except (ScramError, MalformedMessageError) as error:
+            problem = f"authentication with broker {address} failed: {error.message}"
+            raise BrokerAuthenticationError(problem, error.remedy) from error
+        finally:
+            if connection is not None and not connection._authenticated:
+                connection.close()
+
+    async def _authenticate(self, scram: ScramClient, timeout_ms: int) -> None:
+        async def step(message: bytes) -> bytes:
+            request = sasl.authenticate_request(message)
+            body = await self.request(
+                sasl.SASL_AUTHENTICATE,
+                sasl.SASL_AUTHENTICATE_VERSION,
+                request,
+                flexible=True,
+                timeout_ms=timeout_ms,
+            )
+            return sasl.read_authenticate_response(body)
+
+        handshake = sasl.handshake_request()
+        body = await self.request(
+            sasl.SASL_HANDSHAKE,
+            sasl.SASL_HANDSHAKE_VERSION,
+            handshake,
+            flexible=False,
+            timeout_ms=timeout_ms,
+        )
+        sasl.check_handshake_response(body)
+        server_first = await step(scram.first())
+        scram.finish(await step(scram.final(server_first)))
+        self._authenticated = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended, by either side; it never opens again."""
+        return bool(self._end)
+
+    async def request(
+        self, api_key: int, api_version: int, body: bytes, *, flexible: bool, timeout_ms: int
+    ) -> bytes:
+        """Send a request and wait for its answer.
+
+        Args:
+            api_key: of the request's header.
+            api_version: of the request's header.
+            body: as encoded for that version.
+            flexible: whether that version has tagged fields.
+            timeout_ms: for waiting for a turn and for the answer; the connection ends if it passes.
+
+        Returns:
+            The answer's body, without its header.
+
+        Raises:
+            BrokerUnreachableError: it was not sent (definite).
+            BrokerConnectionLostError: it was sent, or begun, and its answer did not come (indefinite).
+        """
+        answer: asyncio.Future[bytes] | None = None
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._slots.acquire()
+                if self._end:
+                    self._slots.release()
+                    raise BrokerUnreachableError(self._end, "open another connection")
+                answer = self._send(api_key, api_version, body, flexible=flexible)
+                try:
+                    await self._draining()
+                    return await answer
+                finally:
+                    answer.cancel()
+        except TimeoutError as error:
+            if answer is None:
+                problem = f"broker {self.address} leaves {IN_FLIGHT_MAX} requests without an answer"
+                raise BrokerUnreachableError(problem, "ask it less at once") from error
+            self._finish(f"broker {self.address} did not answer a request within {timeout_ms} ms")
+            raise BrokerConnectionLostError(self._end, _UNKNOWN) from error
+
+    def _send(self, api_key: int, api_version: int, body: bytes, *, flexible: bool) -> asyncio.Future[bytes]:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & _CORRELATION_ID_MAX
+        head = request_head(
+            api_key, api_version, correlation_id, self._client_id, len(body), flexible=flexible
+        )
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = (answer, flexible)
+        self._writer.writelines((head, body))
+        return answer
+
+    async def _draining(self) -> None:
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            self._finish(f"the connection to broker {self.address} broke: {told_by_os(error, 'send')}")
+
+    async def _read(self) -> None:
+        """Hand each answer to its request, until the connection ends."""
+        try:
+            while True:
+                size = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))[0]
+                if not LENGTH.size <= size <= FRAME_BYTES_MAX:
+                    raise MalformedMessageError("response", f"a frame of {size} bytes")
+                self._settle(await self._reader.readexactly(size))
+        except asyncio.IncompleteReadError:
+            self._finish(f"broker {self.address} closed the connection")
+        except OSError as error:
+            self._finish(f"the connection to broker {self.address} broke: {told_by_os(error, 'receive')}")
+        except MalformedMessageError as error:
+            self._finish(f"broker {self.address} does not follow the protocol: {error.message}")
+
+    def _settle(self, frame: bytes) -> None:
+        correlation_id = parse_correlation_id(frame)
+        if correlation_id not in self._waiting:
+            raise MalformedMessageError("response", f"nobody asked with correlation id {correlation_id}")
+        answer, flexible = self._waiting[correlation_id]
+        offset = response_body_offset(frame, flexible=flexible)
+        del self._waiting[correlation_id]
+        self._slots.release()
+        # A caller that was cancelled no longer waits, but its answer still comes.
+        if not answer.done():
+            answer.set_result(frame[offset:])
+
+    def close(self) -> None:
+        """End the connection; requests under way fail with BrokerConnectionLostError."""
+        self._finish(f"the connection to broker {self.address} was closed here")
+
+    def _finish(self, why: str) -> None:
+        if self._end:
+            return
+        self._end = why
+        self._reading.cancel()
+        # What is not sent yet must not wait for a broker that may be stopped.
+        self._writer.transport.abort()
+        waiting, self._waiting = self._waiting, {}
+        for answer, _ in waiting.values():
+            self._slots.release()
+            if not answer.done():
+                answer.set_exception(BrokerConnectionLostError(why, _UNKNOWN))

@@ -1,0 +1,134 @@
+"""The two requests that open a connection to the `broker` listener: SaslHandshake 1, SaslAuthenticate 2.
+
+`SaslGate` is the broker's side of one connection: it answers these requests and says when to close.
+`sasl_requests` and the readers beside it are the client's. The proof itself is in `scram`. A refusal carries
+Kafka's error code and what to do, and never a secret.
+Source: KIP-43, KIP-152; SaslServerAuthenticator (Kafka 3.9).
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
+from kio.serial import entity_writer
+from kio.static.protocol import Entity
+
+from controller.messages.codes import ErrorCode, code_name
+from controller.messages.decoding import Buffer, decode
+from controller.messages.scram import MECHANISM, ScramError, ScramExchange, ScramServer
+from quorum.errors import shown
+
+SASL_HANDSHAKE: Final = 17
+SASL_HANDSHAKE_VERSION: Final = 1
+SASL_AUTHENTICATE: Final = 36
+SASL_AUTHENTICATE_VERSION: Final = 2
+
+
+class SaslAnswer(NamedTuple):
+    """The answer to a request of the handshake."""
+
+    body: bytes
+    #: Whether the connection must be closed once the answer is sent.
+    close: bool
+
+
+class SaslGate:
+    """What one connection of the `broker` listener must pass before anything else is answered."""
+
+    def __init__(self, scram: ScramServer) -> None:
+        self._scram = scram
+        self._exchange: ScramExchange | None = None
+        #: Why the connection was refused, for the log; "" as long as it was not.
+        self.refusal = ""
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether the client has proved the peer secret."""
+        return self._exchange is not None and self._exchange.authenticated
+
+    def handle_handshake(self, body: Buffer) -> SaslAnswer:
+        """Answer SaslHandshake 1.
+
+        Raises:
+            MalformedMessageError: the body is no such request.
+        """
+        mechanism = decode(SaslHandshakeRequest, body).mechanism
+        code = ErrorCode.NONE
+        if self._exchange is not None:
+            code = self._refuse(ErrorCode.ILLEGAL_SASL_STATE, "a second SaslHandshake")
+        elif mechanism != MECHANISM:
+            code = self._refuse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"mechanism {shown(mechanism)}")
+        else:
+            self._exchange = self._scram.exchange()
+        response = SaslHandshakeResponse(error_code=KioErrorCode(int(code)), mechanisms=(MECHANISM,))
+        return SaslAnswer(_encode(response), close=code is not ErrorCode.NONE)
+
+    def handle_authenticate(self, body: Buffer) -> SaslAnswer:
+        """Answer SaslAuthenticate 2.
+
+        Raises:
+            MalformedMessageError: the body is no such request.
+        """
+        message = decode(SaslAuthenticateRequest, body).auth_bytes
+        code, answer = ErrorCode.NONE, b""
+        if self._exchange is None or self._exchange.authenticated:
+            code = self._refuse(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate out of turn")
+        else:
+            try:
+                answer = self._exchange.answer(message)
+            except ScramError as error:
+                code = self._refuse(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
+        response = SaslAuthenticateResponse(
+            error_code=KioErrorCode(int(code)), error_message=self.refusal or None, auth_bytes=answer
+        )
+        return SaslAnswer(_encode(response), close=code is not ErrorCode.NONE)
+
+    def _refuse(self, code: ErrorCode, why: str) -> ErrorCode:
+        self.refusal = why
+        return code
+
+
+def handshake_request() -> bytes:
+    """Return the body of SaslHandshake 1."""
+    return _encode(SaslHandshakeRequest(mechanism=MECHANISM))
+
+
+def authenticate_request(message: bytes) -> bytes:
+    """Return the body of SaslAuthenticate 2 that carries a message of the exchange."""
+    return _encode(SaslAuthenticateRequest(auth_bytes=message))
+
+
+def check_handshake_response(body: Buffer) -> None:
+    """Read the answer to SaslHandshake 1.
+
+    Raises:
+        ScramError: the broker refuses the mechanism.
+        MalformedMessageError: it is no such answer.
+    """
+    code = int(decode(SaslHandshakeResponse, body).error_code)
+    if code != ErrorCode.NONE:
+        raise ScramError(f"the broker refuses {MECHANISM}: {code_name(code)}", "dial its broker listener")
+
+
+def read_authenticate_response(body: Buffer) -> bytes:
+    """Read the answer to SaslAuthenticate 2; return the broker's message of the exchange.
+
+    Raises:
+        ScramError: the broker refuses.
+        MalformedMessageError: it is no such answer.
+    """
+    response = decode(SaslAuthenticateResponse, body)
+    code = int(response.error_code)
+    if code != ErrorCode.NONE:
+        raise ScramError(f"the broker refuses with {code_name(code)}: {shown(response.error_message)}")
+    return response.auth_bytes
+
+
+def _encode(message: Entity) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(message))(buffer, message)
+    return buffer.getvalue()
