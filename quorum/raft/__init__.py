@@ -1,6 +1,6 @@
 """Replication of one log over a few nodes.
 
-``core/`` decides (pure Raft: message in, ``Ready`` out), the modules beside it own what the core may not
+``core/`` decides (pure Raft: message in, ``Ready`` out), the other folders own what the core may not
 touch: journal and snapshot files, identity, the codec and transport of peer messages, and the engine that
 hosts the core inside pysyncobj's ``SyncObj``. Nothing here knows what a command means; that is
 ``quorum/core``.

@@ -8,7 +8,7 @@ crash tore its first records may be left, so the next start adds what is missing
 node's log counts as committed from then on: it may hold what nobody acknowledged, and it may lack what the
 others did.
 
-Where the end of this node's own journal is gone (journal_note.py), the note that says so is removed before
+Where the end of this node's own journal is gone (journal/note.py), the note that says so is removed before
 the group is written, and written anew last: until the group is durable, with its new cluster id by which
 zxids jump, every start but this one refuses. A forced start that is refused leaves the note, so that what is
 gone can be put back.

@@ -3,14 +3,14 @@
 Decides when a segment is full, how space is written ahead, what an error of the disk means, and which
 segments compaction drops. A group of records goes through three steps: `stage` gives it its place and enters
 it in the index (loop), `write` puts it on the disk (any one thread), `finish` makes it readable (loop). One
-group at a time: a group is written only after the fsync of the one before returned. journal_writer.py keeps
-that order; journal_format.py says how the bytes look, journal_recovery.py what a start makes of them.
+group at a time: a group is written only after the fsync of the one before returned. writer.py keeps
+that order; format.py says how the bytes look, recovery.py what a start makes of them.
 
 The space behind the last group is written ahead with zeros, because an fdatasync of bytes that overwrite
 existing ones need not commit the file system's own journal (measured 0.12 ms against 0.19 ms). Large groups
 do not gain.
 
-Hard state: the segments, and a note of their durable end (journal_note.py). Soft state: the index. Does not
+Hard state: the segments, and a note of their durable end (note.py). Soft state: the index. Does not
 know what entries mean.
 
 Source: raft.md, Journal.

@@ -1,6 +1,6 @@
 """Reads live entries back from the segments, each through its CRC.
 
-Decides how much is read at once. Does not decide what is live (journal_index.py does). Soft state: the
+Decides how much is read at once. Does not decide what is live (index.py does). Soft state: the
 segment that was read last stays open.
 """
 

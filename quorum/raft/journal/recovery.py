@@ -8,7 +8,7 @@ than forget.
 A bad record is damage if anything valid of a later group or segment stands behind it (a group is written
 only after the fsync of the one before returned), or if its own group has a valid trailer, unless more
 sectors of the group are zeros than were written so (a power cut may keep the trailer's sector and lose
-another). A journal that ends before the end that its note claims (journal_note.py), or has no note that can
+another). A journal that ends before the end that its note claims (note.py), or has no note that can
 be read, is damage as well; only who accepts that loss by name gets the rest.
 `scan_journal` only reads; `close_tail` writes. Knows nothing of what entries mean, nor of identity
 and snapshots.

@@ -1,7 +1,7 @@
 """What a node learns from its journal at the start.
 
 Decides which of the recovered entries are kept in memory for the core, and whether log and snapshot together
-reach everything that this node ever acknowledged. Does not judge bytes (journal_recovery.py does) and reads
+reach everything that this node ever acknowledged. Does not judge bytes (recovery.py does) and reads
 no file.
 """
 

@@ -1,6 +1,6 @@
 """Everything of a segment that can still be read, also behind damage. Pure.
 
-Recovery (journal_recovery.py) stops at the first byte that is not as it was written, because a node must not
+Recovery (recovery.py) stops at the first byte that is not as it was written, because a node must not
 guess. A person who looks for what is left wants the rest: this reader steps over what is unreadable to the
 next record of the same group, the next group with a good trailer, or the next group's first record, whichever
 comes first, and says what it stepped over. It takes every group for itself, so it does not notice one that

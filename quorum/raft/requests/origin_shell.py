@@ -85,7 +85,7 @@ class ForwardingHost(Protocol):
         """Write an origin incarnation to the journal and call back after the fsync that covers it."""
 
     def draw_incarnation_above(self, known: int) -> int:
-        """Draw one above that of another disk of this node; see `forwarding.incarnation_above`."""
+        """Draw one above that of another disk of this node; see `origins.incarnation_above`."""
 
 
 class Forwarder(Generic[Token]):
