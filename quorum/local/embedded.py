@@ -13,17 +13,15 @@ import contextlib
 import secrets
 import socket
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from quorum.admin.client import get_readiness
 from quorum.config.node import NodeConfig, node_config
 from quorum.errors import NodeStoppedError, UnreachableError, UsageError
+from quorum.local.threads import in_thread
 from quorum.node.node import NodeSockets, QuorumNode
 
 HOST = "127.0.0.1"
@@ -94,48 +92,8 @@ def ensemble_in_thread(nodes: int = 3, settings: Settings | None = None) -> Iter
     Yields:
         Where it listens.
     """
-    started = threading.Event()
-    ensembles: list[Ensemble] = []
-    failures: list[BaseException] = []
-    control: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-    leaving = threading.Event()
-
-    async def serve() -> None:
-        finish = asyncio.Event()
-        control.append((asyncio.get_running_loop(), finish))
-        if leaving.is_set():
-            return
-        async with ensemble(nodes, settings) as running:
-            ensembles.append(running)
-            started.set()
-            await finish.wait()
-
-    def run() -> None:
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(serve())
-        except BaseException as error:  # noqa: BLE001  # handed to the thread that waits, which raises it
-            failures.append(error)
-        finally:
-            started.set()
-
-    thread = threading.Thread(target=run, name="quorate-ensemble")
-    try:
-        thread.start()
-        started.wait()
-        if ensembles:
-            yield ensembles[0]
-    finally:
-        leaving.set()
-        if control:
-            loop, finish = control[0]
-            # A loop that is closed has ended by itself; why, is raised below.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(finish.set)
-        if thread.ident is not None:
-            thread.join()
-    if failures:
-        raise failures[0]
+    with in_thread(lambda: ensemble(nodes, settings), "quorate-ensemble") as (running, _):
+        yield running
 
 
 async def _all_or_none(beginnings: list[Coroutine[Any, Any, None]]) -> None:
