@@ -137,8 +137,14 @@ class System(Protocol):
     def close(self) -> None: ...
 
 
+class Printing(Protocol):
+    """Processes whose output a failure report shows."""
+
+    def outputs(self) -> list[tuple[str, str]]: ...
+
+
 #: Running ensembles, so that a failure report can show their output.
-LIVE: list[System] = []
+LIVE: list[Printing] = []
 
 
 def output_sections() -> list[tuple[str, str]]:
