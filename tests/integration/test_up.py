@@ -13,13 +13,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from quorum.launcher.layout import plan, write
 from tests.support.nodes import clean_environment, eventually, hold_port, tail
 
 DEADLINE_S = 30.0
@@ -37,7 +38,7 @@ ON_TERMINAL = (
 
 @dataclass
 class Ports:
-    """First ports of three nodes each, held until the nodes bind them."""
+    """First ports of three nodes each, held until the nodes bind them. No brokers."""
 
     client: int
     peer: int
@@ -45,7 +46,8 @@ class Ports:
 
     @property
     def options(self) -> list[str]:
-        return [f"--{key}-port={getattr(self, key)}" for key in ("client", "peer", "admin")]
+        first = [f"--{key}-port={getattr(self, key)}" for key in ("client", "peer", "admin")]
+        return [*first, "--brokers=0"]
 
 
 @pytest.fixture
@@ -174,7 +176,6 @@ def test_it_starts_shows_restarts_and_stops(tmp_path: Path, ports: Ports) -> Non
         running.wait_for(READY)
         assert f"127.0.0.1:{ports.client + 2}" in running.text()
         assert f"http://127.0.0.1:{ports.admin + 1}" in running.text()
-        assert "leads in term" in running.text()
         assert status(ports, 2)["node_id"] == 2
 
         second = run("up", "--data-dir", str(data_dir))
@@ -194,7 +195,7 @@ def test_it_starts_shows_restarts_and_stops(tmp_path: Path, ports: Ports) -> Non
         assert os.getpgid(running.process.pid) not in {os.getpgid(node.pid) for node in nodes.values()}
         assert running.stop() == 0
         assert [node_id for node_id, node in nodes.items() if lives(node)] == []
-    assert "stopped 3 nodes" in running.text()
+    assert "stopped 3 processes" in running.text()
     assert "Traceback" not in running.text()
 
 
@@ -212,11 +213,13 @@ def test_a_second_start_resumes_and_formats_nothing(tmp_path: Path, ports: Ports
     assert [path.read_bytes() for path in sorted(data_dir.glob("node-*/data/identity.json"))] == identities
 
 
-def replace_command(text: str) -> list[str]:
-    """The words behind `quorate` of the command that the output names."""
-    found = re.search(r"quorate (members replace \d --admin http://127.0.0.1:\d+)", text)
-    assert found is not None, text
-    return found[1].split()
+def told_commands(text: str) -> tuple[list[str], list[str]]:
+    """The words behind `quorate` of the two commands that the output names for a lost disk."""
+    replace = re.search(r"quorate (members replace \d --admin http://127.0.0.1:\d+)", text)
+    join = re.search(r"quorate (serve --config \S+ --join)", text)
+    assert replace is not None, text
+    assert join is not None, text
+    return replace[1].split(), join[1].split()
 
 
 def test_a_node_that_lost_its_data_is_told_and_the_others_go_on(tmp_path: Path, ports: Ports) -> None:
@@ -226,42 +229,40 @@ def test_a_node_that_lost_its_data_is_told_and_the_others_go_on(tmp_path: Path, 
         first.stop()
     (data_dir / "node-2/data").rename(tmp_path / "lost")
     with up(data_dir) as second:
-        second.wait_for("2 of 3 nodes are ready: 127.0.0.1:")
+        second.wait_for("2/3 ready: 127.0.0.1:")
         text = second.text()
-        told = text[text.index("2 of 3 nodes are ready") :]
+        told = text[text.index("2/3 ready") :]
         assert f"127.0.0.1:{ports.client + 1}" not in told.splitlines()[0]
-        assert "node 2 is not running" in told
+        assert "node 2 is not started" in told
         assert f"  error: the data directory {data_dir / 'node-2/data'} is missing or empty" in told
-        replace_command(told)
+        told_commands(told)
         assert sorted(second.nodes()) == [1, 3]
         # Put back, they are taken up without another word.
         (tmp_path / "lost").rename(data_dir / "node-2/data")
-        second.wait_for("node 2 has its data again")
         second.wait_for("node 2 is ready")
         assert second.stop() == 0
 
 
-def test_a_lost_disk_is_replaced_by_the_command_that_is_told(tmp_path: Path, ports: Ports) -> None:
+def test_a_lost_disk_is_replaced_by_the_commands_that_are_told(tmp_path: Path, ports: Ports) -> None:
     data_dir = tmp_path / "data"
     started = run("up", "--data-dir", str(data_dir), *ports.options, "--detach")
     assert started.returncode == 0, started.stderr
-    assert "\nready; " in started.stdout
+    assert "\nready: " in started.stdout
     assert run("down", "--data-dir", str(data_dir)).returncode == 0
     shutil.rmtree(data_dir / "node-2/data")
     again = run("up", "--data-dir", str(data_dir), "--detach")
     try:
         assert again.returncode == 0, again.stderr
         assert "\nready" not in again.stdout
-        assert "\n2 of 3 nodes are ready; " in again.stdout
-        assert "\nnode 2 is not running\n  error: " in again.stdout
-        assert "\n  remedy: put the data back" in again.stdout
-        succeed(*replace_command(again.stdout))
+        assert "\n2/3 ready: " in again.stdout
+        replace, join = told_commands(again.stdout)
+        succeed(*replace)
+        with subprocess.Popen(command(*join), env=clean_environment()) as joined:
+            eventually(lambda: all(row["voter"] for row in status(ports)["members"]), DEADLINE_S)
+            assert {row["node_id"] for row in status(ports)["members"]} == {1, 2, 3}
+            joined.terminate()
         log = data_dir / "up.log"
-        eventually(lambda: "node 2 joins with an empty directory" in log.read_text(), DEADLINE_S)
-        eventually(lambda: "node 2 is ready" in log.read_text().rpartition("joins")[2], DEADLINE_S, tail(log))
-        votes = {row["node_id"]: row["voter"] for row in status(ports)["members"]}
-        assert votes.keys() == {1, 2, 3}
-        eventually(lambda: all(row["voter"] for row in status(ports)["members"]), DEADLINE_S)
+        eventually(lambda: "node 2 is ready" in log.read_text(), DEADLINE_S, tail(log))
     finally:
         assert run("down", "--data-dir", str(data_dir)).returncode == 0
 
@@ -279,49 +280,36 @@ def test_a_quorum_whose_data_are_all_lost_is_not_founded_again(tmp_path: Path, p
     assert not (data_dir / "node-1/data").exists()
 
 
-def test_a_first_start_that_was_cut_short_founds_no_second_cluster(tmp_path: Path, ports: Ports) -> None:
-    """Node 3 could not format its data; then nodes 1 and 2 lose those that they had, then node 2 alone."""
-    data_dir = tmp_path / "data"
-    blocked, lost = data_dir / "node-3/data", data_dir / "node-2/data"
-    blocked.parent.mkdir(parents=True)
-    blocked.write_text("no folder")
-    with up(data_dir, *ports.options) as first:
-        first.wait_for(READY)
-        cluster_id = status(ports)["cluster_id"]
-        first.stop()
-    assert (data_dir / "bootstrap.pending").exists()
-    blocked.unlink()
-    lost.rename(tmp_path / "lost")
-    (data_dir / "node-1/data").rename(tmp_path / "lost-1")
-    refused = run("up", "--data-dir", str(data_dir))
-    assert refused.returncode == 1
-    assert "the data of all its nodes are missing" in refused.stderr
-    (tmp_path / "lost-1").rename(data_dir / "node-1/data")
-    with up(data_dir) as second:
-        second.wait_for("quorate members replace 2")
-        eventually((blocked / "identity.json").exists, DEADLINE_S)
-        identities = [json.loads((path / "identity.json").read_text()) for path in (lost, blocked)]
-        assert [(known["founder"], known["cluster_id"]) for known in identities] == [(False, "")] * 2
-        assert status(ports)["cluster_id"] == cluster_id
-        second.stop()
-    shutil.rmtree(lost)
-    (tmp_path / "lost").rename(lost)
-    with up(data_dir) as third:
-        third.wait_for(READY)
-        assert {status(ports, node_id)["cluster_id"] for node_id in (1, 2, 3)} == {cluster_id}
-        third.stop()
-
-
-def test_removed_nodes_are_not_waited_for(tmp_path: Path, ports: Ports) -> None:
+def test_a_first_start_that_was_cut_short_is_gone_on_with(tmp_path: Path, ports: Ports) -> None:
+    """Ended as soon as a node had formatted its data: nobody was told that there is a cluster."""
     data_dir = tmp_path / "data"
     with up(data_dir, *ports.options) as first:
-        first.wait_for(READY)
-        for node_id in (3, 2):
-            succeed("members", "remove", str(node_id), "--admin", f"http://127.0.0.1:{ports.admin}")
-        first.stop()
+        eventually(
+            lambda: list(data_dir.glob("node-*/data/identity.json")), DEADLINE_S, "a node is formatted"
+        )
+        first.process.kill()
     with up(data_dir) as second:
         second.wait_for(READY)
-        assert [member["node_id"] for member in status(ports)["members"]] == [1]
+        assert len({status(ports, node_id)["cluster_id"] for node_id in (1, 2, 3)}) == 1
+        second.stop()
+
+
+def test_a_node_that_never_had_data_founds_no_second_cluster(tmp_path: Path, ports: Ports) -> None:
+    """Node 3 could not format its data while the others founded a cluster; then node 2 loses its data."""
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    write(plan(data_dir, NODES, 0, asdict(ports)))
+    blocked, lost = data_dir / "node-3/data", data_dir / "node-2/data"
+    blocked.write_text("no folder")
+    with up(data_dir) as first:
+        first.wait_for("2/3 ready: ")
+        first.stop()
+    blocked.unlink()
+    shutil.rmtree(lost)
+    with up(data_dir) as second:
+        second.wait_for("quorate members replace 2")
+        second.wait_for("quorate members replace 3")
+        assert (sorted(second.nodes()), blocked.exists(), lost.exists()) == ([1], False, False)
         second.stop()
 
 
@@ -334,9 +322,9 @@ def test_detached_it_returns_when_ready_and_down_stops_it(tmp_path: Path, ports:
         assert status(ports)["leader_id"] in (1, 2, 3)
         again = run("up", "--data-dir", str(data_dir), "--detach")
         assert again.returncode == 1
-        assert "is in use by `quorate up`" in again.stderr
+        assert "is in use by the process" in again.stderr
     finally:
-        supervisor = psutil.Process(json.loads((data_dir / "up.lock").read_text())["pid"])
+        supervisor = psutil.Process(int((data_dir / "lock").read_text()))
         nodes = supervisor.children()
         stopped = run("down", "--data-dir", str(data_dir))
     assert stopped.returncode == 0, stopped.stderr
@@ -356,6 +344,7 @@ def test_a_port_in_use_is_named_before_anything_is_started(
         refused = run("up", "--data-dir", str(data_dir), *ports.options, *options)
     assert refused.returncode == 1
     assert f"port {ports.peer + 1}, which node 2 needs" in refused.stderr
+    assert "Traceback" not in refused.stderr
     assert f'quorate up --peer-port {ports.peer + 10} (or make up ARGS="--peer-port' in refused.stderr
     assert list(data_dir.glob("node-*")) == []
 
@@ -432,7 +421,7 @@ def test_on_a_terminal_there_is_a_status_line_and_ctrl_c_stops_everything(
     with contextlib.closing(OnTerminal("--data-dir", str(tmp_path / "data"), *ports.options)) as running:
         running.wait_for(b"3/3 ready")
         os.write(running.ours, b"\x03")
-        running.wait_for(b"stopped 3 nodes")
+        running.wait_for(b"stopped 3 processes")
         assert running.process.wait(DEADLINE_S) == 0
         os.close(running.ours)
     assert b"Traceback" not in running.seen
@@ -480,7 +469,7 @@ def test_a_detached_start_whose_command_is_ended_leaves_nothing_behind(tmp_path:
         command("up", "--data-dir", str(data_dir), *ports.options, "--detach"), env=clean_environment()
     )
     eventually((data_dir / "node-3/node.log").exists, DEADLINE_S, "it starts the nodes")
-    supervisor = psutil.Process(json.loads((data_dir / "up.lock").read_text())["pid"])
+    supervisor = psutil.Process(int((data_dir / "lock").read_text()))
     waiting.terminate()
     assert waiting.wait(DEADLINE_S) == -signal.SIGTERM
     processes = [supervisor, *supervisor.children()]
@@ -488,4 +477,4 @@ def test_a_detached_start_whose_command_is_ended_leaves_nothing_behind(tmp_path:
     for process in left:
         process.kill()
     assert left == []
-    assert "who started this was ended" in (data_dir / "up.log").read_text()
+    assert "the command that started this was ended" in (data_dir / "up.log").read_text()

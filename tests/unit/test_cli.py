@@ -71,8 +71,9 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
         (["up", "--nodes", "three"], "three"),
         (["up", "--nodes", "0"], "--nodes 0"),
         (["up", "--nodes", "10"], "--nodes 10"),
-        (["up", "--brokers", "3"], "--brokers 3"),
-        (["up", "--broker-port", "9092"], "--broker-port 9092"),
+        (["up", "--brokers", "10"], "--brokers 10"),
+        (["up", "--brokers", "-1"], "--brokers -1"),
+        (["up", "--broker-port", "65400"], "65600"),
         (["up", "--client-port", "65535"], "65536"),
         (["up", "--client-port", "2281"], "2281"),
         (["up", "--client-port", "0"], "--client-port"),
@@ -216,7 +217,7 @@ def test_every_command_has_help_with_examples(command: str, capsys: pytest.Captu
 
 def test_the_defaults_are_those_of_the_contract() -> None:
     up = build_parser().parse_args(["up"])
-    assert (up.brokers, up.data_dir, up.detach) == (0, Path("data"), False)
+    assert (up.nodes, up.brokers, up.data_dir, up.detach) == (None, None, Path("data"), False)
     assert build_parser().parse_args(["status"]).admin == "http://127.0.0.1:8181"
     assert build_parser().parse_args(["down"]).data_dir == Path("data")
 
@@ -252,15 +253,13 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.
     assert str(tmp_path / "file") in lines_of(capsys)[0]
 
 
-@pytest.mark.parametrize("file", ["up.lock", "peer.secret", "node-1/node.toml"])
+@pytest.mark.parametrize("file", ["lock", "up.json", "node-1/node.toml"])
 def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path: Path, file: str) -> None:
     """The kernel names no file of a descriptor; the limit makes every write beyond so many bytes fail."""
-    bytes_max = {"up.lock": 0, "peer.secret": 64, "node-1/node.toml": 120}[file]
+    bytes_max = {"lock": 0, "up.json": 64, "node-1/node.toml": 150}[file]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_max}, {bytes_max}))"
     words = ["up", "--data-dir", str(tmp_path), *(f"--{key}-port={free_port()}" for key in DEFAULT_PORTS)]
-    program = (
-        f"{limit}; import sys; from quorum.cli.main import main; sys.exit(main({[*words, '--nodes=1']!r}))"
-    )
+    program = f"{limit}; import sys; from quorum.cli.main import main; sys.exit(main({[*words, '--nodes=1', '--brokers=0']!r}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     first, second = done.stderr.splitlines()

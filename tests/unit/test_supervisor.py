@@ -1,9 +1,10 @@
-"""What the supervisor of a local quorum survives: a full disk below its logs, a node that does not start."""
+"""What the supervisor of a local cluster does with its processes, whatever they run, and what it survives."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import errno
 import io
 import os
@@ -11,6 +12,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,11 +22,12 @@ import pytest
 from quorum.cli.commands import down
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.launcher.child import child_environment
-from quorum.launcher.layout import plan, write
-from quorum.launcher.process_logs import bound_log, story_since
-from quorum.launcher.supervisor import Supervisor
+from quorum.launcher.files import bound_log, story_since
+from quorum.launcher.layout import Layout, plan, record_founding, write
+from quorum.launcher.supervisor import StartReport, Supervisor
 from quorum.platform.os_runtime import OsDisk
 from quorum.platform.terminal import Console, stop_signals
+from tests.support.nodes import hold_port
 from tests.tidy.rules import REPOSITORY
 
 #: a file that takes nothing, for want of room
@@ -111,8 +115,8 @@ def test_a_node_may_be_ended_by_any_signal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, named: str
 ) -> None:
     ends_itself = f"import os; os.kill(os.getpid(), {number})"
-    monkeypatch.setattr("quorum.launcher.supervisor.PROGRAM", (sys.executable, "-c", ends_itself))
-    layout = plan(tmp_path, 1, dict.fromkeys(("client", "peer", "admin")))
+    monkeypatch.setattr("quorum.launcher.child.PROGRAM", (sys.executable, "-c", ends_itself))
+    layout = plan(tmp_path, 1, 0, {})
     write(layout)
     with pytest.raises(NodeStoppedError, match=f"was ended by {named}"):
         asyncio.run(
@@ -120,31 +124,15 @@ def test_a_node_may_be_ended_by_any_signal(
         )
 
 
-def test_a_file_that_cannot_be_kept_in_order_is_told_once_and_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("child", ["node-2", "broker-1"])
+def test_down_waits_for_processes_whose_supervisor_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], child: str
 ) -> None:
-    monkeypatch.setattr("quorum.launcher.supervisor.PROGRAM", (sys.executable, "-c", "input()"))
-    layout = plan(tmp_path, 1, dict.fromkeys(("client", "peer", "admin")))
-    write(layout)
-    # What removes the marker finds a folder there.
-    layout.pending_file.unlink()
-    layout.pending_file.mkdir()
-    layout.nodes[0].data_dir.mkdir()
-    (layout.nodes[0].data_dir / "identity.json").write_text("{}")
-    news = io.StringIO()
-    with pytest.raises(NodeStoppedError, match="no node could start"):
-        asyncio.run(Supervisor(layout, Console(news)).run(lambda _start: None, deadline_s=DEADLINE_S))
-    assert news.getvalue().count(f"cannot be kept in order: {layout.pending_file}") == 1
-
-
-def test_down_waits_for_nodes_whose_supervisor_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    node_data = tmp_path / "node-2/data"
-    node_data.mkdir(parents=True)
-    held = OsDisk().lock(str(node_data))
+    data_dir = tmp_path / child / "data"
+    data_dir.mkdir(parents=True)
+    held = OsDisk().lock(str(data_dir))
     monkeypatch.setattr(down, "DEADLINE_S", 0.2)
-    with pytest.raises(QuorateError, match=rf"node 2 \(process {os.getpid()}\)"):
+    with pytest.raises(QuorateError, match=rf"{child} \(process {os.getpid()}\)"):
         down.run(argparse.Namespace(data_dir=tmp_path))
     monkeypatch.setattr(down, "DEADLINE_S", DEADLINE_S)
     monkeypatch.setattr(time, "sleep", lambda _: held.release())
@@ -157,12 +145,12 @@ def test_down_leaves_what_was_started_meanwhile_alone(
 ) -> None:
     """By a service manager, say: another start takes the lock at once, and its nodes run."""
     takes_the_lock = (
-        "import pathlib, sys\n"
+        "import sys\n"
         "from quorum.errors import DataDirError\n"
-        "from quorum.launcher.up_lock import Lock\n"
+        "from quorum.platform.os_runtime import OsDisk\n"
         "while True:\n"
         "    try:\n"
-        "        Lock(pathlib.Path(sys.argv[1])).acquire()\n"
+        "        OsDisk().lock(sys.argv[1])\n"
         "        break\n"
         "    except DataDirError:\n"
         "        pass\n"
@@ -189,9 +177,10 @@ def test_children_run_the_same_program_where_nothing_is_installed(monkeypatch: p
     """As `python -m quorum up` in a checkout, whose folder only this process has been given."""
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     monkeypatch.setenv("QUORATE_NODE_ID", "7")
+    monkeypatch.setenv("QUORATE_BROKER_LISTEN_CLIENT", "127.0.0.1:1")
     monkeypatch.setattr(sys, "path", ["/bin", *sys.path])
     assert child_environment()["PYTHONPATH"] == "/elsewhere"
-    assert "QUORATE_NODE_ID" not in child_environment()
+    assert not {"QUORATE_NODE_ID", "QUORATE_BROKER_LISTEN_CLIENT"} & child_environment().keys()
     monkeypatch.setattr(sys, "path", [str(REPOSITORY), *sys.path])
     assert child_environment()["PYTHONPATH"] == f"{REPOSITORY}:/elsewhere"
     monkeypatch.delenv("PYTHONPATH")
@@ -199,7 +188,7 @@ def test_children_run_the_same_program_where_nothing_is_installed(monkeypatch: p
 
 
 def test_a_node_whose_process_cannot_be_made_is_told_and_tried_again(tmp_path: Path) -> None:
-    layout = plan(tmp_path, 1, dict.fromkeys(("client", "peer", "admin")))
+    layout = plan(tmp_path, 1, 0, {})
     write(layout)
     # No file can be opened there, as where the disk has no room for one.
     layout.nodes[0].log_file.mkdir()
@@ -208,4 +197,146 @@ def test_a_node_whose_process_cannot_be_made_is_told_and_tried_again(tmp_path: P
     with pytest.raises(NodeStoppedError, match=r"cannot be started: .*Is a directory"):
         asyncio.run(supervisor.run(lambda _start: None, deadline_s=DEADLINE_S))
     assert "node 1 cannot be started" in news.getvalue()
-    assert "trying again in 0.5 s" in news.getvalue()
+    assert "starting it again in 0.5 s" in news.getvalue()
+
+
+#: Stands in for a node or broker. It adds its life and its options to life.log, takes a data directory as a
+#: node does, and is ready; with a file `unready` in its folder it is not, and with `dies` it ends, once.
+STAND_IN = """
+import http.server, pathlib, signal, sys, tomllib
+kind, _, config = sys.argv[1:4]
+folder = pathlib.Path(config).parent
+def note(*words):
+    with (folder.parent / "life.log").open("a") as file:
+        print(*words, folder.name, file=file)
+if (folder / "dies").exists():
+    (folder / "dies").unlink()
+    sys.exit("error: it dies" + chr(10) + "remedy: none")
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(503 if (folder / "unready").exists() else 200)
+        self.end_headers()
+    def log_message(self, *words): pass
+def end(number, frame):
+    note("stop")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+if kind == "serve":
+    (folder / "data").mkdir(exist_ok=True)
+    (folder / "data/identity.json").touch()
+host, _, port = tomllib.loads(pathlib.Path(config).read_text())["listen"]["admin"].partition(":")
+server = http.server.HTTPServer((host, int(port)), Answer)
+note(*sys.argv[6:], "start")
+server.serve_forever()
+"""
+
+
+class News(io.StringIO):
+    """What the supervisor says; it is asked to stop once that holds some words."""
+
+    def __init__(self, last: str) -> None:
+        super().__init__()
+        self._last = last
+        self.stop: Callable[[], None] = lambda: None
+
+    def write(self, text: str) -> int:
+        if self._last in text:
+            self.stop()
+        return super().write(text)
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Layout]:
+    """Two nodes and two brokers that are stand-ins; their files are written."""
+    monkeypatch.setattr("quorum.launcher.child.PROGRAM", (sys.executable, "-c", STAND_IN))
+    with contextlib.ExitStack() as held:
+        layout = plan(tmp_path, 2, 2, {})
+        children = []
+        for child in layout.children:
+            holder, port = hold_port()
+            held.callback(holder.close)
+            listen = {"listen": {"admin": f"127.0.0.1:{port}"}}
+            ports = {**child.ports, "admin": port}
+            children.append(child._replace(ports=ports, settings={**child.settings, **listen}))
+        layout = replace(layout, children=tuple(children))
+        write(layout)
+        yield layout
+
+
+def supervise(layout: Layout, last: str) -> tuple[list[StartReport], str]:
+    """Run stand-ins until the supervisor said some words: what it reported, and all that it said."""
+    news = News(last)
+    supervisor = Supervisor(layout, Console(news))
+    news.stop = supervisor.stop
+    reports: list[StartReport] = []
+
+    def ready(report: StartReport) -> None:
+        reports.append(report)
+        supervisor._console.say("the start is settled")
+
+    asyncio.run(asyncio.wait_for(supervisor.run(ready), DEADLINE_S))
+    return reports, news.getvalue()
+
+
+def test_nodes_and_brokers_are_started_together_and_brokers_stop_first(stand_ins: Layout) -> None:
+    (report,), news = supervise(stand_ins, "the start is settled")
+    assert report == StartReport(
+        "ready", "127.0.0.1:2181,127.0.0.1:2182; for Kafka clients: 127.0.0.1:9092,127.0.0.1:9093", ()
+    )
+    assert news.endswith("stopped 4 processes\n")
+    life = (stand_ins.data_dir / "life.log").read_text().splitlines()
+    assert sorted(life[:4]) == [
+        *("--bootstrap start node-1", "--bootstrap start node-2", "start broker-1", "start broker-2"),
+    ]
+    assert [sorted(life[4:6]), sorted(life[6:])] == [
+        ["stop broker-1", "stop broker-2"],
+        ["stop node-1", "stop node-2"],
+    ]
+    assert plan(stand_ins.data_dir, None, None, {}).founded
+
+
+def test_a_process_that_dies_is_started_again_and_its_story_is_said(stand_ins: Layout) -> None:
+    (stand_ins.data_dir / "broker-2/dies").touch()
+    (stand_ins.data_dir / "node-1/dies").touch()
+    _, news = supervise(stand_ins, "broker 2 is ready")
+    for name in ("broker 2", "node 1"):
+        told = (
+            f"{name} stopped with exit code 1; starting it again in 0.5 s\n  error: it dies\n  remedy: none\n"
+        )
+        assert told in news
+
+
+def test_a_start_does_not_wait_for_ever_for_a_broker(
+    stand_ins: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorum.launcher.supervisor.PATIENCE_S", 0.2)
+    (stand_ins.data_dir / "broker-1/unready").touch()
+    (report,), _ = supervise(stand_ins, "the start is settled")
+    assert report.summary == "3/4 ready"
+    assert report.addresses.endswith("; for Kafka clients: 127.0.0.1:9093")
+    assert report.stories == ("broker 1 is not ready: HTTP 503",)
+
+
+def test_a_node_without_data_waits_until_they_are_back_and_nobody_else_uses_them(
+    stand_ins: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorum.launcher.supervisor.POLL_S", 0.05)
+    users: list[str | None] = [None, "7", "7"]
+    monkeypatch.setattr("quorum.launcher.supervisor.user_of", lambda _: users.pop())
+    layout = record_founding(stand_ins)
+    for node in layout.nodes:
+        node.data_dir.mkdir()
+    (layout.nodes[0].data_dir / "identity.json").touch()
+    lost = layout.nodes[1].data_dir
+    news = News("node 2 is ready")
+    supervisor = Supervisor(layout, Console(news))
+    news.stop = supervisor.stop
+
+    def ready(report: StartReport) -> None:
+        assert (report.summary, len(report.stories)) == ("3/4 ready", 1)
+        assert report.stories[0].startswith(f"node 2 is not started\n  error: the data directory {lost}")
+        (lost / "identity.json").touch()
+
+    asyncio.run(asyncio.wait_for(supervisor.run(ready), DEADLINE_S))
+    assert "node 2 is ready" in news.getvalue()
+    assert users == []
