@@ -1,0 +1,289 @@
+"""A broker's one log directory: whose it is, which logs are in it, and their checkpointed high watermarks.
+
+Decides whether this broker may use the directory at all: it belongs to one broker id of one cluster, and
+is held by one process. Its incarnation is drawn when it is formatted and never changes: an emptied disk
+has another one. Logs that no topic claims any more are set aside for a week, not removed. Knows nothing
+of assignments.
+
+Hard state: meta.properties, the logs, the high watermarks (replaced as a whole), the mark of a clean end.
+Source: control-plane design, "Registration", "Log"; Kafka's LogManager and its file names (3.9).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from broker.log.checkpoints import CHECKPOINT_NAME, checkpoint_bytes, parse_checkpoint
+from broker.log.errors import LogStorageError
+from broker.log.files import (
+    OPEN_FILES_MAX,
+    FilePool,
+    disk_errors,
+    read_file,
+    remove_file,
+    replace_file,
+    sync_folder,
+)
+from broker.log.flushing import Flusher, remove_tree
+from broker.log.identity import claim
+from broker.log.partition_log import PartitionLog
+from broker.log.partition_metadata import METADATA_NAME, metadata_bytes, parse_metadata
+from quorum.errors import refused_by_disk, told_by_os
+from quorum.metadata.paths import PartitionKey, check_topic
+from quorum.metadata.topic_settings import TopicSettings
+from quorum.platform.os_runtime import OsDisk
+from quorum.platform.runtime import DirectoryLock
+
+log = logging.getLogger("quorate.broker.log")
+
+CLEAN_END_NAME: Final = ".kafka_cleanshutdown"
+_CLEAN_END: Final = b'{"version":0,"brokerEpoch":-1}'
+STRAY_KEPT_MS: Final = 7 * 86_400_000
+_STRAY: Final = "-stray"
+_DELETE: Final = "-delete"
+_FOLDER: Final = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.ASCII)
+_NAME_BYTES_MAX: Final = 255
+_FOLDER_MODE: Final = 0o750
+
+
+class LogDirectory:
+    """An open log directory; made by `open`."""
+
+    def __init__(self, path: str, lock: DirectoryLock, incarnation: str, open_files_max: int) -> None:
+        self.path = path
+        self.incarnation = incarnation
+        self.logs: dict[PartitionKey, PartitionLog] = {}
+        #: as checkpointed last; a log that is not named has 0
+        self.high_watermarks: dict[PartitionKey, int] = {}
+        #: whether the process that held it before closed it
+        self.clean_start = False
+        #: {key: checkpointed high watermark} of the logs that ended below it when they were opened
+        self.shortened: dict[PartitionKey, int] = {}
+        self._lock = lock
+        self._files = FilePool(open_files_max)
+        self._flusher = Flusher()
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        *,
+        broker_id: int,
+        cluster_id: str,
+        settings_of: Callable[[str], TopicSettings],
+        open_files_max: int = OPEN_FILES_MAX,
+    ) -> Self:
+        """Lock a directory, format it if it is empty, and recover every log in it.
+
+        Args:
+            path: made if it is not there.
+            broker_id: whose it must be.
+            cluster_id: as in /cluster/id.
+            settings_of: topic → its settings.
+            open_files_max: descriptors that the logs may hold at a time.
+
+        Raises:
+            DataDirInUseError: another process holds it.
+            ForeignLogDirectoryError: of another broker or cluster.
+            DamagedLogDirectoryError: its own files are not readable as such.
+            DataDirError: the disk refuses.
+        """
+        disk = OsDisk()
+        try:
+            disk.make_dirs(path)
+            lock = disk.lock(path)
+        except OSError as error:
+            raise refused_by_disk(
+                f"log directory {path} cannot be used: {told_by_os(error, path)}",
+                "correct broker.data_dir, or repair the disk",
+                error,
+            ) from error
+        try:
+            directory = cls(path, lock, claim(path, broker_id, cluster_id), open_files_max)
+        except BaseException:
+            lock.release()
+            raise
+        try:
+            directory._load(settings_of)
+        except BaseException:
+            directory._release()
+            raise
+        return directory
+
+    def _load(self, settings_of: Callable[[str], TopicSettings]) -> None:
+        started_ns = time.monotonic_ns()
+        self.clean_start = read_file(f"{self.path}/{CLEAN_END_NAME}") is not None
+        # Before anything is written: from here on an end is unclean until close() says otherwise.
+        remove_file(f"{self.path}/{CLEAN_END_NAME}")
+        sync_folder(self.path)
+        self.high_watermarks = self._read_checkpoint()
+        self.remove_old_strays(_now_ms())
+        with disk_errors(self.path):
+            names = sorted(each.name for each in Path(self.path).iterdir() if each.is_dir())
+        for name in names:
+            if name.endswith(_DELETE):
+                with disk_errors(self.path):
+                    remove_tree(f"{self.path}/{name}")
+            elif (key := _key_of(name)) is not None:
+                self._open_log(key, settings_of(key.topic))
+        log.info(
+            "opened %d logs of %s after %s end in %d ms",
+            len(self.logs),
+            self.path,
+            "a clean" if self.clean_start else "no clean",
+            (time.monotonic_ns() - started_ns) // 1_000_000,
+        )
+
+    def _open_log(self, key: PartitionKey, settings: TopicSettings) -> None:
+        folder = self._folder(key)
+        opened = PartitionLog(
+            folder, key, _read_topic_id(folder), settings, self._files, self._flusher, _now_ms()
+        )
+        self.logs[key] = opened
+        watermark = self.high_watermarks.get(key, 0)
+        if opened.log_end_offset < watermark:
+            self.shortened[key] = watermark
+            log.error(
+                "%s ends at %d, below its high watermark %d: the disk lost records that were acknowledged",
+                folder,
+                opened.log_end_offset,
+                watermark,
+            )
+
+    def _read_checkpoint(self) -> dict[PartitionKey, int]:
+        path = f"{self.path}/{CHECKPOINT_NAME}"
+        content = read_file(path)
+        if content is None:
+            return {}
+        try:
+            return parse_checkpoint(content)
+        except ValueError as error:
+            log.error("%s is damaged (%s): every high watermark begins at 0 and rises again", path, error)
+            return {}
+
+    def create(self, key: PartitionKey, topic_id: uuid.UUID | None, settings: TopicSettings) -> PartitionLog:
+        """Make the log of a partition that has none here.
+
+        Raises:
+            LogStorageError: the disk refuses, or there is such a log.
+        """
+        folder = self._folder(key)
+        with disk_errors(folder):
+            Path(folder).mkdir(_FOLDER_MODE)
+        if topic_id is not None:
+            replace_file(f"{folder}/{METADATA_NAME}", metadata_bytes(topic_id))
+        sync_folder(self.path)
+        created = PartitionLog(folder, key, topic_id, settings, self._files, self._flusher, _now_ms())
+        self.logs[key] = created
+        return created
+
+    def delete(self, key: PartitionKey) -> None:
+        """Remove a log: its name at once and durably, its files when there is time.
+
+        Raises:
+            KeyError: there is no such log.
+            LogStorageError: the disk refuses.
+        """
+        self._flusher.remove_folder(self._rename(key, _DELETE))
+
+    def set_aside(self, key: PartitionKey) -> None:
+        """Take a log out that no topic claims, for a week, in case that is a mistake.
+
+        Raises:
+            KeyError: there is no such log.
+            LogStorageError: the disk refuses.
+        """
+        log.warning("%s is set aside as %s", key, self._rename(key, _STRAY))
+
+    def _rename(self, key: PartitionKey, suffix: str) -> str:
+        # A reader that still has the log sees its files gone, not another log's.
+        self.logs.pop(key).abandon()
+        self.high_watermarks.pop(key, None)
+        folder = Path(self._folder(key))
+        ending = f".{uuid.uuid4().hex}{suffix}"
+        target = folder.with_name(folder.name[: _NAME_BYTES_MAX - len(ending)] + ending)
+        with disk_errors(str(folder)):
+            folder.rename(target)
+            # The time from which a stray is kept.
+            target.touch()
+        sync_folder(self.path)
+        return str(target)
+
+    def remove_old_strays(self, now_ms: int) -> None:
+        """Remove logs that were set aside more than a week ago; raises LogStorageError."""
+        with disk_errors(self.path):
+            for each in sorted(Path(self.path).glob(f"*{_STRAY}")):
+                if now_ms - each.stat().st_mtime_ns // 1_000_000 > STRAY_KEPT_MS:
+                    log.info("%s was set aside a week ago and is removed", each)
+                    self._flusher.remove_folder(str(each))
+
+    def write_high_watermarks(self, high_watermarks: Mapping[PartitionKey, int]) -> None:
+        """Replace the checkpoint; durable on return. Any thread may call it, one at a time.
+
+        Raises:
+            LogStorageError: the disk refuses; the checkpoint is the old one or the new one.
+        """
+        replace_file(f"{self.path}/{CHECKPOINT_NAME}", checkpoint_bytes(high_watermarks))
+        self.high_watermarks = dict(high_watermarks)
+
+    def close(self) -> None:
+        """Make every log durable, note a clean end, and let go of the directory.
+
+        Raises:
+            LogStorageError: the disk refuses; the end is not clean then, and the directory is free.
+        """
+        try:
+            jobs = [job for each in self.logs.values() if (job := each.closing_job()) is not None]
+            self._flusher.run_all(jobs)
+            replace_file(f"{self.path}/{CLEAN_END_NAME}", _CLEAN_END)
+            sync_folder(self.path)
+        finally:
+            self._release()
+
+    def abandon(self) -> None:
+        """Let go of the directory as it is: the disk has failed. The next start recovers every log."""
+        self._release()
+
+    def _release(self) -> None:
+        self._flusher.close()
+        for each in self.logs.values():
+            each.abandon()
+        self._files.close()
+        self._lock.release()
+
+    def _folder(self, key: PartitionKey) -> str:
+        return f"{self.path}/{key.topic}-{key.partition}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _key_of(name: str) -> PartitionKey | None:
+    """Return the partition whose folder has this name; None: it is no log's."""
+    match = _FOLDER.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        return PartitionKey(check_topic(match[1]), int(match[2]))
+    except ValueError:
+        return None
+
+
+def _read_topic_id(folder: str) -> uuid.UUID | None:
+    path = f"{folder}/{METADATA_NAME}"
+    content = read_file(path)
+    if content is None:
+        return None
+    try:
+        return parse_metadata(content)
+    except ValueError as error:
+        raise LogStorageError(
+            f"{path} is damaged: {error}", "repair it, or remove this partition's folder"
+        ) from error

@@ -1,0 +1,176 @@
+"""Files of a log directory: open descriptors in a bounded pool, whole files replaced atomically.
+
+Every error of the operating system leaves here as LogStorageError. A file that was replaced is durable on
+return: written aside, fsynced, renamed. The pool is used by the loop's thread alone; replacing works in
+any thread.
+Source: control-plane design, "Log" (LRU of open files).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from broker.log.batches import Buffer
+from broker.log.errors import LogStorageError
+from broker.log.sparse_index import SparseIndex
+
+OPEN_FILES_MAX: Final = 512
+INDEX_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
+INDEX_SUFFIXES: Final = (".index", ".timeindex")
+#: buffers that the kernel takes in one call (IOV_MAX of Linux)
+BUFFERS_MAX: Final = 1024
+_MODE: Final = 0o640
+#: what a file is called while it is written, and what it is called before it is removed
+ASIDE: Final = ".tmp"
+DELETED: Final = ".deleted"
+
+
+@contextmanager
+def disk_errors(doing: str) -> Iterator[None]:
+    """Turn the operating system's errors into LogStorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise LogStorageError.of(error, doing) from error
+
+
+class FilePool:
+    """Descriptors of the files that were used last, and the indexes of closed segments; both bounded."""
+
+    def __init__(self, open_max: int = OPEN_FILES_MAX) -> None:
+        self._open_max = open_max
+        #: {path: descriptor}, the least recently used first
+        self._open: OrderedDict[str, int] = OrderedDict()
+        #: {path: index}, the least recently used first
+        self._indexes: OrderedDict[str, SparseIndex] = OrderedDict()
+        self._index_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def descriptor(self, path: str, *, create: bool = False) -> int:
+        """Return a descriptor for reading and writing; valid until the next call.
+
+        Args:
+            path: the file.
+            create: make it; it must not be there.
+        """
+        found = self._open.get(path)
+        if found is not None:
+            self._open.move_to_end(path)
+            return found
+        while len(self._open) >= self._open_max:
+            os.close(self._open.popitem(last=False)[1])
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        with disk_errors(path):
+            opened = os.open(path, flags, _MODE)
+        self._open[path] = opened
+        return opened
+
+    def forget(self, path: str) -> None:
+        """Close a file, if it is open."""
+        found = self._open.pop(path, None)
+        if found is not None:
+            os.close(found)
+
+    def index(self, path: str, entry: Struct) -> SparseIndex:
+        """Return the index in a file; an empty one if there is no such file."""
+        found = self._indexes.get(path)
+        if found is not None:
+            self._indexes.move_to_end(path)
+            return found
+        found = self._indexes[path] = SparseIndex(entry, read_file(path) or b"")
+        self._index_bytes += found.size_bytes
+        while self._index_bytes > INDEX_CACHE_BYTES_MAX and len(self._indexes) > 1:
+            self._index_bytes -= self._indexes.popitem(last=False)[1].size_bytes
+        return found
+
+    def forget_indexes(self, stem: str) -> None:
+        """Drop what is held of a segment's index files: they change, or go."""
+        for suffix in INDEX_SUFFIXES:
+            found = self._indexes.pop(stem + suffix, None)
+            if found is not None:
+                self._index_bytes -= found.size_bytes
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+
+def write_at(descriptor: int, buffers: Sequence[Buffer], position: int, path: str) -> None:
+    """Write all buffers one behind the other; raises LogStorageError if any byte is refused."""
+    with disk_errors(path):
+        for first in range(0, len(buffers), BUFFERS_MAX):
+            some = buffers[first : first + BUFFERS_MAX]
+            wanted = sum(map(len, some))
+            written = os.pwritev(descriptor, some, position)
+            if written < wanted:
+                rest = memoryview(b"".join(some))
+                while written < wanted:
+                    # A full disk takes a part first and refuses the rest with an error.
+                    written += os.pwrite(descriptor, rest[written:], position + written)
+            position += wanted
+
+
+def read_at(descriptor: int, size: int, position: int, path: str) -> bytes:
+    """Read exactly `size` bytes."""
+    with disk_errors(path):
+        found = os.pread(descriptor, size, position)
+        while len(found) < size:
+            more = os.pread(descriptor, size - len(found), position + len(found))
+            if not more:
+                raise LogStorageError(
+                    f"{path} ends at byte {position + len(found)}; {size} bytes were expected at {position}",
+                    "somebody cut this file; start the broker again so that it reads what is left",
+                )
+            found += more
+    return found
+
+
+def replace_file(path: str, content: bytes) -> None:
+    """Put a file in place of the old one; durable, and never half of it, on return."""
+    aside = path + ASIDE
+    with disk_errors(path):
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
+        try:
+            write_at(descriptor, [content], 0, aside)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        Path(aside).replace(path)
+
+
+def sync_file(path: str) -> None:
+    """Return once the file's content is on the disk."""
+    with disk_errors(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+#: Return once the names in a folder are on the disk.
+sync_folder = sync_file
+
+
+def read_file(path: str) -> bytes | None:
+    """Return a whole small file; None if there is none."""
+    with disk_errors(path):
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+def remove_file(path: str) -> None:
+    """Remove a file's name; one that is gone already is fine."""
+    with disk_errors(path):
+        Path(path).unlink(missing_ok=True)

@@ -1,0 +1,33 @@
+"""`partition.metadata`: of which topic's life a folder is.
+
+A topic that was deleted and made again has the same name and another id; a folder with the old id is a
+stray.
+Source: KIP-516; Kafka's PartitionMetadataFile (3.9).
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import Final
+
+METADATA_NAME: Final = "partition.metadata"
+_UUID_BYTES: Final = 16
+
+
+def metadata_bytes(topic_id: uuid.UUID) -> bytes:
+    """Return the content of the file."""
+    encoded = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+    return f"version: 0\ntopic_id: {encoded}\n".encode()
+
+
+def parse_metadata(content: bytes) -> uuid.UUID:
+    """Read such a file.
+
+    Raises:
+        ValueError: it is none.
+    """
+    rows = dict(line.split(": ", 1) for line in content.decode("ascii").splitlines())
+    if rows.get("version") != "0" or "topic_id" not in rows:
+        raise ValueError("version 0 with a topic_id was expected")
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(rows["topic_id"] + "=="))

@@ -1,0 +1,206 @@
+"""What a start makes of the files of one log.
+
+An index file vouches for the records before its last entry. What follows is read and checked batch by
+batch; at the first byte that is no whole batch the log ends: a process that was killed, or a lost power
+supply, leaves nothing right behind a torn batch. Segments behind the tear are removed. Epochs and
+producers come from their files as far as those reach, and from the batches that were read.
+Source: control-plane design, "Log"; Kafka's LogLoader (3.9).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from broker.log.batches import HEADER, crc_matches, parse_header, plausible
+from broker.log.epochs import LeaderEpochs
+from broker.log.files import ASIDE, DELETED, FilePool, disk_errors, read_file, remove_file, sync_folder
+from broker.log.producers import Producers
+from broker.log.segment import Segment, file_name
+
+log = logging.getLogger("quorate.broker.log")
+
+EPOCHS_NAME: Final = "leader-epoch-checkpoint"
+_STEM: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex|snapshot)", re.ASCII)
+#: bytes read at once while checksums are checked
+_CHECK_BYTES: Final = 1024 * 1024
+
+
+class RecoveredLog(NamedTuple):
+    """What the files of a log hold."""
+
+    #: at least one, without a gap between two
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    #: closed segments whose index files do not reach their end and must be written anew
+    unsaved: list[Segment]
+
+
+def recover_segments(files: FilePool, folder: str) -> RecoveredLog:
+    """Open the segments of a log and cut what is torn.
+
+    Raises:
+        LogStorageError: the disk refuses.
+    """
+    bases = _segment_bases(folder)
+    if not bases:
+        return RecoveredLog([Segment.create(files, folder, 0)], LeaderEpochs(), [])
+    known_epochs = _read_epochs(folder)
+    epochs = known_epochs or LeaderEpochs()
+    segments: list[Segment] = []
+    unsaved: list[Segment] = []
+    whole = True
+    for base_offset in bases:
+        if segments and (not whole or base_offset != segments[-1].next_offset):
+            _remove_from(files, folder, [base for base in bases if base >= base_offset], segments[-1])
+            break
+        segment = Segment.load(files, folder, base_offset)
+        saved_entries = len(segment.offsets)
+        whole = _check_tail(segment, epochs)
+        segments.append(segment)
+        if len(segment.offsets) != saved_entries:
+            unsaved.append(segment)
+    active = segments[-1]
+    for segment in segments[:-1]:
+        if segment not in unsaved:
+            segment.release_indexes()
+    if known_epochs is None:
+        epochs.clear()
+        for segment in segments:
+            for _, header in segment.walk(0):
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+    epochs.truncate_to(active.next_offset)
+    epochs.start_at(segments[0].base_offset)
+    return RecoveredLog(segments, epochs, [segment for segment in unsaved if segment is not active])
+
+
+def _segment_bases(folder: str) -> list[int]:
+    """Return the base offsets of the segments, and remove what a crash left of files that were to go."""
+    with disk_errors(folder):
+        names = sorted(path.name for path in Path(folder).iterdir())
+    found = {match[0]: int(match[1]) for name in names if (match := _STEM.fullmatch(name))}
+    bases = sorted(base for name, base in found.items() if name.endswith(".log"))
+    for name in names:
+        orphan = name in found and not name.endswith(".snapshot") and found[name] not in bases
+        if orphan or name.endswith((ASIDE, DELETED)):
+            remove_file(f"{folder}/{name}")
+    return bases
+
+
+def _read_epochs(folder: str) -> LeaderEpochs | None:
+    content = read_file(f"{folder}/{EPOCHS_NAME}")
+    if content is None:
+        return None
+    try:
+        return LeaderEpochs.parse(content)
+    except ValueError as error:
+        log.warning("%s/%s is damaged (%s); the epochs are read from the records", folder, EPOCHS_NAME, error)
+        return None
+
+
+def _remove_from(files: FilePool, folder: str, bases: list[int], last: Segment) -> None:
+    """Remove whole segments, the last one first: what a crash leaves then is a log without a gap."""
+    for base_offset in reversed(bases):
+        log.error(
+            "%s/%s.log is removed: the log ends at %d", folder, file_name(base_offset), last.next_offset
+        )
+        Segment(files, folder, base_offset).remove()
+    sync_folder(folder)
+
+
+def _check_tail(segment: Segment, epochs: LeaderEpochs) -> bool:
+    """Note every batch that the index does not vouch for, and cut at the first one that is not whole.
+
+    Returns:
+        Whether nothing was cut.
+    """
+    size = segment.size
+    if segment.offsets.last and not _fits_index(segment, size):
+        log.warning("%s.index does not fit its records; they are read from the start", segment.stem)
+        segment.drop_indexes()
+    end = segment.forget_unindexed()
+    if end:
+        segment.next_offset = parse_header(segment.read(end, HEADER.size), 0).base_offset
+    window, window_from = b"", end
+    while size - end >= HEADER.size:
+        if end - window_from + HEADER.size > len(window):
+            window_from, window = end, segment.read(end, min(_CHECK_BYTES, size - end))
+        header = parse_header(window, end - window_from)
+        if not plausible(header) or header.size > size - end or header.base_offset != segment.next_offset:
+            break
+        if end - window_from + header.size > len(window):
+            window_from, window = end, segment.read(end, max(header.size, min(_CHECK_BYTES, size - end)))
+        if not crc_matches(header, memoryview(window), end - window_from):
+            break
+        segment.note(header)
+        epochs.assign(header.partition_leader_epoch, header.base_offset)
+        end += header.size
+    if end == size:
+        return True
+    log.warning(
+        "%s: %d bytes from byte %d on are no whole batches and are cut; the log ends at offset %d",
+        segment.log_path,
+        size - end,
+        end,
+        segment.next_offset,
+    )
+    segment.truncate(end, segment.next_offset)
+    return False
+
+
+def _fits_index(segment: Segment, size: int) -> bool:
+    """Whether the last entry of the offset index names a whole batch."""
+    relative, position = segment.offsets.last or (0, 0)
+    if not 0 <= position <= size - HEADER.size:
+        return False
+    header = parse_header(segment.read(position, HEADER.size), 0)
+    if not plausible(header) or header.size > size - position:
+        return False
+    batch = memoryview(segment.read(position, header.size))
+    return crc_matches(header, batch, 0) and header.last_offset == segment.base_offset + relative
+
+
+def recover_producers(folder: str, segments: list[Segment], end_offset: int, now_ms: int) -> Producers:
+    """Build the producers' state as of an offset: from the newest snapshot, and the batches behind it.
+
+    Snapshots that are of no use any more are removed: those behind the end, and those that are neither at the
+    start of a segment nor the newest one.
+    """
+    producers, first = Producers(), segments[0].base_offset
+    bases = {segment.base_offset for segment in segments}
+    found = False
+    for taken_at, path in reversed(_snapshots(folder)):
+        usable = segments[0].base_offset <= taken_at <= end_offset
+        if usable and not found:
+            try:
+                producers, first, found = Producers.parse(read_file(path) or b""), taken_at, True
+                continue
+            except ValueError as error:
+                log.warning("%s is damaged (%s) and is removed", path, error)
+                usable = False
+        if not usable or taken_at not in bases:
+            remove_file(path)
+    for segment in segments:
+        start = segment.position_of(max(first, segment.base_offset))
+        if start is not None:
+            for _, header in segment.walk(start):
+                if header.base_offset < end_offset:
+                    producers.record(header, now_ms)
+    return producers
+
+
+def _snapshots(folder: str) -> list[tuple[int, str]]:
+    """Return (offset, path) of the producers' snapshots, by offset."""
+    with disk_errors(folder):
+        names = sorted(path.name for path in Path(folder).iterdir())
+    matches = [match for name in names if (match := _STEM.fullmatch(name)) and match[2] == "snapshot"]
+    return [(int(match[1]), f"{folder}/{match[0]}") for match in matches]
+
+
+def remove_snapshots(folder: str, from_offset: int) -> None:
+    """Remove the snapshots that were taken at an offset or behind it."""
+    for taken_at, path in _snapshots(folder):
+        if taken_at >= from_offset:
+            remove_file(path)

@@ -1,0 +1,315 @@
+"""One segment of a log: record batches from a base offset on, with its two sparse indexes.
+
+Decides where a batch is and how many bytes of whole batches a reader gets. The indexes live in memory
+while the segment grows; their files are written only after an fsync of the records
+(broker/log/flushing.py), so what lies before the last entry of an index file is durable and whole. Knows
+nothing of other segments.
+Source: Kafka's LogSegment (3.9); control-plane design, "Log".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from broker.log.batches import (
+    HEADER,
+    LENGTH_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    parse_header,
+    plausible,
+)
+from broker.log.errors import LogStorageError
+from broker.log.files import DELETED, FilePool, disk_errors, read_at, remove_file, write_at
+from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+
+#: bytes of records between two index entries
+INDEX_INTERVAL_BYTES: Final = 4096
+#: relative offsets in an index are int32
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+#: bytes read at once while headers are walked: one index interval, mostly
+_WALK_BYTES: Final = 2 * INDEX_INTERVAL_BYTES
+_HINTS_MAX: Final = 16
+#: base_offset, batch_length, last_offset_delta: what a walk over offsets needs of a header
+_PLACE: Final = Struct(">qi11xi")
+
+
+class Span(NamedTuple):
+    """Whole batches of a segment: where they begin, how many bytes they have, and the offset behind them."""
+
+    position: int
+    size: int
+    next_offset: int
+
+
+def file_name(base_offset: int) -> str:
+    """Kafka's name of a segment's files, without the suffix."""
+    return f"{base_offset:020d}"
+
+
+class Segment:
+    """A segment; the last one of a log is written to."""
+
+    __slots__ = (
+        "_files",
+        "_hints",
+        "_offsets",
+        "_since_entry",
+        "_times",
+        "base_offset",
+        "log_path",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "size",
+        "stem",
+    )
+
+    def __init__(self, files: FilePool, folder: str, base_offset: int) -> None:
+        self._files = files
+        self.base_offset = base_offset
+        self.stem = f"{folder}/{file_name(base_offset)}"
+        self.log_path = self.stem + ".log"
+        #: offset behind the last record
+        self.next_offset = base_offset
+        self.size = 0
+        self.max_timestamp = NO_TIMESTAMP
+        #: last offset of the first batch with the largest timestamp
+        self.max_timestamp_offset = base_offset
+        #: None: as in their files, which the pool reads when they are needed
+        self._offsets: SparseIndex | None = SparseIndex(OFFSET_ENTRY)
+        self._times: SparseIndex | None = SparseIndex(TIME_ENTRY)
+        self._since_entry = 0
+        #: {offset: position of the batch that begins with it}: where sequential readers go on
+        self._hints: dict[int, int] = {}
+
+    @classmethod
+    def create(cls, files: FilePool, folder: str, base_offset: int) -> Segment:
+        """Make the file of a new segment."""
+        segment = cls(files, folder, base_offset)
+        files.descriptor(segment.log_path, create=True)
+        return segment
+
+    @classmethod
+    def load(cls, files: FilePool, folder: str, base_offset: int) -> Segment:
+        """Take a segment from the disk, with the size of its file and the entries of its index files.
+
+        What lies behind the last entry is not known yet: recovery reads it.
+        """
+        segment = cls(files, folder, base_offset)
+        with disk_errors(segment.log_path):
+            segment.size = Path(segment.log_path).stat().st_size
+        segment.hold_indexes()
+        return segment
+
+    @property
+    def offsets(self) -> SparseIndex:
+        """(relative last offset, position) of a batch every 4 KiB."""
+        return (
+            self._offsets
+            if self._offsets is not None
+            else self._files.index(self.stem + ".index", OFFSET_ENTRY)
+        )
+
+    @property
+    def times(self) -> SparseIndex:
+        """(largest timestamp so far, relative last offset of its batch)."""
+        return (
+            self._times
+            if self._times is not None
+            else self._files.index(self.stem + ".timeindex", TIME_ENTRY)
+        )
+
+    def hold_indexes(self) -> None:
+        """Take the indexes into memory, to write to them."""
+        self._offsets, self._times = self.offsets, self.times
+        self._files.forget_indexes(self.stem)
+
+    def release_indexes(self) -> None:
+        """Leave the indexes to their files, which are written and complete."""
+        self._offsets = self._times = None
+
+    def drop_indexes(self) -> None:
+        """Begin with empty indexes: those in the files do not fit the records."""
+        self._offsets, self._times = SparseIndex(OFFSET_ENTRY), SparseIndex(TIME_ENTRY)
+
+    def write(self, buffers: Sequence[Buffer]) -> int:
+        """Write buffers behind the last byte; returns the position of the first. Nothing is noted yet."""
+        write_at(self._files.descriptor(self.log_path), buffers, self.size, self.log_path)
+        return self.size
+
+    def note(self, header: BatchHeader) -> None:
+        """Note a batch whose bytes are there, behind the last one that was noted."""
+        size = header.batch_length + LENGTH_OVERHEAD
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._since_entry > INDEX_INTERVAL_BYTES:
+            self.offsets.append(last_offset - self.base_offset, self.size)
+            self.note_time()
+            self._since_entry = 0
+        self._since_entry += size
+        self.size += size
+        self.next_offset = last_offset + 1
+
+    def note_time(self) -> None:
+        """Give the time index an entry for the largest timestamp, if it has none yet."""
+        last = self.times.last
+        if self.max_timestamp > (NO_TIMESTAMP if last is None else last[0]):
+            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+
+    def forget_unindexed(self) -> int:
+        """Go back to what the index vouches for; returns the position from which to note batches anew."""
+        self.max_timestamp, relative = self.times.last or (NO_TIMESTAMP, 0)
+        self.max_timestamp_offset = self.base_offset + relative
+        # The batch of the last entry is noted again, without a second entry.
+        _, position = self.offsets.last or (0, 0)
+        self.size = position
+        self._since_entry = 0
+        self._hints.clear()
+        return position
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return bytes, all of which are there."""
+        return read_at(self._files.descriptor(self.log_path), size, position, self.log_path)
+
+    def walk(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of each batch from the one that begins at a position on."""
+        end = self.size if end is None else end
+        window, first = b"", position
+        while position < end:
+            if position - first + HEADER.size > len(window):
+                first = position
+                window = self.read(first, min(_WALK_BYTES, end - first))
+            if len(window) < HEADER.size or not plausible(header := parse_header(window, position - first)):
+                raise self.damaged(position)
+            yield position, header
+            position += header.size
+
+    def damaged(self, position: int) -> LogStorageError:
+        """Return the error for bytes that no broker wrote."""
+        return LogStorageError(
+            f"{self.log_path} holds no record batch at byte {position}",
+            "repair the disk; or remove this partition's folder, so that it is copied from its leader",
+        )
+
+    def position_of(self, offset: int) -> int | None:
+        """Return where the first batch begins whose last offset is at least `offset`; None: behind all."""
+        if offset >= self.next_offset:
+            return None
+        hint = self._hints.get(offset)
+        if hint is not None:
+            return hint
+        entry = self.offsets.floor(0, offset - self.base_offset)
+        for position, last_offset, _ in self._places(self.offsets[entry][1] if entry >= 0 else 0):
+            if last_offset >= offset:
+                return position
+        return None
+
+    def _places(self, position: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (position, last offset, size) of each batch: walk() for the paths that readers wait on."""
+        window, first = b"", position
+        while position < self.size:
+            if position - first + HEADER.size > len(window):
+                first = position
+                window = self.read(first, min(_WALK_BYTES, self.size - first))
+                if len(window) < HEADER.size:
+                    raise self.damaged(position)
+            base_offset, length, delta = _PLACE.unpack_from(window, position - first)
+            size = length + LENGTH_OVERHEAD
+            if size < HEADER.size:
+                raise self.damaged(position)
+            yield position, base_offset + delta, size
+            position += size
+
+    def span(self, offset: int, bytes_max: int, below: int, *, at_least_one: bool) -> Span | None:
+        """Find whole batches for a reader.
+
+        Args:
+            offset: of the first record that is wanted; its batch may begin before.
+            bytes_max: what the reader has room for.
+            below: only batches whose last offset is below this.
+            at_least_one: the first batch also where it is larger than `bytes_max`.
+
+        Returns:
+            What fits, maybe nothing; None if this segment has no record from `offset` on.
+        """
+        start = self.position_of(offset)
+        if start is None:
+            return None
+        limit = min(start + bytes_max, self.size)
+        if limit == self.size and below >= self.next_offset:
+            self._hint(self.next_offset, self.size)
+            return Span(start, self.size - start, self.next_offset)
+        # The last index entry inside both limits is a batch boundary: only what follows it is walked.
+        entry = min(self.offsets.floor(1, limit), self.offsets.floor(0, below - 1 - self.base_offset))
+        jump = self.offsets[entry][1] if entry >= 0 else 0
+        end, next_offset = max(start, jump), offset
+        for position, last_offset, size in self._places(end):
+            fits = position + size <= limit or (position == start and at_least_one)
+            if not fits or last_offset >= below:
+                if position == end > start and next_offset == offset:
+                    next_offset = self.base_offset_at(position)
+                break
+            end, next_offset = position + size, last_offset + 1
+        if end > start:
+            self._hint(next_offset, end)
+        return Span(start, end - start, next_offset)
+
+    def base_offset_at(self, position: int) -> int:
+        """Return the base offset of the batch that begins at a position."""
+        return parse_header(self.read(position, HEADER.size), 0).base_offset
+
+    def _hint(self, offset: int, position: int) -> None:
+        if len(self._hints) >= _HINTS_MAX:
+            self._hints.clear()
+        self._hints[offset] = position
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cut the file; the index files go first, since they vouch for what is cut."""
+        self.hold_indexes()
+        for suffix in (".index", ".timeindex"):
+            remove_file(self.stem + suffix)
+        with disk_errors(self.log_path):
+            os.ftruncate(self._files.descriptor(self.log_path), position)
+        self.offsets.cut_from(1, position)
+        self.times.cut_from(1, end_offset - self.base_offset)
+        start = self.forget_unindexed()
+        for _, header in self.walk(start, position):
+            self.note(header)
+        self.next_offset = end_offset
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._files.forget(self.log_path)
+        self._files.forget_indexes(self.stem)
+
+    def remove(self) -> None:
+        """Remove its files; the records first, so that what is left behind by a crash counts as nothing."""
+        self.close()
+        for suffix in (".log", ".index", ".timeindex", ".snapshot"):
+            remove_file(self.stem + suffix)
+
+    def set_aside(self) -> list[str]:
+        """Take its files out of the log by another name; returns what is to be removed when there is time."""
+        self.close()
+        aside = []
+        for suffix in (".log", ".index", ".timeindex", ".snapshot"):
+            path = Path(self.stem + suffix)
+            with disk_errors(str(path)):
+                if path.exists():
+                    aside.append(str(path.rename(str(path) + DELETED)))
+        return aside
+
+    def newest_ms(self) -> int:
+        """Return the largest timestamp, or the file's time where the records carry none."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        with disk_errors(self.log_path):
+            return Path(self.log_path).stat().st_mtime_ns // 1_000_000
