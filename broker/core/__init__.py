@@ -1,0 +1,1 @@
+"""What a broker decides, without sockets, files, clocks or tasks: state in, decisions out."""

@@ -1,0 +1,190 @@
+"""The controller's requests: lead, follow, stop, and what the cluster looks like.
+
+Each request passes the fences of the registry first. A partition's decision is applied once per leader epoch;
+the first one for the current generation is applied whatever its epoch, since what was read at the start does
+not count. What a request does not name stays as it is.
+Source: control-plane design, "Leader and follower", "Control requests"; KIP-380, KIP-516, KIP-570.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import Final
+
+from broker.core.partition import FollowerState, IdleState, LeaderState
+from broker.replication.clock import monotonic_ms
+from broker.replication.fetchers import Fetchers
+from broker.replication.registry import Registry
+from broker.replication.replica import Replica
+from controller.messages.codes import ErrorCode
+from controller.messages.entities import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import NO_LEADER, PartitionStateRecord
+
+#: Leader epochs of a StopReplica that no epoch is too old for: none given, the topic is being deleted.
+_ANY_EPOCH: Final = (-1, -2)
+
+_log = logging.getLogger(__name__)
+
+
+class Control:
+    """Applies control requests to the registry."""
+
+    def __init__(self, registry: Registry, fetchers: Fetchers) -> None:
+        """Change roles in a registry; followers go to the fetchers."""
+        self._registry = registry
+        self._fetchers = fetchers
+
+    def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Lead or follow the partitions that the request names.
+
+        Raises:
+            LogStorageError: the disk refused; the request is partly applied.
+        """
+        refused = self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)
+        if refused is not ErrorCode.NONE:
+            return LeaderAndIsrResponse(error_code=refused, topics=())
+        for leader in request.live_leaders:
+            self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
+        topics = tuple(
+            LeaderAndIsrTopicError(
+                topic_id=topic.topic_id,
+                partition_errors=tuple(
+                    LeaderAndIsrPartitionError(
+                        partition_index=state.partition_index,
+                        error_code=self._apply(
+                            PartitionKey(topic.topic_name, state.partition_index), topic.topic_id, state
+                        ),
+                    )
+                    for state in topic.partition_states
+                ),
+            )
+            for topic in request.topic_states
+        )
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Take over what the cluster looks like."""
+        refused = self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)
+        if refused is ErrorCode.NONE:
+            self._registry.view.apply(request)
+        return UpdateMetadataResponse(error_code=refused)
+
+    def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop replicas, and delete the logs of those that say so.
+
+        Raises:
+            LogStorageError: the disk refused; the request is partly applied.
+        """
+        refused = self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)
+        if refused is not ErrorCode.NONE:
+            return StopReplicaResponse(error_code=refused, partition_errors=())
+        errors = tuple(
+            StopReplicaPartitionError(
+                topic_name=topic.topic_name,
+                partition_index=state.partition_index,
+                error_code=self._stop(PartitionKey(topic.topic_name, state.partition_index), state),
+            )
+            for topic in request.topic_states
+            for state in topic.partition_states
+        )
+        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def _apply(
+        self, key: PartitionKey, topic_id: uuid.UUID | None, state: LeaderAndIsrPartitionState
+    ) -> ErrorCode:
+        if self._registry.broker_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        replica = self._registry.replicas.get(key)
+        if replica is None:
+            replica = self._registry.create_replica(key, topic_id)
+        elif topic_id is not None and replica.topic_id != topic_id:
+            if replica.applied:
+                return ErrorCode.INCONSISTENT_TOPIC_ID
+            # The topic was deleted and created again while this broker was away.
+            self._close(replica)
+            replica = self._registry.create_replica(key, topic_id)
+        elif replica.applied and state.leader_epoch <= replica.leader_epoch:
+            is_repeated = state.leader_epoch == replica.leader_epoch
+            return ErrorCode.NONE if is_repeated else ErrorCode.FENCED_LEADER_EPOCH
+        if state.leader == self._registry.broker_id:
+            self._become_leader(replica, state)
+        else:
+            self._become_follower(replica, state)
+        return ErrorCode.NONE
+
+    def _become_leader(self, replica: Replica, state: LeaderAndIsrPartitionState) -> None:
+        self._fetchers.leave(replica.key)
+        record = PartitionStateRecord(
+            ControllerEpoch(state.controller_epoch),
+            state.leader,
+            LeaderEpoch(state.leader_epoch),
+            state.isr,
+            state.leader_recovery_state,
+        )
+        role = LeaderState.elected(
+            self._registry.broker_id,
+            record,
+            PartitionVersion(state.partition_epoch),
+            state.replicas,
+            log_end_offset=replica.log.log_end_offset,
+            high_watermark=replica.high_watermark,
+            now_ms=monotonic_ms(),
+        )
+        replica.take_role(role, applied=True)
+        replica.high_watermark_rose()
+        _log.info(
+            "leads %s-%d in epoch %d from offset %d, ISR %s",
+            *replica.key,
+            role.leader_epoch,
+            role.epoch_start_offset,
+            list(role.isr),
+        )
+
+    def _become_follower(self, replica: Replica, state: LeaderAndIsrPartitionState) -> None:
+        leader_epoch = LeaderEpoch(state.leader_epoch)
+        if state.leader == NO_LEADER:
+            self._fetchers.leave(replica.key)
+            replica.take_role(IdleState(replica.high_watermark, leader_epoch), applied=True)
+            _log.info("%s-%d has no leader in epoch %d", *replica.key, leader_epoch)
+            return
+        role = FollowerState(state.leader, leader_epoch, replica.high_watermark)
+        replica.take_role(role, applied=True)
+        self._fetchers.follow(replica, role)
+        _log.info(
+            "follows broker %d in %s-%d in epoch %d from offset %d",
+            role.leader,
+            *replica.key,
+            leader_epoch,
+            replica.log.log_end_offset,
+        )
+
+    def _stop(self, key: PartitionKey, state: StopReplicaPartitionState) -> ErrorCode:
+        replica = self._registry.replicas.get(key)
+        if replica is not None:
+            if state.leader_epoch not in _ANY_EPOCH and state.leader_epoch < replica.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            self._close(replica)
+        if state.delete_partition and key in self._registry.log_directory.logs:
+            self._registry.log_directory.delete(key)
+            _log.info("deleted %s-%d", *key)
+        return ErrorCode.NONE
+
+    def _close(self, replica: Replica) -> None:
+        self._fetchers.leave(replica.key)
+        replica.take_role(IdleState(replica.high_watermark, replica.leader_epoch), applied=False)
+        self._registry.forget(replica)

@@ -1,0 +1,104 @@
+"""The bytes of a follower's Fetch requests and of their answers, in the one version that brokers speak.
+
+Version 16: topics by id, the follower's generation as ReplicaEpoch, no fetch session.
+Source: Kafka's FetchRequest.json and FetchResponse.json; KIP-516, KIP-903.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kio.schema.fetch.v16.response import FetchResponse
+from kio.schema.types import BrokerId
+from kio.serial import entity_writer
+from kio.static.primitive import i8, i32, i32Timedelta, i64
+
+from broker.replication.outcomes import FetchOutcome, FetchPosition, ReplicationOptions
+from controller.messages.codes import ErrorCode
+from controller.messages.decoding import decode
+from quorum.metadata.numbers import BrokerGeneration
+
+FETCH: Final = 1
+FETCH_VERSION: Final = 16
+
+_write_request = entity_writer(FetchRequest)
+
+
+class TopicPartition(NamedTuple):
+    """A partition as Fetch names it."""
+
+    topic_id: uuid.UUID | None
+    partition: int
+
+
+def encode_fetch(
+    positions: Iterable[tuple[TopicPartition, FetchPosition]],
+    broker_id: int,
+    generation: BrokerGeneration,
+    options: ReplicationOptions,
+) -> bytes:
+    """Return the body of a follower's request; its order is the order in which the leader reads."""
+    topics: list[FetchTopic] = []
+    topic_id: uuid.UUID | None = None
+    partitions: list[FetchPartition] = []
+    for name, position in positions:
+        if name.topic_id != topic_id and partitions:
+            topics.append(FetchTopic(topic_id=topic_id, partitions=tuple(partitions)))
+            partitions = []
+        topic_id = name.topic_id
+        partitions.append(
+            FetchPartition(
+                partition=i32(name.partition),
+                current_leader_epoch=i32(position.current_leader_epoch),
+                fetch_offset=i64(position.offset),
+                last_fetched_epoch=i32(position.last_fetched_epoch),
+                log_start_offset=i64(position.log_start_offset),
+                partition_max_bytes=i32(position.max_bytes),
+            )
+        )
+    topics.append(FetchTopic(topic_id=topic_id, partitions=tuple(partitions)))
+    request = FetchRequest(
+        replica_state=ReplicaState(replica_id=BrokerId(broker_id), replica_epoch=i64(generation)),
+        max_wait=i32Timedelta.parse(timedelta(milliseconds=options.replica_fetch_wait_max_ms)),
+        min_bytes=i32(1),
+        max_bytes=i32(options.replica_fetch_response_max_bytes),
+        isolation_level=i8(0),
+        session_id=i32(0),
+        session_epoch=i32(-1),
+        topics=tuple(topics),
+        forgotten_topics_data=(),
+    )
+    buffer = io.BytesIO()
+    _write_request(buffer, request)
+    return buffer.getvalue()
+
+
+def decode_fetch(body: bytes) -> tuple[ErrorCode, Iterator[tuple[TopicPartition, FetchOutcome]]]:
+    """Read a leader's answer: its error for the whole request, and what it says of each partition.
+
+    Raises:
+        MalformedMessageError: the bytes are no such answer.
+    """
+    response = decode(FetchResponse, body)
+    return ErrorCode(response.error_code.value), _outcomes(response)
+
+
+def _outcomes(response: FetchResponse) -> Iterator[tuple[TopicPartition, FetchOutcome]]:
+    for topic in response.responses:
+        for data in topic.partitions:
+            diverging = data.diverging_epoch
+            yield (
+                TopicPartition(topic.topic_id, data.partition_index),
+                FetchOutcome(
+                    ErrorCode(data.error_code.value),
+                    data.high_watermark,
+                    data.log_start_offset,
+                    data.records or b"",
+                    (diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
+                ),
+            )

@@ -1,0 +1,230 @@
+"""Followers at work: one task per leading broker fetches all partitions that this broker follows there.
+
+One request is in flight per leader; the leader holds it while there is nothing new. A leader that cannot be
+reached is tried again after growing pauses. A task ends when it follows nothing any more. Soft state.
+Source: control-plane design, "Leader and follower"; Kafka's ReplicaFetcherThread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from broker.core.partition import FollowerState
+from broker.log.errors import LogStorageError
+from broker.replication.clock import monotonic_ms
+from broker.replication.fetch_messages import (
+    FETCH,
+    FETCH_VERSION,
+    TopicPartition,
+    decode_fetch,
+    encode_fetch,
+)
+from broker.replication.following import Followed, take_answer
+from broker.replication.outcomes import Counters, ReplicationOptions
+from broker.replication.registry import Registry
+from broker.replication.replica import Replica
+from controller.messages.codes import ErrorCode
+from controller.messages.connection import (
+    BrokerAuthenticationError,
+    BrokerConnection,
+    BrokerConnectionLostError,
+    BrokerUnreachableError,
+)
+from quorum.errors import NodeStoppedError, ProtocolError, QuorateError
+from quorum.metadata.paths import PartitionKey
+
+BROKER_LISTENER: Final = "BROKER"
+
+_log = logging.getLogger(__name__)
+
+
+class Fetchers:
+    """The fetching tasks by leader."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        options: ReplicationOptions,
+        counters: Counters,
+        *,
+        secrets: Sequence[str],
+        cluster_id: str,
+        dial: Mapping[int, tuple[str, int]],
+        on_failure: Callable[[QuorateError], None],
+    ) -> None:
+        """Follow nobody yet."""
+        self.registry = registry
+        self.options = options
+        self.counters = counters
+        self.on_failure = on_failure
+        self._secrets = secrets
+        self._cluster_id = cluster_id
+        self._dial = dial
+        #: {leader: where it listens, by the last LeaderAndIsr that named it}
+        self._named: dict[int, tuple[str, int]] = {}
+        self._fetchers: dict[int, Fetcher] = {}
+        self._of: dict[PartitionKey, Fetcher] = {}
+
+    def learn(self, leader: int, host: str, port: int) -> None:
+        """Note where a leader listens."""
+        self._named[leader] = (host, port)
+
+    def follow(self, replica: Replica, role: FollowerState) -> None:
+        """Fetch a partition from the leader that its role names."""
+        self.leave(replica.key)
+        fetcher = self._fetchers.get(role.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[role.leader] = Fetcher(self, role.leader)
+        self._of[replica.key] = fetcher
+        fetcher.add(Followed(replica, role))
+
+    def leave(self, key: PartitionKey) -> None:
+        """Fetch a partition no longer."""
+        fetcher = self._of.pop(key, None)
+        if fetcher is not None:
+            fetcher.remove(key)
+
+    def ended(self, leader: int) -> None:
+        """Forget a fetcher without partitions."""
+        del self._fetchers[leader]
+
+    async def stop(self) -> None:
+        """End all tasks."""
+        fetchers = list(self._fetchers.values())
+        for fetcher in fetchers:
+            fetcher.task.cancel()
+        await asyncio.gather(*(fetcher.task for fetcher in fetchers), return_exceptions=True)
+
+    async def connect(self, leader: int) -> BrokerConnection:
+        """Open a connection to a leader's broker listener.
+
+        Raises:
+            BrokerUnreachableError: nobody listens there, or the address is not known.
+            BrokerAuthenticationError: the secrets differ.
+        """
+        address = (
+            self._dial.get(leader)
+            or self.registry.view.endpoint(leader, BROKER_LISTENER)
+            or self._named.get(leader)
+        )
+        if address is None:
+            raise BrokerUnreachableError(f"broker {leader}: its address is not known here yet")
+        return await BrokerConnection.open(
+            *address,
+            secrets=self._secrets,
+            cluster_id=self._cluster_id,
+            client_id=f"replica-{self.registry.broker_id}",
+            timeout_ms=self.options.replica_socket_timeout_ms,
+        )
+
+
+class Fetcher:
+    """Fetches from one leader."""
+
+    def __init__(self, fetchers: Fetchers, leader: int) -> None:
+        """Start the task."""
+        self._fetchers = fetchers
+        self._leader = leader
+        #: {as Fetch names it: partition}, in the order of the next request.
+        self._followed: dict[TopicPartition, Followed] = {}
+        self._names: dict[PartitionKey, TopicPartition] = {}
+        self._added = asyncio.Event()
+        self._pause_ms = 0
+        self.task = asyncio.create_task(self._run(), name=f"fetch from broker {leader}")
+
+    def add(self, followed: Followed) -> None:
+        """Fetch one partition more."""
+        name = TopicPartition(followed.replica.topic_id, followed.replica.key.partition)
+        self._names[followed.replica.key] = name
+        self._followed[name] = followed
+        self._added.set()
+
+    def remove(self, key: PartitionKey) -> None:
+        """Fetch one partition less."""
+        del self._followed[self._names.pop(key)]
+
+    async def _run(self) -> None:
+        options = self._fetchers.options
+        try:
+            while self._followed:
+                try:
+                    await self._serve_connection()
+                except (
+                    BrokerUnreachableError,
+                    BrokerConnectionLostError,
+                    BrokerAuthenticationError,
+                    ProtocolError,
+                ) as error:
+                    if self._pause_ms == 0:
+                        _log.warning("fetching from broker %d failed: %s", self._leader, error)
+                    self._pause_ms = min(
+                        max(self._pause_ms * 2, options.replica_fetch_backoff_ms),
+                        options.replica_fetch_backoff_max_ms,
+                    )
+                    await asyncio.sleep(self._pause_ms / 1000)
+        except LogStorageError as error:
+            self._fetchers.on_failure(error)
+        except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
+            self._fetchers.on_failure(NodeStoppedError.during(f"fetching from broker {self._leader}", error))
+        finally:
+            self._fetchers.ended(self._leader)
+
+    async def _serve_connection(self) -> None:
+        connection = await self._fetchers.connect(self._leader)
+        try:
+            while self._followed:
+                await self._fetch_once(connection)
+        finally:
+            connection.close()
+
+    async def _fetch_once(self, connection: BrokerConnection) -> None:
+        options = self._fetchers.options
+        registry = self._fetchers.registry
+        now_ms = monotonic_ms()
+        asked = {
+            name: (followed, followed.position(options))
+            for name, followed in self._followed.items()
+            if followed.not_before_ms <= now_ms
+        }
+        self._added.clear()
+        if not asked:
+            await self._wait_for_partitions(now_ms)
+            return
+        body = encode_fetch(
+            ((name, position) for name, (_, position) in asked.items()),
+            registry.broker_id,
+            registry.generation,
+            options,
+        )
+        answer = await connection.request(
+            FETCH,
+            FETCH_VERSION,
+            body,
+            flexible=True,
+            timeout_ms=options.replica_socket_timeout_ms + options.replica_fetch_wait_max_ms,
+        )
+        error_code, outcomes = decode_fetch(answer)
+        if error_code is not ErrorCode.NONE:
+            raise ProtocolError(f"broker {self._leader} refused a fetch: {error_code.name}")
+        self._pause_ms = 0
+        for name, outcome in outcomes:
+            if name not in asked:
+                raise ProtocolError(f"broker {self._leader} answered for a partition that was not asked for")
+            followed, position = asked[name]
+            if self._followed.get(name) is not followed or not followed.is_current(position.offset):
+                continue
+            if take_answer(followed, outcome, options, self._fetchers.counters):
+                # Last in the next request, so that a busy partition does not crowd others out.
+                self._followed[name] = self._followed.pop(name)
+
+    async def _wait_for_partitions(self, now_ms: int) -> None:
+        """Wait for the first partition that may be asked for again, or for a new one."""
+        soonest_ms = min(followed.not_before_ms for followed in self._followed.values())
+        try:
+            async with asyncio.timeout(max(soonest_ms - now_ms, 1) / 1000):
+                await self._added.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,230 @@
+"""Fetch: followers read to the end of the log, consumers to the high watermark; both may wait for more.
+
+A follower's fetch is also its report: its position is its log end offset, which moves the high watermark and
+may bring it into the ISR. Only a position of the leader's own epoch counts, and only if the follower's log
+does not part from the leader's. Consumers may read from followers.
+Source: control-plane design, "Leader and follower", "Reads"; KIP-74, KIP-101, KIP-320, KIP-392, KIP-903.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from broker.core.epochs import has_diverged
+from broker.core.partition import LeaderState
+from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
+from broker.log.errors import LogStorageError, OffsetOutOfRangeError
+from broker.replication.clock import monotonic_ms
+from broker.replication.isr_writer import IsrWriter
+from broker.replication.offsets import epoch_end
+from broker.replication.outcomes import FetchOutcome, FetchPosition
+from broker.replication.registry import Registry, check_leader_epoch
+from broker.replication.replica import Replica
+from broker.replication.waiting import WAITING_MAX, WaitingFetch
+from controller.messages.codes import ErrorCode
+from quorum.errors import QuorateError
+from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.paths import PartitionKey
+
+
+class Reader(NamedTuple):
+    """Who fetches."""
+
+    #: Broker id of a follower, or -1: a consumer.
+    replica_id: int = -1
+    #: Of the follower.
+    generation: BrokerGeneration = BrokerGeneration(-1)
+    #: Of the consumer; "" for none.
+    rack: str = ""
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether a broker fetches."""
+        return self.replica_id >= 0
+
+
+class Fetching:
+    """Reads for followers and consumers."""
+
+    def __init__(
+        self, registry: Registry, isr_writer: IsrWriter, on_storage_error: Callable[[QuorateError], None]
+    ) -> None:
+        """Read from the replicas of a registry."""
+        self._registry = registry
+        self._isr_writer = isr_writer
+        self._on_storage_error = on_storage_error
+        #: Requests that wait now.
+        self.waiting = 0
+
+    async def fetch(
+        self,
+        positions: Mapping[PartitionKey, FetchPosition],
+        reader: Reader,
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+    ) -> dict[PartitionKey, FetchOutcome]:
+        """Read partitions in the given order; wait up to max_wait_ms while there are less than min_bytes.
+
+        Args:
+            positions: where to read.
+            reader: who reads.
+            max_wait_ms: 0: answer at once.
+            min_bytes: of records in all.
+            max_bytes: of records in all; the first batch found is given whatever its size.
+        """
+        deadline_s = asyncio.get_running_loop().time() + max_wait_ms / 1000
+        outcomes: dict[PartitionKey, FetchOutcome] = {}
+        size = 0
+        for key, position in positions.items():
+            outcome = self._look(key, position, reader, max_bytes - size)
+            outcomes[key] = outcome
+            size += len(outcome.records)
+        if max_wait_ms <= 0 or self._is_enough(outcomes, size, min_bytes) or self.waiting >= WAITING_MAX:
+            return outcomes
+        replicas = [self._registry.replicas[key] for key in positions]
+        waiting = WaitingFetch(replicas, is_follower=reader.is_follower)
+        self.waiting += 1
+        try:
+            while changed := await waiting.changes(deadline_s):
+                for key in changed:
+                    size -= len(outcomes[key].records)
+                    outcomes[key] = self._read(key, positions[key], reader, max_bytes - size)
+                    size += len(outcomes[key].records)
+                if self._is_enough({key: outcomes[key] for key in changed}, size, min_bytes):
+                    break
+        finally:
+            self.waiting -= 1
+            waiting.close()
+        return outcomes
+
+    @staticmethod
+    def _is_enough(outcomes: Mapping[PartitionKey, FetchOutcome], size: int, min_bytes: int) -> bool:
+        return size >= min_bytes or any(
+            outcome.error_code is not ErrorCode.NONE
+            or outcome.diverging_epoch is not None
+            or outcome.preferred_read_replica != NO_PREFERENCE
+            for outcome in outcomes.values()
+        )
+
+    def _look(
+        self, key: PartitionKey, position: FetchPosition, reader: Reader, bytes_left: int
+    ) -> FetchOutcome:
+        """Read for the first time: a follower's position counts, a consumer may be sent elsewhere."""
+        replica = self._registry.replicas.get(key)
+        if replica is not None and (leader := replica.leader) is not None:
+            if reader.is_follower:
+                self._note_progress(replica, leader, position, reader)
+            elif reader.rack:
+                nearer = self._nearer(replica, leader, position, reader)
+                if nearer is not None:
+                    return nearer
+        return self._read(key, position, reader, bytes_left)
+
+    def _note_progress(
+        self, replica: Replica, leader: LeaderState, position: FetchPosition, reader: Reader
+    ) -> None:
+        log = replica.log
+        if (
+            position.current_leader_epoch != leader.leader_epoch
+            or not log.log_start_offset <= position.offset <= log.log_end_offset
+            or (position.topic_id is not None and position.topic_id != replica.topic_id)
+            or self._diverging(replica, leader, position) is not None
+        ):
+            return
+        now_ms = monotonic_ms()
+        if leader.follower_fetched(
+            reader.replica_id,
+            reader.generation,
+            position.offset,
+            position.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            now_ms=now_ms,
+        ):
+            replica.maybe_advance()
+            if (change := leader.maybe_expand(reader.replica_id, now_ms)) is not None:
+                self._isr_writer.write(replica, leader, change)
+
+    def _nearer(
+        self, replica: Replica, leader: LeaderState, position: FetchPosition, reader: Reader
+    ) -> FetchOutcome | None:
+        if check_leader_epoch(replica, position.current_leader_epoch) is not ErrorCode.NONE:
+            return None
+        racks = {broker.id: broker.rack or "" for broker in self._registry.view.brokers.values()}
+        preferred = preferred_read_replica(
+            leader, racks, reader.rack, position.offset, replica.log.log_end_offset
+        )
+        if preferred == NO_PREFERENCE:
+            return None
+        return FetchOutcome(
+            ErrorCode.NONE,
+            replica.high_watermark,
+            replica.log.log_start_offset,
+            preferred_read_replica=preferred,
+        )
+
+    def _read(
+        self, key: PartitionKey, position: FetchPosition, reader: Reader, bytes_left: int
+    ) -> FetchOutcome:
+        replica = self._registry.replicas.get(key)
+        if replica is None:
+            return self._refusal(key, self._registry.why_missing(key))
+        if position.topic_id is not None and position.topic_id != replica.topic_id:
+            return FetchOutcome(ErrorCode.INCONSISTENT_TOPIC_ID)
+        leader = replica.leader
+        if leader is None and (reader.is_follower or replica.follower is None):
+            return self._refusal(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        epoch_error = check_leader_epoch(replica, position.current_leader_epoch)
+        if epoch_error is not ErrorCode.NONE:
+            return self._refusal(key, epoch_error)
+        if leader is not None and reader.is_follower and reader.replica_id not in leader.followers:
+            return self._refusal(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        diverging = None if leader is None else self._diverging(replica, leader, position)
+        if diverging is not None:
+            return FetchOutcome(
+                ErrorCode.NONE,
+                replica.high_watermark,
+                replica.log.log_start_offset,
+                diverging_epoch=diverging,
+            )
+        return self._read_log(replica, position, reader, bytes_left)
+
+    def _read_log(
+        self, replica: Replica, position: FetchPosition, reader: Reader, bytes_left: int
+    ) -> FetchOutcome:
+        log = replica.log
+        below = log.log_end_offset if reader.is_follower else replica.high_watermark
+        if not log.log_start_offset <= position.offset <= log.log_end_offset:
+            if replica.leader is None:
+                # A follower may lag: only the leader can say that an offset is out of range.
+                return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return FetchOutcome(ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, log.log_start_offset)
+        records = b""
+        if position.offset < below and bytes_left > 0:
+            try:
+                records = log.read(
+                    position.offset, min(position.max_bytes, bytes_left), below=below, at_least_one=True
+                ).records
+            except OffsetOutOfRangeError:
+                return FetchOutcome(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, log.log_start_offset
+                )
+            except LogStorageError as error:
+                self._on_storage_error(error)
+                return FetchOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
+        return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, records)
+
+    @staticmethod
+    def _diverging(replica: Replica, leader: LeaderState, position: FetchPosition) -> tuple[int, int] | None:
+        if position.last_fetched_epoch < 0:
+            return None
+        end = epoch_end(replica, leader, position.last_fetched_epoch)
+        if not has_diverged(end, position.last_fetched_epoch, position.offset):
+            return None
+        return end.leader_epoch, end.end_offset
+
+    def _refusal(self, key: PartitionKey, error_code: ErrorCode) -> FetchOutcome:
+        return FetchOutcome(error_code, current_leader=self._registry.current_leader(key))

@@ -1,0 +1,121 @@
+"""What a follower does with a leader's answer for one partition: append, truncate, or wait a moment.
+
+An answer counts only for the role and the log end offset that the request was made with; anything else is an
+answer to a question of the past. Knows no connection.
+Source: control-plane design, "Leader and follower"; KIP-101, KIP-279, KIP-320, KIP-595 (diverging epochs).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from broker.core.epochs import EpochEndOffset, truncation_offset
+from broker.core.partition import FollowerState
+from broker.log.errors import AppendError
+from broker.replication.clock import monotonic_ms, wall_ms
+from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition, ReplicationOptions
+from broker.replication.replica import Replica
+from controller.messages.codes import ErrorCode
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Followed:
+    """One partition that this broker follows."""
+
+    replica: Replica
+    #: The role in which it is followed; another role of the replica ends it.
+    role: FollowerState
+    #: Monotonic; after an error the partition is left out until then.
+    not_before_ms: int = 0
+    backoff_ms: int = 0
+
+    def position(self, options: ReplicationOptions) -> FetchPosition:
+        """Return what to ask the leader for."""
+        log = self.replica.log
+        return FetchPosition(
+            log.log_end_offset,
+            options.replica_fetch_max_bytes,
+            self.role.leader_epoch,
+            log.latest_epoch,
+            log.log_start_offset,
+            self.replica.topic_id,
+        )
+
+    def is_current(self, offset: int) -> bool:
+        """Whether an answer to a fetch from this offset still counts."""
+        return self.replica.role is self.role and self.replica.log.log_end_offset == offset
+
+
+def take_answer(
+    followed: Followed, outcome: FetchOutcome, options: ReplicationOptions, counters: Counters
+) -> bool:
+    """Apply a leader's answer to the replica; True if records were appended.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    replica = followed.replica
+    if outcome.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        _start_over(followed, outcome, options)
+        return False
+    if outcome.error_code is not ErrorCode.NONE:
+        _wait(followed, options)
+        return False
+    followed.backoff_ms = 0
+    if outcome.diverging_epoch is not None:
+        _truncate(followed, EpochEndOffset(*outcome.diverging_epoch), counters)
+        return False
+    if outcome.records:
+        try:
+            replica.log.append_as_follower(outcome.records, wall_ms())
+        except AppendError as error:
+            _log.warning("records of %s-%d from broker %d: %s", *replica.key, followed.role.leader, error)
+            _wait(followed, options)
+            return False
+    if followed.role.leader_said(outcome.high_watermark, replica.log.log_end_offset):
+        replica.high_watermark_rose()
+    return bool(outcome.records)
+
+
+def _truncate(followed: Followed, leader_end: EpochEndOffset, counters: Counters) -> None:
+    log = followed.replica.log
+    before = log.log_end_offset
+    own_end = EpochEndOffset(*log.end_offset_for_epoch(leader_end.leader_epoch))
+    log.truncate_to(truncation_offset(leader_end, own_end, before))
+    followed.role.truncated(log.log_end_offset)
+    counters.truncations += 1
+    _log.info(
+        "truncated %s-%d from %d to %d: epoch %d ended there at broker %d",
+        *followed.replica.key,
+        before,
+        log.log_end_offset,
+        leader_end.leader_epoch,
+        followed.role.leader,
+    )
+
+
+def _start_over(followed: Followed, outcome: FetchOutcome, options: ReplicationOptions) -> None:
+    """Begin where the leader's log begins, if retention there has passed this log's end."""
+    log = followed.replica.log
+    if outcome.log_start_offset <= log.log_end_offset:
+        _wait(followed, options)
+        return
+    _log.info(
+        "%s-%d starts over at %d: broker %d has nothing before it any more, this log ended at %d",
+        *followed.replica.key,
+        outcome.log_start_offset,
+        followed.role.leader,
+        log.log_end_offset,
+    )
+    log.truncate_fully_and_start_at(outcome.log_start_offset)
+    followed.role.high_watermark = outcome.log_start_offset
+
+
+def _wait(followed: Followed, options: ReplicationOptions) -> None:
+    followed.backoff_ms = min(
+        max(followed.backoff_ms * 2, options.replica_fetch_backoff_ms), options.replica_fetch_backoff_max_ms
+    )
+    followed.not_before_ms = monotonic_ms() + followed.backoff_ms

@@ -1,0 +1,168 @@
+"""Writes changes of ISRs: one compare-and-set on the state znode per partition, many partitions at once.
+
+A follower joins only if the node of its generation still has the mzxid that its fetches carried and its
+registration is alive (KIP-903). A conflict or a lost connection is looked up in the quorum: the leader adopts
+its own write, steps down, or waits for the controller's next request. Until the outcome is certain the change
+stays pending and gates the high watermark. Soft state; the quorum's state is the truth.
+Source: control-plane design, "ISR", "Two leaders"; KIP-497, KIP-903; seed [0.disc3].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.core.partition import LeaderState, ProposeIsr
+from broker.replication.clock import monotonic_ms
+from broker.replication.outcomes import Counters
+from broker.replication.replica import Replica
+from quorum.client import BadVersionError, Client, ClientError, ConnectionLossError, NoNodeError
+from quorum.errors import NodeStoppedError, QuorateError
+from quorum.metadata import paths
+from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.store import compare_and_set_state, read_partition_states
+
+#: Changes on their way at once; the others wait for their turn.
+IN_FLIGHT_MAX: Final = 500
+RETRY_PAUSE_S: Final = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class IsrWriter:
+    """Carries proposals of leaders to the quorum."""
+
+    def __init__(self, counters: Counters, on_failure: Callable[[QuorateError], None]) -> None:
+        """Write nothing before a client is attached."""
+        self._counters = counters
+        self._on_failure = on_failure
+        self._client: Client | None = None
+        self._turns = asyncio.Semaphore(IN_FLIGHT_MAX)
+        #: One per partition at most: a leader proposes nothing while a change of its own is pending.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def attach(self, client: Client | None) -> None:
+        """Write through this client's session from now on; changes of a former session end unresolved."""
+        self._client = client
+
+    async def stop(self) -> None:
+        """Give up what is on its way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def write(self, replica: Replica, leader: LeaderState, change: ProposeIsr) -> None:
+        """Carry a change out; its outcome goes back into the leader's state."""
+        client = self._client
+        if client is None:
+            leader.isr_refused(monotonic_ms())
+            return
+        task = asyncio.create_task(self._carry_out(client, replica, leader, change))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(
+        self, client: Client, replica: Replica, leader: LeaderState, change: ProposeIsr
+    ) -> None:
+        try:
+            async with self._turns:
+                while replica.role is leader and self._client is client:
+                    if await self._attempt(client, replica, leader, change):
+                        return
+                    await asyncio.sleep(RETRY_PAUSE_S)
+        except ClientError as error:
+            # The session is over or refused: the broker registers again or stops, and leads nothing until
+            # then.
+            _log.warning("the ISR of %s-%d was not changed: %s", *replica.key, error)
+        except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
+            self._on_failure(NodeStoppedError.during("a change of an ISR", error))
+
+    async def _attempt(
+        self, client: Client, replica: Replica, leader: LeaderState, change: ProposeIsr
+    ) -> bool:
+        """Try once; True once the outcome is certain and noted."""
+        try:
+            joining = await self._joining_versions(client, change.joining)
+            if joining is None:
+                if replica.role is leader:
+                    leader.isr_refused(monotonic_ms())
+                return True
+            version = await compare_and_set_state(
+                client, replica.key, change.state, change.partition_version, joining
+            )
+        except ConnectionLossError:
+            # The same write again: if the lost one comes late, one of the two meets the other's version.
+            return False
+        except BadVersionError as error:
+            if error.path != paths.partition_state_path(replica.key):
+                if replica.role is leader:
+                    leader.isr_refused(monotonic_ms())
+                return True
+            return await self._look_up(client, replica, leader, change)
+        except NoNodeError:
+            # The topic is being deleted: the pending change gates what a StopReplica will end.
+            return True
+        if replica.role is leader:
+            leader.isr_written(version)
+            self._note(replica, change)
+            replica.maybe_advance()
+        return True
+
+    def _note(self, replica: Replica, change: ProposeIsr) -> None:
+        kind = "joined" if change.joining else "left"
+        if change.joining:
+            self._counters.isr_expansions += 1
+        else:
+            self._counters.isr_shrinks += 1
+        _log.info("the ISR of %s-%d is %s now: a follower %s", *replica.key, list(change.state.isr), kind)
+
+    async def _joining_versions(
+        self, client: Client, joining: Mapping[int, BrokerGeneration]
+    ) -> dict[int, int] | None:
+        """Return {broker id: version of its generation's node}; None if one has bounced or is not alive."""
+        versions: dict[int, int] = {}
+        for broker_id, generation in joining.items():
+            node, registration = await asyncio.gather(
+                client.exists(paths.broker_generation_path(broker_id)),
+                client.exists(paths.broker_id_path(broker_id)),
+            )
+            if node is None or registration is None:
+                return None
+            if not node.mzxid == generation == registration.czxid:
+                return None
+            versions[broker_id] = node.version
+        return versions
+
+    async def _look_up(
+        self, client: Client, replica: Replica, leader: LeaderState, change: ProposeIsr
+    ) -> bool:
+        self._counters.isr_conflicts += 1
+        try:
+            await client.sync(paths.partition_state_path(replica.key))
+            found = (await read_partition_states(client, [replica.key]))[replica.key]
+        except ConnectionLossError:
+            return False
+        except MetadataDecodeError as error:
+            _log.warning("the ISR of %s-%d was not changed: %s", *replica.key, error)
+            return True
+        if found is None or replica.role is not leader:
+            return True
+        state, version = found
+        if version == change.partition_version:
+            return False
+        if not leader.isr_read_again(state, version, monotonic_ms()):
+            _log.info(
+                "stepped down from %s-%d: broker %d leads it in epoch %d, not this one in epoch %d",
+                *replica.key,
+                state.leader,
+                state.leader_epoch,
+                leader.leader_epoch,
+            )
+            replica.step_down()
+        elif state == change.state:
+            self._note(replica, change)
+        replica.maybe_advance()
+        return True

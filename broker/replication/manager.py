@@ -1,0 +1,284 @@
+"""The replicas of a broker behind one door: control requests, produce, fetch, offsets, upkeep.
+
+Puts the parts together and hands calls on; each part decides for itself. A broker leads only by a
+LeaderAndIsr for its current generation: at the end of a quorum session it steps down everywhere. Any error of
+the disk goes to `on_storage_error`, which stops the broker.
+Source: control-plane design, "Broker"; seeds [0.B], [0.E], [1.6].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from broker.core.cluster_view import ClusterView
+from broker.core.partition import IdleState
+from broker.log.directory import LogDirectory
+from broker.log.errors import LogStorageError, UnreadableBatchError
+from broker.replication import offsets
+from broker.replication.control import Control
+from broker.replication.fetchers import Fetchers
+from broker.replication.fetching import Fetching, Reader
+from broker.replication.isr_writer import IsrWriter
+from broker.replication.maintenance import Maintenance
+from broker.replication.outcomes import (
+    Counters,
+    EpochEnd,
+    FetchOutcome,
+    FetchPosition,
+    ListedOffset,
+    ProduceOutcome,
+    ReplicaStatus,
+    ReplicationOptions,
+)
+from broker.replication.producing import Producing
+from broker.replication.registry import Registry
+from controller.messages.codes import ErrorCode
+from controller.messages.entities import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from quorum.client import Client
+from quorum.errors import QuorateError
+from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import PartitionStateRecord, TopicRecord
+from quorum.metadata.topic_settings import TopicSettings
+
+_log = logging.getLogger(__name__)
+
+
+class ReplicaManager:
+    """All replicas of one broker."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        log_directory: LogDirectory,
+        cluster_view: ClusterView,
+        *,
+        options: ReplicationOptions,
+        secrets: Sequence[str],
+        cluster_id: str,
+        dial: Mapping[int, tuple[str, int]],
+        settings_of: Callable[[str], TopicSettings],
+        on_storage_error: Callable[[QuorateError], None],
+    ) -> None:
+        """Serve nothing before open_replicas() and attach().
+
+        Args:
+            broker_id: this broker.
+            log_directory: open; the manager does not close it.
+            cluster_view: changed by UpdateMetadata.
+            options: see there.
+            secrets: of the broker listeners; the first one is used, all are accepted.
+            cluster_id: of /cluster/id.
+            dial: {broker id: address} that replaces what a broker announces.
+            settings_of: a topic's effective settings.
+            on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
+        """
+        self._registry = Registry(broker_id, log_directory, cluster_view, settings_of)
+        self._on_storage_error = on_storage_error
+        self._counters = Counters()
+        self._isr_writer = IsrWriter(self._counters, on_storage_error)
+        self._fetchers = Fetchers(
+            self._registry,
+            options,
+            self._counters,
+            secrets=secrets,
+            cluster_id=cluster_id,
+            dial=dial,
+            on_failure=on_storage_error,
+        )
+        self._control = Control(self._registry, self._fetchers)
+        self._producing = Producing(self._registry, on_storage_error)
+        self._fetching = Fetching(self._registry, self._isr_writer, on_storage_error)
+        self._maintenance = Maintenance(self._registry, self._isr_writer, options, on_storage_error)
+        self._upkeep: asyncio.Task[None] | None = None
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def open_replicas(
+        self,
+        topics: Mapping[str, TopicRecord],
+        states: Mapping[PartitionKey, PartitionStateRecord],
+        *,
+        unreadable: Collection[str] = (),
+    ) -> None:
+        """Open the logs of replicas that are assigned to this broker; the others are set aside as strays.
+
+        Nothing is led or followed yet; what the states say is remembered, but does not count as applied.
+
+        Args:
+            topics: every topic whose record could be read.
+            states: the partitions' states, as far as they exist.
+            unreadable: topics with a malformed record; their logs are left alone.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        registry = self._registry
+        for key, log in list(registry.log_directory.logs.items()):
+            if key.topic in unreadable:
+                continue
+            topic = topics.get(key.topic)
+            is_ours = topic is not None and registry.broker_id in topic.partitions.get(key.partition, ())
+            if topic is None or not is_ours or log.topic_id != topic.topic_id:
+                _log.warning("%s-%d is not assigned to this broker: its log is set aside as a stray", *key)
+                registry.log_directory.set_aside(key)
+                continue
+            replica = registry.open_replica(key)
+            if (state := states.get(key)) is not None:
+                replica.take_role(IdleState(replica.high_watermark, state.leader_epoch), applied=False)
+
+    async def start(self) -> None:
+        """Begin the upkeep; the replicas must be open, or the first checkpoint would lack some of them."""
+        self._upkeep = asyncio.create_task(self._maintenance.run(), name="upkeep of replicas")
+
+    async def stop(self) -> None:
+        """Step down everywhere, stop fetching and write the high watermarks; the log directory stays open."""
+        self._step_down()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            await asyncio.gather(self._upkeep, return_exceptions=True)
+        await self._fetchers.stop()
+        await self._isr_writer.stop()
+        try:
+            self._maintenance.write_high_watermarks()
+        except LogStorageError as error:
+            self._on_storage_error(error)
+
+    def attach(self, client: Client, generation: BrokerGeneration) -> None:
+        """Take up a new registration: ISRs change through this client, requests are for this generation."""
+        if generation != self._registry.generation:
+            self._step_down()
+            for replica in self._registry.replicas.values():
+                replica.applied = False
+        self._registry.generation = generation
+        self._isr_writer.attach(client)
+
+    def detach(self) -> None:
+        """Note that the session is over: others lead now what this broker led."""
+        self._isr_writer.attach(None)
+        self._step_down()
+
+    def _step_down(self) -> None:
+        for replica in self._registry.replicas.values():
+            if replica.leader is not None:
+                replica.step_down()
+
+    # -- control requests ------------------------------------------------------------------------------------
+
+    async def handle_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Lead or follow the named partitions."""
+        try:
+            return self._control.leader_and_isr(request)
+        except LogStorageError as error:
+            self._on_storage_error(error)
+            return LeaderAndIsrResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, topics=())
+
+    async def handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop the named replicas."""
+        try:
+            return self._control.stop_replica(request)
+        except LogStorageError as error:
+            self._on_storage_error(error)
+            return StopReplicaResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition_errors=())
+
+    def handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Take over what the cluster looks like."""
+        return self._control.update_metadata(request)
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    async def produce(
+        self, batches: Mapping[PartitionKey, bytes | memoryview], *, acks: int, timeout_ms: int
+    ) -> dict[PartitionKey, ProduceOutcome]:
+        """Append batches; see Producing.produce."""
+        return await self._producing.produce(batches, acks=acks, timeout_ms=timeout_ms)
+
+    async def fetch(
+        self,
+        positions: Mapping[PartitionKey, FetchPosition],
+        *,
+        replica_id: int = -1,
+        generation: int = -1,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        rack: str = "",
+    ) -> dict[PartitionKey, FetchOutcome]:
+        """Read partitions; see Fetching.fetch.
+
+        Args:
+            positions: where to read.
+            replica_id: the follower that fetches, -1 for a consumer.
+            generation: of the follower.
+            max_wait_ms: 0: answer at once.
+            min_bytes: of records in all.
+            max_bytes: of records in all.
+            rack: of the consumer.
+        """
+        return await self._fetching.fetch(
+            positions,
+            Reader(replica_id, BrokerGeneration(generation), rack),
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+        )
+
+    def list_offset(
+        self, key: PartitionKey, timestamp: int, *, current_leader_epoch: int = -1, replica_id: int = -1
+    ) -> ListedOffset:
+        """Return the offset for a timestamp; see offsets.list_offset."""
+        try:
+            return offsets.list_offset(
+                self._registry, key, timestamp, current_leader_epoch, is_follower=replica_id >= 0
+            )
+        except UnreadableBatchError as error:
+            return ListedOffset(error.error_code)
+        except LogStorageError as error:
+            self._on_storage_error(error)
+            return ListedOffset(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def epoch_end_offset(
+        self, key: PartitionKey, *, leader_epoch: int, current_leader_epoch: int = -1
+    ) -> EpochEnd:
+        """Return where a leader epoch ended."""
+        return offsets.epoch_end_offset(self._registry, key, leader_epoch, current_leader_epoch)
+
+    # -- settings and counts ---------------------------------------------------------------------------------
+
+    def settings_changed(self, topic: str) -> None:
+        """Apply a topic's new settings to its replicas."""
+        settings = self._registry.settings_of(topic)
+        for key, replica in self._registry.replicas.items():
+            if key.topic == topic:
+                replica.log.configure(settings)
+                replica.min_insync_replicas = settings.min_insync_replicas
+
+    def status(self) -> ReplicaStatus:
+        """Return counts for operators."""
+        registry = self._registry
+        leaders = [replica.leader for replica in registry.replicas.values() if replica.leader is not None]
+        followed = sum(replica.follower is not None for replica in registry.replicas.values())
+        return ReplicaStatus(
+            generation=registry.generation,
+            controller_id=registry.controller_id,
+            controller_epoch=registry.controller_epoch,
+            led=len(leaders),
+            followed=followed,
+            offline=len(registry.replicas) - len(leaders) - followed,
+            under_replicated=sum(leader.is_under_replicated() for leader in leaders),
+            isr_shrinks=self._counters.isr_shrinks,
+            isr_expansions=self._counters.isr_expansions,
+            isr_conflicts=self._counters.isr_conflicts,
+            truncations=self._counters.truncations,
+            waiting_produces=self._producing.waiting,
+            waiting_fetches=self._fetching.waiting,
+        )

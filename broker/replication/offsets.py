@@ -1,0 +1,97 @@
+"""ListOffsets and OffsetForLeaderEpoch: questions about offsets that only the leader answers.
+
+While a new leader does not know yet whether all of the former epochs is committed, it does not name a last
+offset that could fall below one that was named before (KIP-207). Reads nothing but logs and roles.
+Source: control-plane design, "Reads"; KIP-79, KIP-101, KIP-207, KIP-734.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.core.epochs import EpochEndOffset, epoch_end_at_leader
+from broker.core.partition import LeaderState
+from broker.replication.outcomes import EpochEnd, ListedOffset
+from broker.replication.registry import Registry, check_leader_epoch
+from broker.replication.replica import Replica
+from controller.messages.codes import ErrorCode
+from quorum.metadata.paths import PartitionKey
+
+#: Timestamps of ListOffsets that are none.
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+
+
+def epoch_end(replica: Replica, leader: LeaderState, requested: int) -> EpochEndOffset:
+    """Return where an epoch ended in the leader's log."""
+    log = replica.log
+    return epoch_end_at_leader(
+        requested,
+        log.end_offset_for_epoch(requested),
+        latest_epoch_in_log=log.latest_epoch,
+        leader_epoch=leader.leader_epoch,
+        epoch_start_offset=leader.epoch_start_offset,
+        log_end_offset=log.log_end_offset,
+    )
+
+
+def epoch_end_offset(
+    registry: Registry, key: PartitionKey, leader_epoch: int, current_leader_epoch: int
+) -> EpochEnd:
+    """Answer OffsetForLeaderEpoch for one partition."""
+    found = _leading(registry, key, current_leader_epoch)
+    if isinstance(found, ErrorCode):
+        return EpochEnd(found)
+    replica, leader = found
+    return EpochEnd(ErrorCode.NONE, *epoch_end(replica, leader, leader_epoch))
+
+
+def list_offset(
+    registry: Registry, key: PartitionKey, timestamp: int, current_leader_epoch: int, *, is_follower: bool
+) -> ListedOffset:
+    """Answer ListOffsets for one partition.
+
+    Args:
+        registry: holds the replica.
+        key: which partition.
+        timestamp: milliseconds since 1970, or LATEST, EARLIEST, MAX_TIMESTAMP.
+        current_leader_epoch: what the asker believes; -1: nothing.
+        is_follower: sees the end of the log where a consumer sees the high watermark.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    found = _leading(registry, key, current_leader_epoch)
+    if isinstance(found, ErrorCode):
+        return ListedOffset(found)
+    replica, leader = found
+    log = replica.log
+    end = log.log_end_offset if is_follower else leader.high_watermark
+    certain = is_follower or leader.knows_what_is_committed()
+    if timestamp == EARLIEST:
+        return ListedOffset(ErrorCode.NONE, -1, log.log_start_offset)
+    if timestamp == LATEST:
+        if not certain:
+            return ListedOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return ListedOffset(ErrorCode.NONE, -1, end, leader.leader_epoch)
+    if timestamp < MAX_TIMESTAMP:
+        return ListedOffset(ErrorCode.INVALID_REQUEST)
+    entry = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp)
+    if entry is None or entry[1] < 0:
+        return ListedOffset(ErrorCode.NONE)
+    if entry[1] < end:
+        return ListedOffset(ErrorCode.NONE, *entry)
+    return ListedOffset(ErrorCode.NONE if certain else ErrorCode.OFFSET_NOT_AVAILABLE)
+
+
+def _leading(
+    registry: Registry, key: PartitionKey, current_leader_epoch: int
+) -> tuple[Replica, LeaderState] | ErrorCode:
+    replica = registry.replicas.get(key)
+    if replica is None:
+        return registry.why_missing(key)
+    epoch_error = check_leader_epoch(replica, current_leader_epoch)
+    if replica.leader is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return (replica, replica.leader) if epoch_error is ErrorCode.NONE else epoch_error

@@ -1,0 +1,119 @@
+"""What callers hand to the replica manager and what it answers, as plain values.
+
+Error codes are Kafka's. Offsets named `…_end_offset` and `high_watermark` are exclusive; -1 is "unknown" or
+"none", as on the wire.
+Source: control-plane design, "Broker"; Kafka's Fetch, Produce, ListOffsets and OffsetForLeaderEpoch.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from controller.messages.codes import ErrorCode
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationOptions:
+    """Settings of replication in one broker; times in milliseconds."""
+
+    #: A follower that has not caught up for so long leaves the ISR.
+    replica_lag_time_max_ms: int = 30_000
+    #: How long a leader may hold a follower's fetch that finds nothing new.
+    replica_fetch_wait_max_ms: int = 500
+    #: What a follower asks for in one fetch: of one partition, and in all.
+    replica_fetch_max_bytes: int = 1024 * 1024
+    replica_fetch_response_max_bytes: int = 10 * 1024 * 1024
+    #: A fetch without an answer for so long counts as a lost connection.
+    replica_socket_timeout_ms: int = 30_000
+    #: Pauses between attempts to reach a leader: the first, doubled up to the last.
+    replica_fetch_backoff_ms: int = 50
+    replica_fetch_backoff_max_ms: int = 1000
+    high_watermark_checkpoint_interval_ms: int = 5000
+    retention_check_interval_ms: int = 300_000
+
+
+class ProduceOutcome(NamedTuple):
+    """What became of the records for one partition."""
+
+    error_code: ErrorCode
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+
+
+class FetchPosition(NamedTuple):
+    """From where one partition is read."""
+
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    #: Of the follower that fetches.
+    log_start_offset: int = -1
+    topic_id: uuid.UUID | None = None
+
+
+class FetchOutcome(NamedTuple):
+    """What was read of one partition."""
+
+    error_code: ErrorCode
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    #: Whole batches; the first may begin before the position.
+    records: bytes = b""
+    #: (leader epoch, end offset) where the reader's log parts from this one.
+    diverging_epoch: tuple[int, int] | None = None
+    preferred_read_replica: int = -1
+    #: (broker id, leader epoch), where the reader asked a wrong broker.
+    current_leader: tuple[int, int] | None = None
+
+
+class ListedOffset(NamedTuple):
+    """The offset that belongs to a timestamp."""
+
+    error_code: ErrorCode
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ended (exclusive)."""
+
+    error_code: ErrorCode
+    leader_epoch: int = -1
+    end_offset: int = -1
+
+
+class ReplicaStatus(NamedTuple):
+    """Counts for operators."""
+
+    generation: BrokerGeneration
+    controller_id: int
+    controller_epoch: ControllerEpoch
+    led: int
+    followed: int
+    #: Neither led nor followed.
+    offline: int
+    under_replicated: int
+    #: Since the process started.
+    isr_shrinks: int
+    isr_expansions: int
+    isr_conflicts: int
+    truncations: int
+    waiting_produces: int
+    waiting_fetches: int
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened since the process started."""
+
+    isr_shrinks: int = 0
+    isr_expansions: int = 0
+    isr_conflicts: int = 0
+    truncations: int = 0

@@ -1,0 +1,97 @@
+"""Requests that wait: a produce for the high watermark, a fetch for records.
+
+A produce waits on several partitions and ends when each has an answer, or at its deadline; a fetch ends when
+a partition that it reads has changed, or at its deadline. Both are bounded in number by `WAITING_MAX`: a
+request beyond that does not wait. Soft state: a broker that stops answers none of them.
+Source: style design, "Errors, logs, limits"; Kafka's purgatories (DelayedProduce, DelayedFetch).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from controller.messages.codes import ErrorCode
+from quorum.metadata.paths import PartitionKey
+
+if TYPE_CHECKING:
+    from broker.replication.replica import Replica
+
+#: Of each kind, in one broker.
+WAITING_MAX: Final = 10_000
+
+
+class WaitingProduce:
+    """One produce request with acks=all that waits for the high watermarks of its partitions."""
+
+    __slots__ = ("_done", "_missing", "answers")
+
+    def __init__(self) -> None:
+        #: {partition: its outcome}
+        self.answers: dict[PartitionKey, ErrorCode] = {}
+        self._missing: dict[PartitionKey, Replica] = {}
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wait_for(self, replica: Replica, required_offset: int) -> None:
+        """Wait until a replica's high watermark reaches required_offset (exclusive)."""
+        self._missing[replica.key] = replica
+        replica.produces[self] = required_offset
+
+    def answer(self, key: PartitionKey, error_code: ErrorCode) -> None:
+        """Give one partition's outcome."""
+        del self._missing[key]
+        self.answers[key] = error_code
+        if not self._missing and not self._done.done():
+            self._done.set_result(None)
+
+    async def answered(self, timeout_ms: int) -> None:
+        """Wait until each partition has its outcome; those that have none in time get REQUEST_TIMED_OUT."""
+        try:
+            if self._missing:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._done
+        except TimeoutError:
+            for key in self._missing:
+                self.answers[key] = ErrorCode.REQUEST_TIMED_OUT
+        finally:
+            for replica in self._missing.values():
+                replica.produces.pop(self, None)
+
+
+class WaitingFetch:
+    """One fetch request that found too little."""
+
+    __slots__ = ("_changed", "_replicas", "changed_keys", "is_follower")
+
+    def __init__(self, replicas: Iterable[Replica], *, is_follower: bool) -> None:
+        #: A follower waits for the end of the log, a consumer for the high watermark.
+        self.is_follower = is_follower
+        #: Partitions to read again; a dict, for its order.
+        self.changed_keys: dict[PartitionKey, None] = {}
+        self._changed = asyncio.Event()
+        self._replicas = list(replicas)
+        for replica in self._replicas:
+            replica.fetches[self] = None
+
+    def wake(self, key: PartitionKey) -> None:
+        """Note that a partition changed."""
+        self.changed_keys[key] = None
+        self._changed.set()
+
+    async def changes(self, deadline_s: float) -> list[PartitionKey]:
+        """Wait for changed partitions until a time of the loop's clock; an empty list means the deadline."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return []
+        changed = list(self.changed_keys)
+        self.changed_keys.clear()
+        self._changed.clear()
+        return changed
+
+    def close(self) -> None:
+        """Wait no longer."""
+        for replica in self._replicas:
+            replica.fetches.pop(self, None)
