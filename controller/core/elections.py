@@ -1,0 +1,133 @@
+"""Who leads which partition: change_leaders, init_leaders and the rules that take a broker out of an ISR.
+
+One decision per partition: of its ISR, the live members stay; the leader stays if it is one of them, else
+the first of them in assignment order leads. With no live member the partition is offline and keeps its ISR,
+unless its topic allows an unclean election: then the first live replica leads alone, marked, and records
+may be lost. A broker with another disk than the one that its memberships were judged by (an outcast) loses
+them whatever becomes of the ISR, which may end up empty. A partition without a state gets its first one:
+all live replicas, the first one leads. leader_epoch rises by exactly 1 with every state decided here. A
+decision is only a wish: it counts once the quorum has acknowledged it at the version it was decided on.
+Source: control-plane design, "change_leaders", "Broker changes"; seeds [0.A], [0.C]; KIP-704 (recovery
+state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from controller.core.model import ClusterModel, KnownState
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import NO_LEADER, RECOVERING, PartitionStateRecord
+
+_NO_GENERATIONS: Final[Mapping[int, BrokerGeneration]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What elections depend on, beside the partitions."""
+
+    controller_epoch: ControllerEpoch
+    #: Ids of the brokers that may lead and stay in an ISR.
+    live: Collection[int]
+    #: Brokers that lose every ISR membership: their disk is another one.
+    outcasts: Collection[int] = ()
+    #: Topics that allow an unclean election.
+    unclean_topics: Collection[str] = ()
+    #: {broker id: generation}, given by a new controller only: a leader that registered after its state was
+    #: written has bounced while no controller watched.
+    generations: Mapping[int, BrokerGeneration] = field(default_factory=lambda: _NO_GENERATIONS)
+
+    def allowing(self, unclean_topics: Collection[str]) -> Situation:
+        """Return the same with unclean elections allowed in these topics."""
+        return replace(self, unclean_topics=unclean_topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What the controller wants to stand in the quorum."""
+
+    #: {partition: (new state, version that it was decided on)}
+    updates: dict[PartitionKey, tuple[PartitionStateRecord, PartitionVersion]] = field(default_factory=dict)
+    #: {partition: its first state}
+    creations: dict[PartitionKey, PartitionStateRecord] = field(default_factory=dict)
+    #: Those among the updates that may lose records.
+    unclean: list[PartitionKey] = field(default_factory=list)
+    #: Topics with a partition that only an unclean election could bring back: ask for their setting.
+    undecided_topics: dict[str, None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Say whether there is anything to write."""
+        return bool(self.updates or self.creations)
+
+
+def decide(
+    model: ClusterModel, situation: Situation, keys: Iterable[PartitionKey] | None = None
+) -> Decisions:
+    """Decide about partitions, all by default; a partition that is as it should be gets no decision."""
+    decisions = Decisions()
+    chosen = model.partitions() if keys is None else ((key, model.replicas(key)) for key in keys)
+    for key, replicas in chosen:
+        if not replicas or not model.may_decide(key.topic):
+            continue
+        known = model.states.get(key)
+        if known is None:
+            first = first_state(situation, replicas)
+            if first is not None:
+                decisions.creations[key] = first
+            continue
+        state = next_state(situation, key, replicas, known)
+        if state is not None:
+            decisions.updates[key] = (state, known.partition_version)
+            if state.leader != NO_LEADER and state.leader not in known.state.isr:
+                decisions.unclean.append(key)
+        leader = known.state.leader if state is None else state.leader
+        if leader == NO_LEADER and any(each in situation.live for each in replicas):
+            decisions.undecided_topics[key.topic] = None
+    return decisions
+
+
+def first_state(situation: Situation, replicas: tuple[int, ...]) -> PartitionStateRecord | None:
+    """Return the first state of a partition, or None while no replica lives (init_leaders)."""
+    isr = tuple(each for each in replicas if each in situation.live)
+    if not isr:
+        return None
+    return PartitionStateRecord(situation.controller_epoch, isr[0], LeaderEpoch(0), isr)
+
+
+def next_state(
+    situation: Situation, key: PartitionKey, replicas: tuple[int, ...], known: KnownState
+) -> PartitionStateRecord | None:
+    """Return what a partition's state should become, or None if it is right (change_leaders)."""
+    state = known.state
+    members = tuple(each for each in state.isr if each not in situation.outcasts)
+    alive = tuple(each for each in members if each in situation.live)
+    recovery = state.leader_recovery_state
+    if alive:
+        leader, isr = _leader_among(alive, replicas, state.leader), alive
+    elif key.topic in situation.unclean_topics and (candidates := _live(situation, replicas)):
+        leader, isr, recovery = candidates[0], candidates[:1], RECOVERING
+    else:
+        leader, isr = NO_LEADER, members
+    if leader == state.leader and isr == state.isr and not _bounced_unseen(situation, known):
+        return None
+    return PartitionStateRecord(
+        situation.controller_epoch, leader, LeaderEpoch(state.leader_epoch + 1), isr, recovery
+    )
+
+
+def _live(situation: Situation, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(each for each in replicas if each in situation.live)
+
+
+def _leader_among(alive: tuple[int, ...], replicas: tuple[int, ...], present: int) -> int:
+    if present in alive:
+        return present
+    return next((each for each in replicas if each in alive), NO_LEADER)
+
+
+def _bounced_unseen(situation: Situation, known: KnownState) -> bool:
+    generation = situation.generations.get(known.state.leader)
+    return generation is not None and known.mzxid is not None and generation > known.mzxid

@@ -1,0 +1,130 @@
+"""The cluster as the controller knows it: admitted brokers, topics, partition states.
+
+Holds what was read from the quorum, and says what a newly read value changes. Soft state: everything here
+can be read again. It holds acknowledged states only, so whatever is sent from it has been published before.
+Source: control-plane design, "Controller" (cache); seeds [0.A], [0.D].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import NO_LEADER, BrokerRecord, PartitionStateRecord, TopicRecord
+
+
+class LiveBroker(NamedTuple):
+    """A registration."""
+
+    generation: BrokerGeneration
+    record: BrokerRecord
+
+
+class KnownTopic(NamedTuple):
+    """A topic and the version of its znode."""
+
+    record: TopicRecord
+    topic_version: int
+
+
+class KnownState(NamedTuple):
+    """A partition's leaderAndISR as it stands in the quorum."""
+
+    state: PartitionStateRecord
+    partition_version: PartitionVersion
+    #: The transaction that wrote it; None for a write of this controller, which knew all brokers.
+    mzxid: int | None
+
+
+class Change(Enum):
+    """What a newly known state means for the brokers."""
+
+    NONE = "none"
+    #: The leader changed its ISR: everybody's metadata changes, nobody's role.
+    ISR = "isr"
+    #: A controller wrote: the replicas need a LeaderAndIsr.
+    LEADERSHIP = "leadership"
+
+
+class ClusterModel:
+    """What the controller knows."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        #: {broker id: registration} of the admitted ones: their incarnation is judged, a channel serves them
+        self.brokers: dict[int, LiveBroker] = {}
+        #: {topic: assignment}, readable ones only
+        self.topics: dict[str, KnownTopic] = {}
+        #: {partition: state}, of known topics only
+        self.states: dict[PartitionKey, KnownState] = {}
+        #: {topic: why nothing is decided about it}
+        self.left_alone: dict[str, str] = {}
+        #: Topics that are being deleted; nothing is decided about them.
+        self.deleting: dict[str, None] = {}
+
+    def partitions(self) -> Iterator[tuple[PartitionKey, tuple[int, ...]]]:
+        """Yield every partition with its replicas, whether it has a state or not."""
+        for topic, known in self.topics.items():
+            for partition, replicas in known.record.partitions.items():
+                yield PartitionKey(topic, partition), replicas
+
+    def keys_of(self, topic: str) -> list[PartitionKey]:
+        """Return the partitions of a topic; none if it is unknown."""
+        known = self.topics.get(topic)
+        return [] if known is None else [PartitionKey(topic, each) for each in known.record.partitions]
+
+    def replicas(self, key: PartitionKey) -> tuple[int, ...]:
+        """Return the replicas of a partition; none if it is unknown."""
+        known = self.topics.get(key.topic)
+        return () if known is None else known.record.partitions.get(key.partition, ())
+
+    def may_decide(self, topic: str) -> bool:
+        """Say whether the controller decides about a topic's partitions."""
+        return topic not in self.left_alone and topic not in self.deleting
+
+    def put_state(self, key: PartitionKey, known: KnownState) -> Change:
+        """Take a state that stands in the quorum and say what it changes."""
+        before = self.states.get(key)
+        self.states[key] = known
+        if before is None:
+            return Change.LEADERSHIP
+        if before.state.leader_epoch != known.state.leader_epoch or before.state.leader != known.state.leader:
+            return Change.LEADERSHIP
+        return Change.NONE if before.partition_version == known.partition_version else Change.ISR
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget a topic and its states."""
+        for key in self.keys_of(topic):
+            self.states.pop(key, None)
+        self.topics.pop(topic, None)
+        self.left_alone.pop(topic, None)
+        self.deleting.pop(topic, None)
+
+    def offline(self) -> list[PartitionKey]:
+        """Return the partitions without a leader."""
+        return [
+            key
+            for key, _ in self.partitions()
+            if key.topic not in self.deleting
+            and ((known := self.states.get(key)) is None or known.state.leader == NO_LEADER)
+        ]
+
+    def under_replicated(self) -> list[PartitionKey]:
+        """Return the partitions whose ISR lacks a replica."""
+        return [
+            key
+            for key, replicas in self.partitions()
+            if key.topic not in self.deleting
+            and ((known := self.states.get(key)) is None or len(known.state.isr) < len(replicas))
+        ]
+
+
+def problem_of(record: TopicRecord) -> str:
+    """Say why nothing can be decided about an assignment although it can be read; "" if it is good."""
+    if not record.partitions:
+        return "it has no partitions"
+    empty = [partition for partition, replicas in record.partitions.items() if not replicas]
+    return f"partition {empty[0]} has no replicas" if empty else ""

@@ -1,0 +1,150 @@
+"""What one broker still has to hear: the newest of each partition, not a queue of requests.
+
+Names partitions only; what is said about them is taken from the model when a request leaves, so a broker
+that was slow gets the present state once. One request is under way at a time. A broker's first requests are
+UpdateMetadata, all of it; after that the order is StopReplica, LeaderAndIsr, UpdateMetadata: a replica of a
+deleted topic goes before one of the same name comes, and clients are sent to a leader that knows its role.
+Source: control-plane design, "Channel"; KIP-380 (requests carry the generation, which is the channel's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
+
+from quorum.metadata.paths import PartitionKey
+
+V = TypeVar("V")
+
+#: Partitions of one request.
+REQUEST_PARTITIONS_MAX: Final = 10_000
+
+
+class MetadataBatch(NamedTuple):
+    """An UpdateMetadata: all live brokers, and these partitions."""
+
+    keys: tuple[PartitionKey, ...]
+
+
+class LeadershipBatch(NamedTuple):
+    """A LeaderAndIsr."""
+
+    #: {partition: whether the controller has just created it}
+    new: Mapping[PartitionKey, bool]
+
+
+class StopBatch(NamedTuple):
+    """A StopReplica that deletes."""
+
+    keys: tuple[PartitionKey, ...]
+
+
+Batch = MetadataBatch | LeadershipBatch | StopBatch
+
+
+class Outbox:
+    """What is due to one broker of one generation."""
+
+    def __init__(self, partitions_max: int = REQUEST_PARTITIONS_MAX) -> None:
+        """Owe nothing but the list of brokers; a request names at most partitions_max partitions."""
+        self._partitions_max = partitions_max
+        self._introduced = False
+        self._brokers_due = True
+        self._metadata: dict[PartitionKey, None] = {}
+        self._leadership: dict[PartitionKey, bool] = {}
+        self._stops: dict[PartitionKey, None] = {}
+        self._under_way: Batch | None = None
+
+    def owe_brokers(self) -> None:
+        """The list of live brokers has changed."""
+        self._brokers_due = True
+
+    def owe_metadata(self, keys: Iterable[PartitionKey]) -> None:
+        """These partitions have changed for clients."""
+        self._metadata.update(dict.fromkeys(keys))
+
+    def owe_leadership(self, key: PartitionKey, *, is_new: bool = False) -> None:
+        """The broker's replica of this partition has a new role, or a new ISR by the controller."""
+        self._leadership[key] = is_new or self._leadership.get(key, False)
+
+    def owe_stop(self, key: PartitionKey) -> None:
+        """The broker must delete its replica of this partition."""
+        self._leadership.pop(key, None)
+        self._stops[key] = None
+
+    def next_batch(self) -> Batch | None:
+        """Take the next request, or None if nothing is due or one is under way."""
+        if self._under_way is None:
+            self._under_way = self._choose()
+        else:
+            return None
+        return self._under_way
+
+    def confirm(self) -> None:
+        """The request under way has been answered."""
+        self._under_way = None
+
+    def put_back(self, failed: Collection[PartitionKey] | None = None) -> None:
+        """The request under way must be sent again, with what is newest then.
+
+        Args:
+            failed: only these of its partitions; None: all of it.
+        """
+        batch, self._under_way = self._under_way, None
+        match batch:
+            case MetadataBatch(keys):
+                self._brokers_due = True
+                self.owe_metadata(keys)
+            case LeadershipBatch(new):
+                for key, is_new in new.items():
+                    if (failed is None or key in failed) and key not in self._stops:
+                        self.owe_leadership(key, is_new=is_new)
+            case StopBatch(keys):
+                self._stops.update(dict.fromkeys(key for key in keys if failed is None or key in failed))
+            case None:
+                pass
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is due and nothing under way."""
+        due = self._brokers_due or self._metadata or self._leadership or self._stops
+        return not due and self._under_way is None
+
+    def settled(self, topics: Collection[str]) -> bool:
+        """Say whether the broker has answered all that concerns these topics."""
+        if self.idle:
+            return True
+        pending: list[Iterable[PartitionKey]] = [self._metadata, self._leadership, self._stops]
+        match self._under_way:
+            case MetadataBatch(keys) | StopBatch(keys):
+                pending.append(keys)
+            case LeadershipBatch(new):
+                pending.append(new)
+            case None:
+                pass
+        return not any(key.topic in topics for keys in pending for key in keys)
+
+    def _choose(self) -> Batch | None:
+        if not self._introduced:
+            batch = self._take_metadata()
+            self._introduced = not self._metadata
+            return batch
+        if self._stops:
+            return StopBatch(tuple(_take(self._stops, self._partitions_max)))
+        if self._leadership:
+            return LeadershipBatch(_take(self._leadership, self._partitions_max))
+        if self._metadata or self._brokers_due:
+            return self._take_metadata()
+        return None
+
+    def _take_metadata(self) -> MetadataBatch:
+        self._brokers_due = False
+        return MetadataBatch(tuple(_take(self._metadata, self._partitions_max)))
+
+
+def _take(due: dict[PartitionKey, V], count: int) -> dict[PartitionKey, V]:
+    taken = dict(islice(due.items(), count))
+    for key in taken:
+        del due[key]
+    return taken

@@ -1,0 +1,155 @@
+"""Whether a topic may be created, extended or deleted, and with which replicas.
+
+Returns either the assignment to write or a refusal with its reason; which error code a reason has on the
+wire is for the shell. Names, counts, factors and assignments are checked here in Kafka's order.
+Source: Kafka's CreateTopics and CreatePartitions (3.9); seeds [0.C]; KIP-4, KIP-195.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from controller.core.model import ClusterModel, KnownTopic
+from controller.core.placement import place
+from controller.core.requests import NewPartitions, NewTopic
+from quorum.metadata.paths import check_topic
+
+#: Partitions of one topic: its assignment is one znode, which must fit one request.
+TOPIC_PARTITIONS_MAX: Final = 10_000
+REPLICATION_FACTOR_MAX: Final = 32_767
+
+
+class Reason(Enum):
+    """Why something is refused."""
+
+    BAD_NAME = "bad name"
+    EXISTS = "exists"
+    UNKNOWN = "unknown"
+    BAD_PARTITIONS = "bad partitions"
+    BAD_REPLICATION_FACTOR = "bad replication factor"
+    BAD_ASSIGNMENT = "bad assignment"
+    BAD_REQUEST = "bad request"
+    BAD_SETTING = "bad setting"
+
+
+class Refused(NamedTuple):
+    """A request that changes nothing."""
+
+    reason: Reason
+    message: str
+
+
+class Spread(NamedTuple):
+    """Where a placement begins; the shell draws it."""
+
+    start_index: int
+    shift: int
+
+
+class Defaults(NamedTuple):
+    """What counts where a request says -1."""
+
+    num_partitions: int
+    replication_factor: int
+
+
+Assignment = Mapping[int, tuple[int, ...]]
+
+
+def plan_topic(
+    model: ClusterModel, wanted: NewTopic, defaults: Defaults, spread: Spread
+) -> Assignment | Refused:
+    """Return the replicas of a topic to create, or why it may not be created."""
+    try:
+        check_topic(wanted.name)
+    except ValueError as error:
+        return Refused(Reason.BAD_NAME, str(error))
+    if wanted.name in model.topics or wanted.name in model.left_alone:
+        return Refused(Reason.EXISTS, f"topic {wanted.name!r} exists already")
+    if wanted.assignments is not None:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            return Refused(
+                Reason.BAD_REQUEST, "give either assignments, or numbers of partitions and replicas, not both"
+            )
+        return _given(model, wanted.assignments, first=0)
+    count = defaults.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+    factor = defaults.replication_factor if wanted.replication_factor == -1 else wanted.replication_factor
+    if not 1 <= count <= TOPIC_PARTITIONS_MAX:
+        return Refused(Reason.BAD_PARTITIONS, f"{count} partitions: give 1 to {TOPIC_PARTITIONS_MAX}")
+    return _placed(model, range(count), factor, spread)
+
+
+def plan_partitions(model: ClusterModel, wanted: NewPartitions, spread: Spread) -> Assignment | Refused:
+    """Return the replicas of the partitions to add to a topic, or why they may not be added."""
+    known = model.topics.get(wanted.name)
+    if known is None or not model.may_decide(wanted.name):
+        return Refused(Reason.UNKNOWN, f"topic {wanted.name!r} does not exist")
+    present = len(known.record.partitions)
+    if wanted.count <= present:
+        return Refused(
+            Reason.BAD_PARTITIONS,
+            f"topic {wanted.name!r} has {present} partitions already: their number can only rise",
+        )
+    if wanted.count > TOPIC_PARTITIONS_MAX:
+        return Refused(Reason.BAD_PARTITIONS, f"{wanted.count} partitions: at most {TOPIC_PARTITIONS_MAX}")
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != wanted.count - present:
+            return Refused(
+                Reason.BAD_ASSIGNMENT,
+                f"{len(wanted.assignments)} assignments for {wanted.count - present} new partitions",
+            )
+        factor = _factor_of(known)
+        if any(len(replicas) != factor for replicas in wanted.assignments):
+            return Refused(Reason.BAD_ASSIGNMENT, f"the topic has {factor} replicas of each partition")
+        return _given(model, dict(enumerate(wanted.assignments, present)), first=present)
+    return _placed(model, range(present, wanted.count), _factor_of(known), _continued(model, known, spread))
+
+
+def _continued(model: ClusterModel, known: KnownTopic, spread: Spread) -> Spread:
+    """Go on where the placement of partition 0 began, so that leaders stay spread."""
+    first = known.record.partitions[min(known.record.partitions)][0]
+    order = sorted(model.brokers)
+    return Spread(order.index(first), spread.shift) if first in order else spread
+
+
+def _factor_of(known: KnownTopic) -> int:
+    return len(known.record.partitions[min(known.record.partitions)])
+
+
+def _placed(model: ClusterModel, partitions: range, factor: int, spread: Spread) -> Assignment | Refused:
+    if not 1 <= factor <= REPLICATION_FACTOR_MAX:
+        return Refused(Reason.BAD_REPLICATION_FACTOR, f"replication factor {factor}: give 1 or more")
+    if factor > len(model.brokers):
+        return Refused(
+            Reason.BAD_REPLICATION_FACTOR,
+            f"replication factor {factor} is larger than the {len(model.brokers)} available brokers",
+        )
+    racks = {each: broker.record.rack for each, broker in model.brokers.items()}
+    return place(racks, partitions, factor, start_index=spread.start_index, shift=spread.shift)
+
+
+def _given(model: ClusterModel, assignments: Assignment, first: int) -> Assignment | Refused:
+    """Check replicas that somebody chose: partitions without a gap, all alike in number, live brokers."""
+    if not 1 <= len(assignments) <= TOPIC_PARTITIONS_MAX:
+        return Refused(
+            Reason.BAD_PARTITIONS, f"{len(assignments)} assignments: give 1 to {TOPIC_PARTITIONS_MAX}"
+        )
+    if sorted(assignments) != list(range(first, first + len(assignments))):
+        return Refused(Reason.BAD_ASSIGNMENT, f"partitions must be numbered from {first} without a gap")
+    factors = {len(replicas) for replicas in assignments.values()}
+    if len(factors) != 1 or 0 in factors:
+        return Refused(Reason.BAD_ASSIGNMENT, "every partition needs the same number of replicas, at least 1")
+    for partition, replicas in sorted(assignments.items()):
+        problem = _replicas_problem(model, replicas)
+        if problem:
+            return Refused(Reason.BAD_ASSIGNMENT, f"partition {partition}: {problem}")
+    return assignments
+
+
+def _replicas_problem(model: ClusterModel, replicas: Sequence[int]) -> str:
+    if len(dict.fromkeys(replicas)) != len(replicas):
+        return f"replicas {list(replicas)} name a broker twice"
+    unknown = [each for each in replicas if each not in model.brokers]
+    return f"there is no live broker {unknown[0]}" if unknown else ""

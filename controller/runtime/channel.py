@@ -1,0 +1,282 @@
+"""Control requests on their way: one ordered connection per broker and generation, one request at a time.
+
+What is due stands in the outbox; a request is made when it leaves, from what is newest then, and it leaves
+only after the decisions it carries were acknowledged, because the model holds no others. A request without
+an answer is sent again after a growing pause, until the broker is gone or has bounced: then its channel is
+closed and another generation gets another channel. STALE_BROKER_EPOCH (77) ends a channel: that life of the
+broker is over. STALE_CONTROLLER_EPOCH (11) ends the term. Soft state only.
+Source: control-plane design, "Channel"; KIP-380; seeds [0.disc2], [1.7].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from controller.core.model import ClusterModel, LiveBroker
+from controller.core.outbox import Batch, Outbox
+from controller.messages.codes import ErrorCode, code_name
+from controller.messages.connection import (
+    BrokerAuthenticationError,
+    BrokerConnectionLostError,
+    BrokerUnreachableError,
+)
+from controller.messages.decoding import MalformedMessageError
+from controller.messages.entities import (
+    CONTROL_VERSIONS,
+    ControlResponse,
+    LeaderAndIsrResponse,
+    StopReplicaResponse,
+    decode_response,
+    encode_request,
+)
+from controller.runtime.bodies import Sender, make_request
+from controller.runtime.options import Counters
+from quorum.errors import QuorateError
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import Mandate
+
+log = logging.getLogger("quorate.controller.channel")
+
+PAUSE_MIN_S: Final = 0.05
+PAUSE_MAX_S: Final = 2.0
+
+_NO_ANSWER: Final = (
+    BrokerUnreachableError,
+    BrokerConnectionLostError,
+    BrokerAuthenticationError,
+    MalformedMessageError,
+)
+
+
+class Connection(Protocol):
+    """What a channel needs of a connection to a broker."""
+
+    async def request(
+        self, api_key: int, api_version: int, body: bytes, *, flexible: bool, timeout_ms: int
+    ) -> bytes:
+        """Send one request and return the body of its answer."""
+
+    def close(self) -> None:
+        """Drop the connection."""
+
+
+#: Opens a connection to the broker listener of a registration.
+Connect = Callable[[int, LiveBroker], Awaitable[Connection]]
+
+
+class _GenerationOverError(QuorateError):
+    """The broker says that this life of it is over."""
+
+
+class Office(NamedTuple):
+    """What the channels of one term share."""
+
+    mandate: Mandate
+    model: ClusterModel
+    connect: Connect
+    control_request_timeout_ms: int
+    counters: Counters
+    #: Called after every answer, and when a channel has ended.
+    on_progress: Callable[[], None]
+    #: Called when a broker knows a later controller.
+    on_deposed: Callable[[], None]
+    #: Called with what broke a channel that should not have.
+    on_failure: Callable[[BaseException], None]
+
+
+class Channel:
+    """The way to one life of one broker."""
+
+    def __init__(self, office: Office, broker_id: int, broker: LiveBroker) -> None:
+        """Begin to send what is put into the outbox."""
+        self.outbox = Outbox()
+        self.broker_id = broker_id
+        self._broker = broker
+        self._office = office
+        self._due = asyncio.Event()
+        self._due.set()
+        self._connection: Connection | None = None
+        self._complaint = ""
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"control requests to broker {broker_id}"
+        )
+
+    def wake(self) -> None:
+        """Look at the outbox again."""
+        self._due.set()
+
+    async def close(self) -> None:
+        """Send nothing more; what is under way has an unknown outcome."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._due.wait()
+                self._due.clear()
+                await self._send_all()
+        except _GenerationOverError as error:
+            log.info("control requests to broker %d stopped: %s", self.broker_id, error.message)
+        except Exception as error:  # noqa: BLE001 - the top of a task: the term ends with the story
+            self._office.on_failure(error)
+        finally:
+            self._drop_connection()
+            self._office.on_progress()
+
+    async def _send_all(self) -> None:
+        pause = PAUSE_MIN_S
+        while (batch := self.outbox.next_batch()) is not None:
+            try:
+                self._judge(await self._exchange(batch))
+                pause = PAUSE_MIN_S
+            except _NO_ANSWER as error:
+                self._drop_connection()
+                self.outbox.put_back()
+                self._office.counters.requests_repeated += 1
+                self._complain(f"no answer, sending again: {error.message}")
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSE_MAX_S)
+            self._office.on_progress()
+
+    async def _exchange(self, batch: Batch) -> ControlResponse:
+        office = self._office
+        sender = Sender(office.mandate.broker_id, office.mandate.controller_epoch, self._broker.generation)
+        if self._connection is None:
+            self._connection = await office.connect(self.broker_id, self._broker)
+            # What has been decided meanwhile goes out with this very request.
+        request = make_request(sender, office.model, batch)
+        api_key = int(request.__api_key__)
+        office.counters.requests_sent += 1
+        answer = await self._connection.request(
+            api_key,
+            CONTROL_VERSIONS[api_key],
+            encode_request(request),
+            flexible=True,
+            timeout_ms=office.control_request_timeout_ms,
+        )
+        return decode_response(api_key, CONTROL_VERSIONS[api_key], answer)
+
+    def _judge(self, response: ControlResponse) -> None:
+        """Act on an answer."""
+        match response.error_code:
+            case ErrorCode.NONE:
+                self._complaint = ""
+                self._take_partition_errors(response)
+            case ErrorCode.STALE_BROKER_EPOCH:
+                self._office.counters.stale_generations += 1
+                raise _GenerationOverError(f"generation {self._broker.generation} of it is over")
+            case ErrorCode.STALE_CONTROLLER_EPOCH:
+                log.warning("broker %d knows a later controller than this one", self.broker_id)
+                self._office.on_deposed()
+                raise _GenerationOverError("this controller is deposed")
+            case code:
+                raise MalformedMessageError("control request", f"the broker answered {code_name(code)}")
+
+    def _take_partition_errors(self, response: ControlResponse) -> None:
+        match response:
+            case LeaderAndIsrResponse():
+                codes = [each.error_code for topic in response.topics for each in topic.partition_errors]
+                self._count_errors("LeaderAndIsr", codes)
+                self.outbox.confirm()
+            case StopReplicaResponse():
+                failed = {
+                    PartitionKey(each.topic_name, each.partition_index)
+                    for each in response.partition_errors
+                    if each.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                }
+                self._count_errors("StopReplica", [each.error_code for each in response.partition_errors])
+                if failed:
+                    self.outbox.put_back(failed)
+                else:
+                    self.outbox.confirm()
+            case _:
+                self.outbox.confirm()
+
+    def _count_errors(self, name: str, codes: Sequence[int]) -> None:
+        refused = [code for code in codes if code != ErrorCode.NONE]
+        if refused:
+            self._office.counters.partition_errors += len(refused)
+            self._complain(
+                f"{name}: {len(refused)} partitions refused, the first with {code_name(refused[0])}"
+            )
+
+    def _complain(self, complaint: str) -> None:
+        """Log a complaint once, not at every repetition."""
+        if complaint != self._complaint:
+            self._complaint = complaint
+            log.warning("broker %d: %s", self.broker_id, complaint)
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Channels:
+    """The channels to all admitted brokers."""
+
+    def __init__(self, office: Office) -> None:
+        """Have none yet."""
+        self._office = office
+        self._channels: dict[int, Channel] = {}
+
+    def open(self, broker_id: int, broker: LiveBroker) -> None:
+        """Open the channel of an admitted broker and owe it everything: what was ever published."""
+        model = self._office.model
+        channel = self._channels[broker_id] = Channel(self._office, broker_id, broker)
+        channel.outbox.owe_metadata(model.states)
+        for key, replicas in model.partitions():
+            if broker_id not in replicas:
+                continue
+            if key.topic in model.deleting:
+                channel.outbox.owe_stop(key)
+            elif key in model.states:
+                channel.outbox.owe_leadership(key)
+
+    async def close(self, broker_ids: Iterable[int]) -> None:
+        """Close the channels of brokers that are gone, or whose life is over."""
+        for broker_id in broker_ids:
+            channel = self._channels.pop(broker_id, None)
+            if channel is not None:
+                await channel.close()
+
+    async def close_all(self) -> None:
+        """Close all channels."""
+        await self.close(list(self._channels))
+
+    def owe_brokers(self) -> None:
+        """Everybody needs the new list of live brokers."""
+        for channel in self._channels.values():
+            channel.outbox.owe_brokers()
+            channel.wake()
+
+    def owe_metadata(self, keys: Sequence[PartitionKey]) -> None:
+        """Everybody needs these partitions for its clients."""
+        for channel in self._channels.values():
+            channel.outbox.owe_metadata(keys)
+            channel.wake()
+
+    def owe_leadership(self, key: PartitionKey, *, is_new: bool) -> None:
+        """The brokers of a partition's replicas need its new roles, and everybody needs to know them."""
+        for broker_id in self._office.model.replicas(key):
+            channel = self._channels.get(broker_id)
+            if channel is not None:
+                channel.outbox.owe_leadership(key, is_new=is_new)
+        self.owe_metadata((key,))
+
+    def owe_stops(self, keys: Iterable[PartitionKey]) -> None:
+        """The brokers of these partitions must delete their replicas."""
+        for key in keys:
+            for broker_id in self._office.model.replicas(key):
+                channel = self._channels.get(broker_id)
+                if channel is not None:
+                    channel.outbox.owe_stop(key)
+                    channel.wake()
+
+    def settled(self, topics: Collection[str]) -> bool:
+        """Say whether every live broker has answered all that concerns these topics."""
+        return all(channel.outbox.settled(topics) for channel in self._channels.values())

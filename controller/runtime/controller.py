@@ -1,0 +1,315 @@
+"""A candidate for controller in every broker: it competes, works its term, and competes again.
+
+One session of the quorum, one candidate: when the session is over, run() returns and the broker makes a new
+one. Being elected and resigning are decided by the znodes alone (quorum.metadata.plans). A missing
+/controller_epoch goes on from the highest controller epoch that any partition state carries.
+Source: control-plane design, "Election"; seeds [0.D], [2.4], [3.1], [3.5].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from controller.core.brokers import broker_endpoint
+from controller.core.model import LiveBroker
+from controller.core.requests import NewPartitions, NewTopic
+from controller.messages.codes import ErrorCode
+from controller.messages.connection import BrokerConnection, BrokerUnreachableError
+from controller.runtime.options import ControllerOptions, ControllerStatus, Counters
+from controller.runtime.outcomes import TopicOutcome
+from controller.runtime.reader import highest_controller_epoch
+from controller.runtime.store import ensure_controller_epoch
+from controller.runtime.term import DeposedError, Term
+from quorum.client import (
+    Client,
+    ClientClosedError,
+    ConnectionLossError,
+    SessionExpiredError,
+    WatchEvent,
+)
+from quorum.errors import QuorateError
+from quorum.metadata import paths
+from quorum.metadata.errors import ContendedError, ControllerFencedError, MetadataDecodeError
+from quorum.metadata.numbers import ControllerEpoch
+from quorum.metadata.plans import HeldBy, Mandate
+from quorum.metadata.store import elect_controller, resign_controller
+from quorum.metadata.topic_settings import TopicSettings
+
+log = logging.getLogger("quorate.controller")
+
+PAUSE_MIN_S: Final = 0.05
+PAUSE_MAX_S: Final = 2.0
+#: How long stop() waits for a quorum that does not answer.
+STOP_TIMEOUT_S: Final = 5.0
+
+Outcomes = dict[str, TopicOutcome]
+
+
+class Controller:
+    """One candidate in one broker, for one quorum session."""
+
+    def __init__(
+        self,
+        client: Client,
+        broker_id: int,
+        *,
+        options: ControllerOptions,
+        secrets: Sequence[str],
+        cluster_id: str,
+        default_settings: TopicSettings,
+        dial: Mapping[int, tuple[str, int]],
+        rng: random.Random | None = None,
+    ) -> None:
+        """Prepare; run() competes.
+
+        Args:
+            client: started; its session owns /controller after a victory.
+            broker_id: the candidate.
+            options: of the controller.
+            secrets: peer secrets, for the broker listeners of others.
+            cluster_id: the cluster's id.
+            default_settings: defaults of topics.
+            dial: {broker id: (host, port)} in place of the registered broker listener.
+            rng: spreads replicas and draws topic ids.
+        """
+        self._client = client
+        self._broker_id = broker_id
+        self._options = options
+        self._secrets = secrets
+        self._cluster_id = cluster_id
+        self._default_settings = default_settings
+        self._dial = dial
+        self._rng = rng if rng is not None else random.SystemRandom()
+        self._counters = Counters()
+        self._term: Term | None = None
+        self._controller_id: int | None = None
+        self._stopping = False
+        self._changed = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._task: asyncio.Task[object] | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether this candidate is the controller."""
+        return self._term is not None
+
+    @property
+    def controller_epoch(self) -> ControllerEpoch | None:
+        """Epoch of the running term; None where this candidate is not the controller."""
+        return None if self._term is None else self._term.mandate.controller_epoch
+
+    def status(self) -> ControllerStatus:
+        """Say what this candidate knows."""
+        term = self._term
+        if term is None:
+            return ControllerStatus(self._controller_id, None, counters=self._counters)
+        model = term.model
+        return ControllerStatus(
+            controller_id=self._broker_id,
+            controller_epoch=term.mandate.controller_epoch,
+            brokers={each: broker.generation for each, broker in sorted(model.brokers.items())},
+            under_replicated=tuple(model.under_replicated()),
+            offline=tuple(model.offline()),
+            left_alone=dict(model.left_alone),
+            counters=self._counters,
+        )
+
+    # -- elections -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Compete, work, resign, compete again; return after stop() or when the session is over."""
+        self._task = asyncio.current_task()
+        pause = PAUSE_MIN_S
+        complaint = ""
+        try:
+            while not self._stopping:
+                try:
+                    await self._compete()
+                    pause = PAUSE_MIN_S
+                    continue
+                except (SessionExpiredError, ClientClosedError):
+                    return
+                except (ConnectionLossError, ContendedError, MetadataDecodeError) as error:
+                    if str(error) != complaint:
+                        complaint = str(error)
+                        log.warning("the election of a controller is tried again: %s", error)
+                await self._wait_for_change(pause)
+                pause = min(2 * pause, PAUSE_MAX_S)
+        except asyncio.CancelledError:
+            if not self._stopping or self._task is None:
+                raise
+            # stop() has waited long enough for the quorum.
+            self._task.uncancel()
+        finally:
+            self._task = None
+            self._stopped.set()
+
+    async def stop(self) -> None:
+        """Resign if this candidate is the controller, and end run(), even if the quorum does not answer."""
+        self._stopping = True
+        self._changed.set()
+        if self._term is not None:
+            self._term.end("the broker stops")
+        if self._task is None:
+            return
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await self._stopped.wait()
+        except TimeoutError:
+            if self._task is not None:
+                self._task.cancel()
+            await self._stopped.wait()
+
+    async def _compete(self) -> None:
+        """Take part in one election; returns when it is time for another."""
+        self._changed.clear()
+        if await self._client.exists(paths.CONTROLLER_EPOCH) is None:
+            await ensure_controller_epoch(
+                self._client, ControllerEpoch(await highest_controller_epoch(self._client))
+            )
+        await self._client.exists(paths.CONTROLLER, self._on_controller)
+        outcome = await elect_controller(self._client, self._broker_id, int(time.time() * 1000))
+        if isinstance(outcome, HeldBy):
+            self._controller_id = outcome.broker_id
+            await self._changed.wait()
+        else:
+            await self._lead(outcome.mandate)
+
+    async def _lead(self, mandate: Mandate) -> None:
+        self._counters.elections_won += 1
+        self._controller_id = self._broker_id
+        log.info("broker %d is the controller, epoch %d", self._broker_id, mandate.controller_epoch)
+        term = self._term = Term(
+            self._client,
+            mandate,
+            options=self._options,
+            default_settings=self._default_settings,
+            connect=self._connect,
+            counters=self._counters,
+            rng=self._rng,
+        )
+        reason = "its work was broken off"
+        try:
+            if self._stopping:
+                term.end("the broker stops")
+            reason = await term.run()
+            # Nobody else is kept from being elected by what this term leaves behind.
+            await resign_controller(self._client, mandate)
+        except ControllerFencedError as error:
+            reason = error.message
+        finally:
+            self._term = None
+            self._controller_id = None
+            self._counters.resignations += 1
+            log.info("broker %d is no longer the controller: %s", self._broker_id, reason)
+
+    def _on_controller(self, _event: WatchEvent) -> None:
+        self._changed.set()
+
+    async def _wait_for_change(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _connect(self, broker_id: int, broker: LiveBroker) -> BrokerConnection:
+        address = self._dial.get(broker_id)
+        if address is None:
+            endpoint = broker_endpoint(broker.record)
+            if endpoint is None:
+                raise BrokerUnreachableError(
+                    f"the registration of broker {broker_id} names no broker listener", "register it again"
+                )
+            address = (endpoint.host, endpoint.port)
+        return await BrokerConnection.open(
+            *address,
+            secrets=self._secrets,
+            cluster_id=self._cluster_id,
+            client_id=f"controller-{self._broker_id}",
+            timeout_ms=self._options.control_request_timeout_ms,
+        )
+
+    # -- topics --------------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool
+    ) -> Outcomes:
+        """Create topics: {name: outcome}.
+
+        An outcome is good once the topic is committed; the answer then waits until every live broker has
+        answered the requests about it, but no longer than the option settle_ms. Not within timeout_ms:
+        REQUEST_TIMED_OUT, and the topic may still come.
+        """
+        names = [topic.name for topic in topics]
+        return await self._ask(
+            names,
+            lambda term: term.topics.create(topics, validate_only=validate_only),
+            None if validate_only else self._settled,
+            timeout_ms,
+        )
+
+    async def create_partitions(
+        self, counts: Sequence[NewPartitions], *, timeout_ms: int, validate_only: bool
+    ) -> Outcomes:
+        """Add partitions to topics: {name: outcome}; waits as create_topics does."""
+        names = [each.name for each in counts]
+        return await self._ask(
+            names,
+            lambda term: term.topics.extend(counts, validate_only=validate_only),
+            None if validate_only else self._settled,
+            timeout_ms,
+        )
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> Outcomes:
+        """Delete topics: {name: outcome}; good once the topic is gone from every live broker and the quorum.
+
+        Not within timeout_ms: REQUEST_TIMED_OUT, and the deletion goes on.
+        """
+        return await self._ask(
+            names,
+            lambda term: term.topics.request_deletions(names),
+            lambda term, topics: term.wait_until_deleted(topics),
+            timeout_ms,
+        )
+
+    async def _settled(self, term: Term, topics: Collection[str]) -> None:
+        await term.wait_until_settled(topics, self._options.settle_ms / 1000)
+
+    async def _ask(
+        self,
+        names: Sequence[str],
+        work: Callable[[Term], Awaitable[Outcomes]],
+        wait: Callable[[Term, Collection[str]], Awaitable[None]] | None,
+        timeout_ms: int,
+    ) -> Outcomes:
+        term = self._term
+        if term is None:
+            return _all(names, ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+        outcomes: Outcomes = {}
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                outcomes = await term.submit(lambda: work(term), names)
+                done = [name for name, each in outcomes.items() if each.error_code == ErrorCode.NONE]
+                if wait is not None and done:
+                    await wait(term, done)
+        except TimeoutError:
+            return outcomes if outcomes and wait == self._settled else self._unfinished(outcomes, names)
+        except (DeposedError, ControllerFencedError, SessionExpiredError, ClientClosedError) as error:
+            return _all(names, ErrorCode.NOT_CONTROLLER, error.message)
+        except QuorateError as error:
+            return _all(names, ErrorCode.REQUEST_TIMED_OUT, str(error))
+        return outcomes
+
+    def _unfinished(self, outcomes: Outcomes, names: Sequence[str]) -> Outcomes:
+        late = _all(names, ErrorCode.REQUEST_TIMED_OUT, "not finished in time; it goes on")
+        return late | {name: each for name, each in outcomes.items() if each.error_code != ErrorCode.NONE}
+
+
+def _all(names: Sequence[str], code: ErrorCode, message: str) -> Outcomes:
+    return {name: TopicOutcome(code, message) for name in names}

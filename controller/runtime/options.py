@@ -1,0 +1,67 @@
+"""What the controller is configured with, and what it says about itself.
+
+Source: control-plane design, "Broker" (broker.toml), "Channel"; issue "Brokers and their controller"
+(status).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
+from quorum.metadata.paths import PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """Settings of a controller."""
+
+    #: After this time without an answer the connection is closed and the newest state is sent again.
+    control_request_timeout_ms: int = 30_000
+    default_num_partitions: int = 1
+    default_replication_factor: int = 1
+    #: How long ISR changes of leaders are collected before everybody's metadata is updated.
+    isr_coalesce_ms: int = 100
+    #: How long the answer to a creation waits for the brokers, once it is committed.
+    settle_ms: int = 1_000
+
+
+@dataclass(slots=True)
+class Counters:
+    """How often things happened since the process started."""
+
+    elections_won: int = 0
+    resignations: int = 0
+    #: Partition states that were written.
+    states_written: int = 0
+    #: Rounds after which partitions had to be decided again, because their state had changed meanwhile.
+    rounds_repeated: int = 0
+    #: Elections that may have lost records.
+    unclean_elections: int = 0
+    #: Brokers that lost their ISR memberships because they came with another disk.
+    disks_replaced: int = 0
+    requests_sent: int = 0
+    #: Requests without an answer, which were sent again.
+    requests_repeated: int = 0
+    #: Requests that a broker refused because they were for an earlier life of it (77).
+    stale_generations: int = 0
+    #: Partitions for which a broker answered an error.
+    partition_errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerStatus:
+    """What one candidate knows."""
+
+    #: The broker that is the controller, as far as this candidate knows; None before the first election.
+    controller_id: int | None
+    #: None where this candidate is not the controller.
+    controller_epoch: ControllerEpoch | None
+    #: {broker id: generation}; empty where this candidate is not the controller, as are the next two.
+    brokers: Mapping[int, BrokerGeneration] = field(default_factory=dict)
+    under_replicated: tuple[PartitionKey, ...] = ()
+    offline: tuple[PartitionKey, ...] = ()
+    #: {topic: why nothing is decided about it}
+    left_alone: Mapping[str, str] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)

@@ -1,0 +1,44 @@
+"""What became of a request about a topic, with Kafka's error codes.
+
+Source: Kafka's CreateTopics, CreatePartitions and DeleteTopics responses (3.9).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.core.topics import Reason, Refused
+from controller.messages.codes import ErrorCode
+
+_CODES: Final = {
+    Reason.BAD_NAME: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    Reason.EXISTS: ErrorCode.TOPIC_ALREADY_EXISTS,
+    Reason.UNKNOWN: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    Reason.BAD_PARTITIONS: ErrorCode.INVALID_PARTITIONS,
+    Reason.BAD_REPLICATION_FACTOR: ErrorCode.INVALID_REPLICATION_FACTOR,
+    Reason.BAD_ASSIGNMENT: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    Reason.BAD_REQUEST: ErrorCode.INVALID_REQUEST,
+    Reason.BAD_SETTING: ErrorCode.INVALID_CONFIG,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutcome:
+    """What became of one topic of a request."""
+
+    error_code: ErrorCode
+    message: str | None = None
+    #: None after an error, and where nothing was created (validate_only).
+    topic_id: uuid.UUID | None = None
+    num_partitions: int = -1
+    replication_factor: int = -1
+    #: What was set for the topic itself: {Kafka's name: text}.
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def refused(refusal: Refused) -> TopicOutcome:
+    """Return the outcome of a request that was refused."""
+    return TopicOutcome(_CODES[refusal.reason], refusal.message)

@@ -1,0 +1,237 @@
+"""The only place from which the controller writes to the quorum; every write is fenced by its mandate.
+
+A write either took effect, or it did not, or nobody knows: the last two come back as partitions to read
+again, so that nothing is decided on a guess. A controller that has been replaced gets ControllerFencedError
+and changes nothing.
+Source: control-plane design, "Fencing", "change_leaders"; seeds [2.4], [3.3].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from controller.core.elections import Decisions
+from controller.core.model import KnownState
+from controller.runtime.reader import JudgedIncarnation, read_children, read_nodes
+from quorum.client import Client, ConnectionLossError, MultiFailedError, NodeExistsError, Transaction
+from quorum.metadata import paths
+from quorum.metadata.errors import ContendedError
+from quorum.metadata.fenced import ChunkOutcome, ChunkWritten, FencedWriter
+from quorum.metadata.numbers import ControllerEpoch
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import Mandate, StateUpdate, next_version
+from quorum.metadata.records import (
+    IncarnationRecord,
+    PartitionStateRecord,
+    TopicConfigRecord,
+    TopicRecord,
+    encode_controller_epoch,
+)
+
+ROUNDS_MAX: Final = 5
+#: Operations of one multi that removes a topic.
+REMOVALS_MAX: Final = 1_000
+#: A re-created /controller_epoch gets the version that it would have; a multi holds no more writes than this.
+EPOCH_VERSION_MAX: Final = 10_000
+
+
+class Written(NamedTuple):
+    """What became of decisions."""
+
+    #: {partition: state as it stands now}, acknowledged
+    states: dict[PartitionKey, KnownState]
+    #: Partitions to read and decide again: they had changed, or the outcome is unknown.
+    unsettled: list[PartitionKey]
+
+
+class Store:
+    """Writes in the name of one mandate."""
+
+    def __init__(self, client: Client, mandate: Mandate) -> None:
+        """Write through a client."""
+        self._client = client
+        self._writer = FencedWriter(client, mandate)
+        self._one_by_one = FencedWriter(client, mandate, operations_max=1)
+
+    async def write(self, decisions: Decisions, *, one_by_one: bool = False) -> Written:
+        """Write states: new ones, then first ones.
+
+        Args:
+            decisions: states and the versions that they were decided on.
+            one_by_one: one multi per partition, so that none is held up by another.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            ClientError: the session is over, or the quorum refused.
+        """
+        writer = self._one_by_one if one_by_one else self._writer
+        written = Written({}, [])
+        if decisions.updates:
+            updates = [
+                StateUpdate(key, state, version) for key, (state, version) in decisions.updates.items()
+            ]
+            _collect(written, await writer.write_states(updates), {each.key: each.state for each in updates})
+        if decisions.creations:
+            try:
+                outcomes = await writer.create_states(decisions.creations)
+            except (MultiFailedError, ConnectionLossError):
+                # A topic went meanwhile, or the outcome is unknown: which one, reading tells.
+                written.unsettled.extend(decisions.creations)
+            else:
+                _collect(written, outcomes, decisions.creations)
+        return written
+
+    async def record_incarnations(
+        self, incarnations: Mapping[int, str], known: Mapping[int, JudgedIncarnation]
+    ) -> None:
+        """Record by which incarnations ISR memberships are judged from now on.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            MultiFailedError: a record changed meanwhile; nothing was written.
+            ConnectionLossError: the outcome is unknown.
+        """
+        transaction = Transaction()
+        for broker_id, incarnation in incarnations.items():
+            path, value = paths.broker_incarnation_path(broker_id), IncarnationRecord(incarnation).encode()
+            if broker_id in known:
+                transaction.set(path, value, known[broker_id].version)
+            else:
+                transaction.create(path, value)
+        await self._writer.multi(transaction)
+
+    async def create_topic(self, topic: str, record: TopicRecord, settings: Mapping[str, str]) -> bool:
+        """Create a topic with its settings, in one multi.
+
+        Returns:
+            False if it exists already, and is not this one.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            ConnectionLossError: in each of ROUNDS_MAX rounds; the outcome is unknown.
+        """
+        loss: ConnectionLossError | None = None
+        for _ in range(ROUNDS_MAX):
+            try:
+                topic_node, config_node = await read_nodes(
+                    self._client, [paths.topic_path(topic), paths.config_topic_path(topic)]
+                )
+                if topic_node is not None:
+                    # Ours if the reply of an earlier round was lost: nobody else drew this topic id.
+                    return topic_node.data == record.encode()
+                transaction = Transaction().create(paths.topic_path(topic), record.encode())
+                value = TopicConfigRecord(dict(settings)).encode()
+                if config_node is not None:
+                    transaction.set(paths.config_topic_path(topic), value, config_node.stat.version)
+                elif settings:
+                    transaction.create(paths.config_topic_path(topic), value)
+                await self._writer.multi(transaction)
+            except ConnectionLossError as error:
+                loss = error
+            except MultiFailedError:
+                continue
+            else:
+                return True
+        raise loss or ContendedError(f"the creation of topic {topic}", ROUNDS_MAX)
+
+    async def set_topic(self, topic: str, record: TopicRecord, topic_version: int) -> bool:
+        """Replace an assignment at its version; False if it has changed meanwhile.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            ConnectionLossError: the outcome is unknown.
+        """
+        try:
+            await self._writer.multi(
+                Transaction().set(paths.topic_path(topic), record.encode(), topic_version)
+            )
+        except MultiFailedError:
+            return False
+        return True
+
+    async def request_deletion(self, topic: str) -> None:
+        """Create the request to delete a topic; one that exists is as good.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            ConnectionLossError: the outcome is unknown.
+        """
+        try:
+            await self._writer.multi(Transaction().create(paths.delete_topic_path(topic), b""))
+        except MultiFailedError as error:
+            if not isinstance(error.cause, NodeExistsError):
+                raise
+
+    async def remove_topic(self, topic: str) -> None:
+        """Remove a topic's states, then the topic, its settings and the request to delete it, in that order.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            ContendedError: nodes came and went in each of ROUNDS_MAX rounds; the request stands still.
+            ConnectionLossError: the outcome of the last round is unknown; repeat it.
+        """
+        for _ in range(ROUNDS_MAX):
+            try:
+                for transaction in _cut(await self._existing_nodes(topic)):
+                    await self._writer.multi(transaction)
+            except MultiFailedError:
+                continue
+            return
+        raise ContendedError(f"the removal of topic {topic}", ROUNDS_MAX)
+
+    async def _existing_nodes(self, topic: str) -> list[str]:
+        """Return what there is of a topic, children first."""
+        parent = paths.topic_partitions_path(topic)
+        partitions = [f"{parent}/{name}" for name in await read_children(self._client, parent)]
+        wanted = [
+            *(path for partition in partitions for path in (f"{partition}/state", partition)),
+            *(
+                parent,
+                paths.topic_path(topic),
+                paths.config_topic_path(topic),
+                paths.delete_topic_path(topic),
+            ),
+        ]
+        nodes = await read_nodes(self._client, wanted)
+        return [path for path, node in zip(wanted, nodes, strict=True) if node is not None]
+
+
+async def ensure_controller_epoch(client: Client, highest: ControllerEpoch) -> None:
+    """Create a missing /controller_epoch with the highest epoch that is known; what exists stays as it is.
+
+    The node also gets the version that so many elections would have given it. A new node begins with version
+    0, and the fence of a former controller, which is a version, must not fit a later one by accident.
+
+    Raises:
+        ConnectionLossError: the outcome is unknown; repeat it.
+    """
+    transaction = Transaction().create(paths.CONTROLLER_EPOCH, encode_controller_epoch(highest))
+    version = 0
+    for _ in range(min(highest, EPOCH_VERSION_MAX)):
+        transaction.set(paths.CONTROLLER_EPOCH, encode_controller_epoch(highest), version)
+        version = next_version(version)
+    try:
+        await client.multi(transaction)
+    except MultiFailedError as error:
+        if not isinstance(error.cause, NodeExistsError):
+            raise
+
+
+def _cut(nodes: list[str]) -> Iterator[Transaction]:
+    for start in range(0, len(nodes), REMOVALS_MAX):
+        transaction = Transaction()
+        for path in nodes[start : start + REMOVALS_MAX]:
+            transaction.delete(path)
+        yield transaction
+
+
+def _collect(
+    written: Written, outcomes: list[ChunkOutcome], states: Mapping[PartitionKey, PartitionStateRecord]
+) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, ChunkWritten):
+            for key, version in outcome.versions.items():
+                written.states[key] = KnownState(states[key], version, None)
+        else:
+            written.unsettled.extend(outcome.keys)

@@ -1,0 +1,125 @@
+"""Topics on request: create, extend, delete; each is judged by the core and written by the store.
+
+Runs inside the controller's one loop, after the cache was brought up to date. Only what is committed is
+reported as done; who leads the new partitions is decided right after, as for topics that come by znode.
+Source: Kafka's CreateTopics, CreatePartitions and DeleteTopics (3.9); seeds [0.C].
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from controller.core.model import ClusterModel
+from controller.core.requests import NewPartitions, NewTopic
+from controller.core.topics import Defaults, Reason, Refused, Spread, plan_partitions, plan_topic
+from controller.messages.codes import ErrorCode
+from controller.runtime.options import ControllerOptions
+from controller.runtime.outcomes import TopicOutcome, refused
+from controller.runtime.store import Store
+from quorum.metadata.errors import InvalidTopicSettingError
+from quorum.metadata.records import TopicRecord
+from quorum.metadata.topic_settings import check_topic_settings
+
+log = logging.getLogger("quorate.controller")
+
+
+class TopicAdmin:
+    """Creates and extends topics in one term."""
+
+    def __init__(
+        self, model: ClusterModel, store: Store, options: ControllerOptions, rng: random.Random
+    ) -> None:
+        """Decide from a model, write by a store; rng spreads replicas."""
+        self._model = model
+        self._store = store
+        self._rng = rng
+        self._defaults = Defaults(options.default_num_partitions, options.default_replication_factor)
+
+    async def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, TopicOutcome]:
+        """Create topics, each on its own: {name: outcome}."""
+        names = [topic.name for topic in topics]
+        outcomes: dict[str, TopicOutcome] = {}
+        for topic in topics:
+            if names.count(topic.name) > 1:
+                outcomes[topic.name] = refused(
+                    Refused(Reason.BAD_REQUEST, f"the request names topic {topic.name!r} twice")
+                )
+            else:
+                outcomes[topic.name] = await self._create(topic, validate_only)
+        return outcomes
+
+    async def _create(self, topic: NewTopic, validate_only: bool) -> TopicOutcome:
+        planned = plan_topic(self._model, topic, self._defaults, self._spread())
+        if isinstance(planned, Refused):
+            return refused(planned)
+        settings = _given_settings(topic.settings)
+        if isinstance(settings, Refused):
+            return refused(settings)
+        outcome = TopicOutcome(
+            ErrorCode.NONE,
+            num_partitions=len(planned),
+            replication_factor=len(planned[0]),
+            settings=settings,
+        )
+        if validate_only:
+            return outcome
+        record = TopicRecord(uuid.UUID(int=self._rng.getrandbits(128), version=4), dict(planned))
+        if not await self._store.create_topic(topic.name, record, settings):
+            return refused(Refused(Reason.EXISTS, f"topic {topic.name!r} exists already"))
+        log.info("created topic %s: %d partitions", topic.name, len(planned))
+        return replace(outcome, topic_id=record.topic_id)
+
+    async def extend(
+        self, counts: Sequence[NewPartitions], *, validate_only: bool
+    ) -> dict[str, TopicOutcome]:
+        """Add partitions to topics, each on its own: {name: outcome}."""
+        outcomes: dict[str, TopicOutcome] = {}
+        for wanted in counts:
+            planned = plan_partitions(self._model, wanted, self._spread())
+            if isinstance(planned, Refused):
+                outcomes[wanted.name] = refused(planned)
+                continue
+            known = self._model.topics[wanted.name]
+            record = replace(known.record, partitions={**known.record.partitions, **planned})
+            outcome = TopicOutcome(ErrorCode.NONE, None, record.topic_id, len(record.partitions))
+            if not validate_only and not await self._store.set_topic(
+                wanted.name, record, known.topic_version
+            ):
+                outcome = TopicOutcome(ErrorCode.INVALID_REQUEST, "the topic changed meanwhile: ask again")
+            outcomes[wanted.name] = outcome
+        return outcomes
+
+    async def request_deletions(self, names: Sequence[str]) -> dict[str, TopicOutcome]:
+        """Request the deletion of topics, each on its own: {name: outcome}; the brokers come next."""
+        outcomes: dict[str, TopicOutcome] = {}
+        for name in names:
+            known = self._model.topics.get(name)
+            if known is None and name not in self._model.left_alone:
+                outcomes[name] = refused(Refused(Reason.UNKNOWN, f"topic {name!r} does not exist"))
+                continue
+            await self._store.request_deletion(name)
+            outcomes[name] = TopicOutcome(
+                ErrorCode.NONE, None, None if known is None else known.record.topic_id
+            )
+        return outcomes
+
+    def _spread(self) -> Spread:
+        brokers = max(1, len(self._model.brokers))
+        return Spread(self._rng.randrange(brokers), self._rng.randrange(brokers))
+
+
+def _given_settings(settings: Mapping[str, str | None]) -> dict[str, str] | Refused:
+    given: dict[str, str] = {}
+    for name, value in settings.items():
+        if value is None:
+            return Refused(Reason.BAD_SETTING, f"setting {name!r}: null is no value; leave it out")
+        given[name] = value
+    try:
+        check_topic_settings(given)
+    except InvalidTopicSettingError as error:
+        return Refused(Reason.BAD_SETTING, str(error))
+    return given
