@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib
-import io
 import pkgutil
 import random
-import types
-import uuid
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any, get_args, get_origin
 
 import kio.schema
 import pytest
-from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v15 import FetchRequest
 from kio.schema.metadata.v1 import MetadataRequest as MetadataRequestV1
 from kio.schema.metadata.v12 import MetadataRequest
 from kio.schema.produce.v9 import ProduceRequest
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 from kio.static.constants import EntityType
 from kio.static.protocol import Entity
 
 from controller.messages.decoding import MalformedMessageError, decode
+from tests.support.kio_samples import encoded, sample
 
 SAMPLES = 5
 ENTITIES_MIN = 500
@@ -39,52 +33,6 @@ def kio_messages() -> Iterator[type[Entity]]:
                     EntityType.response,
                 ):
                     yield value
-
-
-def sample(entity_type: type[Entity], chance: random.Random) -> Any:
-    return entity_type(
-        **{each.name: sample_field(each.type, each.metadata, chance) for each in fields(entity_type)}
-    )
-
-
-def sample_field(annotation: Any, metadata: Any, chance: random.Random) -> Any:
-    arguments = get_args(annotation)
-    if isinstance(annotation, types.UnionType) or type(None) in arguments:
-        inner = next(part for part in arguments if part is not type(None))
-        if chance.random() < 0.3 and "tag" not in metadata and metadata.get("kafka_type") != "uuid":
-            return None
-        return sample_field(inner, metadata, chance)
-    if get_origin(annotation) is tuple:
-        count = chance.choice((0, 1, 2, 150))
-        return tuple(sample_field(arguments[0], metadata, chance) for _ in range(count % 4 or count // 75))
-    kafka_type = metadata.get("kafka_type")
-    number = chance.randrange(1, 100)
-    match kafka_type:
-        case None:
-            return sample(annotation, chance)
-        case "string":
-            return "x" * chance.choice((0, 3, 200))
-        case "bytes" | "records":
-            return b"x" * chance.choice((0, 3, 20_000))
-        case "uuid":
-            return uuid.UUID(int=chance.getrandbits(128))
-        case "bool":
-            return chance.random() < 0.5
-        case "float64":
-            return 0.5
-        case "error_code":
-            return ErrorCode(number)
-        case "timedelta_i32" | "timedelta_i64":
-            return dt.timedelta(milliseconds=number)
-        case "datetime_i64":
-            return dt.datetime.fromtimestamp(number, tz=dt.UTC)
-    return number
-
-
-def encoded(message: Any) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(message))(buffer, message)
-    return buffer.getvalue()
 
 
 def test_every_message_of_kio_is_decoded_as_by_its_own_reader() -> None:
