@@ -1,0 +1,262 @@
+"""`quorate topics`: creates, lists, describes, alters and deletes topics, through any broker.
+
+Decides how topics look to a person and to a script; what a change means is the brokers' affair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.commands.broker import require_extra
+from quorum.errors import UsageError, printable, shown
+
+if TYPE_CHECKING:
+    from broker.client import BrokerClient, TopicMetadata
+    from broker.client.topics import TopicResult
+
+HELP = "create, list, describe, alter and delete topics"
+DESCRIPTION = """\
+Ask a broker about topics, or change them. OSR are the replicas that are out of sync: those assigned that are
+not in the ISR. The settings of a topic are Kafka's: retention.ms, retention.bytes, segment.bytes,
+max.message.bytes, min.insync.replicas, unclean.leader.election.enable."""
+EXAMPLES = """\
+examples:
+  quorate topics create orders --partitions 12 --replication-factor 3 --set min.insync.replicas=2
+  quorate topics list
+  quorate topics describe orders
+  quorate topics alter orders --partitions 24 --set retention.ms=86400000 --unset segment.bytes
+  quorate topics delete orders
+"""
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+TIMEOUT_MS: Final = 30_000
+#: Where a setting comes from, by Kafka's number.
+_SOURCES: Final = {1: "topic", 4: "broker.toml", 5: "default"}
+
+Act = Callable[["BrokerClient", argparse.Namespace], Awaitable[int]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT,…",
+        default=DEFAULT_BOOTSTRAP,
+        help=f"brokers to ask (default: {DEFAULT_BOOTSTRAP})",
+    )
+    shared.add_argument("--json", action="store_true", help="print JSON")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    rows: tuple[tuple[str, str, Act], ...] = (
+        ("create", "create a topic", _create),
+        ("list", "list the topics", _list),
+        ("describe", "show partitions and settings of topics", _describe),
+        ("alter", "change settings, or add partitions", _alter),
+        ("delete", "delete a topic and its records", _delete),
+    )
+    for name, text, act in rows:
+        action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
+        if name == "describe":
+            action.add_argument("topics", metavar="TOPIC", nargs="*", help="default: every topic")
+        elif name != "list":
+            action.add_argument("topic", metavar="TOPIC")
+        if name in ("create", "alter"):
+            action.add_argument("--partitions", type=int, metavar="N", help="how many it shall have")
+            action.add_argument(
+                "--set", metavar="NAME=VALUE", dest="settings", action="append", default=[], help="a setting"
+            )
+        if name == "create":
+            action.add_argument("--replication-factor", type=int, metavar="N", help="replicas of a partition")
+        if name == "alter":
+            action.add_argument(
+                "--unset", metavar="NAME", action="append", default=[], help="back to its default"
+            )
+        action.set_defaults(act=act)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and print.
+
+    Raises:
+        UsageError: an argument has not its form, or the extra is not installed.
+        NoBrokerAnswersError: nothing was sent.
+        BrokerRequestError: the brokers refuse, or the outcome is unknown (it says which).
+    """
+    require_extra()
+    from broker.client import BrokerClient
+
+    async def ask() -> int:
+        act: Act = arguments.act
+        async with BrokerClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
+            return await act(client, arguments)
+
+    return asyncio.run(ask())
+
+
+async def _create(client: BrokerClient, arguments: argparse.Namespace) -> int:
+    from controller.core.requests import NewTopic
+
+    topic = NewTopic(
+        arguments.topic,
+        num_partitions=-1 if arguments.partitions is None else arguments.partitions,
+        replication_factor=-1 if arguments.replication_factor is None else arguments.replication_factor,
+        settings=_settings(arguments.settings),
+    )
+    results = await client.create_topics([topic])
+    done = _done(f"topic {arguments.topic} was not created", results[arguments.topic])
+    fields = {
+        "topic": arguments.topic,
+        "topic_id": None if done.topic_id is None else str(done.topic_id),
+        "partitions": done.num_partitions,
+        "replication_factor": done.replication_factor,
+    }
+    text = f"created {arguments.topic}: partitions {done.num_partitions}, replication factor "
+    return _say(arguments, f"{text}{done.replication_factor}", fields)
+
+
+async def _delete(client: BrokerClient, arguments: argparse.Namespace) -> int:
+    results = await client.delete_topics([arguments.topic])
+    _done(f"topic {arguments.topic} was not deleted", results[arguments.topic])
+    return _say(arguments, f"deleted {arguments.topic}", {"topic": arguments.topic})
+
+
+async def _alter(client: BrokerClient, arguments: argparse.Namespace) -> int:
+    from controller.core.requests import NewPartitions
+
+    settings = _settings(arguments.settings)
+    if not settings and not arguments.unset and arguments.partitions is None:
+        raise UsageError("nothing to change", "give --set NAME=VALUE, --unset NAME or --partitions N")
+    if settings or arguments.unset:
+        await client.alter_topic_configs(arguments.topic, settings, arguments.unset)
+    if arguments.partitions is not None:
+        wanted = NewPartitions(arguments.topic, arguments.partitions)
+        results = await client.create_partitions([wanted])
+        _done(f"topic {arguments.topic} got no partitions", results[arguments.topic])
+    return _say(arguments, f"altered {arguments.topic}", {"topic": arguments.topic})
+
+
+async def _list(client: BrokerClient, arguments: argparse.Namespace) -> int:
+    from quorum.platform.terminal import table
+
+    found = (await client.metadata()).topics
+    rows = [
+        (
+            name,
+            len(topic.partitions),
+            max((len(each.replicas) for each in topic.partitions.values()), default=0),
+        )
+        for name, topic in sorted(found.items())
+    ]
+    if arguments.json:
+        fields = [dict(zip(("topic", "partitions", "replication_factor"), row, strict=True)) for row in rows]
+        print(json.dumps(fields))
+        return 0
+    cells = [[printable(name), partitions, factor] for name, partitions, factor in rows]
+    print("\n".join(table(["TOPIC", "PARTITIONS", "REPLICAS"], cells)))
+    return 0
+
+
+async def _describe(client: BrokerClient, arguments: argparse.Namespace) -> int:
+    from controller.messages.codes import ErrorCode
+
+    metadata = await client.metadata(arguments.topics or None)
+    missing = [
+        name
+        for name in arguments.topics
+        if name not in metadata.topics
+        or metadata.topics[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
+    if missing:
+        raise UsageError(
+            f"topic {shown(missing[0])} does not exist", "see `quorate topics list`, or correct its name"
+        )
+    names = sorted(metadata.topics)
+    configs = await client.describe_topic_configs(names) if names else {}
+    answers = [_topic_fields(name, metadata.topics[name], configs.get(name, [])) for name in names]
+    if arguments.json:
+        print(json.dumps(answers))
+        return 0
+    print("\n\n".join("\n".join(_lay_out(answer)) for answer in answers))
+    return 0
+
+
+def _topic_fields(name: str, topic: TopicMetadata, configs: list[Any]) -> dict[str, Any]:
+    partitions = [
+        {
+            "partition": index,
+            "leader": None if each.leader < 0 else each.leader,
+            "leader_epoch": each.leader_epoch,
+            "replicas": list(each.replicas),
+            "isr": list(each.isr),
+            "osr": [replica for replica in each.replicas if replica not in each.isr],
+        }
+        for index, each in sorted(topic.partitions.items())
+    ]
+    return {
+        "topic": name,
+        "topic_id": None if topic.topic_id is None else str(topic.topic_id),
+        "partitions": partitions,
+        "settings": {
+            row.name: {"value": row.value, "source": _SOURCES.get(row.source, str(row.source))}
+            for row in configs
+        },
+    }
+
+
+def _lay_out(answer: Mapping[str, Any]) -> list[str]:
+    from quorum.platform.terminal import table
+
+    def ids(values: list[int]) -> str:
+        return ",".join(map(str, values)) or "-"
+
+    own = [
+        f"{name}={setting['value']}"
+        for name, setting in answer["settings"].items()
+        if setting["source"] != "default"
+    ]
+    rows = [
+        [
+            each["partition"],
+            "none (offline)" if each["leader"] is None else each["leader"],
+            each["leader_epoch"],
+            ids(each["replicas"]),
+            ids(each["isr"]),
+            ids(each["osr"]),
+        ]
+        for each in answer["partitions"]
+    ]
+    head = f"{printable(answer['topic'])}  id {answer['topic_id']}"
+    settings = [f"settings: {printable(', '.join(own))}"] if own else []
+    return [head, *settings, *table(["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OSR"], rows)]
+
+
+def _done(what: str, result: TopicResult) -> TopicResult:
+    """Return a result that is good.
+
+    Raises:
+        BrokerRequestError: the brokers refused.
+    """
+    from broker.client import BrokerRequestError
+
+    if result.error_code:
+        raise BrokerRequestError(what, result.error_code, result.message)
+    return result
+
+
+def _say(arguments: argparse.Namespace, text: str, fields: Mapping[str, object]) -> int:
+    print(json.dumps(dict(fields)) if arguments.json else printable(text))
+    return 0
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--set {shown(each)} is not a setting", "give NAME=VALUE, as retention.ms=1000")
+        settings[name] = value
+    return settings

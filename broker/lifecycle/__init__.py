@@ -1,0 +1,1 @@
+"""A broker put together, from its configuration to its end: sessions, registration, settings of topics."""

@@ -1,0 +1,114 @@
+"""What a broker shows on its HTTP port: health, metrics, status.
+
+Reads only; decides nothing and keeps nothing.
+Source: issue of brokers, "A broker's admin port"; Prometheus naming conventions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+if TYPE_CHECKING:
+    from broker.lifecycle.broker import Broker
+
+
+class BrokerView:
+    """The broker behind an admin port."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Look at a broker."""
+        self._broker = broker
+
+    def readiness(self) -> tuple[bool, str]:
+        """Return whether clients are served, and the reason in one sentence."""
+        return self._broker.readiness()
+
+    def status(self) -> Mapping[str, object]:
+        """Return what GET /v1/status answers.
+
+        Returns:
+            broker_id, cluster_id, generation (null while not registered), incarnation, rack, ready, problem,
+            controller_id and controller_epoch (as the last control request said), partitions (led, followed,
+            offline, under_replicated of this broker), and controller: null unless this broker is the
+            controller, else controller_epoch, brokers ({id: generation}), under_replicated and offline
+            (lists of [topic, partition]).
+        """
+        broker = self._broker
+        ready, problem = broker.readiness()
+        answer: dict[str, object] = {
+            "broker_id": broker.broker_id,
+            "cluster_id": broker.cluster_id,
+            "generation": broker.generation,
+            "rack": broker.config.broker.rack,
+            "ready": ready,
+            "problem": None if ready else problem,
+            "controller_id": None,
+            "controller_epoch": None,
+            "controller": self._controller(),
+        }
+        if broker.parts is not None:
+            replicas = broker.parts.replicas.status()
+            answer |= {
+                "incarnation": broker.parts.directory.incarnation,
+                "controller_id": replicas.controller_id,
+                "controller_epoch": replicas.controller_epoch,
+                "partitions": {
+                    "led": replicas.led,
+                    "followed": replicas.followed,
+                    "offline": replicas.offline,
+                    "under_replicated": replicas.under_replicated,
+                },
+            }
+        return answer
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the broker's metric families with their values of now."""
+        ready, _ = self._broker.readiness()
+        yield GaugeMetricFamily("quorate_broker_ready", "1 if clients are served", value=float(ready))
+        yield GaugeMetricFamily(
+            "quorate_broker_generation",
+            "czxid of the registration; 0: none",
+            value=self._broker.generation or 0,
+        )
+        if self._broker.parts is None:
+            return
+        replicas = self._broker.parts.replicas.status()
+        partitions = GaugeMetricFamily(
+            "quorate_broker_partitions", "partitions of this broker by role", labels=["role"]
+        )
+        for role in ("led", "followed", "offline", "under_replicated"):
+            partitions.add_metric([role], getattr(replicas, role))
+        yield partitions
+        for name, documentation, value in (
+            ("isr_shrinks", "ISR changes by which followers left", replicas.isr_shrinks),
+            ("isr_expands", "ISR changes by which followers joined", replicas.isr_expansions),
+            ("isr_conflicts", "ISR changes that the quorum refused", replicas.isr_conflicts),
+            ("truncations", "logs cut back to what a new leader has", replicas.truncations),
+        ):
+            yield CounterMetricFamily(f"quorate_broker_{name}", documentation, value=value)
+        controller = self._broker.controller
+        active = controller is not None and controller.active
+        yield GaugeMetricFamily("quorate_controller_active", "1 in the controller", value=float(active))
+        if controller is not None and active:
+            found = controller.status()
+            cluster = GaugeMetricFamily(
+                "quorate_controller_partitions", "partitions of the cluster by trouble", labels=["state"]
+            )
+            cluster.add_metric(["offline"], len(found.offline))
+            cluster.add_metric(["under_replicated"], len(found.under_replicated))
+            yield cluster
+
+    def _controller(self) -> Mapping[str, object] | None:
+        controller = self._broker.controller
+        if controller is None or not controller.active:
+            return None
+        found = controller.status()
+        return {
+            "controller_epoch": found.controller_epoch,
+            "brokers": {str(each): generation for each, generation in found.brokers.items()},
+            "under_replicated": [list(key) for key in found.under_replicated],
+            "offline": [list(key) for key in found.offline],
+        }

@@ -1,0 +1,377 @@
+"""One broker, from its configuration to its end.
+
+Puts the parts together and owns their order: a data directory is opened before the quorum learns of the
+broker; the broker listener serves before the registration, because the controller dials it at once; clients
+are accepted only after the first UpdateMetadata, because before it every topic would look unknown. A
+session that is over is followed by a new one, with a new generation and a new controller candidate; the
+logs stay open meanwhile.
+
+Decides nothing about partitions or the cluster. Hard state is the data directory; all else is soft.
+Source: control-plane design, "Broker" (Registration, Start-up); seeds [0.E], [1.1], [1.2].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Coroutine
+from typing import Any, Final, NamedTuple
+
+from broker.config.broker import BrokerConfig
+from broker.lifecycle.admin import BrokerView
+from broker.lifecycle.listening import AnnouncedView, BrokerSockets, Listeners
+from broker.lifecycle.producer_ids import ProducerIds
+from broker.lifecycle.registration import broker_record
+from broker.lifecycle.topic_configs import TopicConfigs
+from broker.log.directory import LogDirectory
+from broker.replication.manager import ReplicaManager
+from broker.replication.outcomes import ReplicationOptions
+from broker.server.services import BrokerServices
+from controller.runtime.controller import Controller
+from controller.runtime.options import ControllerOptions
+from quorum.client import Client, ClientState
+from quorum.config.node import read_peer_secret
+from quorum.errors import NodeStoppedError, QuorateError
+from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.published import read_published
+from quorum.metadata.store import ensure_base_paths, ensure_cluster_id, register_broker
+
+log = logging.getLogger("quorate.broker")
+
+#: How long one attempt to reach the quorum may take.
+CONNECT_PATIENCE_MS: Final = 10_000.0
+#: How long a stop waits for the end of the session, so that the controller acts at once.
+CLOSE_DEADLINE_S: Final = 3.0
+
+
+class _Parts(NamedTuple):
+    """What exists from the first session to the stop."""
+
+    directory: LogDirectory
+    replicas: ReplicaManager
+    configs: TopicConfigs
+    producer_ids: ProducerIds
+    listeners: Listeners
+
+
+class Broker:
+    """One broker on the running event loop."""
+
+    def __init__(self, config: BrokerConfig, *, sockets: BrokerSockets | None = None) -> None:
+        """Open nothing yet.
+
+        Args:
+            config: checked settings.
+            sockets: bound sockets to serve on, in place of config.listen.
+        """
+        self.config = config
+        self.broker_id = config.broker.id
+        self.view = AnnouncedView()
+        self.failure: BaseException | None = None
+        self._sockets = sockets
+        self._secrets = [
+            line.strip()
+            for line in read_peer_secret(config.security.peer_secret_file).decode("utf-8").splitlines()
+            if line.strip()
+        ]
+        self._parts: _Parts | None = None
+        self._client: Client | None = None
+        self._generation: BrokerGeneration | None = None
+        self._controller: Controller | None = None
+        self.cluster_id = ""
+        self._stopped = asyncio.Event()
+        self._stopping = False
+        self._follower: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the data directory, register, and serve; returns when the broker is registered.
+
+        Waits for the quorum as long as it takes.
+
+        Raises:
+            QuorateError: the data directory is of another broker or cluster, or in use; the id is in use; an
+                address cannot be bound. Nothing runs any more then.
+        """
+        try:
+            client = await self._connect()
+            await ensure_base_paths(client)
+            proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+            self.cluster_id = await ensure_cluster_id(client, proposed)
+            self._parts = parts = self._open_parts()
+            await parts.configs.attach(client)
+            published = await read_published(client)
+            for topic, problem in published.problems.items():
+                log.warning("topic %s is left alone: %s", topic, problem)
+            states = {key: each.state for key, each in published.states.items()}
+            parts.replicas.open_replicas(published.topics, states, unreadable=published.problems)
+            await parts.replicas.start()
+            await parts.listeners.start(self._sockets)
+            lost = await self._begin_session(client)
+        except BaseException:
+            await self.stop()
+            raise
+        self._follower = self._spawn(self._follow_sessions(lost))
+
+    async def wait_ready(self) -> None:
+        """Return when clients are served.
+
+        Raises:
+            NodeStoppedError: the broker stopped before.
+        """
+        waits = [asyncio.ensure_future(event.wait()) for event in (self.view.first, self._stopped)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if self._stopped.is_set():
+            raise stopped_error(self) or NodeStoppedError(f"broker {self.broker_id} was stopped", "start it")
+
+    async def run_until_stopped(self) -> None:
+        """Return when the broker has stopped, by `stop` or by a failure of its own (`failure`)."""
+        await self._stopped.wait()
+
+    async def stop(self, *, clean: bool = True) -> None:
+        """End the session, so that the controller acts at once, and close everything; may be called again.
+
+        Args:
+            clean: False: as SIGKILL would. The session is left to its timeout, and the logs are not closed
+                cleanly; for embedded brokers.
+        """
+        if self._stopping:
+            await self._stopped.wait()
+            return
+        self._stopping = True
+        try:
+            await self._end(clean)
+        finally:
+            self._stopped.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error that nothing can mend: a log that cannot be written, a bug."""
+        if self.failure is None and not self._stopping:
+            self.failure = error
+            log.error("broker %d stops: %s", self.broker_id, error)
+            # Not one of the tasks that the stop ends.
+            self._ending = asyncio.ensure_future(self.stop())
+
+    # -- what others look at ---------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> BrokerGeneration | None:
+        """The generation of the present registration; None while there is none."""
+        return self._generation
+
+    @property
+    def controller(self) -> Controller | None:
+        """The controller candidate of the present session."""
+        return self._controller
+
+    @property
+    def parts(self) -> _Parts | None:
+        """The parts of a broker that has started."""
+        return self._parts
+
+    def readiness(self) -> tuple[bool, str]:
+        """Say whether clients are served, and why not."""
+        if self.failure is not None or self._stopping:
+            return False, "the broker stops"
+        if self._generation is None:
+            return False, "the broker is not registered: it has no session with the quorum"
+        if not self.view.received:
+            return False, "the controller has not sent the state of the cluster yet"
+        return True, "registered, and the state of the cluster is known"
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _open_parts(self) -> _Parts:
+        config = self.config
+        configs = TopicConfigs(config.topics, self._settings_changed)
+        directory = LogDirectory.open(
+            str(config.broker.data_dir),
+            broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
+            settings_of=configs.settings_of,
+            open_files_max=config.limits.open_files_max,
+        )
+        dial = {broker_id: (address.host, address.port) for broker_id, address in config.dial.items()}
+        replicas = ReplicaManager(
+            self.broker_id,
+            directory,
+            self.view,
+            options=ReplicationOptions(replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms),
+            secrets=self._secrets,
+            cluster_id=self.cluster_id,
+            dial=dial,
+            settings_of=configs.settings_of,
+            on_storage_error=self.fail,
+        )
+        producer_ids = ProducerIds(self.broker_id)
+        services = BrokerServices(
+            broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
+            replicas=replicas,
+            view=self.view,
+            controller=lambda: self._controller,
+            topic_configs=configs,
+            producer_ids=producer_ids,
+            config=config,
+        )
+        listeners = Listeners(services, self._secrets, BrokerView(self), self.view)
+        return _Parts(directory, replicas, configs, producer_ids, listeners)
+
+    def _settings_changed(self, topic: str) -> None:
+        if self._parts is not None:
+            self._parts.replicas.settings_changed(topic)
+
+    async def _connect(self) -> Client:
+        """Return a client with a session, however long the quorum is away."""
+        hosts = ",".join(str(host) for host in self.config.quorum.hosts)
+        while True:
+            client = Client(hosts, session_timeout_ms=self.config.broker.session_timeout_ms)
+            self._client = client
+            try:
+                await client.start(CONNECT_PATIENCE_MS)
+            except QuorateError as error:
+                await client.close()
+                if self._stopping or not error.retriable:
+                    raise
+                log.info("broker %d waits for the quorum at %s: %s", self.broker_id, hosts, error.message)
+            else:
+                return client
+
+    async def _begin_session(self, client: Client) -> asyncio.Event:
+        """Register through a new session and compete for the controller; returns what its end sets."""
+        assert self._parts is not None
+        lost = asyncio.Event()
+        client.add_listener(lambda state: self._session_changed(client, state, lost))
+        client_address, broker_address, admin_address = self._parts.listeners.advertised()
+        record = broker_record(
+            client=client_address,
+            broker=broker_address,
+            admin=admin_address,
+            rack=self.config.broker.rack,
+            incarnation=self._parts.directory.incarnation,
+            timestamp_ms=time.time_ns() // 1_000_000,
+        )
+        generation = await register_broker(client, self.broker_id, record)
+        self._generation = generation
+        self._parts.producer_ids.attach(client)
+        self._parts.replicas.attach(client, generation)
+        log.info("broker %d registered with generation %d", self.broker_id, generation)
+        options = ControllerOptions(
+            control_request_timeout_ms=self.config.broker.control_request_timeout_ms,
+            default_num_partitions=self.config.broker.num_partitions,
+            default_replication_factor=self.config.broker.default_replication_factor,
+        )
+        self._controller = Controller(
+            client,
+            self.broker_id,
+            options=options,
+            secrets=self._secrets,
+            cluster_id=self.cluster_id,
+            default_settings=self.config.topics,
+            dial={each: (address.host, address.port) for each, address in self.config.dial.items()},
+        )
+        self._spawn(self._controller.run())
+        if client.state in (ClientState.LOST, ClientState.CLOSED):
+            lost.set()
+        return lost
+
+    def _session_changed(self, client: Client, state: ClientState, lost: asyncio.Event) -> None:
+        if state is ClientState.LOST:
+            lost.set()
+        elif state is ClientState.CONNECTED and self._parts is not None:
+            self._spawn(self._reload(client))
+
+    async def _reload(self, client: Client) -> None:
+        """Read the settings of topics again: events of the time without a connection are not delivered."""
+        assert self._parts is not None
+        try:
+            await self._parts.configs.reload()
+        except QuorateError as error:
+            if client.state is ClientState.CONNECTED:
+                log.warning(
+                    "broker %d could not read the settings of topics: %s", self.broker_id, error.message
+                )
+
+    async def _follow_sessions(self, lost: asyncio.Event) -> None:
+        """Follow each session that is over by a new one, until the broker stops."""
+        while True:
+            await lost.wait()
+            log.warning(
+                "broker %d lost its session, and with it generation %s", self.broker_id, self._generation
+            )
+            await self._end_session()
+            while True:
+                client = await self._connect()
+                try:
+                    assert self._parts is not None
+                    await self._parts.configs.attach(client)
+                    lost = await self._begin_session(client)
+                except QuorateError as error:
+                    if not error.retriable:
+                        raise
+                    log.warning("broker %d could not register: %s", self.broker_id, error.message)
+                    await client.close()
+                else:
+                    break
+
+    async def _end_session(self, clean: bool = True) -> None:
+        controller, self._controller = self._controller, None
+        self._generation = None
+        if not clean and self._client is not None:
+            await self._client.close(keep_session=True)
+        if self._parts is not None:
+            self._parts.replicas.detach()
+        if controller is not None:
+            await controller.stop()
+        if clean and self._client is not None:
+            # Where no server confirms the end in time, the session ends by its timeout.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_DEADLINE_S):
+                    await self._client.close()
+
+    async def _end(self, clean: bool) -> None:
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+        # The candidate ends with its session.
+        await self._end_session(clean)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        # Their errors have been reported by _task_ended.
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._parts is not None:
+            await self._parts.listeners.stop()
+            await self._parts.replicas.stop()
+            self._parts.directory.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+
+def stopped_error(broker: Broker) -> NodeStoppedError | None:
+    """Return why a broker stopped itself, as an error for a person; None if it did not."""
+    if broker.failure is None:
+        return None
+    told = broker.failure.message if isinstance(broker.failure, QuorateError) else repr(broker.failure)
+    remedy = broker.failure.remedy if isinstance(broker.failure, QuorateError) else "see the log above"
+    return NodeStoppedError(f"broker {broker.broker_id} stopped itself: {told}", remedy)

@@ -1,0 +1,138 @@
+"""The three ports of a broker: Kafka clients, brokers, HTTP.
+
+Decides when each begins to serve. The broker listener and the HTTP port serve at once. The client listener is
+bound at once, so that its port is known, and accepts from the first UpdateMetadata on.
+Source: control-plane design, "Broker"; fact: librdkafka fails its queue on UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import NamedTuple
+
+from broker.core.cluster_view import ClusterView, UpdateMetadata
+from broker.server.handlers import ApiHandlers
+from broker.server.listener import Listener, ListenerLimits
+from broker.server.services import BrokerServices
+from controller.messages.scram import ScramServer
+from quorum.admin.app import base_app
+from quorum.admin.server import AdminServer
+from quorum.admin.view import StatusView
+from quorum.config.address import Address
+from quorum.platform.listening import bind
+
+
+class BrokerSockets(NamedTuple):
+    """Sockets that were bound before the broker starts; they pass to the broker."""
+
+    client: socket.socket
+    broker: socket.socket
+    admin: socket.socket
+
+
+class AnnouncedView(ClusterView):
+    """A view of the cluster whose first content can be waited for."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        super().__init__()
+        self.first = asyncio.Event()
+
+    def apply(self, request: UpdateMetadata) -> None:
+        """Take a request over; the first one wakes who waits."""
+        super().apply(request)
+        self.first.set()
+
+
+class Listeners:
+    """The ports of one broker."""
+
+    def __init__(
+        self, services: BrokerServices, secrets: list[str], admin: StatusView, view: AnnouncedView
+    ) -> None:
+        """Bind nothing yet.
+
+        Args:
+            services: what requests are answered with.
+            secrets: peer secrets; any of them lets a peer in.
+            admin: what the HTTP port shows.
+            view: wakes the client listener.
+        """
+        self._services = services
+        self._secrets = secrets
+        self._admin_view = admin
+        self._view = view
+        self._sockets = contextlib.ExitStack()
+        self._bound: BrokerSockets | None = None
+        self._listeners: list[Listener] = []
+        self._admin: AdminServer | None = None
+        self._client_start: asyncio.Task[None] | None = None
+
+    async def start(self, sockets: BrokerSockets | None = None) -> None:
+        """Bind all three ports and serve brokers and HTTP.
+
+        Args:
+            sockets: bound sockets, in place of the configured addresses.
+
+        Raises:
+            AddressInUseError: another process listens at an address.
+            ConfigError: an address cannot be bound.
+        """
+        listen = self._services.config.listen
+        bound = BrokerSockets(
+            self._own(bind("listen.client", sockets.client if sockets else listen.client)),
+            self._own(bind("listen.broker", sockets.broker if sockets else listen.broker)),
+            self._own(bind("listen.admin", sockets.admin if sockets else listen.admin)),
+        )
+        self._bound = bound
+        sasl = ScramServer(self._secrets, self._services.cluster_id)
+        api = ApiHandlers(self._services, for_brokers=True)
+        self._listeners.append(
+            await Listener.start_on(bound.broker, name="broker", api=api, sasl=sasl, limits=self._limits())
+        )
+        self._admin = AdminServer(base_app(self._admin_view), bound.admin)
+        await self._admin.start()
+        self._client_start = asyncio.ensure_future(self._accept_clients(bound.client))
+
+    def advertised(self) -> tuple[Address, Address, Address]:
+        """Return what clients, brokers and people dial; only after `start`."""
+        assert self._bound is not None
+        advertised = self._services.config.advertised
+        client, broker, admin = (Address(*each.getsockname()[:2]) for each in self._bound)
+        config = self._services.config
+        return (
+            config.advertised_client() if advertised.client else client,
+            config.advertised_broker() if advertised.broker else broker,
+            admin,
+        )
+
+    async def stop(self) -> None:
+        """Close the ports and every connection."""
+        if self._client_start is not None:
+            self._client_start.cancel()
+            await asyncio.wait([self._client_start])
+        for listener in self._listeners:
+            await listener.stop()
+        if self._admin is not None:
+            await self._admin.stop()
+        self._sockets.close()
+
+    async def _accept_clients(self, bound: socket.socket) -> None:
+        await self._view.first.wait()
+        api = ApiHandlers(self._services, for_brokers=False)
+        self._listeners.append(
+            await Listener.start_on(bound, name="client", api=api, sasl=None, limits=self._limits())
+        )
+
+    def _limits(self) -> ListenerLimits:
+        limits = self._services.config.limits
+        return ListenerLimits(
+            connections_max=limits.connections_max,
+            frame_bytes_max=limits.frame_bytes_max,
+            requests_in_flight_max=limits.requests_in_flight_max,
+        )
+
+    def _own(self, bound: socket.socket) -> socket.socket:
+        return self._sockets.enter_context(bound)

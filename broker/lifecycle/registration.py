@@ -1,0 +1,42 @@
+"""What a broker tells the others of itself: its registration in the quorum.
+
+Decides the names of the two listeners and what they advertise. The generation is the czxid of the
+registration and no part of it.
+Source: control-plane design, "Registration"; seeds [1.1], [1.2].
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quorum.config.address import Address
+from quorum.metadata.records import BrokerRecord
+
+CLIENT_LISTENER: Final = "CLIENT"
+BROKER_LISTENER: Final = "BROKER"
+_PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SASL_PLAINTEXT"}
+
+
+def broker_record(
+    *, client: Address, broker: Address, admin: Address, rack: str, incarnation: str, timestamp_ms: int
+) -> BrokerRecord:
+    """Return the registration of a broker.
+
+    Args:
+        client: where Kafka clients reach it.
+        broker: where the controller and followers reach it.
+        admin: where its HTTP port listens.
+        rack: its rack; "": none.
+        incarnation: identity of its data directory.
+        timestamp_ms: wall clock, informative.
+    """
+    return BrokerRecord(
+        host=client.host,
+        port=client.port,
+        endpoints=(f"{CLIENT_LISTENER}://{client}", f"{BROKER_LISTENER}://{broker}"),
+        listener_security_protocol_map=_PROTOCOLS,
+        timestamp_ms=timestamp_ms,
+        rack=rack or None,
+        incarnation=incarnation,
+        admin=f"http://{admin}",
+    )

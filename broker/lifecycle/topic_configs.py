@@ -1,0 +1,170 @@
+"""The settings of topics as the quorum holds them, kept current by a watch.
+
+Decides nothing about a value (quorum.metadata.topic_settings does). Soft state: {topic: overrides}, read as
+a whole after every connection and by the topic after an event. A change goes through the znode's version,
+so two that change different settings at once both take effect.
+Source: control-plane design, "Paths and values" (/config/topics/T).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from quorum.client import (
+    BadVersionError,
+    Client,
+    ClientError,
+    NodeExistsError,
+    NoNodeError,
+    ServerError,
+    WatchEvent,
+)
+from quorum.errors import Fault, QuorateError
+from quorum.metadata import paths
+from quorum.metadata.errors import ContendedError, MetadataDecodeError
+from quorum.metadata.records import TopicConfigRecord
+from quorum.metadata.store import read_node
+from quorum.metadata.topic_settings import TopicSettings, check_topic_settings, effective
+
+log = logging.getLogger("quorate.broker.topics")
+
+ROUNDS_MAX: Final = 8
+#: Nodes that one request reads.
+READ_CHUNK: Final = 1_000
+
+
+class NoSuchTopicError(QuorateError):
+    """The topic does not exist; nothing was changed."""
+
+    fault = Fault.CLIENT
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} does not exist", "create it, or correct its name")
+
+
+class TopicConfigs:
+    """What is set for each topic, and the effective settings."""
+
+    def __init__(self, defaults: TopicSettings, on_change: Callable[[str], None]) -> None:
+        """Hold nothing yet; `attach` reads.
+
+        Args:
+            defaults: the broker's default of every setting.
+            on_change: called with a topic whose settings have changed, or are known for the first time.
+        """
+        self.defaults = defaults
+        self._on_change = on_change
+        self._client: Client | None = None
+        #: {topic: {Kafka's name: text}}; a topic without overrides has no entry
+        self._overrides: dict[str, Mapping[str, str]] = {}
+        self._effective: dict[str, TopicSettings] = {}
+        self._dirty: set[str] = set()
+        self._reader: asyncio.Task[None] | None = None
+
+    async def attach(self, client: Client) -> None:
+        """Follow the settings through a new session: watch, then read everything.
+
+        Raises:
+            ClientError: the session ended, or the quorum refused.
+        """
+        self._client = client
+        await client.add_watch(paths.CONFIG_TOPICS, self._changed, recursive=True)
+        await self.reload()
+
+    async def reload(self) -> None:
+        """Read the settings of every topic, as after a connection that may have missed events.
+
+        Raises:
+            ClientError: the session ended, or the quorum refused.
+        """
+        assert self._client is not None
+        topics = await self._client.get_children(paths.CONFIG_TOPICS)
+        gone = self._overrides.keys() - set(topics)
+        for start in range(0, len(topics), READ_CHUNK):
+            chunk = topics[start : start + READ_CHUNK]
+            found = await self._client.read_all([paths.config_topic_path(topic) for topic in chunk])
+            for topic, outcome in zip(chunk, found, strict=True):
+                self._take(topic, None if isinstance(outcome, ServerError) else outcome[0])
+        for topic in gone:
+            self._take(topic, None)
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        """Return the effective settings of a topic; the defaults for one without overrides."""
+        return self._effective.get(topic, self.defaults)
+
+    def overrides(self, topic: str) -> Mapping[str, str]:
+        """Return what is set for a topic itself: {Kafka's name: text}."""
+        return self._overrides.get(topic, {})
+
+    async def alter(
+        self, topic: str, changed: Mapping[str, str], removed: Sequence[str], validate_only: bool = False
+    ) -> None:
+        """Set some settings of a topic and put others back to their defaults.
+
+        Raises:
+            InvalidTopicSettingError: a name or value is refused; nothing was changed.
+            NoSuchTopicError: there is no such topic.
+            ContendedError: others changed the settings in each of ROUNDS_MAX rounds; nothing was changed.
+            ClientError: with an unknown outcome if it is a lost connection.
+        """
+        client = self._client
+        assert client is not None
+        check_topic_settings(changed)
+        if await client.exists(paths.topic_path(topic)) is None:
+            raise NoSuchTopicError(topic)
+        path = paths.config_topic_path(topic)
+        for _ in range(ROUNDS_MAX):
+            node = await read_node(client, path)
+            before = {} if node is None else TopicConfigRecord.decode(topic, node.data).settings
+            after = {name: value for name, value in {**before, **changed}.items() if name not in removed}
+            if validate_only:
+                return
+            value = TopicConfigRecord(after).encode()
+            try:
+                if node is None:
+                    await client.create(path, value)
+                else:
+                    await client.set(path, value, node.stat.version)
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue
+            self._take(topic, value)
+            return
+        raise ContendedError(f"the settings of topic {topic}", ROUNDS_MAX)
+
+    def _changed(self, event: WatchEvent) -> None:
+        topic = event.path.removeprefix(f"{paths.CONFIG_TOPICS}/")
+        if topic == event.path or "/" in topic:
+            return
+        self._dirty.add(topic)
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.ensure_future(self._read_dirty())
+
+    async def _read_dirty(self) -> None:
+        client = self._client
+        try:
+            while self._dirty and client is not None and client is self._client:
+                topic = self._dirty.pop()
+                node = await read_node(client, paths.config_topic_path(topic))
+                self._take(topic, None if node is None else node.data)
+        except ClientError as error:
+            # The next connection, or the next session, reads everything.
+            log.info("settings were not read: %s", error.message)
+
+    def _take(self, topic: str, data: bytes | None) -> None:
+        try:
+            overrides = {} if data is None else TopicConfigRecord.decode(topic, data).settings
+        except MetadataDecodeError as error:
+            log.warning("the settings of topic %s are left as they were: %s", topic, error.message)
+            return
+        if overrides == self._overrides.get(topic, {}):
+            return
+        if overrides:
+            self._overrides[topic] = overrides
+            self._effective[topic] = effective(self.defaults, overrides)
+        else:
+            self._overrides.pop(topic, None)
+            self._effective.pop(topic, None)
+        self._on_change(topic)
