@@ -29,8 +29,10 @@ POLL_S = 1.0
 ANSWER_TIMEOUT_S = 1.0
 PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 30.0
-#: How long the others are waited for once a node serves, and after how long a start says what it waits for.
+#: After so long a start says what it waits for.
 PATIENCE_S = 10.0
+#: How long the others are waited for once a node is ready.
+OTHERS_DEADLINE_S = 30.0
 #: A process that ran this long has recovered: its next restart is an early one again.
 RECOVERED_S = 60.0
 STOP_DEADLINE_S = 20.0
@@ -203,7 +205,7 @@ class Supervisor:
                 now = time.monotonic()
                 # One node that is ready shows that a majority works.
                 served_since = min(served_since, now) if any(kept.ready for kept in nodes) else math.inf
-                settled = all(kept.failed for kept in left) or now - served_since > PATIENCE_S
+                settled = all(kept.failed for kept in left) or now - served_since > OTHERS_DEADLINE_S
                 if served_since <= now and settled:
                     announced = True
                     self._layout = record_founding(self._layout)
