@@ -86,19 +86,14 @@ BROKER_APIS: Final[Mapping[int, Versions]] = MappingProxyType(
         ApiKey.SASL_HANDSHAKE: _served(1, 1),
         ApiKey.API_VERSIONS: _served(0, 4),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _served(2, 4),
-        ApiKey.SASL_AUTHENTICATE: _served(0, 2),
+        ApiKey.SASL_AUTHENTICATE: _served(2, 2),
     }
-)
-
-#: What the broker listener answers before a connection has authenticated.
-BEFORE_AUTHENTICATION: Final = frozenset(
-    {ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE}
 )
 
 
 def advertised(apis: Mapping[int, Versions]) -> list[dict[str, object]]:
     """Return the rows of an ApiVersions response."""
     return [
-        {"api_key": int(key), "min_version": versions.advertised_min, "max_version": versions.served_max}
-        for key, versions in sorted(apis.items())
+        {"api_key": int(key), "min_version": row.advertised_min, "max_version": row.served_max}
+        for key, row in sorted(apis.items())
     ]

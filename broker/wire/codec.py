@@ -14,22 +14,29 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Final, Union, get_args, get_origin
 
-from kio.index import load_request_schema, load_response_schema
+from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_writer
 
 from controller.messages.codes import ErrorCode
 from controller.messages.decoding import decode
+from controller.messages.entities import CONTROL_VERSIONS
 
 #: The value of a message or of a part of it: field → value.
 Values = Mapping[str, Any]
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _Builder = Callable[[Values], Any]
 
 
 def is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether this version has tagged fields, in its bodies and headers."""
-    return load_request_schema(api_key, api_version).__flexible__
+    """Whether this version has tagged fields, in its bodies and headers; False where it is not known."""
+    if api_key in CONTROL_VERSIONS:
+        return True
+    try:
+        return _request_type(api_key, api_version).__flexible__ is True
+    except KioIndexError:
+        return False
 
 
 def decode_request(api_key: int, api_version: int, body: bytes | memoryview) -> Any:
@@ -60,6 +67,11 @@ def encode_response(api_key: int, api_version: int, values: Values) -> bytes:
     return _encode(_response_type(api_key, api_version), values)
 
 
+def milliseconds(duration: timedelta) -> int:
+    """Return a duration that was read as whole milliseconds."""
+    return duration // _MILLISECOND
+
+
 @cache
 def _request_type(api_key: int, api_version: int) -> type[Any]:
     return load_request_schema(api_key, api_version)
@@ -70,14 +82,19 @@ def _response_type(api_key: int, api_version: int) -> type[Any]:
     return load_response_schema(api_key, api_version)
 
 
-def _encode(kind: type[Any], values: Values) -> bytes:
+def _encode(kind: Any, values: Values) -> bytes:
     buffer = io.BytesIO()
-    entity_writer(kind)(buffer, _builder(kind)(values))
+    _writer(kind)(buffer, _builder(kind)(values))
     return buffer.getvalue()
 
 
 @cache
-def _builder(kind: type[Any]) -> _Builder:
+def _writer(kind: Any) -> Callable[[io.BytesIO, Any], None]:
+    return entity_writer(kind)
+
+
+@cache
+def _builder(kind: Any) -> _Builder:
     """Return what turns values into an entity of one type."""
     rows = [(field.name, *_conversion(field)) for field in dataclasses.fields(kind)]
 

@@ -36,7 +36,7 @@ _LEADER: Final = Struct(">BBiiB")
 class FetchedPartition(NamedTuple):
     """One partition in a Fetch response; numbers that are not known are -1."""
 
-    index: int
+    partition: int
     error_code: int
     high_watermark: int
     last_stable_offset: int
@@ -106,7 +106,7 @@ def pack_fetch_response(
 def _pack_partition(parts: Parts, head: bytearray, version: int, partition: FetchedPartition) -> bytearray:
     flexible = version >= 12
     head += _PARTITION.pack(
-        partition.index, partition.error_code, partition.high_watermark, partition.last_stable_offset
+        partition.partition, partition.error_code, partition.high_watermark, partition.last_stable_offset
     )
     if version >= 5:
         head += _I64.pack(partition.log_start_offset)

@@ -1,0 +1,351 @@
+"""The client: finds the brokers, the controller and the leaders, and carries requests to them.
+
+Decides where a request goes and when it is sent again: only after an answer, or a failure to connect, that
+says it had no effect, and only until the deadline of the call. What may have had an effect is never repeated;
+its outcome is NETWORK_EXCEPTION or the broker's own code, and is the caller's to look up.
+Source: Kafka's protocol guide; style design, "Errors".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from broker.client.errors import INDEFINITE, BrokerRequestError, NoBrokerAnswersError
+from broker.client.links import Address, Link, Links
+from broker.client.metadata import ClusterMetadata, read_metadata
+from broker.client.partitions import (
+    FetchedRecords,
+    ListedOffset,
+    Produced,
+    fetch_values,
+    list_offsets_values,
+    read_fetch,
+    read_list_offsets,
+    read_produce,
+)
+from broker.client.topics import ConfigRow, TopicResult, read_configs, read_topic_results, topic_values
+from broker.wire.apis import ApiKey
+from broker.wire.codec import Values
+from broker.wire.packing import pack_produce_request
+from controller.core.requests import NewPartitions, NewTopic
+from controller.messages.codes import RETRIABLE, ErrorCode
+from controller.messages.connection import BrokerConnectionLostError, BrokerUnreachableError
+from quorum.config.address import parse_member_address
+from quorum.metadata.paths import PartitionKey
+
+#: Pause between two attempts of one call, in seconds.
+RETRY_PAUSE_S: Final = 0.1
+#: How long an address is tried before the next one.
+CONNECT_TIMEOUT_MS: Final = 3_000
+#: The oldest Metadata with topic ids.
+_METADATA_VERSION_MIN: Final = 10
+#: The newest Fetch that names topics.
+_FETCH_VERSION_MAX: Final = 12
+_TOPIC: Final = 2
+_SET: Final = 0
+_DELETE: Final = 1
+
+T = TypeVar("T")
+Outcome = TypeVar("Outcome", Produced, FetchedRecords, ListedOffset)
+
+
+class BrokerClient:
+    """A client of one cluster; use it as an async context manager, or call `close`."""
+
+    def __init__(self, bootstrap: str, *, client_id: str = "quorate", timeout_ms: int = 10_000) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            bootstrap: "host:port,…" of client listeners; one that answers is enough.
+            client_id: names this process to people.
+            timeout_ms: of one call, attempts and pauses together.
+
+        Raises:
+            ValueError: an address is malformed.
+        """
+        parsed = [parse_member_address(each.strip()) for each in bootstrap.split(",")]
+        self._bootstrap: list[Address] = [(each.host, each.port) for each in parsed]
+        self._timeout_ms = timeout_ms
+        self._links = Links(client_id)
+        self._metadata = ClusterMetadata(None, -1, {}, {})
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every connection."""
+        self._links.close()
+
+    # -- the cluster ------------------------------------------------------------------------------------
+
+    async def metadata(self, topics: Collection[str] | None = None) -> ClusterMetadata:
+        """Ask any broker for the cluster.
+
+        Args:
+            topics: names; None: all topics.
+
+        Raises:
+            NoBrokerAnswersError: no broker can be reached (definite).
+            BrokerConnectionLostError: the broker went away before it answered.
+        """
+        values = {
+            "topics": None if topics is None else [{"topic_id": None, "name": name} for name in topics],
+            "allow_auto_topic_creation": False,
+            "include_topic_authorized_operations": False,
+            "include_cluster_authorized_operations": False,
+        }
+        link = await self._any()
+        response = await link.request(
+            ApiKey.METADATA, values, timeout_ms=self._timeout_ms, at_least=_METADATA_VERSION_MIN
+        )
+        self._metadata = read_metadata(response)
+        return self._metadata
+
+    async def _any(self) -> Link:
+        known = [(each.host, each.port) for each in self._metadata.brokers.values()]
+        problems: list[str] = []
+        for address in dict.fromkeys([*known, *self._bootstrap]):
+            try:
+                return await self._links.get(address, timeout_ms=min(CONNECT_TIMEOUT_MS, self._timeout_ms))
+            except (BrokerUnreachableError, BrokerConnectionLostError) as error:
+                problems.append(error.message)
+        raise NoBrokerAnswersError("; ".join(problems), "start a broker, or correct the addresses")
+
+    async def _broker(self, broker_id: int) -> Link:
+        found = self._metadata.brokers[broker_id]
+        timeout_ms = min(CONNECT_TIMEOUT_MS, self._timeout_ms)
+        return await self._links.get((found.host, found.port), timeout_ms=timeout_ms)
+
+    # -- topics -----------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, TopicResult]:
+        """Create topics; returns what became of each."""
+        values = {
+            "topics": [topic_values(topic) for topic in topics],
+            "timeout": self._timeout_ms,
+            "validate_only": validate_only,
+        }
+        return await self._administer(ApiKey.CREATE_TOPICS, values, "topics")
+
+    async def delete_topics(self, names: Sequence[str]) -> dict[str, TopicResult]:
+        """Delete topics; returns what became of each."""
+        values = {
+            "topics": [{"name": name, "topic_id": None} for name in names],
+            "topic_names": names,
+            "timeout": self._timeout_ms,
+        }
+        return await self._administer(ApiKey.DELETE_TOPICS, values, "responses")
+
+    async def create_partitions(
+        self, counts: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> dict[str, TopicResult]:
+        """Add partitions to topics; returns what became of each topic."""
+        rows = [
+            {
+                "name": each.name,
+                "count": each.count,
+                "assignments": None
+                if each.assignments is None
+                else [{"broker_ids": replicas} for replicas in each.assignments],
+            }
+            for each in counts
+        ]
+        values = {"topics": rows, "timeout": self._timeout_ms, "validate_only": validate_only}
+        return await self._administer(ApiKey.CREATE_PARTITIONS, values, "results")
+
+    async def _administer(self, api_key: ApiKey, values: Values, field: str) -> dict[str, TopicResult]:
+        """Send a request to the controller; again only while the broker asked says that it is not."""
+
+        async def attempt() -> dict[str, TopicResult]:
+            await self.metadata(())
+            if self._metadata.controller_id not in self._metadata.brokers:
+                raise BrokerRequestError(api_key.name, ErrorCode.NOT_CONTROLLER, "no controller is known")
+            link = await self._broker(self._metadata.controller_id)
+            response = await link.request(api_key, values, timeout_ms=self._timeout_ms)
+            results = read_topic_results(getattr(response, field))
+            if any(each.error_code == ErrorCode.NOT_CONTROLLER for each in results.values()):
+                raise BrokerRequestError(api_key.name, ErrorCode.NOT_CONTROLLER)
+            return results
+
+        return await self._until_deadline(attempt)
+
+    async def describe_topic_configs(self, topics: Sequence[str]) -> dict[str, list[ConfigRow]]:
+        """Return the settings of topics.
+
+        Raises:
+            BrokerRequestError: of the first topic that has none.
+        """
+        values = {
+            "resources": [
+                {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}
+                for topic in topics
+            ],
+            "include_synonyms": False,
+            "include_documentation": False,
+        }
+        link = await self._any()
+        response = await link.request(ApiKey.DESCRIBE_CONFIGS, values, timeout_ms=self._timeout_ms)
+        return read_configs(response.results)
+
+    async def alter_topic_configs(
+        self,
+        topic: str,
+        changed: Mapping[str, str],
+        removed: Sequence[str] = (),
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set some settings of a topic and put others back to their defaults.
+
+        Raises:
+            BrokerRequestError: the broker refuses; nothing was changed if it is definite.
+        """
+        configs: list[Values] = [
+            {"name": name, "config_operation": _SET, "value": value} for name, value in changed.items()
+        ]
+        configs += [{"name": name, "config_operation": _DELETE, "value": None} for name in removed]
+        resource = {"resource_type": _TOPIC, "resource_name": topic, "configs": configs}
+        link = await self._any()
+        response = await link.request(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            {"resources": [resource], "validate_only": validate_only},
+            timeout_ms=self._timeout_ms,
+        )
+        for row in response.responses:
+            if row.error_code:
+                raise BrokerRequestError(f"settings of topic {topic}", row.error_code, row.error_message)
+
+    # -- records ----------------------------------------------------------------------------------------
+
+    async def produce(
+        self, batches: Mapping[PartitionKey, bytes], *, acks: int = -1
+    ) -> dict[PartitionKey, Produced]:
+        """Append record batches; returns what became of each partition.
+
+        Args:
+            batches: {partition: one batch in format 2}.
+            acks: -1 (all) or 1.
+        """
+
+        async def send(link: Link, part: Mapping[PartitionKey, bytes]) -> dict[PartitionKey, Produced]:
+            version = link.version(ApiKey.PRODUCE)
+            body = pack_produce_request(version, part, acks=acks, timeout_ms=self._timeout_ms)
+            response = await link.request(ApiKey.PRODUCE, body, timeout_ms=2 * self._timeout_ms)
+            return read_produce(response)
+
+        return await self._by_leader(batches, send, Produced)
+
+    async def fetch(
+        self, offsets: Mapping[PartitionKey, int], *, max_wait_ms: int = 500, max_bytes: int = 8 * 1024 * 1024
+    ) -> dict[PartitionKey, FetchedRecords]:
+        """Read record batches from the leaders, at least one batch where there is one.
+
+        Args:
+            offsets: {partition: offset to read from}; the first batch may begin before it.
+            max_wait_ms: how long a leader may wait for records.
+            max_bytes: of each partition and of each leader's answer.
+        """
+
+        async def send(link: Link, part: Mapping[PartitionKey, int]) -> dict[PartitionKey, FetchedRecords]:
+            values = fetch_values(part, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
+            timeout_ms = max_wait_ms + self._timeout_ms
+            response = await link.request(
+                ApiKey.FETCH, values, timeout_ms=timeout_ms, at_most=_FETCH_VERSION_MAX
+            )
+            return read_fetch(response)
+
+        return await self._by_leader(offsets, send, FetchedRecords, reads=True)
+
+    async def list_offsets(self, timestamps: Mapping[PartitionKey, int]) -> dict[PartitionKey, ListedOffset]:
+        """Return the offsets that belong to timestamps; -1: the end, -2: the start."""
+
+        async def send(link: Link, part: Mapping[PartitionKey, int]) -> dict[PartitionKey, ListedOffset]:
+            response = await link.request(
+                ApiKey.LIST_OFFSETS, list_offsets_values(part), timeout_ms=self._timeout_ms
+            )
+            return read_list_offsets(response)
+
+        return await self._by_leader(timestamps, send, ListedOffset, reads=True)
+
+    # -- routing ----------------------------------------------------------------------------------------
+
+    async def _until_deadline(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try again what had no effect and may succeed later, until the time of the call is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_ms / 1000
+        while True:
+            try:
+                return await attempt()
+            except (BrokerRequestError, BrokerUnreachableError, NoBrokerAnswersError) as error:
+                if not (error.definite and error.retriable) or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _by_leader(
+        self,
+        items: Mapping[PartitionKey, T],
+        send: Callable[[Link, Mapping[PartitionKey, T]], Awaitable[Mapping[PartitionKey, Outcome]]],
+        failed: Callable[[ErrorCode], Outcome],
+        *,
+        reads: bool = False,
+    ) -> dict[PartitionKey, Outcome]:
+        """Send each partition's part to its leader, and again what another leader may take.
+
+        Args:
+            items: what is sent.
+            send: sends one leader's part.
+            failed: makes the outcome of a partition that could not be sent.
+            reads: whether the request may be repeated also if its outcome is unknown.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_ms / 1000
+        outcomes: dict[PartitionKey, Outcome] = {}
+        pending = dict(items)
+        while True:
+            groups: dict[int, dict[PartitionKey, T]] = {}
+            if any(self._metadata.leader_of(key) is None for key in pending):
+                await self.metadata({key.topic for key in pending})
+            for key, item in pending.items():
+                leader = self._metadata.leader_of(key)
+                if leader is None:
+                    outcomes[key] = failed(self._metadata.error_of(key))
+                else:
+                    groups.setdefault(leader, {})[key] = item
+            sent = await asyncio.gather(
+                *(self._send_group(leader, part, send, failed) for leader, part in groups.items())
+            )
+            for each in sent:
+                outcomes.update(each)
+            pending = {key: pending[key] for key in pending if _again(outcomes[key].error_code, reads)}
+            if not pending or loop.time() >= deadline:
+                return outcomes
+            await asyncio.sleep(RETRY_PAUSE_S)
+            await self.metadata({key.topic for key in pending})
+
+    async def _send_group(
+        self,
+        leader: int,
+        part: Mapping[PartitionKey, T],
+        send: Callable[[Link, Mapping[PartitionKey, T]], Awaitable[Mapping[PartitionKey, Outcome]]],
+        failed: Callable[[ErrorCode], Outcome],
+    ) -> Mapping[PartitionKey, Outcome]:
+        try:
+            return await send(await self._broker(leader), part)
+        except BrokerUnreachableError:
+            return dict.fromkeys(part, failed(ErrorCode.LEADER_NOT_AVAILABLE))
+        except BrokerConnectionLostError:
+            return dict.fromkeys(part, failed(ErrorCode.NETWORK_EXCEPTION))
+
+
+def _again(error_code: int, reads: bool) -> bool:
+    return error_code in RETRIABLE and (reads or error_code not in INDEFINITE)

@@ -1,0 +1,53 @@
+"""What a request to a broker can fail with, each definite or indefinite.
+
+A lost connection is raised by the connection itself (`BrokerConnectionLostError`, indefinite).
+Source: style design, "Errors"; Kafka's error codes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controller.messages.codes import RETRIABLE, ErrorCode, code_name
+from quorum.errors import Fault, QuorateError
+
+#: Codes after which a request may have had an effect, or may still have one.
+INDEFINITE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class NoBrokerAnswersError(QuorateError):
+    """None of the known brokers could be reached; nothing was sent."""
+
+    fault = Fault.NETWORK
+    retriable = True
+
+
+class UnsupportedByBrokerError(QuorateError):
+    """A broker does not serve a request in any version that this client speaks."""
+
+    fault = Fault.PEER
+
+
+class BrokerRequestError(QuorateError):
+    """A broker answered with an error.
+
+    Attributes:
+        error_code: Kafka's number.
+    """
+
+    fault = Fault.CLIENT
+
+    def __init__(self, what: str, error_code: int, message: str | None = None) -> None:
+        told = f": {message}" if message else ""
+        super().__init__(f"{what}: {code_name(error_code)}{told}")
+        self.error_code = error_code
+        self.retriable = error_code in RETRIABLE
+        self.definite = error_code not in INDEFINITE

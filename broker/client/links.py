@@ -1,0 +1,141 @@
+"""Connections to the client listeners of brokers, one an address.
+
+Decides which version a request uses: the newest that both sides speak. Opens a connection when it is first
+needed and again after its end; a request is never repeated here.
+Source: Kafka's protocol guide, "Protocol Requests"; KIP-35, KIP-511.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from broker.client.errors import BrokerRequestError, UnsupportedByBrokerError
+from broker.wire.apis import CLIENT_APIS, ApiKey
+from broker.wire.codec import Values, decode_response, encode_request, is_flexible
+from broker.wire.packing import Parts
+from controller.messages.codes import ErrorCode
+from controller.messages.connection import (
+    READ_AHEAD_BYTES_MAX,
+    BrokerConnection,
+    BrokerUnreachableError,
+)
+from quorum.errors import told_by_os
+
+#: The version that every broker knows.
+_API_VERSIONS_VERSION: Final = 0
+_VERSION_MAX: Final = 32_767
+
+Address = tuple[str, int]
+
+
+class Link:
+    """One connection and what its broker serves."""
+
+    def __init__(self, connection: BrokerConnection, served: dict[int, tuple[int, int]]) -> None:
+        self.connection = connection
+        self._served = served
+
+    def version(self, api_key: ApiKey, *, at_least: int = 0, at_most: int = _VERSION_MAX) -> int:
+        """Return the version in which a request is sent.
+
+        Raises:
+            UnsupportedByBrokerError: there is none.
+        """
+        ours = CLIENT_APIS[api_key]
+        low, high = self._served.get(api_key, (0, -1))
+        newest = min(ours.served_max, at_most)
+        chosen = min(newest, high)
+        if chosen < max(ours.served_min, low, at_least):
+            raise UnsupportedByBrokerError(
+                f"broker {self.connection.address} serves {api_key.name} in versions {low} to {high}, "
+                f"this client speaks {max(ours.served_min, at_least)} to {newest}",
+                "use a broker of Kafka 2.8 or later",
+            )
+        return chosen
+
+    async def request(
+        self,
+        api_key: ApiKey,
+        values: Values | Parts,
+        *,
+        timeout_ms: int,
+        at_least: int = 0,
+        at_most: int = _VERSION_MAX,
+    ) -> Any:
+        """Send a request and return its response, as kio's entity.
+
+        Args:
+            api_key: the request.
+            values: its body; parts that are packed must fit `version`.
+            timeout_ms: after that the connection ends.
+            at_least: the oldest version that will do.
+            at_most: the newest version that will do.
+
+        Raises:
+            UnsupportedByBrokerError: no version fits both sides; nothing was sent.
+            BrokerUnreachableError: it was not sent.
+            BrokerConnectionLostError: it was sent and not answered (indefinite).
+        """
+        version = self.version(api_key, at_least=at_least, at_most=at_most)
+        body = b"".join(values) if isinstance(values, list) else encode_request(api_key, version, values)
+        answer = await self.connection.request(
+            api_key, version, body, flexible=is_flexible(api_key, version), timeout_ms=timeout_ms
+        )
+        return decode_response(api_key, version, answer)
+
+
+class Links:
+    """The connections of one client."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._links: dict[Address, Link] = {}
+        self._opening: dict[Address, asyncio.Lock] = {}
+
+    async def get(self, address: Address, *, timeout_ms: int) -> Link:
+        """Return the connection to an address; opens it if there is none.
+
+        Raises:
+            BrokerUnreachableError: nobody answers there; nothing was sent.
+        """
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            link = self._links.get(address)
+            if link is None or link.connection.closed:
+                link = self._links[address] = await self._open(address, timeout_ms)
+            return link
+
+    async def _open(self, address: Address, timeout_ms: int) -> Link:
+        name = f"{address[0]}:{address[1]}"
+        remedy = "see that the broker runs and that the address is that of its client listener"
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                reader, writer = await asyncio.open_connection(*address, limit=READ_AHEAD_BYTES_MAX)
+        except TimeoutError as error:
+            problem = f"broker {name} does not answer within {timeout_ms} ms"
+            raise BrokerUnreachableError(problem, remedy) from error
+        except OSError as error:
+            problem = f"broker {name} cannot be reached: {told_by_os(error, 'connect')}"
+            raise BrokerUnreachableError(problem, remedy) from error
+        connection = BrokerConnection(reader, writer, address=name, client_id=self._client_id)
+        negotiated = False
+        try:
+            body = await connection.request(
+                ApiKey.API_VERSIONS, _API_VERSIONS_VERSION, b"", flexible=False, timeout_ms=timeout_ms
+            )
+            response = decode_response(ApiKey.API_VERSIONS, _API_VERSIONS_VERSION, body)
+            if response.error_code != ErrorCode.NONE:
+                raise BrokerRequestError(f"broker {name}, ApiVersions", response.error_code)
+            negotiated = True
+        finally:
+            if not negotiated:
+                connection.close()
+        return Link(
+            connection, {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+        )
+
+    def close(self) -> None:
+        """End every connection."""
+        for link in self._links.values():
+            link.connection.close()
+        self._links.clear()

@@ -1,0 +1,115 @@
+"""Requests to the leaders of partitions, and what they answer.
+
+Source: Kafka's Produce, Fetch and ListOffsets requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from broker.wire.codec import Values
+from quorum.metadata.paths import PartitionKey
+
+
+class Produced(NamedTuple):
+    """What became of the records for one partition."""
+
+    error_code: int
+    base_offset: int = -1
+    message: str | None = None
+
+
+class FetchedRecords(NamedTuple):
+    """What was read of one partition."""
+
+    error_code: int
+    #: Exclusive; -1: unknown.
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    #: Whole batches; the last one may be cut.
+    records: bytes = b""
+
+
+class ListedOffset(NamedTuple):
+    """The offset that belongs to a timestamp; -1: there is none."""
+
+    error_code: int
+    timestamp: int = -1
+    offset: int = -1
+
+
+def fetch_values(offsets: Mapping[PartitionKey, int], *, max_wait_ms: int, max_bytes: int) -> Values:
+    """Return the body of a Fetch request of version 4 to 12."""
+    return {
+        "replica_id": -1,
+        "max_wait": max_wait_ms,
+        "min_bytes": 1,
+        "max_bytes": max_bytes,
+        "topics": _by_topic(
+            offsets,
+            "topic",
+            lambda index, offset: {
+                "partition": index,
+                "fetch_offset": offset,
+                "partition_max_bytes": max_bytes,
+            },
+        ),
+        "forgotten_topics_data": (),
+    }
+
+
+def read_fetch(response: Any) -> dict[PartitionKey, FetchedRecords]:
+    """Return the content of a Fetch response that names topics; an error of the whole is one of each."""
+    overall = int(getattr(response, "error_code", 0))
+    return {
+        PartitionKey(topic.topic, each.partition_index): FetchedRecords(
+            overall or int(each.error_code), each.high_watermark, each.log_start_offset, each.records or b""
+        )
+        for topic in response.responses
+        for each in topic.partitions
+    }
+
+
+def list_offsets_values(timestamps: Mapping[PartitionKey, int]) -> Values:
+    """Return the body of a ListOffsets request."""
+    return {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": _by_topic(
+            timestamps,
+            "name",
+            lambda index, timestamp: {"partition_index": index, "timestamp": timestamp},
+        ),
+    }
+
+
+def read_list_offsets(response: Any) -> dict[PartitionKey, ListedOffset]:
+    """Return the content of a ListOffsets response."""
+    return {
+        PartitionKey(topic.name, each.partition_index): ListedOffset(
+            int(each.error_code), each.timestamp, each.offset
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    }
+
+
+def read_produce(response: Any) -> dict[PartitionKey, Produced]:
+    """Return the content of a Produce response."""
+    return {
+        PartitionKey(topic.name, each.index): Produced(
+            int(each.error_code), each.base_offset, getattr(each, "error_message", None)
+        )
+        for topic in response.responses
+        for each in topic.partition_responses
+    }
+
+
+def _by_topic(
+    items: Mapping[PartitionKey, int], name: str, row: Callable[[int, int], Values]
+) -> list[Values]:
+    topics: dict[str, list[Values]] = {}
+    for key, item in items.items():
+        topics.setdefault(key.topic, []).append(row(key.partition, item))
+    return [{name: topic, "partitions": rows} for topic, rows in topics.items()]

@@ -1,0 +1,123 @@
+"""DescribeConfigs and IncrementalAlterConfigs: settings of topics, and what a broker runs with.
+
+Decides which resources have settings: topics, whose settings may change, and this broker, whose settings come
+from broker.toml and may be read. What a value may be is decided by the settings of topics themselves.
+Source: Kafka's DescribeConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final
+
+from broker.server.api.broker_config_rows import broker_config_rows
+from broker.server.api.partitions import partition_error
+from broker.server.api.topic_config_rows import topic_config_rows
+from broker.server.requests import Answer, Call
+from broker.server.services import BrokerServices
+from broker.wire.codec import Values
+from controller.messages.codes import ErrorCode
+from quorum.errors import Fault, QuorateError
+from quorum.metadata.errors import InvalidTopicSettingError
+
+_TOPIC: Final = 2
+_BROKER: Final = 4
+
+
+class _Operation(IntEnum):
+    """What happens to one setting."""
+
+    SET = 0
+    DELETE = 1
+
+
+def describe_configs(services: BrokerServices, call: Call) -> Answer:
+    """Answer with settings and where they come from."""
+    request = call.body
+    results = []
+    for resource in request.resources:
+        error_code, message, rows = _describe(services, resource.resource_type, resource.resource_name)
+        names = resource.configuration_keys
+        if names is not None:
+            rows = [row for row in rows if row["name"] in names]
+        if not request.include_synonyms:
+            rows = [{**row, "synonyms": ()} for row in rows]
+        if call.api_version < 3 or not request.include_documentation:
+            rows = [{**row, "documentation": None} for row in rows]
+        results.append({**_result(resource, error_code, message), "configs": rows})
+    return {"results": results}
+
+
+def _describe(
+    services: BrokerServices, resource_type: int, name: str
+) -> tuple[ErrorCode, str | None, list[dict[str, Any]]]:
+    if resource_type == _TOPIC:
+        if name not in services.view.topics:
+            error_code = partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return error_code, None, []
+        configs = services.topic_configs
+        return ErrorCode.NONE, None, topic_config_rows(configs.defaults, configs.overrides(name))
+    if resource_type == _BROKER:
+        if name != str(services.broker_id):
+            problem = f"this is broker {services.broker_id}; ask broker {name!r} itself"
+            return ErrorCode.INVALID_REQUEST, problem, []
+        return ErrorCode.NONE, None, broker_config_rows(services.config)
+    return ErrorCode.INVALID_REQUEST, "only topics (2) and brokers (4) have settings", []
+
+
+def _result(resource: Any, error_code: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {
+        "error_code": error_code,
+        "error_message": message,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
+
+
+async def incremental_alter_configs(services: BrokerServices, call: Call) -> Answer:
+    """Change settings of topics, each topic on its own."""
+    request = call.body
+    responses: list[Values] = []
+    for resource in request.resources:
+        error_code, message = await _alter(services, resource, request.validate_only)
+        responses.append(_result(resource, error_code, message))
+    return {"responses": responses}
+
+
+async def _alter(
+    services: BrokerServices, resource: Any, validate_only: bool
+) -> tuple[ErrorCode, str | None]:
+    if resource.resource_type != _TOPIC:
+        problem = "only settings of topics can be changed; those of a broker are in broker.toml"
+        return ErrorCode.INVALID_REQUEST, problem
+    topic = resource.resource_name
+    if topic not in services.view.topics:
+        return partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None
+    changed: dict[str, str] = {}
+    removed: list[str] = []
+    for each in resource.configs:
+        if each.name in changed or each.name in removed:
+            return ErrorCode.INVALID_REQUEST, f"{each.name} is given twice"
+        if each.config_operation == _Operation.DELETE:
+            removed.append(each.name)
+        elif each.config_operation == _Operation.SET and each.value is not None:
+            changed[each.name] = each.value
+        elif each.config_operation == _Operation.SET:
+            return ErrorCode.INVALID_REQUEST, f"{each.name} has no value; delete it for its default"
+        else:
+            return ErrorCode.INVALID_CONFIG, f"{each.name} is not a list; set it as a whole"
+    try:
+        await services.topic_configs.alter(topic, changed, removed, validate_only)
+    except InvalidTopicSettingError as error:
+        return ErrorCode.INVALID_CONFIG, _story(error)
+    except QuorateError as error:
+        if error.fault is Fault.CLIENT and error.definite and not error.retriable:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _story(error)
+        return ErrorCode.REQUEST_TIMED_OUT if error.retriable else ErrorCode.UNKNOWN_SERVER_ERROR, _story(
+            error
+        )
+    return ErrorCode.NONE, None
+
+
+def _story(error: QuorateError) -> str:
+    return f"{error.message}; {error.remedy}" if error.remedy else error.message

@@ -1,0 +1,122 @@
+"""Fetch: record batches to consumers and followers.
+
+Decides who may fetch as a follower (only who has authenticated), and gives no sessions: every request names
+its partitions, and session id 0 in a response says so. Waiting and reading are the replica manager's.
+Source: control-plane design, "Leader and follower", "Reads"; KIP-227, KIP-392, KIP-516, KIP-951.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from broker.replication.outcomes import FetchOutcome, FetchPosition
+from broker.server.api.partitions import client_endpoints, current_leader, partition_error, topic_id
+from broker.server.requests import Answer, Call
+from broker.server.services import BrokerServices
+from broker.wire.codec import milliseconds
+from broker.wire.packing import FetchedPartition, FetchedTopic, pack_fetch_response
+from controller.messages.codes import ErrorCode
+from quorum.metadata.paths import PartitionKey
+
+#: Largest answer, whatever a client asks for; Kafka's fetch.max.bytes.
+FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
+_CONSUMER: Final = -1
+#: Session epochs of a request that names all its partitions.
+_FULL: Final = (-1, 0)
+
+
+async def fetch(services: BrokerServices, call: Call) -> Answer:
+    """Read, and answer when there is enough or the time is over."""
+    request = call.body
+    version = call.api_version
+    if getattr(request, "session_epoch", -1) not in _FULL:
+        return list(pack_fetch_response(version, (), error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    replica_id, generation = _replica(request, version)
+    positions: dict[PartitionKey, FetchPosition] = {}
+    outcomes: dict[PartitionKey, FetchOutcome] = {}
+    #: In the order of the request; a topic id that is not known has no name.
+    rows: list[tuple[Any, str | None]] = []
+    for topic in request.topics:
+        name = services.view.topic_name(topic.topic_id) if version >= 13 else topic.topic
+        rows.append((topic, name))
+        if name is None:
+            continue
+        for each in topic.partitions:
+            positions[PartitionKey(name, each.partition)] = _position(each, topic, version)
+    if replica_id != _CONSUMER and not call.from_broker:
+        refused = FetchOutcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        outcomes = dict.fromkeys(positions, refused)
+    elif positions:
+        outcomes = dict(
+            await services.replicas.fetch(
+                positions,
+                replica_id=replica_id,
+                generation=generation,
+                max_wait_ms=milliseconds(request.max_wait),
+                min_bytes=request.min_bytes,
+                max_bytes=min(request.max_bytes, FETCH_BYTES_MAX),
+                rack=getattr(request, "rack_id", ""),
+            )
+        )
+    return _pack(services, version, rows, outcomes)
+
+
+def _replica(request: Any, version: int) -> tuple[int, int]:
+    if version >= 15:
+        return request.replica_state.replica_id, request.replica_state.replica_epoch
+    return request.replica_id, -1
+
+
+def _position(each: Any, topic: Any, version: int) -> FetchPosition:
+    return FetchPosition(
+        each.fetch_offset,
+        each.partition_max_bytes,
+        each.current_leader_epoch if version >= 9 else -1,
+        each.last_fetched_epoch if version >= 12 else -1,
+        each.log_start_offset if version >= 5 else -1,
+        topic.topic_id if version >= 13 else None,
+    )
+
+
+def _pack(
+    services: BrokerServices,
+    version: int,
+    rows: list[tuple[Any, str | None]],
+    outcomes: dict[PartitionKey, FetchOutcome],
+) -> Answer:
+    view = services.view
+    leaders: set[int] = set()
+    topics = []
+    for topic, name in rows:
+        partitions = []
+        for each in topic.partitions:
+            if name is None:
+                partitions.append(
+                    FetchedPartition(each.partition, ErrorCode.UNKNOWN_TOPIC_ID, -1, -1, -1, b"")
+                )
+                continue
+            key = PartitionKey(name, each.partition)
+            outcome = outcomes[key]
+            leader = outcome.current_leader
+            if outcome.error_code is not ErrorCode.NONE and leader is None:
+                known = current_leader(view, key, outcome.error_code)
+                leader = (known["leader_id"], known["leader_epoch"]) if known else None
+            if leader is not None:
+                leaders.add(leader[0])
+            partitions.append(
+                FetchedPartition(
+                    each.partition,
+                    partition_error(view, outcome.error_code),
+                    outcome.high_watermark,
+                    # Without transactions every committed record is stable.
+                    outcome.high_watermark,
+                    outcome.log_start_offset,
+                    outcome.records,
+                    outcome.diverging_epoch,
+                    leader,
+                    outcome.preferred_read_replica,
+                )
+            )
+        found = topic.topic_id if version >= 13 else topic_id(view, name or "")
+        topics.append(FetchedTopic(name or "", found, partitions))
+    return pack_fetch_response(version, topics, node_endpoints=client_endpoints(view, leaders))

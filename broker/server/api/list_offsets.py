@@ -1,0 +1,61 @@
+"""ListOffsets and OffsetForLeaderEpoch: where a log begins and ends, and where a leader epoch ended.
+
+Only translates; the replica manager answers for one partition at a time.
+Source: control-plane design, "Reads"; KIP-79, KIP-101, KIP-207, KIP-320.
+"""
+
+from __future__ import annotations
+
+from broker.server.api.partitions import partition_error
+from broker.server.requests import Answer, Call
+from broker.server.services import BrokerServices
+from quorum.metadata.paths import PartitionKey
+
+
+def list_offsets(services: BrokerServices, call: Call) -> Answer:
+    """Answer the offsets that belong to timestamps."""
+    request = call.body
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for each in topic.partitions:
+            found = services.replicas.list_offset(
+                PartitionKey(topic.name, each.partition_index),
+                each.timestamp,
+                current_leader_epoch=each.current_leader_epoch if call.api_version >= 4 else -1,
+                replica_id=request.replica_id if call.from_broker else -1,
+            )
+            rows.append(
+                {
+                    "partition_index": each.partition_index,
+                    "error_code": partition_error(services.view, found.error_code),
+                    "timestamp": found.timestamp,
+                    "offset": found.offset,
+                    "leader_epoch": found.leader_epoch,
+                }
+            )
+        topics.append({"name": topic.name, "partitions": rows})
+    return {"topics": topics}
+
+
+def offset_for_leader_epoch(services: BrokerServices, call: Call) -> Answer:
+    """Answer where leader epochs ended."""
+    topics = []
+    for topic in call.body.topics:
+        rows = []
+        for each in topic.partitions:
+            found = services.replicas.epoch_end_offset(
+                PartitionKey(topic.topic, each.partition),
+                leader_epoch=each.leader_epoch,
+                current_leader_epoch=each.current_leader_epoch,
+            )
+            rows.append(
+                {
+                    "error_code": partition_error(services.view, found.error_code),
+                    "partition": each.partition,
+                    "leader_epoch": found.leader_epoch,
+                    "end_offset": found.end_offset,
+                }
+            )
+        topics.append({"topic": topic.topic, "partitions": rows})
+    return {"topics": topics}

@@ -1,0 +1,144 @@
+"""Metadata and DescribeCluster: brokers, topics, and who leads what.
+
+Decides nothing about the cluster: the answer is the view that the controller's requests made. Topics that are
+missing are created where the broker is configured so and the client allows it; the answer then waits for the
+controller, within bounds.
+Source: control-plane design, "API versions"; KIP-4, KIP-516; KafkaApis.handleTopicMetadataRequest (3.9).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+from broker.core.cluster_view import NO_LEADER, ClusterView, PartitionView, TopicView
+from broker.server.api.partitions import client_endpoints, partition_error
+from broker.server.auto_topics import create_missing_topics
+from broker.server.requests import Answer, Call
+from broker.server.services import BrokerServices
+from broker.wire.codec import Values
+from controller.messages.codes import ErrorCode
+
+TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+#: endpoint_type of DescribeCluster.
+_BROKERS: Final = 1
+
+
+def metadata(services: BrokerServices, call: Call) -> Answer | Awaitable[Answer]:
+    """Answer with brokers and topics, or create topics that are missing first."""
+    wanted = _wanted(services.view, call)
+    if services.config.broker.auto_create_topics and services.view.received:
+        allowed = call.api_version < 4 or call.body.allow_auto_topic_creation
+        missing = [
+            name
+            for name, _ in wanted or ()
+            if name is not None and name not in services.view.topics and TOPIC_NAME.fullmatch(name)
+        ]
+        if allowed and missing:
+            return _create_and_answer(services, wanted, missing)
+    return _answer(services, wanted, {})
+
+
+async def _create_and_answer(
+    services: BrokerServices, wanted: list[tuple[str | None, uuid.UUID | None]] | None, missing: list[str]
+) -> Answer:
+    return _answer(services, wanted, await create_missing_topics(services, missing))
+
+
+def _wanted(view: ClusterView, call: Call) -> list[tuple[str | None, uuid.UUID | None]] | None:
+    """Return (name, id) of each topic that is asked for; None for all."""
+    topics = call.body.topics
+    if topics is None or (call.api_version == 0 and not topics):
+        return None
+    wanted: list[tuple[str | None, uuid.UUID | None]] = []
+    for topic in topics:
+        found = topic.topic_id if call.api_version >= 10 else None
+        name = topic.name
+        if name is None and found is not None:
+            name = view.topic_name(found)
+        wanted.append((name, found))
+    return wanted
+
+
+def _answer(
+    services: BrokerServices,
+    wanted: list[tuple[str | None, uuid.UUID | None]] | None,
+    refused: Mapping[str, ErrorCode],
+) -> Values:
+    view = services.view
+    if wanted is None:
+        topics = [_topic(view, name, found) for name, found in view.topics.items()]
+    else:
+        topics = [_wanted_topic(view, name, found, refused) for name, found in wanted]
+    return {
+        "brokers": [each._asdict() for each in client_endpoints(view, view.brokers)],
+        "cluster_id": services.cluster_id,
+        "controller_id": view.controller_id if view.controller_id in view.brokers else -1,
+        "topics": topics,
+    }
+
+
+def _wanted_topic(
+    view: ClusterView, name: str | None, found: uuid.UUID | None, refused: Mapping[str, ErrorCode]
+) -> Values:
+    if name is None:
+        return _no_topic("", found, ErrorCode.UNKNOWN_TOPIC_ID)
+    topic = view.topics.get(name)
+    if topic is not None:
+        return _topic(view, name, topic)
+    if not TOPIC_NAME.fullmatch(name):
+        return _no_topic(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    error_code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _no_topic(name, None, partition_error(view, error_code))
+
+
+def _no_topic(name: str, topic_id: uuid.UUID | None, error_code: ErrorCode) -> Values:
+    return {"error_code": error_code, "name": name, "topic_id": topic_id, "partitions": ()}
+
+
+def _topic(view: ClusterView, name: str, topic: TopicView) -> Values:
+    return {
+        "error_code": ErrorCode.NONE,
+        "name": name,
+        "topic_id": topic.topic_id,
+        "partitions": [
+            _partition(view.brokers, index, partition)
+            for index, partition in sorted(topic.partitions.items())
+        ],
+    }
+
+
+def _partition(brokers: Mapping[int, Any], index: int, partition: PartitionView) -> Values:
+    led = partition.leader in brokers
+    return {
+        "error_code": ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        "partition_index": index,
+        "leader_id": partition.leader if led else NO_LEADER,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": [replica for replica in partition.replicas if replica not in brokers],
+    }
+
+
+def describe_cluster(services: BrokerServices, call: Call) -> Answer:
+    """Answer with the brokers and the controller."""
+    view = services.view
+    if call.api_version >= 1 and call.body.endpoint_type != _BROKERS:
+        return {
+            "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "error_message": "this is a broker; ask for endpoint type 1",
+            "cluster_id": services.cluster_id,
+            "brokers": (),
+        }
+    return {
+        "error_code": ErrorCode.NONE,
+        "cluster_id": services.cluster_id,
+        "controller_id": view.controller_id if view.controller_id in view.brokers else -1,
+        "brokers": [
+            {"broker_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
+            for each in client_endpoints(view, view.brokers)
+        ],
+    }

@@ -1,0 +1,53 @@
+"""What handlers of partitions have in common: keys, topic ids, and the codes before the first UpdateMetadata.
+
+A broker that has not yet received the state of the cluster knows no topic. It must not say that a topic does
+not exist: librdkafka then fails its whole queue at once. It says that no leader is available.
+Source: control-plane design, "API versions" (facts found by running real clients).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from typing import Any, Final
+
+from broker.core.cluster_view import ClusterView
+from broker.wire.packing import Endpoint
+from controller.messages.codes import ErrorCode
+from quorum.metadata.paths import PartitionKey
+
+#: The listener that clients are sent to.
+CLIENT_LISTENER: Final = "CLIENT"
+
+
+def partition_error(view: ClusterView, error_code: ErrorCode) -> ErrorCode:
+    """Return the code that a client may see of one partition or topic."""
+    if error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not view.received:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return error_code
+
+
+def topic_id(view: ClusterView, topic: str) -> uuid.UUID | None:
+    """Return the id of a topic, if it is known and has one."""
+    found = view.topics.get(topic)
+    return found.topic_id if found is not None and isinstance(found.topic_id, uuid.UUID) else None
+
+
+def current_leader(view: ClusterView, key: PartitionKey, error_code: int) -> dict[str, Any]:
+    """Return where to go on after a wrong leader was asked (KIP-951); empty where there is nothing to say."""
+    if error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        return {}
+    partition = view.partition(*key)
+    if partition is None or partition.leader not in view.brokers:
+        return {}
+    return {"leader_id": partition.leader, "leader_epoch": partition.leader_epoch}
+
+
+def client_endpoints(view: ClusterView, broker_ids: Collection[int]) -> list[Endpoint]:
+    """Return where clients reach those of these brokers that are live, in the order of their ids."""
+    found = []
+    for broker_id in sorted(broker_ids):
+        address = view.endpoint(broker_id, CLIENT_LISTENER)
+        if address is not None:
+            found.append(Endpoint(broker_id, *address, view.brokers[broker_id].rack))
+    return found

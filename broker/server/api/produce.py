@@ -1,0 +1,98 @@
+"""Produce: record batches to the leader's log.
+
+Decides which requests are refused as a whole or by partition before they reach a log; the rest is the replica
+manager's. With acks=0 there is no response, so an error ends the connection: the client then looks for the
+leader again.
+Source: control-plane design, "Broker" (Produce); Kafka's Produce request (3.9).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from broker.replication.outcomes import ProduceOutcome
+from broker.server.api.partitions import client_endpoints, current_leader, partition_error
+from broker.server.requests import Answer, Call, CloseConnectionError
+from broker.server.services import BrokerServices
+from broker.wire.codec import milliseconds
+from controller.messages.codes import ErrorCode, code_name
+from quorum.metadata.paths import PartitionKey
+
+NO_TRANSACTIONS: Final = "transactions are not offered; unset transactional.id"
+
+
+async def produce(services: BrokerServices, call: Call) -> Answer:
+    """Append, and answer when the acknowledgements are there."""
+    request = call.body
+    batches: dict[PartitionKey, bytes] = {}
+    outcomes: dict[PartitionKey, ProduceOutcome] = {}
+    refused = _refusal(request)
+    for topic in request.topic_data:
+        for each in topic.partition_data:
+            key = PartitionKey(topic.name, each.index)
+            if refused is not None:
+                outcomes[key] = refused
+            elif each.records is None:
+                outcomes[key] = ProduceOutcome(ErrorCode.INVALID_RECORD, message="no records")
+            elif key in batches:
+                # Which of the two an acknowledgement would be for could not be told.
+                outcomes[key] = ProduceOutcome(ErrorCode.INVALID_REQUEST, message="a partition twice")
+            else:
+                batches[key] = each.records
+    for key in outcomes:
+        batches.pop(key, None)
+    if batches:
+        timeout_ms = milliseconds(request.timeout)
+        outcomes.update(await services.replicas.produce(batches, acks=request.acks, timeout_ms=timeout_ms))
+    if request.acks == 0:
+        _check_unacknowledged(outcomes)
+        return None
+    return _values(services, request, outcomes)
+
+
+def _refusal(request: Any) -> ProduceOutcome | None:
+    if request.transactional_id is not None:
+        return ProduceOutcome(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message=NO_TRANSACTIONS)
+    if request.acks not in (-1, 0, 1):
+        problem = f"acks = {request.acks}: -1 (all), 0 or 1 are possible"
+        return ProduceOutcome(ErrorCode.INVALID_REQUIRED_ACKS, message=problem)
+    return None
+
+
+def _check_unacknowledged(outcomes: dict[PartitionKey, ProduceOutcome]) -> None:
+    for key, outcome in outcomes.items():
+        if outcome.error_code is not ErrorCode.NONE:
+            raise CloseConnectionError(
+                f"acks=0 and {key.topic}-{key.partition} failed: {code_name(outcome.error_code)}"
+            )
+
+
+def _values(services: BrokerServices, request: Any, outcomes: dict[PartitionKey, ProduceOutcome]) -> Answer:
+    view = services.view
+    leaders: set[int] = set()
+    responses = []
+    for topic in request.topic_data:
+        rows = []
+        for each in topic.partition_data:
+            key = PartitionKey(topic.name, each.index)
+            outcome = outcomes[key]
+            leader = current_leader(view, key, outcome.error_code)
+            if leader:
+                leaders.add(leader["leader_id"])
+            rows.append(
+                {
+                    "index": each.index,
+                    "error_code": partition_error(view, outcome.error_code),
+                    "base_offset": outcome.base_offset,
+                    "log_append_time": outcome.log_append_time_ms,
+                    "log_start_offset": outcome.log_start_offset,
+                    "record_errors": (),
+                    "error_message": outcome.message,
+                    "current_leader": leader,
+                }
+            )
+        responses.append({"name": topic.name, "partition_responses": rows})
+    return {
+        "responses": responses,
+        "node_endpoints": [each._asdict() for each in client_endpoints(view, leaders)],
+    }

@@ -1,0 +1,56 @@
+"""The settings of a topic as rows of a response, each with where its value comes from.
+
+Source: Kafka's DescribeConfigs and CreateTopics responses (KIP-226, KIP-525, KIP-569).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+from quorum.metadata.topic_settings import TOPIC_SETTINGS, Setting, TopicSettings, effective
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by Kafka's numbers."""
+
+    TOPIC = 1
+    #: broker.toml
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+_BUILT_IN: Final = TopicSettings()
+
+
+def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return every setting of a topic.
+
+    Args:
+        defaults: the broker's.
+        overrides: {Kafka's name: text} of the topic.
+    """
+    return [_row(setting, defaults, overrides) for setting in TOPIC_SETTINGS.values()]
+
+
+def _row(setting: Setting, defaults: TopicSettings, overrides: Mapping[str, str]) -> dict[str, Any]:
+    default = defaults.text_of(setting)
+    built_in = _BUILT_IN.text_of(setting)
+    below = [{"name": setting.name, "value": built_in, "source": ConfigSource.DEFAULT}]
+    if default != built_in:
+        below.insert(0, {"name": setting.name, "value": default, "source": ConfigSource.STATIC_BROKER})
+    value, source = default, below[0]["source"]
+    if setting.name in overrides:
+        value, source = effective(defaults, overrides).text_of(setting), ConfigSource.TOPIC
+        below.insert(0, {"name": setting.name, "value": value, "source": source})
+    return {
+        "name": setting.name,
+        "value": value,
+        "read_only": False,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": below,
+        "config_type": setting.kind,
+        "documentation": setting.documentation,
+    }

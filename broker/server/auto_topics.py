@@ -1,0 +1,59 @@
+"""Topics that are created because a client asked for their metadata, where the broker is configured so.
+
+Decides whom to ask: the controller candidate of this broker if it is the controller, else the controller's
+client listener. Waits for the answer within bounds, because a client that gets the topic at once need not ask
+again. Another client may ask for the same topic meanwhile; that it exists is no error.
+Source: Kafka's auto.create.topics.enable; KIP-361.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from broker.client.client import BrokerClient
+from broker.client.errors import BrokerRequestError
+from broker.server.api.partitions import CLIENT_LISTENER
+from broker.server.services import BrokerServices
+from controller.core.requests import NewTopic
+from controller.messages.codes import ErrorCode
+from quorum.errors import QuorateError
+
+log = logging.getLogger("quorate.broker.server")
+
+#: How long one Metadata request waits for the topics that it asks for.
+CREATE_TIMEOUT_MS: Final = 5_000
+_RETRIED: Final = ErrorCode.LEADER_NOT_AVAILABLE
+#: Refusals that clients must see; after any other they ask again.
+_FINAL: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR})
+
+
+async def create_missing_topics(services: BrokerServices, names: Sequence[str]) -> Mapping[str, ErrorCode]:
+    """Create topics with the defaults; returns the code of each topic that is still missing afterwards."""
+    topics = [NewTopic(name) for name in dict.fromkeys(names)]
+    try:
+        codes = await _create(services, topics)
+    except QuorateError as error:
+        log.warning("topics %s were not created: %s", ", ".join(names), error.message)
+        codes = {}
+    return {
+        name: ErrorCode(codes[name]) if codes.get(name) in _FINAL else _RETRIED
+        for name in names
+        if name not in services.view.topics
+    }
+
+
+async def _create(services: BrokerServices, topics: Sequence[NewTopic]) -> dict[str, int]:
+    candidate = services.controller()
+    if candidate is not None and candidate.active:
+        outcomes = await candidate.create_topics(topics, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
+        return {name: outcome.error_code for name, outcome in outcomes.items()}
+    address = services.view.endpoint(services.view.controller_id, CLIENT_LISTENER)
+    if address is None:
+        raise BrokerRequestError("auto.create.topics", ErrorCode.NOT_CONTROLLER, "no controller is known")
+    bootstrap = f"{address[0]}:{address[1]}"
+    client_id = f"broker-{services.broker_id}"
+    async with BrokerClient(bootstrap, client_id=client_id, timeout_ms=CREATE_TIMEOUT_MS) as client:
+        results = await client.create_topics(topics)
+    return {name: result.error_code for name, result in results.items()}

@@ -1,0 +1,363 @@
+"""One connection of a listener: frames in, responses out in the order of the requests.
+
+Decides when a request begins. Requests of a connection run one after the other, as in Kafka; only Produce
+requests that follow each other run at once, each beginning after the one before it, so that a producer with
+several requests in flight waits for replication once. Reading pauses while enough requests wait or the peer
+does not take its responses. What a request does is decided by its handler. Soft state only.
+Source: control-plane design, "API versions"; kafka.network.Processor (one request of a channel at a time).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, cast
+
+from broker.server.requests import Api, CloseConnectionError, Request
+from broker.wire.apis import ApiKey, advertised
+from broker.wire.codec import encode_response, is_flexible
+from broker.wire.packing import Parts
+from controller.messages.codes import ErrorCode
+from controller.messages.frames import LENGTH, parse_request_header, response_head
+from controller.messages.sasl import SaslGate
+from controller.messages.scram import ScramServer
+from quorum.errors import ProtocolError
+
+log = logging.getLogger("quorate.broker.server")
+
+_HEAD: Final = Struct(">hhi")
+#: Bytes of responses that the transport holds above which no further request begins.
+WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """What one listener and each of its connections may hold."""
+
+    connections_max: int = 10_000
+    #: largest request, in bytes; also of all requests of a connection that wait, but for the last one
+    frame_bytes_max: int = 100 * 1024 * 1024
+    #: requests of a connection that wait for their responses
+    requests_in_flight_max: int = 100
+    #: a peer of the broker listener that has not authenticated by then is cut off
+    authentication_timeout_ms: int = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A request that has begun."""
+
+    request: Request
+    task: asyncio.Task[None] | None = None
+    done: bool = False
+    response: Parts | None = None
+
+
+class Connection(asyncio.Protocol):
+    """A connection of a client, a follower or the controller."""
+
+    def __init__(
+        self,
+        name: str,
+        api: Api,
+        sasl: ScramServer | None,
+        limits: ListenerLimits,
+        on_open: Callable[[Connection], bool],
+        on_close: Callable[[Connection], None],
+    ) -> None:
+        """Serve one connection.
+
+        Args:
+            name: the listener's name.
+            api: what is served.
+            sasl: what a peer must prove first; None: nothing.
+            limits: bounds.
+            on_open: called once; returns whether there is room for the connection.
+            on_close: called once, after a connection that was let in has ended.
+        """
+        self._name = name
+        self._api = api
+        self._gate = None if sasl is None else SaslGate(sasl)
+        self._limits = limits
+        self._on_open = on_open
+        self._on_close = on_close
+        self._transport: asyncio.Transport | None = None
+        self._peer = ""
+        #: Received and not yet taken apart.
+        self._pieces: list[bytes] = []
+        self._held_bytes = 0
+        #: Held bytes below which taking apart is in vain.
+        self._wanted_bytes = 4
+        self._waiting: deque[Request] = deque()
+        #: Begun, in the order of the requests.
+        self._running: deque[_Running] = deque()
+        self._request_bytes = 0
+        self._stalled = False
+        self._writable = True
+        self._reading = True
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # -- the transport's calls ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, or refuse one connection too many."""
+        self._transport = cast("asyncio.Transport", transport)
+        address = transport.get_extra_info("peername")
+        self._peer = f"{address[0]}:{address[1]}" if address else "a peer that has left"
+        if not self._on_open(self):
+            self._transport.abort()
+            self._transport = None
+            return
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        if self._gate is not None:
+            self._deadline = asyncio.get_running_loop().call_later(
+                self._limits.authentication_timeout_ms / 1000, self._check_authenticated
+            )
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget what waits. What has begun ends by itself, but for fetches, which only wait."""
+        if self._transport is None:
+            return
+        self._transport = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._waiting.clear()
+        self._pieces.clear()
+        for running in self._running:
+            if running.task is not None and running.request.api_key == ApiKey.FETCH:
+                running.task.cancel()
+        self._on_close(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in."""
+        self._pieces.append(data)
+        self._held_bytes += len(data)
+        if not self._stalled and self._held_bytes >= self._wanted_bytes:
+            self._take_apart()
+
+    def eof_received(self) -> bool:
+        """Close: a peer that has shut its side down waits for nothing."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Begin nothing more until the peer takes its responses."""
+        self._writable = False
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._writable = True
+        self._go_on()
+
+    # -- ends --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the connection; responses that are written already still leave."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection and everything that it has begun."""
+        if self._transport is not None:
+            self._transport.abort()
+        for running in self._running:
+            if running.task is not None:
+                running.task.cancel()
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Requests that have begun and not ended."""
+        return [each.task for each in self._running if each.task is not None and not each.done]
+
+    def _refuse(self, problem: str) -> None:
+        """End the connection because of what its peer did."""
+        log.warning("%s listener: closed the connection of %s: %s", self._name, self._peer, problem)
+        self._waiting.clear()
+        self.close()
+
+    def _check_authenticated(self) -> None:
+        if self._gate is not None and not self._gate.authenticated:
+            self._refuse(f"not authenticated within {self._limits.authentication_timeout_ms} ms")
+
+    @property
+    def _closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    def _take_apart(self) -> None:
+        """Take whole frames out of what was received, as far as there is room for them."""
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        view = memoryview(data)
+        position, end = 0, len(data)
+        self._wanted_bytes = 4
+        while end - position >= 4 and not self._closing:
+            length = LENGTH.unpack_from(data, position)[0]
+            if not _HEAD.size <= length <= self._limits.frame_bytes_max:
+                limit = self._limits.frame_bytes_max
+                self._refuse(
+                    f"a frame of {length} bytes; {_HEAD.size} to {limit} are allowed (limits.frame_bytes_max)"
+                )
+                break
+            if end - position < 4 + length:
+                self._wanted_bytes = 4 + length
+                break
+            if not self._has_room():
+                self._stalled = True
+                break
+            position += 4
+            self._receive(view[position : position + length])
+            position += length
+        rest = data[position:] if position else data
+        self._pieces = [rest] if rest and not self._closing else []
+        self._held_bytes = len(rest) if self._pieces else 0
+        self._update_reading()
+
+    def _has_room(self) -> bool:
+        return (
+            len(self._waiting) + len(self._running) < self._limits.requests_in_flight_max
+            and self._request_bytes < self._limits.frame_bytes_max
+        )
+
+    def _receive(self, frame: memoryview) -> None:
+        api_key, api_version, correlation_id = _HEAD.unpack_from(frame)
+        versions = self._api.apis.get(api_key)
+        if versions is None:
+            self._refuse(f"api key {api_key} is not served here")
+            return
+        if not versions.served_min <= api_version <= versions.served_max:
+            if api_key == ApiKey.API_VERSIONS:
+                # A header of a version that we do not know cannot be read, and need not be.
+                request = Request(api_key, -1, correlation_id, None, frame[:0], len(frame))
+                self._enqueue(request)
+                return
+            self._refuse(f"{ApiKey(api_key).name} version {api_version} is not served")
+            return
+        try:
+            header = parse_request_header(frame, is_flexible)
+        except ProtocolError as error:
+            self._refuse(error.message)
+            return
+        body = frame[header.body_offset :]
+        self._enqueue(Request(api_key, api_version, correlation_id, header.client_id, body, len(frame)))
+
+    def _enqueue(self, request: Request) -> None:
+        self._waiting.append(request)
+        self._request_bytes += request.size
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and self._writable and not self._closing:
+            if self._running and not (
+                self._waiting[0].api_key == self._running[-1].request.api_key == ApiKey.PRODUCE
+            ):
+                return
+            running = _Running(self._waiting.popleft())
+            self._running.append(running)
+            self._start(running)
+
+    def _start(self, running: _Running) -> None:
+        try:
+            answer = self._answer(running.request)
+        except Exception as error:  # noqa: BLE001 - costs its connection, with the story
+            self._fail(running, error)
+            return
+        if isinstance(answer, list) or answer is None:
+            self._finish(running, answer)
+        else:
+            running.task = asyncio.get_running_loop().create_task(self._run(running, answer))
+
+    async def _run(self, running: _Running, answer: Awaitable[Parts | None]) -> None:
+        try:
+            response = await answer
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(running, error)
+        else:
+            self._finish(running, response)
+
+    def _answer(self, request: Request) -> Parts | Awaitable[Parts | None] | None:
+        api_key = request.api_key
+        if api_key == ApiKey.API_VERSIONS:
+            return [self._api_versions(request.api_version)]
+        if api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+            return [self._authenticate(request)]
+        if self._gate is not None and not self._gate.authenticated:
+            raise CloseConnectionError(f"{ApiKey(api_key).name} before authentication")
+        return self._api.handle(request)
+
+    def _authenticate(self, request: Request) -> bytes:
+        gate = self._gate
+        assert gate is not None, "the table of this listener has no SASL"
+        handle = (
+            gate.handle_handshake if request.api_key == ApiKey.SASL_HANDSHAKE else gate.handle_authenticate
+        )
+        answer = handle(request.body)
+        if answer.close:
+            # After this turn, so that the refusal is written first.
+            asyncio.get_running_loop().call_soon(self._refuse, f"authentication failed: {gate.refusal}")
+        return answer.body
+
+    def _api_versions(self, api_version: int) -> bytes:
+        """Answer which versions are served; to a version that is not, in version 0 and with the error."""
+        values = {"error_code": 0, "api_keys": advertised(self._api.apis)}
+        if api_version < 0:
+            values["error_code"] = ErrorCode.UNSUPPORTED_VERSION
+            api_version = 0
+        return encode_response(ApiKey.API_VERSIONS, api_version, values)
+
+    # -- responses ---------------------------------------------------------------------------------------
+
+    def _fail(self, running: _Running, error: Exception) -> None:
+        running.done = True
+        name = f"{ApiKey(running.request.api_key).name} version {running.request.api_version}"
+        if isinstance(error, ProtocolError):
+            self._refuse(f"{name}: {error.message}")
+        else:
+            log.error("%s listener: %s of %s failed", self._name, name, self._peer, exc_info=error)
+            self.close()
+
+    def _finish(self, running: _Running, response: Parts | None) -> None:
+        running.done = True
+        running.response = response
+        while self._running and self._running[0].done:
+            first = self._running.popleft()
+            self._request_bytes -= first.request.size
+            if first.response is not None and not self._closing:
+                self._write(first.request, first.response)
+        if running.task is not None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin what waited for a response to leave, then take apart what waited for room."""
+        self._start_waiting()
+        if self._stalled and self._has_room() and self._writable and not self._closing:
+            self._stalled = False
+            self._take_apart()
+        self._update_reading()
+
+    def _write(self, request: Request, body: Parts) -> None:
+        assert self._transport is not None
+        # The response header of ApiVersions has no tagged fields in any version: KIP-511.
+        flexible = (
+            is_flexible(request.api_key, request.api_version) and request.api_key != ApiKey.API_VERSIONS
+        )
+        head = response_head(request.correlation_id, sum(map(len, body)), flexible=flexible)
+        if len(body) == 1:
+            self._transport.write(head + body[0])
+        else:
+            self._transport.writelines([head, *body])
+
+    def _update_reading(self) -> None:
+        wanted = self._writable and not self._stalled
+        if wanted == self._reading or self._closing:
+            return
+        assert self._transport is not None
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()

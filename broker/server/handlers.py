@@ -1,0 +1,82 @@
+"""Which handler answers which request, and the way from a frame's body to the body of its response.
+
+Source: control-plane design, "API versions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from broker.server.api.acls import create_acls, delete_acls, describe_acls
+from broker.server.api.configs import describe_configs, incremental_alter_configs
+from broker.server.api.control import leader_and_isr, stop_replica, update_metadata
+from broker.server.api.coordinators import find_coordinator
+from broker.server.api.fetch import fetch
+from broker.server.api.list_offsets import list_offsets, offset_for_leader_epoch
+from broker.server.api.metadata import describe_cluster, metadata
+from broker.server.api.produce import produce
+from broker.server.api.producer_ids import init_producer_id
+from broker.server.api.topics import create_partitions, create_topics, delete_topics
+from broker.server.requests import Answer, Call, Request
+from broker.server.services import BrokerServices
+from broker.wire.apis import BROKER_APIS, CLIENT_APIS, ApiKey, Versions
+from broker.wire.codec import decode_request, encode_response
+from broker.wire.packing import Parts
+from controller.messages.entities import CONTROL_VERSIONS
+from controller.messages.entities import decode_request as decode_control_request
+
+Handler = Callable[[BrokerServices, Call], Answer | Awaitable[Answer]]
+
+#: ApiVersions and the SASL requests are answered by the connection itself: they are about it.
+_HANDLERS: Final[Mapping[int, Handler]] = {
+    ApiKey.PRODUCE: produce,
+    ApiKey.FETCH: fetch,
+    ApiKey.LIST_OFFSETS: list_offsets,
+    ApiKey.METADATA: metadata,
+    ApiKey.LEADER_AND_ISR: leader_and_isr,
+    ApiKey.STOP_REPLICA: stop_replica,
+    ApiKey.UPDATE_METADATA: update_metadata,
+    ApiKey.FIND_COORDINATOR: find_coordinator,
+    ApiKey.CREATE_TOPICS: create_topics,
+    ApiKey.DELETE_TOPICS: delete_topics,
+    ApiKey.INIT_PRODUCER_ID: init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: describe_acls,
+    ApiKey.CREATE_ACLS: create_acls,
+    ApiKey.DELETE_ACLS: delete_acls,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs,
+    ApiKey.CREATE_PARTITIONS: create_partitions,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+}
+
+
+class ApiHandlers:
+    """The requests of one listener, carried out by one broker."""
+
+    def __init__(self, services: BrokerServices, *, for_brokers: bool) -> None:
+        """Serve the broker listener (`for_brokers`) or the client listener."""
+        self._services = services
+        self._for_brokers = for_brokers
+        self.apis: Mapping[int, Versions] = BROKER_APIS if for_brokers else CLIENT_APIS
+
+    def handle(self, request: Request) -> Parts | Awaitable[Parts | None] | None:
+        """Carry a request out; see broker.server.requests.Api."""
+        decode = decode_control_request if request.api_key in CONTROL_VERSIONS else decode_request
+        body = decode(request.api_key, request.api_version, request.body)
+        call = Call(request.api_key, request.api_version, request.client_id, body, self._for_brokers)
+        answer = _HANDLERS[request.api_key](self._services, call)
+        if isinstance(answer, Awaitable):
+            return _encode_later(call, answer)
+        return _encode(call, answer)
+
+
+async def _encode_later(call: Call, answer: Awaitable[Answer]) -> Parts | None:
+    return _encode(call, await answer)
+
+
+def _encode(call: Call, answer: Answer) -> Parts | None:
+    if answer is None or isinstance(answer, list):
+        return answer
+    return [encode_response(call.api_key, call.api_version, answer)]

@@ -1,0 +1,138 @@
+"""What the handlers of requests need of the rest of the broker.
+
+Decides nothing: these are the shapes of the replica manager, the controller candidate, the settings of topics
+and the producer ids, so that a handler can be tested with small fakes. The real classes fit by their shape.
+Source: architecture design, "Code map"; broker.replication, controller.runtime, broker.lifecycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.config.broker import BrokerConfig
+from broker.core.cluster_view import ClusterView
+from broker.replication.outcomes import (
+    EpochEnd,
+    FetchOutcome,
+    FetchPosition,
+    ListedOffset,
+    ProduceOutcome,
+)
+from controller.core.requests import NewPartitions, NewTopic
+from controller.messages.entities import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from controller.runtime.outcomes import TopicOutcome
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.topic_settings import TopicSettings
+
+
+class Replicas(Protocol):
+    """The replicas of this broker."""
+
+    async def handle_leader_and_isr(self, request: LeaderAndIsrRequest, /) -> LeaderAndIsrResponse:
+        """Apply a LeaderAndIsr request and return its response."""
+
+    async def handle_stop_replica(self, request: StopReplicaRequest, /) -> StopReplicaResponse:
+        """Apply a StopReplica request and return its response."""
+
+    def handle_update_metadata(self, request: UpdateMetadataRequest, /) -> UpdateMetadataResponse:
+        """Apply an UpdateMetadata request and return its response."""
+
+    async def produce(
+        self, batches: Mapping[PartitionKey, bytes], /, *, acks: int, timeout_ms: int
+    ) -> Mapping[PartitionKey, ProduceOutcome]:
+        """Append batches and wait for the acknowledgements."""
+
+    async def fetch(
+        self,
+        positions: Mapping[PartitionKey, FetchPosition],
+        /,
+        *,
+        replica_id: int = -1,
+        generation: int = -1,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        rack: str = "",
+    ) -> Mapping[PartitionKey, FetchOutcome]:
+        """Read batches, waiting for enough of them."""
+
+    def list_offset(
+        self, key: PartitionKey, timestamp: int, /, *, current_leader_epoch: int = -1, replica_id: int = -1
+    ) -> ListedOffset:
+        """Return the offset that belongs to a timestamp; -1 and -2: the last and the first."""
+
+    def epoch_end_offset(
+        self, key: PartitionKey, /, *, leader_epoch: int, current_leader_epoch: int = -1
+    ) -> EpochEnd:
+        """Return where a leader epoch ended."""
+
+
+class TopicAdministration(Protocol):
+    """The controller candidate of this broker."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it is the controller."""
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], /, *, timeout_ms: int, validate_only: bool
+    ) -> Mapping[str, TopicOutcome]:
+        """Create topics."""
+
+    async def delete_topics(self, names: Sequence[str], /, *, timeout_ms: int) -> Mapping[str, TopicOutcome]:
+        """Delete topics."""
+
+    async def create_partitions(
+        self, counts: Sequence[NewPartitions], /, *, timeout_ms: int, validate_only: bool
+    ) -> Mapping[str, TopicOutcome]:
+        """Add partitions."""
+
+
+class TopicSettingsStore(Protocol):
+    """The settings of topics."""
+
+    @property
+    def defaults(self) -> TopicSettings:
+        """What holds where a topic sets nothing."""
+
+    def settings_of(self, topic: str, /) -> TopicSettings:
+        """Return the effective settings of a topic."""
+
+    def overrides(self, topic: str, /) -> Mapping[str, str]:
+        """Return what is set for a topic itself: {Kafka's name: text}."""
+
+    async def alter(
+        self, topic: str, changed: Mapping[str, str], removed: Sequence[str], /, validate_only: bool
+    ) -> None:
+        """Set some settings and put others back to their defaults."""
+
+
+class ProducerIdSource(Protocol):
+    """Producer ids that no other broker gives out."""
+
+    async def next(self) -> int:
+        """Return an id that nobody has."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerServices:
+    """The parts of one broker, as its handlers use them."""
+
+    broker_id: int
+    cluster_id: str
+    replicas: Replicas
+    view: ClusterView
+    #: Returns the controller candidate of the present session; None without a session.
+    controller: Callable[[], TopicAdministration | None]
+    topic_configs: TopicSettingsStore
+    producer_ids: ProducerIdSource
+    config: BrokerConfig

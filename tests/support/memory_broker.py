@@ -1,0 +1,423 @@
+"""A broker without logs, quorum and controller: real sockets and handlers over records in memory.
+
+`MemoryReplicas` keeps batches in lists and waits for nothing but new records; `MemoryController` creates topics
+in the view at once. Both have the shape that the handlers ask for. `MemoryBroker` serves both listeners in a
+thread of its own, for clients that block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+import uuid
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from broker.config.broker import BrokerConfig, broker_config
+from broker.core.cluster_view import ClusterView
+from broker.replication.outcomes import EpochEnd, FetchOutcome, FetchPosition, ListedOffset, ProduceOutcome
+from broker.server.handlers import ApiHandlers
+from broker.server.listener import Listener, ListenerLimits
+from broker.server.services import BrokerServices
+from controller.core.requests import NewPartitions, NewTopic
+from controller.messages.codes import ErrorCode
+from controller.messages.entities import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
+from controller.messages.scram import ScramServer
+from controller.runtime.outcomes import TopicOutcome
+from quorum.metadata.errors import InvalidTopicSettingError
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.topic_settings import TopicSettings, check_topic_settings, effective
+
+CLUSTER_ID = "cluster-of-a-test"
+SECRET = "a secret of sixteen bytes"
+#: A deadline for what takes milliseconds.
+PATIENCE_S = 20.0
+#: base offset, length, leader epoch, magic, crc, attributes, last offset delta
+_BATCH = struct.Struct(">qiibIhi")
+
+T = TypeVar("T")
+
+
+def config(folder: Path, **broker: object) -> BrokerConfig:
+    """Return a checked configuration."""
+    secret = folder / "peer.secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    sections = {
+        "broker": {"id": 1, "data_dir": str(folder / "broker"), **broker},
+        "security": {"peer_secret_file": str(secret)},
+    }
+    return broker_config(sections, folder)
+
+
+def partition_state(index: int, leader: int = 1, leader_epoch: int = 5) -> UpdateMetadataPartitionState:
+    """Return a partition with broker 1 as its replica."""
+    return UpdateMetadataPartitionState(
+        partition_index=index,
+        controller_epoch=ControllerEpoch(1),
+        leader=leader,
+        leader_epoch=LeaderEpoch(leader_epoch),
+        isr=(1,),
+        zk_version=PartitionVersion(0),
+        replicas=(1,),
+    )
+
+
+def update_metadata(
+    topics: Mapping[str, Sequence[UpdateMetadataPartitionState]],
+    *,
+    client: tuple[str, int] = ("127.0.0.1", 1),
+    topic_ids: Mapping[str, uuid.UUID] | None = None,
+) -> UpdateMetadataRequest:
+    """Return what a controller on broker 1 says; a topic's id is made of its name unless it is given."""
+    endpoint = UpdateMetadataEndpoint(port=client[1], host=client[0], listener="CLIENT", security_protocol=0)
+    return UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=ControllerEpoch(1),
+        broker_epoch=BrokerGeneration(1),
+        topic_states=tuple(
+            UpdateMetadataTopicState(
+                topic_name=name,
+                topic_id=(topic_ids or {}).get(name, topic_id(name)),
+                partition_states=tuple(states),
+            )
+            for name, states in topics.items()
+        ),
+        live_brokers=(UpdateMetadataBroker(id=1, endpoints=(endpoint,), rack=None),),
+    )
+
+
+def topic_id(name: str) -> uuid.UUID:
+    """Return the id of a topic that was not created twice."""
+    return uuid.uuid5(uuid.NAMESPACE_DNS, name)
+
+
+class MemoryReplicas:
+    """Partitions as lists of batches."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+        #: {partition: [(base offset, last offset, bytes)]}
+        self.batches: dict[PartitionKey, list[tuple[int, int, bytes]]] = {}
+        self.arrived = asyncio.Condition()
+        #: Positions of each fetch.
+        self.fetches: list[tuple[Mapping[PartitionKey, FetchPosition], dict[str, Any]]] = []
+        #: Set: produce requests wait for it after they have appended.
+        self.hold: asyncio.Event | None = None
+        self.produced: list[Mapping[PartitionKey, bytes]] = []
+
+    def _error(self, key: PartitionKey) -> ErrorCode:
+        found = self.view.partition(*key)
+        if found is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE if found.leader == 1 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def end(self, key: PartitionKey) -> int:
+        """Return the log end offset."""
+        batches = self.batches.get(key)
+        return batches[-1][1] + 1 if batches else 0
+
+    async def handle_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Apply nothing."""
+        return LeaderAndIsrResponse(error_code=0, topics=())
+
+    async def handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop nothing."""
+        return StopReplicaResponse(error_code=0, partition_errors=())
+
+    def handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Apply."""
+        self.view.apply(request)
+        return UpdateMetadataResponse(error_code=0)
+
+    async def produce(
+        self, batches: Mapping[PartitionKey, bytes], *, acks: int, timeout_ms: int
+    ) -> dict[PartitionKey, ProduceOutcome]:
+        """Append."""
+        self.produced.append(batches)
+        outcomes = {key: self._append(key, records) for key, records in batches.items()}
+        async with self.arrived:
+            self.arrived.notify_all()
+        if self.hold is not None:
+            await self.hold.wait()
+        return outcomes
+
+    def _append(self, key: PartitionKey, records: bytes) -> ProduceOutcome:
+        error = self._error(key)
+        if error is not ErrorCode.NONE:
+            return ProduceOutcome(error)
+        first = self.end(key)
+        position = 0
+        while position < len(records):
+            header = _BATCH.unpack_from(records, position)
+            end = position + 12 + header[1]
+            base = self.end(key)
+            batch = struct.pack(">qii", base, header[1], 5) + records[position + 16 : end]
+            self.batches.setdefault(key, []).append((base, base + header[6], batch))
+            position = end
+        return ProduceOutcome(ErrorCode.NONE, first, log_start_offset=0)
+
+    async def fetch(
+        self,
+        positions: Mapping[PartitionKey, FetchPosition],
+        *,
+        replica_id: int = -1,
+        generation: int = -1,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        rack: str = "",
+    ) -> dict[PartitionKey, FetchOutcome]:
+        """Read, and wait for new records if there are none."""
+        self.fetches.append((positions, {"replica_id": replica_id, "generation": generation, "rack": rack}))
+        outcomes = self._read(positions)
+        if min_bytes and not any(each.records or each.error_code for each in outcomes.values()):
+            try:
+                async with asyncio.timeout(max_wait_ms / 1000), self.arrived:
+                    await self.arrived.wait()
+            except TimeoutError:
+                return outcomes
+            outcomes = self._read(positions)
+        return outcomes
+
+    def _read(self, positions: Mapping[PartitionKey, FetchPosition]) -> dict[PartitionKey, FetchOutcome]:
+        outcomes = {}
+        for key, position in positions.items():
+            error = self._error(key)
+            if error is ErrorCode.NONE and position.offset > self.end(key):
+                error = ErrorCode.OFFSET_OUT_OF_RANGE
+            if error is not ErrorCode.NONE:
+                outcomes[key] = FetchOutcome(error)
+                continue
+            found = [batch for _, last, batch in self.batches.get(key, []) if last >= position.offset]
+            outcomes[key] = FetchOutcome(ErrorCode.NONE, self.end(key), 0, b"".join(found))
+        return outcomes
+
+    def list_offset(
+        self, key: PartitionKey, timestamp: int, *, current_leader_epoch: int = -1, replica_id: int = -1
+    ) -> ListedOffset:
+        """Return the start or the end."""
+        error = self._error(key)
+        if error is not ErrorCode.NONE:
+            return ListedOffset(error)
+        return ListedOffset(ErrorCode.NONE, -1, 0 if timestamp == -2 else self.end(key), 5)
+
+    def epoch_end_offset(
+        self, key: PartitionKey, *, leader_epoch: int, current_leader_epoch: int = -1
+    ) -> EpochEnd:
+        """Return the end of the only epoch."""
+        error = self._error(key)
+        return EpochEnd(error) if error is not ErrorCode.NONE else EpochEnd(error, 5, self.end(key))
+
+
+class MemoryController:
+    """Creates topics in the view at once."""
+
+    def __init__(self, view: ClusterView, client: tuple[str, int] = ("127.0.0.1", 1)) -> None:
+        self.active = True
+        self.view = view
+        self.client = client
+        self.settings: dict[str, dict[str, str]] = {}
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool
+    ) -> dict[str, TopicOutcome]:
+        """Create, or only check."""
+        outcomes = {}
+        for topic in topics:
+            settings = {name: value or "" for name, value in topic.settings.items()}
+            count = max(topic.num_partitions, 1)
+            try:
+                check_topic_settings(settings)
+            except InvalidTopicSettingError as error:
+                outcomes[topic.name] = TopicOutcome(ErrorCode.INVALID_CONFIG, error.message)
+                continue
+            if topic.name in self.view.topics:
+                outcomes[topic.name] = TopicOutcome(ErrorCode.TOPIC_ALREADY_EXISTS, "it exists")
+                continue
+            if not validate_only:
+                self.settings[topic.name] = settings
+                self._announce(topic.name, count)
+            created = None if validate_only else topic_id(topic.name)
+            outcomes[topic.name] = TopicOutcome(ErrorCode.NONE, None, created, count, 1, settings)
+        return outcomes
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> dict[str, TopicOutcome]:
+        """Delete."""
+        outcomes = {}
+        for name in names:
+            found = self.view.topics.get(name)
+            if found is None:
+                outcomes[name] = TopicOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "unknown")
+                continue
+            states = [partition_state(index, leader=-2) for index in found.partitions]
+            self.view.apply(update_metadata({name: states}, client=self.client))
+            outcomes[name] = TopicOutcome(ErrorCode.NONE)
+        return outcomes
+
+    async def create_partitions(
+        self, counts: Sequence[NewPartitions], *, timeout_ms: int, validate_only: bool
+    ) -> dict[str, TopicOutcome]:
+        """Add partitions."""
+        outcomes = {}
+        for each in counts:
+            if each.name not in self.view.topics:
+                outcomes[each.name] = TopicOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "unknown")
+            elif each.count <= len(self.view.topics[each.name].partitions):
+                outcomes[each.name] = TopicOutcome(ErrorCode.INVALID_PARTITIONS, "not more than there are")
+            else:
+                self._announce(each.name, each.count)
+                outcomes[each.name] = TopicOutcome(ErrorCode.NONE)
+        return outcomes
+
+    def _announce(self, name: str, count: int) -> None:
+        states = [partition_state(index) for index in range(count)]
+        self.view.apply(update_metadata({name: states}, client=self.client))
+
+
+class MemoryTopicConfigs:
+    """Settings in a dict."""
+
+    def __init__(self, settings: dict[str, dict[str, str]]) -> None:
+        self.defaults = TopicSettings(min_insync_replicas=2)
+        self.settings = settings
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        """Return the effective settings."""
+        return effective(self.defaults, self.overrides(topic))
+
+    def overrides(self, topic: str) -> Mapping[str, str]:
+        """Return what the topic sets."""
+        return self.settings.get(topic, {})
+
+    async def alter(
+        self, topic: str, changed: Mapping[str, str], removed: Sequence[str], validate_only: bool = False
+    ) -> None:
+        """Change."""
+        check_topic_settings(changed)
+        if not validate_only:
+            after = {**self.overrides(topic), **changed}
+            self.settings[topic] = {name: value for name, value in after.items() if name not in removed}
+
+
+class MemoryProducerIds:
+    """Rising numbers."""
+
+    def __init__(self) -> None:
+        self._next = 1000
+
+    async def next(self) -> int:
+        """Return the next one."""
+        self._next += 1
+        return self._next
+
+
+@dataclass
+class MemoryParts:
+    """One broker's services and what is behind them."""
+
+    view: ClusterView
+    replicas: MemoryReplicas
+    controller: MemoryController
+    configs: MemoryTopicConfigs
+    services: BrokerServices = field(init=False)
+
+    @classmethod
+    def build(cls, settings: BrokerConfig) -> MemoryParts:
+        """Put the parts together; must run in the event loop that uses them."""
+        view = ClusterView()
+        controller = MemoryController(view)
+        parts = cls(view, MemoryReplicas(view), controller, MemoryTopicConfigs(controller.settings))
+        parts.services = BrokerServices(
+            broker_id=1,
+            cluster_id=CLUSTER_ID,
+            replicas=parts.replicas,
+            view=view,
+            controller=lambda: parts.controller,
+            topic_configs=parts.configs,
+            producer_ids=MemoryProducerIds(),
+            config=settings,
+        )
+        return parts
+
+
+class MemoryBroker:
+    """Both listeners in a thread with an event loop, for clients that block. A context manager."""
+
+    def __init__(self, settings: BrokerConfig, topics: Mapping[str, int], limits: ListenerLimits) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._limits = limits
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="memory broker")
+        self.parts: MemoryParts
+        self._listeners: list[Listener] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.run(self._start())
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.run(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the broker's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+
+    @property
+    def bootstrap(self) -> str:
+        """The client listener."""
+        host, port = self._listeners[0].address
+        return f"{host}:{port}"
+
+    @property
+    def client_address(self) -> tuple[str, int]:
+        """The client listener."""
+        return self._listeners[0].address
+
+    @property
+    def broker_address(self) -> tuple[str, int]:
+        """The broker listener."""
+        return self._listeners[1].address
+
+    async def _start(self) -> None:
+        self.parts = parts = MemoryParts.build(self._settings)
+        clients = ApiHandlers(parts.services, for_brokers=False)
+        brokers = ApiHandlers(parts.services, for_brokers=True)
+        scram = ScramServer([SECRET], CLUSTER_ID)
+        host = "127.0.0.1"
+        self._listeners = [
+            await Listener.start(host, 0, name="client", api=clients, limits=self._limits),
+            await Listener.start(host, 0, name="broker", api=brokers, sasl=scram, limits=self._limits),
+        ]
+        parts.controller.client = self.client_address
+        states = {
+            name: [partition_state(index) for index in range(count)] for name, count in self._topics.items()
+        }
+        parts.view.apply(update_metadata(states, client=self.client_address))
+
+    async def _stop(self) -> None:
+        for listener in self._listeners:
+            await listener.stop()
