@@ -353,8 +353,11 @@ class Broker:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._parts is not None:
             await self._parts.listeners.stop()
-            await self._parts.replicas.stop()
-            self._parts.directory.close()
+            await self._parts.replicas.stop(clean=clean)
+            if clean:
+                self._parts.directory.close()
+            else:
+                self._parts.directory.abandon()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

@@ -140,14 +140,20 @@ class ReplicaManager:
         """Begin the upkeep; the replicas must be open, or the first checkpoint would lack some of them."""
         self._upkeep = asyncio.create_task(self._maintenance.run(), name="upkeep of replicas")
 
-    async def stop(self) -> None:
-        """Step down everywhere, stop fetching and write the high watermarks; the log directory stays open."""
+    async def stop(self, *, clean: bool = True) -> None:
+        """Step down everywhere, stop fetching and write the high watermarks; the log directory stays open.
+
+        Args:
+            clean: False: write nothing, as after SIGKILL.
+        """
         self._step_down()
         if self._upkeep is not None:
             self._upkeep.cancel()
             await asyncio.gather(self._upkeep, return_exceptions=True)
         await self._fetchers.stop()
         await self._isr_writer.stop()
+        if not clean:
+            return
         try:
             self._maintenance.write_high_watermarks()
         except LogStorageError as error:
