@@ -1,9 +1,9 @@
 """What a control request says: the partitions of a batch, as the model has them when the request leaves.
 
-A partition that the model no longer has, or whose topic is being deleted, is named to clients as deleted
-(leader -2) and gets no role. Every request carries controller, controller epoch and the generation it is
-for.
-Source: KIP-380; UpdateMetadataRequest, LeaderAndIsrRequest, StopReplicaRequest (Kafka 3.9).
+The bytes of a partition are packed once for each change and shared by all receivers. A partition that the
+model no longer has, or whose topic is being deleted, is named to clients as deleted (leader -2) and gets no
+role. Every request carries controller, controller epoch and the generation it is for.
+Source: control-plane design, "Control requests"; KIP-380; Kafka's control requests (3.9).
 """
 
 from __future__ import annotations
@@ -13,30 +13,27 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from controller.core.brokers import broker_endpoint, endpoints_of
-from controller.core.model import ClusterModel
+from controller.core.model import ClusterModel, KnownState
 from controller.core.outbox import Batch, LeadershipBatch, MetadataBatch, StopBatch
+from controller.messages import packing
 from controller.messages.entities import (
     INCREMENTAL,
+    LEADER_AND_ISR,
     SECURITY_PROTOCOLS,
-    ControlRequest,
+    STOP_REPLICA,
+    UPDATE_METADATA,
     LeaderAndIsrLiveLeader,
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrTopicState,
-    StopReplicaPartitionState,
-    StopReplicaRequest,
-    StopReplicaTopicState,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
 )
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import TopicRecord
 
 #: Leader and leader epoch of a partition that is deleted: no epoch is too old for that (KIP-570).
 DELETED: Final = -2
+#: Packed partitions that are kept beyond those that the model has.
+SPARE_MAX: Final = 10_000
 
 
 class Sender(NamedTuple):
@@ -47,34 +44,165 @@ class Sender(NamedTuple):
     generation: BrokerGeneration
 
 
-def make_request(sender: Sender, model: ClusterModel, batch: Batch) -> ControlRequest:
-    """Make the request that carries a batch."""
-    match batch:
-        case MetadataBatch(keys):
-            return UpdateMetadataRequest(
-                controller_id=sender.controller_id,
-                controller_epoch=sender.controller_epoch,
-                broker_epoch=sender.generation,
-                topic_states=tuple(_metadata_topic(model, *each) for each in _by_topic(keys)),
-                live_brokers=_live_brokers(model),
+class Body(NamedTuple):
+    """A request without its header."""
+
+    api_key: int
+    body: bytes
+
+
+class _Packed(NamedTuple):
+    """Packed bytes and what they were made from, compared by identity."""
+
+    known: KnownState
+    record: TopicRecord
+    is_new: bool
+    packed: bytes
+
+
+class Bodies:
+    """Makes the requests of one term."""
+
+    def __init__(self, model: ClusterModel) -> None:
+        """Take what is said from a model."""
+        self._model = model
+        self._leadership: dict[PartitionKey, _Packed] = {}
+        self._metadata: dict[PartitionKey, _Packed] = {}
+        #: The live brokers for which _metadata holds: they decide which replicas are offline.
+        self._live: tuple[int, ...] = ()
+
+    def make(self, sender: Sender, batch: Batch) -> Body:
+        """Make the request that carries a batch."""
+        self._forget_outdated()
+        match batch:
+            case MetadataBatch(keys):
+                topics = [
+                    packing.pack_topic(
+                        topic, self._topic_id(topic), [self._metadata_of(key) for key in named]
+                    )
+                    for topic, named in _by_topic(keys)
+                ]
+                live_brokers = packing.pack_live_brokers(self._live_brokers())
+                return Body(UPDATE_METADATA, packing.pack_update_metadata(*sender, topics, live_brokers))
+            case LeadershipBatch(new):
+                return self._leader_and_isr(sender, new)
+            case StopBatch(keys):
+                topics = [
+                    packing.pack_stop_topic(
+                        topic,
+                        [
+                            packing.pack_stop(key.partition, LeaderEpoch(DELETED), delete_partition=True)
+                            for key in named
+                        ],
+                    )
+                    for topic, named in _by_topic(keys)
+                ]
+                return Body(STOP_REPLICA, packing.pack_stop_replica(*sender, topics))
+
+    def _forget_outdated(self) -> None:
+        live = tuple(self._model.brokers)
+        if live != self._live:
+            self._live = live
+            self._metadata.clear()
+        for cache in (self._leadership, self._metadata):
+            if len(cache) > len(self._model.states) + SPARE_MAX:
+                cache.clear()
+
+    def _topic_id(self, topic: str) -> uuid.UUID | None:
+        known = self._model.topics.get(topic)
+        return None if known is None else known.record.topic_id
+
+    def _leader_and_isr(self, sender: Sender, new: Mapping[PartitionKey, bool]) -> Body:
+        model = self._model
+        keys = [key for key in new if key in model.states and key.topic not in model.deleting]
+        topics = [
+            packing.pack_topic(
+                topic, self._topic_id(topic), [self._leadership_of(key, new[key]) for key in named]
             )
-        case LeadershipBatch(new):
-            topics = tuple(_leadership_topic(model, new, *each) for each in _by_topic(_decided(model, new)))
-            return LeaderAndIsrRequest(
-                controller_id=sender.controller_id,
-                controller_epoch=sender.controller_epoch,
-                broker_epoch=sender.generation,
-                type=INCREMENTAL,
-                topic_states=topics,
-                live_leaders=_live_leaders(model, new),
+            for topic, named in _by_topic(keys)
+        ]
+        leaders = packing.pack_live_leaders(self._live_leaders(keys))
+        return Body(LEADER_AND_ISR, packing.pack_leader_and_isr(*sender, INCREMENTAL, topics, leaders))
+
+    def _leadership_of(self, key: PartitionKey, is_new: bool) -> bytes:
+        known, record = self._model.states[key], self._model.topics[key.topic].record
+        kept = self._leadership.get(key)
+        if kept is not None and kept.known is known and kept.record is record and kept.is_new == is_new:
+            return kept.packed
+        state = known.state
+        packed = packing.pack_leadership(
+            key.partition,
+            state.controller_epoch,
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+            known.partition_version,
+            record.partitions[key.partition],
+            adding_replicas=record.adding_replicas.get(key.partition, ()),
+            removing_replicas=record.removing_replicas.get(key.partition, ()),
+            is_new=is_new,
+            leader_recovery_state=state.leader_recovery_state,
+        )
+        self._leadership[key] = _Packed(known, record, is_new, packed)
+        return packed
+
+    def _metadata_of(self, key: PartitionKey) -> bytes:
+        model = self._model
+        known, replicas = model.states.get(key), model.replicas(key)
+        if known is None or key.topic in model.deleting:
+            return packing.pack_metadata(
+                key.partition,
+                ControllerEpoch(0),
+                DELETED,
+                LeaderEpoch(DELETED),
+                (),
+                PartitionVersion(0),
+                replicas,
             )
-        case StopBatch(keys):
-            return StopReplicaRequest(
-                controller_id=sender.controller_id,
-                controller_epoch=sender.controller_epoch,
-                broker_epoch=sender.generation,
-                topic_states=tuple(_stop_topic(*each) for each in _by_topic(keys)),
+        record = model.topics[key.topic].record
+        kept = self._metadata.get(key)
+        if kept is not None and kept.known is known and kept.record is record:
+            return kept.packed
+        state = known.state
+        packed = packing.pack_metadata(
+            key.partition,
+            state.controller_epoch,
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+            known.partition_version,
+            replicas,
+            offline_replicas=[each for each in replicas if each not in model.brokers],
+        )
+        self._metadata[key] = _Packed(known, record, False, packed)
+        return packed
+
+    def _live_brokers(self) -> list[UpdateMetadataBroker]:
+        found: list[UpdateMetadataBroker] = []
+        for broker_id, (_, record) in sorted(self._model.brokers.items()):
+            protocols = record.listener_security_protocol_map
+            endpoints = tuple(
+                UpdateMetadataEndpoint(
+                    port=each.port,
+                    host=each.host,
+                    listener=each.listener,
+                    security_protocol=SECURITY_PROTOCOLS.get(protocols.get(each.listener, ""), 0),
+                )
+                for each in endpoints_of(record)
             )
+            found.append(UpdateMetadataBroker(id=broker_id, endpoints=endpoints, rack=record.rack))
+        return found
+
+    def _live_leaders(self, keys: Iterable[PartitionKey]) -> list[LeaderAndIsrLiveLeader]:
+        found: list[LeaderAndIsrLiveLeader] = []
+        for broker_id in sorted({self._model.states[key].state.leader for key in keys}):
+            broker = self._model.brokers.get(broker_id)
+            endpoint = None if broker is None else broker_endpoint(broker.record)
+            if endpoint is not None:
+                found.append(
+                    LeaderAndIsrLiveLeader(broker_id=broker_id, host_name=endpoint.host, port=endpoint.port)
+                )
+        return found
 
 
 def _by_topic(keys: Iterable[PartitionKey]) -> Iterable[tuple[str, list[PartitionKey]]]:
@@ -82,112 +210,3 @@ def _by_topic(keys: Iterable[PartitionKey]) -> Iterable[tuple[str, list[Partitio
     for key in keys:
         topics.setdefault(key.topic, []).append(key)
     return topics.items()
-
-
-def _decided(model: ClusterModel, keys: Iterable[PartitionKey]) -> list[PartitionKey]:
-    return [key for key in keys if key in model.states and key.topic not in model.deleting]
-
-
-def _topic_id(model: ClusterModel, topic: str) -> uuid.UUID | None:
-    known = model.topics.get(topic)
-    return None if known is None else known.record.topic_id
-
-
-def _metadata_topic(model: ClusterModel, topic: str, keys: list[PartitionKey]) -> UpdateMetadataTopicState:
-    return UpdateMetadataTopicState(
-        topic_name=topic,
-        topic_id=_topic_id(model, topic),
-        partition_states=tuple(_metadata_partition(model, key) for key in keys),
-    )
-
-
-def _metadata_partition(model: ClusterModel, key: PartitionKey) -> UpdateMetadataPartitionState:
-    known = model.states.get(key)
-    replicas = model.replicas(key)
-    if known is None or key.topic in model.deleting:
-        return UpdateMetadataPartitionState(
-            partition_index=key.partition,
-            controller_epoch=ControllerEpoch(0),
-            leader=DELETED,
-            leader_epoch=LeaderEpoch(DELETED),
-            isr=(),
-            zk_version=PartitionVersion(0),
-            replicas=replicas,
-        )
-    return UpdateMetadataPartitionState(
-        partition_index=key.partition,
-        controller_epoch=known.state.controller_epoch,
-        leader=known.state.leader,
-        leader_epoch=known.state.leader_epoch,
-        isr=known.state.isr,
-        zk_version=known.partition_version,
-        replicas=replicas,
-        offline_replicas=tuple(each for each in replicas if each not in model.brokers),
-    )
-
-
-def _live_brokers(model: ClusterModel) -> tuple[UpdateMetadataBroker, ...]:
-    found = []
-    for broker_id in sorted(model.brokers):
-        record = model.brokers[broker_id].record
-        protocols = record.listener_security_protocol_map
-        endpoints = tuple(
-            UpdateMetadataEndpoint(
-                port=each.port,
-                host=each.host,
-                listener=each.listener,
-                security_protocol=SECURITY_PROTOCOLS.get(protocols.get(each.listener, ""), 0),
-            )
-            for each in endpoints_of(record)
-        )
-        found.append(UpdateMetadataBroker(id=broker_id, endpoints=endpoints, rack=record.rack))
-    return tuple(found)
-
-
-def _leadership_topic(
-    model: ClusterModel, new: Mapping[PartitionKey, bool], topic: str, keys: list[PartitionKey]
-) -> LeaderAndIsrTopicState:
-    record = model.topics[topic].record
-    states = []
-    for key in keys:
-        state, version, _ = model.states[key]
-        states.append(
-            LeaderAndIsrPartitionState(
-                partition_index=key.partition,
-                controller_epoch=state.controller_epoch,
-                leader=state.leader,
-                leader_epoch=state.leader_epoch,
-                isr=state.isr,
-                partition_epoch=version,
-                replicas=record.partitions[key.partition],
-                adding_replicas=record.adding_replicas.get(key.partition, ()),
-                removing_replicas=record.removing_replicas.get(key.partition, ()),
-                is_new=new[key],
-                leader_recovery_state=state.leader_recovery_state,
-            )
-        )
-    return LeaderAndIsrTopicState(topic_name=topic, topic_id=record.topic_id, partition_states=tuple(states))
-
-
-def _live_leaders(model: ClusterModel, keys: Iterable[PartitionKey]) -> tuple[LeaderAndIsrLiveLeader, ...]:
-    found = []
-    for broker_id in sorted({model.states[key].state.leader for key in _decided(model, keys)}):
-        broker = model.brokers.get(broker_id)
-        endpoint = None if broker is None else broker_endpoint(broker.record)
-        if endpoint is not None:
-            found.append(
-                LeaderAndIsrLiveLeader(broker_id=broker_id, host_name=endpoint.host, port=endpoint.port)
-            )
-    return tuple(found)
-
-
-def _stop_topic(topic: str, keys: list[PartitionKey]) -> StopReplicaTopicState:
-    return StopReplicaTopicState(
-        topic_name=topic,
-        partition_states=tuple(
-            StopReplicaPartitionState(
-                partition_index=key.partition, leader_epoch=LeaderEpoch(DELETED), delete_partition=True
-            )
-            for key in keys
-        ),
-    )

@@ -30,9 +30,8 @@ from controller.messages.entities import (
     LeaderAndIsrResponse,
     StopReplicaResponse,
     decode_response,
-    encode_request,
 )
-from controller.runtime.bodies import Sender, make_request
+from controller.runtime.bodies import Bodies, Sender
 from controller.runtime.options import Counters
 from quorum.errors import QuorateError
 from quorum.metadata.paths import PartitionKey
@@ -76,6 +75,7 @@ class Office(NamedTuple):
 
     mandate: Mandate
     model: ClusterModel
+    bodies: Bodies
     connect: Connect
     control_request_timeout_ms: int
     counters: Counters
@@ -148,13 +148,12 @@ class Channel:
         if self._connection is None:
             self._connection = await office.connect(self.broker_id, self._broker)
             # What has been decided meanwhile goes out with this very request.
-        request = make_request(sender, office.model, batch)
-        api_key = int(request.__api_key__)
+        api_key, body = office.bodies.make(sender, batch)
         office.counters.requests_sent += 1
         answer = await self._connection.request(
             api_key,
             CONTROL_VERSIONS[api_key],
-            encode_request(request),
+            body,
             flexible=True,
             timeout_ms=office.control_request_timeout_ms,
         )

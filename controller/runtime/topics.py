@@ -17,10 +17,15 @@ from controller.core.model import ClusterModel
 from controller.core.requests import NewPartitions, NewTopic
 from controller.core.topics import Defaults, Reason, Refused, Spread, plan_partitions, plan_topic
 from controller.messages.codes import ErrorCode
+from controller.runtime.cache import Cache
+from controller.runtime.channel import Channels
 from controller.runtime.options import ControllerOptions
 from controller.runtime.outcomes import TopicOutcome, refused
+from controller.runtime.reader import read_children
 from controller.runtime.store import Store
-from quorum.metadata.errors import InvalidTopicSettingError
+from quorum.client import Client
+from quorum.metadata import paths
+from quorum.metadata.errors import ContendedError, InvalidTopicSettingError
 from quorum.metadata.records import TopicRecord
 from quorum.metadata.topic_settings import check_topic_settings
 
@@ -123,3 +128,50 @@ def _given_settings(settings: Mapping[str, str | None]) -> dict[str, str] | Refu
     except InvalidTopicSettingError as error:
         return Refused(Reason.BAD_SETTING, str(error))
     return given
+
+
+class Deletions:
+    """Topics on their way out: their brokers delete the replicas, then their znodes go.
+
+    A deletion ends when every live broker has answered all that concerns the topic. Brokers that are dead
+    keep their replicas as strays and find out by the topic's id when they start.
+    """
+
+    def __init__(
+        self, client: Client, model: ClusterModel, store: Store, cache: Cache, channels: Channels
+    ) -> None:
+        """Delete nothing yet."""
+        self._client = client
+        self._model = model
+        self._store = store
+        self._cache = cache
+        self._channels = channels
+
+    async def begin(self) -> None:
+        """Take the requests below /admin/delete_topics: nothing is decided about these topics any more."""
+        for topic in await read_children(self._client, paths.DELETE_TOPICS):
+            if topic in self._model.deleting:
+                continue
+            if topic not in self._model.topics:
+                # It may have come since the cache was read.
+                self._cache.dirty.mark_topic(topic)
+                await self._cache.refresh()
+            log.info("deleting topic %s", topic)
+            keys = self._model.keys_of(topic)
+            self._model.deleting[topic] = None
+            self._channels.owe_stops(keys)
+            self._channels.owe_metadata(keys)
+
+    async def finish(self) -> list[str]:
+        """Remove the topics that no live broker holds any more, and return them."""
+        gone: list[str] = []
+        for topic in [each for each in self._model.deleting if self._channels.settled((each,))]:
+            try:
+                await self._store.remove_topic(topic)
+            except ContendedError as error:
+                log.warning("topic %s cannot be removed yet: %s", topic, error.message)
+                continue
+            self._cache.drop_topic(topic)
+            log.info("topic %s is deleted", topic)
+            gone.append(topic)
+        return gone

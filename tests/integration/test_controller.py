@@ -1,4 +1,4 @@
-"""The controller over a real quorum, with scripted brokers: creation, failures, bounces, failover, fencing, deletion.
+"""The controller over a real quorum: creation, failures, bounces, failover, fencing, deletion.
 
 Each test runs an embedded quorum of one node; brokers and candidates share the test's event loop.
 """
@@ -6,7 +6,6 @@ Each test runs an embedded quorum of one node; brokers and candidates share the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable
 
@@ -15,11 +14,11 @@ import pytest
 from controller.core.requests import NewTopic
 from controller.messages.codes import ErrorCode
 from quorum.local import ensemble
-from quorum.metadata import paths, store
+from quorum.metadata import store
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import TopicRecord
 from tests.support.nodes import eventually
-from tests.support.scripted_broker import ScriptedBroker, request_kinds
+from tests.support.scripted_broker import ScriptedBroker
 
 DEADLINE_S = 20.0
 KEY = PartitionKey("orders", 0)

@@ -1,0 +1,118 @@
+"""Decide, write, look again: rounds until what the core wants stands in the quorum.
+
+A leader may change its ISR while the controller decides. Then the version does not fit, nothing of that
+multi is written, and its partitions are read and decided again; after ROUNDS_MAX rounds one by one, so that
+a busy partition holds up no other. After an unknown outcome the partitions are read first: what was written
+shows there.
+Source: control-plane design, "change_leaders"; seeds [0.A], [0.C].
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from controller.core.elections import Decisions, Situation, decide
+from controller.core.model import ClusterModel, KnownState
+from controller.runtime.cache import Cache
+from controller.runtime.options import Counters
+from controller.runtime.reader import read_settings
+from controller.runtime.store import ROUNDS_MAX, Store
+from quorum.client import Client
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.topic_settings import TopicSettings, effective
+
+log = logging.getLogger("quorate.controller")
+
+
+class Decider:
+    """Settles partitions in one term."""
+
+    def __init__(
+        self,
+        client: Client,
+        model: ClusterModel,
+        store: Store,
+        cache: Cache,
+        *,
+        controller_epoch: ControllerEpoch,
+        default_settings: TopicSettings,
+        counters: Counters,
+    ) -> None:
+        """Decide from a model that a cache keeps, write by a store."""
+        self._client = client
+        self._model = model
+        self._store = store
+        self._cache = cache
+        self._controller_epoch = controller_epoch
+        self._default_settings = default_settings
+        self._counters = counters
+
+    async def settle(
+        self,
+        keys: Iterable[PartitionKey] | None,
+        *,
+        live: Collection[int] | None = None,
+        outcasts: Collection[int] = (),
+        generations: Mapping[int, BrokerGeneration] | None = None,
+    ) -> bool:
+        """Decide about partitions and write until nothing is left to decide.
+
+        Args:
+            keys: which; None: all.
+            live: brokers that may lead; None: the admitted ones.
+            outcasts: brokers that lose every ISR membership.
+            generations: of a new controller only, to find bounces that nobody saw.
+
+        Returns:
+            False if others changed some of them in every round: those are dirty again.
+        """
+        situation = Situation(
+            controller_epoch=self._controller_epoch,
+            live=frozenset(self._model.brokers if live is None else live),
+            outcasts=outcasts,
+            generations=generations or {},
+        )
+        keys = None if keys is None else list(keys)
+        for number in range(ROUNDS_MAX + 1):
+            decisions = await self._decide(situation, keys)
+            if not decisions:
+                return True
+            written = await self._store.write(decisions, one_by_one=number == ROUNDS_MAX)
+            self._cache.take_written(written.states, decisions.creations)
+            self._count(decisions, written.states)
+            if not written.unsettled:
+                return True
+            self._counters.rounds_repeated += 1
+            keys = written.unsettled
+            self._cache.dirty.mark_states(keys)
+            for topic in dict.fromkeys(key.topic for key in keys):
+                # The conflict may be that the topic is gone.
+                self._cache.dirty.mark_topic(topic)
+            await self._cache.refresh()
+        self._cache.dirty.mark_states(keys or ())
+        return False
+
+    async def _decide(self, situation: Situation, keys: list[PartitionKey] | None) -> Decisions:
+        decisions = decide(self._model, situation, keys)
+        if not decisions.undecided_topics:
+            return decisions
+        settings = await read_settings(self._client, decisions.undecided_topics)
+        unclean_topics = [
+            topic
+            for topic, overrides in settings.items()
+            if effective(self._default_settings, overrides).unclean_leader_election_enable
+        ]
+        return decide(self._model, situation.allowing(unclean_topics), keys) if unclean_topics else decisions
+
+    def _count(self, decisions: Decisions, written: Mapping[PartitionKey, KnownState]) -> None:
+        self._counters.states_written += len(written)
+        for key in decisions.unclean:
+            if key in written:
+                self._counters.unclean_elections += 1
+                log.warning(
+                    "unclean election of %s-%d: broker %d leads, records may be lost",
+                    *key,
+                    written[key].state.leader,
+                )

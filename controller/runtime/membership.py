@@ -1,0 +1,130 @@
+"""Brokers that come, go and bounce, in the order that keeps records.
+
+Failures first (bounced brokers count as failed), and the ISR memberships of replaced disks go; then the
+incarnations are recorded; only then a broker is admitted, gets a channel, and may be elected. So no broker
+learns of a role that rests on a disk which is gone, and a controller that dies in between leaves nothing
+behind that its successor would misread. Hard state: /brokers/incarnations/N; the rest is soft.
+Source: control-plane design, "Broker changes", "Registration"; seeds [0.A], [0.E], [1.5]; KIP-380.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+
+from controller.core.brokers import diff_brokers, find_outcasts, find_unjudged
+from controller.core.model import ClusterModel, LiveBroker
+from controller.runtime.channel import Channels
+from controller.runtime.deciding import Decider
+from controller.runtime.options import Counters
+from controller.runtime.reader import JudgedIncarnation, read_incarnations, read_registrations
+from controller.runtime.store import Store
+from quorum.client import Client, MultiFailedError
+from quorum.metadata.errors import ContendedError
+from quorum.metadata.paths import PartitionKey
+
+log = logging.getLogger("quorate.controller")
+
+
+class Membership:
+    """The brokers of one term."""
+
+    def __init__(
+        self,
+        client: Client,
+        model: ClusterModel,
+        store: Store,
+        decider: Decider,
+        channels: Channels,
+        counters: Counters,
+    ) -> None:
+        """Know no broker yet."""
+        self._client = client
+        self._model = model
+        self._store = store
+        self._decider = decider
+        self._channels = channels
+        self._counters = counters
+        #: Whether brokers may have bounced while nobody watched; until all partitions were decided about once.
+        self._taking_office = True
+        #: Brokers whose failure is not settled yet.
+        self._failed: dict[int, None] = {}
+        #: {broker id: why its registration cannot be read, as it was logged}
+        self._unreadable: dict[str, str] = {}
+
+    async def update(self) -> bool:
+        """Compare the registrations with what is known, and act.
+
+        Returns:
+            False if not all of it could be settled: call it again.
+
+        Raises:
+            ContendedError: somebody else changed a record that only the controller writes; call it again.
+        """
+        registrations = await read_registrations(self._client)
+        self._complain_once(registrations.unreadable)
+        current = registrations.brokers
+        diff = diff_brokers(self._model.brokers, current)
+        if not diff and not self._taking_office and not self._failed:
+            return True
+        arrived = {each: current[each] for each in (*diff.new, *diff.bounced)}
+        judged = await read_incarnations(self._client, arrived)
+        incarnations = {each: row.incarnation for each, row in judged.items()}
+        outcasts = find_outcasts(arrived, incarnations)
+        for each in (*diff.dead, *diff.bounced):
+            log.info("broker %d %s", each, "bounced" if each in diff.bounced else "is gone")
+            del self._model.brokers[each]
+            self._failed[each] = None
+        await self._channels.close((*diff.dead, *diff.bounced))
+        gone = (*self._failed, *outcasts)
+        live = [each for each in current if each not in gone]
+        if not await self._decider.settle(self._naming(gone), live=live, outcasts=outcasts):
+            return False
+        self._failed.clear()
+        await self._record(arrived, judged)
+        for each in outcasts:
+            self._counters.disks_replaced += 1
+            log.warning("broker %d came with another disk: it was taken out of every ISR", each)
+        self._admit(arrived)
+        self._channels.owe_brokers()
+        self._channels.owe_metadata(self._with_replica_on((*gone, *arrived)))
+        generations = {each: broker.generation for each, broker in current.items()}
+        settled = await self._decider.settle(None, generations=generations if self._taking_office else None)
+        self._taking_office = self._taking_office and not settled
+        return settled
+
+    async def _record(
+        self, arrived: Mapping[int, LiveBroker], judged: Mapping[int, JudgedIncarnation]
+    ) -> None:
+        """Record by which incarnations memberships are judged from now on."""
+        unjudged = find_unjudged(arrived, {each: row.incarnation for each, row in judged.items()})
+        if not unjudged:
+            return
+        try:
+            await self._store.record_incarnations(unjudged, judged)
+        except MultiFailedError as error:
+            raise ContendedError("the record of incarnations", 1) from error
+
+    def _admit(self, arrived: Mapping[int, LiveBroker]) -> None:
+        self._model.brokers.update(arrived)
+        for each, broker in arrived.items():
+            log.info("broker %d is here, generation %d", each, broker.generation)
+            self._channels.open(each, broker)
+
+    def _naming(self, broker_ids: Collection[int]) -> list[PartitionKey]:
+        return [
+            key
+            for key, known in self._model.states.items()
+            if any(each in known.state.isr for each in broker_ids)
+        ]
+
+    def _with_replica_on(self, broker_ids: Collection[int]) -> list[PartitionKey]:
+        return [
+            key for key in self._model.states if any(each in broker_ids for each in self._model.replicas(key))
+        ]
+
+    def _complain_once(self, unreadable: Mapping[str, str]) -> None:
+        for broker_id, problem in unreadable.items():
+            if self._unreadable.get(broker_id) != problem:
+                log.warning("broker %s counts as dead: %s", broker_id, problem)
+        self._unreadable = dict(unreadable)
