@@ -72,6 +72,24 @@ def ports() -> Iterator[Ports]:
         yield Ports(*firsts)
 
 
+@pytest.fixture
+def broker_port() -> Iterator[int]:
+    """The first port of two brokers; it and those above it that they use are held."""
+    while True:
+        with contextlib.ExitStack() as held:
+            holder, first = hold_port()
+            held.callback(holder.close)
+            try:
+                for above in (1, 100, 101, 200, 201):
+                    neighbour = held.enter_context(socket.socket())
+                    neighbour.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    neighbour.bind(("127.0.0.1", first + above))
+            except (OSError, OverflowError):
+                continue
+            yield first
+            return
+
+
 @dataclass
 class Up:
     """A running `quorate up` in the foreground."""
@@ -90,11 +108,11 @@ class Up:
             told = "\n".join(f"--- {log}\n{tail(log)}" for log in logs)
             raise AssertionError(f"{error}\n{told}") from None
 
-    def nodes(self) -> dict[int, psutil.Process]:
-        """{node id: process} of the nodes that run now."""
+    def nodes(self, kind: str = "node") -> dict[int, psutil.Process]:
+        """{id: process} of the nodes, or brokers, that run now."""
         found = {}
         for child in psutil.Process(self.process.pid).children():
-            match = re.search(r"node-(\d)/node\.toml", " ".join(child.cmdline()))
+            match = re.search(rf"{kind}-(\d)/{kind}\.toml", " ".join(child.cmdline()))
             if match:
                 found[int(match[1])] = child
         return found
@@ -478,3 +496,51 @@ def test_a_detached_start_whose_command_is_ended_leaves_nothing_behind(tmp_path:
         process.kill()
     assert left == []
     assert "the command that started this was ended" in (data_dir / "up.log").read_text()
+
+
+def test_brokers_run_beside_nodes_are_restarted_resumed_and_stopped(
+    tmp_path: Path, ports: Ports, broker_port: int
+) -> None:
+    data_dir = tmp_path / "data"
+    options = ["--nodes=1", *ports.options, "--brokers=2", f"--broker-port={broker_port}"]
+    with up(data_dir, *options) as running:
+        running.wait_for(f"for Kafka clients: 127.0.0.1:{broker_port},127.0.0.1:{broker_port + 1}")
+        running.nodes("broker")[2].kill()
+        running.wait_for("broker 2 was ended by SIGKILL; starting it again")
+        eventually(lambda: running.text().count("broker 2 is ready") == 2, DEADLINE_S)
+        assert sorted(running.nodes("broker")) == [1, 2]
+        assert running.stop() == 0
+    logs = [path.read_text() for path in data_dir.glob("broker-*/broker.log")]
+    assert [log.rstrip().endswith("stopped") for log in logs] == [True, True], logs
+    started = run("up", "--data-dir", str(data_dir), "--detach")
+    try:
+        assert started.returncode == 0, started.stderr
+        assert f"\nready: 127.0.0.1:{ports.client}; for Kafka clients: " in started.stdout
+        supervisor = psutil.Process(int((data_dir / "lock").read_text()))
+        processes = [supervisor, *supervisor.children()]
+        assert len(processes) == 4
+        supervisor.kill()
+    finally:
+        assert run("down", "--data-dir", str(data_dir)).returncode == 0
+    assert [process for process in processes if lives(process)] == []
+
+
+def test_where_the_extra_is_not_installed_the_nodes_run_alone(tmp_path: Path, ports: Ports) -> None:
+    output = tmp_path / "up.out"
+    words = ["up", "--data-dir", str(tmp_path / "data"), "--nodes=1", *ports.options, "--brokers=3"]
+    program = (
+        f"import sys; sys.modules['kio'] = None; from quorum.cli.main import main; sys.exit(main({words}))"
+    )
+    with output.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], stdout=stream, stderr=stream, env=clean_environment()
+        )
+    try:
+        eventually(lambda: READY in output.read_text(), DEADLINE_S, "the nodes are ready")
+    finally:
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    assert (
+        "no brokers: what they need is not installed (pip install 'quorate[brokers]')" in output.read_text()
+    )
+    assert "stopped 1 processes" in output.read_text()
