@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -178,8 +178,11 @@ class BrokerConfig:
     def masked(self) -> str:
         """Return the configuration as one line of JSON for the log."""
         sections: dict[str, object] = {
-            name: masked_section(getattr(self, name)) for name, kind in SECTIONS.items() if kind is not None
+            name: masked_section(getattr(self, name))
+            for name, kind in SECTIONS.items()
+            if kind not in (None, TopicsSection)
         }
+        sections["topics"] = asdict(self.topics)
         sections["dial"] = {str(broker_id): str(address) for broker_id, address in self.dial.items()}
         sections["quorum"] = {"hosts": [str(host) for host in self.quorum.hosts]}
         return json.dumps(sections)
