@@ -446,10 +446,10 @@ def running_brokers(
     cluster = BrokerCluster(
         brokers=brokers, nodes=nodes, settings=settings, session_timeout_ms=session_timeout_ms
     )
-    try:
-        with cluster:
+    with cluster:
+        try:
             yield cluster
-    except BaseException as error:
-        for title, text in cluster.outputs():
-            error.add_note(f"{title}:\n{text}")
-        raise
+        except BaseException as error:
+            for title, text in cluster.outputs():
+                error.add_note(f"{title}:\n{text}")
+            raise
