@@ -21,15 +21,15 @@ ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 
-.PHONY: help up test lint format java strace bench differential fuzz simulate simulate-defects clean
+.PHONY: help up test lint format java maven strace kcat bench differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
-up: $(VENV)/.installed ## start three nodes on 2181-2183, until Ctrl-C (options: make up ARGS="--nodes 1")
+up: $(VENV)/.installed ## start three nodes on 2181-2183 and three brokers on 9092-9094, until Ctrl-C (options: make up ARGS="--nodes 1 --brokers 1")
 	@exec $(BIN)/quorate up $(ARGS)
 
-test: lint java strace ## everything that must pass on every change
+test: lint java maven strace kcat ## everything that must pass on every change
 	@$(foreach suite,$(SUITES),echo "== $(suite)"; \
 	  $(BIN)/python -m pytest $(suite) $(ON_ALL_CORES_$(suite)) $(ARGS);)
 
@@ -66,6 +66,12 @@ java: ## see that a JDK of Java 17 or newer is there: a real ZooKeeper is the or
 strace: ## see that strace is there: a test watches what is durable when something is told
 	@bash deploy/ensure-strace.sh
 
+maven: ## see that Maven is there: it fetches what tests take of Apache Kafka
+	@bash deploy/ensure-maven.sh
+
+kcat: ## see that kcat is there: an unchanged Kafka client of the tests
+	@bash deploy/ensure-kcat.sh
+
 clean: ## remove the environment and the caches, never data/
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 
@@ -80,7 +86,7 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml
 	@echo "installing quorate into $(VENV)"
-	@$(PIP) install --editable . || { \
+	@$(PIP) install --editable '.[brokers]' || { \
 	  echo "error: quorate could not be installed into $(VENV): see above" >&2; \
 	  echo "remedy: see that the package index can be reached, and run it again" >&2; exit 1; }
 	@touch $@

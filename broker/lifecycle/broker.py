@@ -139,19 +139,21 @@ class Broker:
         """Return when the broker has stopped, by `stop` or by a failure of its own (`failure`)."""
         await self._stopped.wait()
 
-    async def stop(self, *, clean: bool = True) -> None:
-        """End the session, so that the controller acts at once, and close everything; may be called again.
+    async def stop(self) -> None:
+        """End the session, so that the controller acts at once, and close everything; may be called again."""
+        await self._stop(ends_session=True, closes_logs=self.failure is None)
 
-        Args:
-            clean: False: as SIGKILL would. The session is left to its timeout, and the logs are not closed
-                cleanly; for embedded brokers.
-        """
+    async def kill(self) -> None:
+        """End as after SIGKILL: the session is left to its timeout, the logs are left as they are."""
+        await self._stop(ends_session=False, closes_logs=False)
+
+    async def _stop(self, *, ends_session: bool, closes_logs: bool) -> None:
         if self._stopping:
             await self._stopped.wait()
             return
         self._stopping = True
         try:
-            await self._end(clean)
+            await self._end(ends_session=ends_session, closes_logs=closes_logs)
         finally:
             self._stopped.set()
 
@@ -325,27 +327,27 @@ class Broker:
                 else:
                     break
 
-    async def _end_session(self, clean: bool = True) -> None:
+    async def _end_session(self, *, ends_session: bool = True) -> None:
         controller, self._controller = self._controller, None
         self._generation = None
-        if not clean and self._client is not None:
+        if not ends_session and self._client is not None:
             await self._client.close(keep_session=True)
         if self._parts is not None:
             self._parts.replicas.detach()
         if controller is not None:
             await controller.stop()
-        if clean and self._client is not None:
+        if ends_session and self._client is not None:
             # Where no server confirms the end in time, the session ends by its timeout.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_DEADLINE_S):
                     await self._client.close()
 
-    async def _end(self, clean: bool) -> None:
+    async def _end(self, *, ends_session: bool, closes_logs: bool) -> None:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait([self._follower])
         # The candidate ends with its session.
-        await self._end_session(clean)
+        await self._end_session(ends_session=ends_session)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -353,8 +355,8 @@ class Broker:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._parts is not None:
             await self._parts.listeners.stop()
-            await self._parts.replicas.stop(clean=clean)
-            if clean:
+            await self._parts.replicas.stop(clean=closes_logs)
+            if closes_logs:
                 self._parts.directory.close()
             else:
                 self._parts.directory.abandon()

@@ -105,7 +105,7 @@ class EmbeddedBrokers:
         Raises:
             UsageError: it does not run.
         """
-        await self._take(broker_id).stop(clean=False)
+        await self._take(broker_id).kill()
         self._keep_ports(broker_id)
 
     async def close(self) -> None:

@@ -84,6 +84,7 @@ class NodeView:
             "zxid": machine.zxid,
             "state_digest": machine.state_digest.hex(),
             "sessions": len(machine.sessions),
+            "client_port": self._config.listen.client.port,
             "members": self._members(),
             "problem": None if ready else reason,
             "refused_by": [refusal.node_id for refusal in self._transport.refusals.by_peers()],

@@ -54,7 +54,8 @@ ALLOWED: dict[str, set[str]] = {
         *("raft.requests", "raft.snapshots"),
     },
     "quorum.cli.commands": {
-        *("admin", "cli.offline", "cli.shell", "config", "errors", "launcher", "node", "platform"),
+        *("admin", "cli.offline", "cli.shell", "client", "config", "errors", "launcher", "metadata"),
+        *("node", "platform"),
     },
     "quorum.cli": {"cli.commands", "errors", "platform"},
     "quorum.__main__": {"cli"},

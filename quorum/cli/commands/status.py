@@ -1,4 +1,4 @@
-"""`quorate status`: shows what one node knows of the quorum, as a table or as the JSON of its admin port."""
+"""`quorate status`: shows what one node knows of the quorum, and the brokers on top, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import argparse
 import json
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 from quorum.admin.client import get_status
+from quorum.cli.commands.control_plane import describe_control_plane, read_control_plane
 from quorum.errors import printable
 from quorum.platform.terminal import styled, table
 
-HELP = "show members, roles, term and progress"
-DESCRIPTION = "Ask the admin port of one node for the state of the quorum as that node sees it."
+HELP = "show members, roles, term and progress, controller and brokers"
+DESCRIPTION = """\
+Ask the admin port of one node for the state of the quorum as that node sees it. Where brokers are registered,
+the controller's broker is asked for partitions that are offline or under-replicated."""
 EXAMPLES = """\
 examples:
   quorate status
@@ -44,12 +48,27 @@ def run(arguments: argparse.Namespace) -> int:
         UsageError, UnreachableError: as adminclient.get_status.
     """
     answer = get_status(arguments.admin, TIMEOUT_S)
+    hosts = _client_port(arguments.admin, answer)
+    control_plane = None if hosts is None else read_control_plane(hosts, TIMEOUT_S)
+    if control_plane is not None:
+        answer["control_plane"] = control_plane
     if arguments.json:
         print(json.dumps(answer, sort_keys=True))
         return 0
     for line in describe(answer):
         print(line)
+    if control_plane is not None:
+        print("\n".join(["", *describe_control_plane(control_plane)]))
     return 0
+
+
+def _client_port(admin: str, answer: dict[str, Any]) -> str | None:
+    """Return the client port of the asked node, at the host that its admin port was reached at."""
+    port = answer.get("client_port")
+    host = urlsplit(admin).hostname
+    if not isinstance(port, int) or host is None:
+        return None
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def describe(answer: dict[str, Any]) -> list[str]:
