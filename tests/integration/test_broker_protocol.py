@@ -59,7 +59,9 @@ def test_librdkafka_produces_and_reads_back(broker: MemoryBroker) -> None:
         producer.produce("events", value, on_delivery=lambda error, _message: problems.append(error))
     assert producer.flush(PATIENCE_S) == 0
     assert problems == [None] * RECORDS
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
+    # Without commits: closing would wait for a coordinator.
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    consumer = Consumer(settings)
     consumer.assign([TopicPartition("events", 0, OFFSET_BEGINNING)])
     found: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
@@ -71,3 +73,120 @@ def test_librdkafka_produces_and_reads_back(broker: MemoryBroker) -> None:
     consumer.close()
     assert found == values()
     assert (low, high) == (0, RECORDS)
+
+
+def test_admin_of_kafka_python_creates_describes_alters_and_deletes(broker: MemoryBroker) -> None:
+    from kafka import KafkaAdminClient
+    from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.create_topics([NewTopic("made", 2, 1, topic_configs={"retention.ms": "60000"})])
+    assert set(admin.list_topics()) == {"events", "made"}
+    described = admin.describe_topics(["made"])
+    assert [each["name"] for each in described] == ["made"]
+    resource = ConfigResource(ConfigResourceType.TOPIC, "made")
+    found = admin.describe_configs([resource])["topic"]["made"]["retention.ms"]
+    assert (found["value"], found["config_source"]) == ("60000", "DYNAMIC_TOPIC_CONFIG")
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "made", configs={"retention.ms": "70000"})])
+    assert broker.parts.configs.overrides("made") == {"retention.ms": "70000"}
+    admin.create_partitions({"made": NewPartitions(3)})
+    assert len(broker.parts.view.topics["made"].partitions) == 3
+    admin.delete_topics(["made"])
+    assert set(admin.list_topics()) == {"events"}
+    assert admin.describe_cluster()["cluster_id"] == "cluster-of-a-test"
+    admin.close()
+
+
+def test_admin_of_librdkafka_creates_describes_alters_and_deletes(broker: MemoryBroker) -> None:
+    from confluent_kafka.admin import (
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        NewPartitions,
+        NewTopic,
+        ResourceType,
+    )
+
+    def done(futures: Any) -> Any:
+        return [future.result(PATIENCE_S) for future in futures.values()]
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    done(admin.create_topics([NewTopic("made", 2, 1, config={"retention.ms": "60000"})]))
+    assert set(admin.list_topics(timeout=PATIENCE_S).topics) == {"events", "made"}
+    resource = ConfigResource(ResourceType.TOPIC, "made")
+    described = done(admin.describe_configs([resource]))[0]
+    assert described["retention.ms"].value == "60000"
+    assert described["min.insync.replicas"].value == "2"
+    change = ConfigEntry("retention.ms", "70000", incremental_operation=AlterConfigOpType.SET)
+    altered = ConfigResource(ResourceType.TOPIC, "made", incremental_configs=[change])
+    done(admin.incremental_alter_configs([altered]))
+    assert broker.parts.configs.overrides("made") == {"retention.ms": "70000"}
+    done(admin.create_partitions([NewPartitions("made", 3)]))
+    assert len(broker.parts.view.topics["made"].partitions) == 3
+    done(admin.delete_topics(["made"]))
+    assert set(admin.list_topics(timeout=PATIENCE_S).topics) == {"events"}
+    brokers = done(admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]))[0]
+    assert brokers["zookeeper.connect"].value == "127.0.0.1:2181"
+    cluster = admin.describe_cluster().result(PATIENCE_S)
+    assert (cluster.cluster_id, cluster.controller.id) == ("cluster-of-a-test", 1)
+
+
+def test_transactions_are_refused_at_once(broker: MemoryBroker) -> None:
+    from confluent_kafka import KafkaException, Producer
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    started = time.monotonic()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
+    with pytest.raises(KafkaException) as caught:
+        producer.init_transactions(PATIENCE_S)
+    assert caught.value.args[0].fatal()
+    other = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="t")
+    with pytest.raises(KafkaError):
+        other.init_transactions()
+    other.close(timeout=1)
+    assert time.monotonic() - started < PATIENCE_S / 2
+
+
+def test_access_lists_are_refused_by_name(broker: MemoryBroker) -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import (
+        AclBinding,
+        AclBindingFilter,
+        AclOperation,
+        AclPermissionType,
+        AdminClient,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    row = ("t", ResourcePatternType.LITERAL, "User:u", "*", AclOperation.READ, AclPermissionType.ALLOW)
+    binding = AclBinding(ResourceType.TOPIC, *row)
+    pattern = AclBindingFilter(ResourceType.TOPIC, *row)
+    # confluent-kafka shows no error of describe_acls; kafka-python's is looked at below.
+    asked = [
+        *admin.create_acls([binding]).values(),
+        *admin.delete_acls([pattern]).values(),
+    ]
+    for future in asked:
+        with pytest.raises(KafkaException) as caught:
+            future.result(PATIENCE_S)
+        assert caught.value.args[0].name() == "SECURITY_DISABLED"
+    from kafka import KafkaAdminClient
+    from kafka.admin import (
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
+        ResourcePatternFilter,
+    )
+    from kafka.admin import ResourceType as Resource
+    from kafka.errors import SecurityDisabledError
+
+    other = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    wanted = ResourcePatternFilter(Resource.ANY, None, ACLResourcePatternType.ANY)
+    with pytest.raises(SecurityDisabledError):
+        other.describe_acls(ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, wanted))
+    other.close()
