@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.core.partition import FollowerState, IdleState, LeaderState
 from broker.replication.clock import monotonic_ms
 from broker.replication.fetchers import Fetchers
-from broker.replication.registry import Registry
+from broker.replication.registry import Registry, is_log_of
 from broker.replication.replica import Replica
 from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
@@ -44,10 +45,19 @@ _log = logging.getLogger(__name__)
 class Control:
     """Applies control requests to the registry."""
 
-    def __init__(self, registry: Registry, fetchers: Fetchers) -> None:
-        """Change roles in a registry; followers go to the fetchers."""
+    def __init__(
+        self, registry: Registry, fetchers: Fetchers, wake_followers: Callable[[Iterable[int]], None]
+    ) -> None:
+        """Change roles in a registry.
+
+        Args:
+            registry: the replicas.
+            fetchers: get those that follow.
+            wake_followers: answers fetches of these brokers that wait here: they have a partition more.
+        """
         self._registry = registry
         self._fetchers = fetchers
+        self._wake_followers = wake_followers
 
     def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Lead or follow the partitions that the request names.
@@ -112,7 +122,7 @@ class Control:
         replica = self._registry.replicas.get(key)
         if replica is None:
             replica = self._registry.create_replica(key, topic_id)
-        elif topic_id is not None and replica.topic_id != topic_id:
+        elif not is_log_of(replica.log, topic_id):
             if replica.applied:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             # The topic was deleted and created again while this broker was away.
@@ -147,6 +157,7 @@ class Control:
         )
         replica.take_role(role, applied=True)
         replica.high_watermark_rose()
+        self._wake_followers(role.followers)
         _log.info(
             "leads %s-%d in epoch %d from offset %d, ISR %s",
             *replica.key,

@@ -18,7 +18,7 @@ from kio.schema.types import BrokerId
 from kio.serial import entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from broker.replication.outcomes import FetchOutcome, FetchPosition, ReplicationOptions
+from broker.replication.outcomes import FetchOutcome, FetchPosition
 from controller.messages.codes import ErrorCode
 from controller.messages.decoding import decode
 from quorum.metadata.numbers import BrokerGeneration
@@ -40,9 +40,19 @@ def encode_fetch(
     positions: Iterable[tuple[TopicPartition, FetchPosition]],
     broker_id: int,
     generation: BrokerGeneration,
-    options: ReplicationOptions,
+    *,
+    max_wait_ms: int,
+    max_bytes: int,
 ) -> bytes:
-    """Return the body of a follower's request; its order is the order in which the leader reads."""
+    """Return the body of a follower's request.
+
+    Args:
+        positions: what to read, in the order in which the leader shall read.
+        broker_id: the follower.
+        generation: of the follower.
+        max_wait_ms: how long the leader may hold the request.
+        max_bytes: of records in the answer.
+    """
     topics: list[FetchTopic] = []
     topic_id: uuid.UUID | None = None
     partitions: list[FetchPartition] = []
@@ -64,9 +74,9 @@ def encode_fetch(
     topics.append(FetchTopic(topic_id=topic_id, partitions=tuple(partitions)))
     request = FetchRequest(
         replica_state=ReplicaState(replica_id=BrokerId(broker_id), replica_epoch=i64(generation)),
-        max_wait=i32Timedelta.parse(timedelta(milliseconds=options.replica_fetch_wait_max_ms)),
+        max_wait=i32Timedelta.parse(timedelta(milliseconds=max_wait_ms)),
         min_bytes=i32(1),
-        max_bytes=i32(options.replica_fetch_response_max_bytes),
+        max_bytes=i32(max_bytes),
         isolation_level=i8(0),
         session_id=i32(0),
         session_epoch=i32(-1),

@@ -1,7 +1,8 @@
 """Followers at work: one task per leading broker fetches all partitions that this broker follows there.
 
-One request is in flight per leader; the leader holds it while there is nothing new. A leader that cannot be
-reached is tried again after growing pauses. A task ends when it follows nothing any more. Soft state.
+One request is in flight per leader; the leader holds it while there is nothing new, briefly at first and then
+longer. A leader that cannot be reached is tried again after growing pauses. A task ends when it follows
+nothing any more. Soft state.
 Source: control-plane design, "Leader and follower"; Kafka's ReplicaFetcherThread.
 """
 
@@ -37,6 +38,9 @@ from quorum.errors import NodeStoppedError, ProtocolError, QuorateError
 from quorum.metadata.paths import PartitionKey
 
 BROKER_LISTENER: Final = "BROKER"
+#: How long a leader holds a fetch while things happen; doubled, when they cease, up to
+#: replica_fetch_wait_max_ms.
+FETCH_WAIT_MIN_MS: Final = 10
 
 _log = logging.getLogger(__name__)
 
@@ -133,6 +137,7 @@ class Fetcher:
         self._names: dict[PartitionKey, TopicPartition] = {}
         self._added = asyncio.Event()
         self._pause_ms = 0
+        self._wait_ms = FETCH_WAIT_MIN_MS
         self.task = asyncio.create_task(self._run(), name=f"fetch from broker {leader}")
 
     def add(self, followed: Followed) -> None:
@@ -197,14 +202,21 @@ class Fetcher:
             ((name, position) for name, (_, position) in asked.items()),
             registry.broker_id,
             registry.generation,
-            options,
+            max_wait_ms=self._wait_ms,
+            max_bytes=options.replica_fetch_response_max_bytes,
         )
         answer = await connection.request(
             FETCH,
             FETCH_VERSION,
             body,
             flexible=True,
-            timeout_ms=options.replica_socket_timeout_ms + options.replica_fetch_wait_max_ms,
+            timeout_ms=options.replica_socket_timeout_ms + self._wait_ms,
+        )
+        # An answer before its time means that something happens: the next one follows soon, with a high
+        # watermark that has risen or a partition that has just been added.
+        is_early = monotonic_ms() - now_ms < self._wait_ms
+        self._wait_ms = (
+            FETCH_WAIT_MIN_MS if is_early else min(self._wait_ms * 2, options.replica_fetch_wait_max_ms)
         )
         error_code, outcomes = decode_fetch(answer)
         if error_code is not ErrorCode.NONE:

@@ -9,7 +9,7 @@ Source: control-plane design, "Leader and follower", "Reads"; KIP-74, KIP-101, K
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.core.epochs import has_diverged
@@ -57,6 +57,8 @@ class Fetching:
         self._on_storage_error = on_storage_error
         #: Requests that wait now.
         self.waiting = 0
+        #: {follower: its requests that wait}
+        self._followers: dict[int, set[WaitingFetch]] = {}
 
     async def fetch(
         self,
@@ -88,6 +90,7 @@ class Fetching:
         replicas = [self._registry.replicas[key] for key in positions]
         waiting = WaitingFetch(replicas, is_follower=reader.is_follower)
         self.waiting += 1
+        self._followers.setdefault(reader.replica_id, set()).add(waiting)
         try:
             while changed := await waiting.changes(deadline_s):
                 for key in changed:
@@ -98,8 +101,15 @@ class Fetching:
                     break
         finally:
             self.waiting -= 1
+            self._followers[reader.replica_id].discard(waiting)
             waiting.close()
         return outcomes
+
+    def wake_followers(self, followers: Iterable[int]) -> None:
+        """Answer what waits for these brokers, so that they soon ask for a partition that is led here now."""
+        for follower in followers:
+            for waiting in self._followers.get(follower, ()):
+                waiting.end()
 
     @staticmethod
     def _is_enough(outcomes: Mapping[PartitionKey, FetchOutcome], size: int, min_bytes: int) -> bool:

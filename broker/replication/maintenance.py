@@ -52,14 +52,14 @@ class Maintenance:
                 now_ms = monotonic_ms()
                 for index, (job, interval_ms) in enumerate(jobs):
                     if due_ms[index] <= now_ms:
-                        job()
+                        await job()
                         due_ms[index] = now_ms + interval_ms
         except LogStorageError as error:
             self._on_failure(error)
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
             self._on_failure(NodeStoppedError.during("the upkeep of replicas", error))
 
-    def shrink_isrs(self) -> None:
+    async def shrink_isrs(self) -> None:
         """Propose that followers leave which have not caught up in time."""
         now_ms = monotonic_ms()
         for replica in self._registry.replicas.values():
@@ -72,8 +72,8 @@ class Maintenance:
             if change is not None:
                 self._isr_writer.write(replica, leader, change)
 
-    def write_high_watermarks(self) -> None:
-        """Checkpoint the high watermarks of all replicas.
+    async def write_high_watermarks(self) -> None:
+        """Checkpoint the high watermarks of all replicas, in another thread: it waits for the disk.
 
         Raises:
             LogStorageError: the disk refused.
@@ -81,9 +81,14 @@ class Maintenance:
         directory = self._registry.log_directory
         known = {key: known for key, known in directory.high_watermarks.items() if key in directory.logs}
         known.update((key, replica.high_watermark) for key, replica in self._registry.replicas.items())
-        directory.write_high_watermarks(known)
+        writing = asyncio.create_task(asyncio.to_thread(directory.write_high_watermarks, known))
+        try:
+            await asyncio.shield(writing)
+        finally:
+            # Also when cancelled: the directory takes one checkpoint at a time.
+            await writing
 
-    def delete_expired(self) -> None:
+    async def delete_expired(self) -> None:
         """Delete the segments that retention no longer keeps.
 
         Raises:

@@ -33,7 +33,7 @@ from broker.replication.outcomes import (
     ReplicationOptions,
 )
 from broker.replication.producing import Producing
-from broker.replication.registry import Registry
+from broker.replication.registry import Registry, is_log_of
 from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
     LeaderAndIsrRequest,
@@ -95,11 +95,14 @@ class ReplicaManager:
             dial=dial,
             on_failure=on_storage_error,
         )
-        self._control = Control(self._registry, self._fetchers)
         self._producing = Producing(self._registry, on_storage_error)
         self._fetching = Fetching(self._registry, self._isr_writer, on_storage_error)
+        self._control = Control(self._registry, self._fetchers, self._fetching.wake_followers)
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, on_storage_error)
         self._upkeep: asyncio.Task[None] | None = None
+        #: Set while this broker has a registration. Requests that come before it wait: only with its generation
+        #: can a request for this life be told from one for a former life.
+        self._registered = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -128,7 +131,7 @@ class ReplicaManager:
                 continue
             topic = topics.get(key.topic)
             is_ours = topic is not None and registry.broker_id in topic.partitions.get(key.partition, ())
-            if topic is None or not is_ours or log.topic_id != topic.topic_id:
+            if topic is None or not is_ours or not is_log_of(log, topic.topic_id):
                 _log.warning("%s-%d is not assigned to this broker: its log is set aside as a stray", *key)
                 registry.log_directory.set_aside(key)
                 continue
@@ -146,7 +149,7 @@ class ReplicaManager:
         Args:
             clean: False: write nothing, as after SIGKILL.
         """
-        self._step_down()
+        self._registry.step_down()
         if self._upkeep is not None:
             self._upkeep.cancel()
             await asyncio.gather(self._upkeep, return_exceptions=True)
@@ -155,33 +158,32 @@ class ReplicaManager:
         if not clean:
             return
         try:
-            self._maintenance.write_high_watermarks()
+            await self._maintenance.write_high_watermarks()
         except LogStorageError as error:
             self._on_storage_error(error)
 
     def attach(self, client: Client, generation: BrokerGeneration) -> None:
         """Take up a new registration: ISRs change through this client, requests are for this generation."""
         if generation != self._registry.generation:
-            self._step_down()
-            for replica in self._registry.replicas.values():
-                replica.applied = False
-        self._registry.generation = generation
+            self._registry.begin_generation(generation)
         self._isr_writer.attach(client)
+        self._registered.set()
+        for replica in self._registry.replicas.values():
+            # A request for this generation came before the reply to the registration, and a change since.
+            if (leader := replica.leader) is not None and leader.pending is not None:
+                self._isr_writer.write(replica, leader, leader.pending)
 
     def detach(self) -> None:
         """Note that the session is over: others lead now what this broker led."""
+        self._registered.clear()
         self._isr_writer.attach(None)
-        self._step_down()
-
-    def _step_down(self) -> None:
-        for replica in self._registry.replicas.values():
-            if replica.leader is not None:
-                replica.step_down()
+        self._registry.step_down()
 
     # -- control requests ------------------------------------------------------------------------------------
 
     async def handle_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Lead or follow the named partitions."""
+        await self._registered.wait()
         try:
             return self._control.leader_and_isr(request)
         except LogStorageError as error:
@@ -190,6 +192,7 @@ class ReplicaManager:
 
     async def handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop the named replicas."""
+        await self._registered.wait()
         try:
             return self._control.stop_replica(request)
         except LogStorageError as error:

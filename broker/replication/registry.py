@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from broker.core.cluster_view import ClusterView
 from broker.log.directory import LogDirectory
+from broker.log.partition_log import PartitionLog
 from broker.replication.replica import Replica
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
@@ -47,16 +48,31 @@ class Registry:
     ) -> ErrorCode:
         """Judge a control request by whom it is for and who sent it; a newer controller is remembered.
 
-        A generation above the own one is accepted: the controller has read the registration whose reply is
+        A generation above the own one begins here: the controller has read the registration whose reply is
         still on its way to this broker.
         """
         if broker_epoch < self.generation:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
+        if broker_epoch > self.generation:
+            self.begin_generation(broker_epoch)
         self.controller_epoch = controller_epoch
         self.controller_id = controller_id
         return ErrorCode.NONE
+
+    def begin_generation(self, generation: BrokerGeneration) -> None:
+        """Lead nothing any more, and apply the next decision about each partition whatever its epoch."""
+        self.generation = generation
+        self.step_down()
+        for replica in self.replicas.values():
+            replica.applied = False
+
+    def step_down(self) -> None:
+        """Lead nothing any more."""
+        for replica in self.replicas.values():
+            if replica.leader is not None:
+                replica.step_down()
 
     def open_replica(self, key: PartitionKey) -> Replica:
         """Make a replica of a log that the directory holds, with its checkpointed high watermark."""
@@ -74,7 +90,7 @@ class Registry:
             LogStorageError: the disk refused.
         """
         existing = self.log_directory.logs.get(key)
-        if existing is not None and existing.topic_id != topic_id:
+        if existing is not None and not is_log_of(existing, topic_id):
             self.log_directory.set_aside(key)
             existing = None
         if existing is None:
@@ -99,6 +115,17 @@ class Registry:
         """Return (broker id, leader epoch) of who leads a partition as far as known here."""
         known = self.view.partition(key.topic, key.partition)
         return None if known is None or known.leader < 0 else (known.leader, known.leader_epoch)
+
+
+def is_log_of(log: PartitionLog, topic_id: uuid.UUID | None) -> bool:
+    """Whether a log belongs to a topic; one without an id takes the id that its topic has got since.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    if log.topic_id is None and topic_id is not None:
+        log.assign_topic_id(topic_id)
+    return topic_id is None or log.topic_id == topic_id
 
 
 def check_leader_epoch(replica: Replica, current_leader_epoch: int) -> ErrorCode:

@@ -62,7 +62,7 @@ class WaitingProduce:
 class WaitingFetch:
     """One fetch request that found too little."""
 
-    __slots__ = ("_changed", "_replicas", "changed_keys", "is_follower")
+    __slots__ = ("_changed", "_ended", "_replicas", "changed_keys", "is_follower")
 
     def __init__(self, replicas: Iterable[Replica], *, is_follower: bool) -> None:
         #: A follower waits for the end of the log, a consumer for the high watermark.
@@ -70,9 +70,15 @@ class WaitingFetch:
         #: Partitions to read again; a dict, for its order.
         self.changed_keys: dict[PartitionKey, None] = {}
         self._changed = asyncio.Event()
+        self._ended = False
         self._replicas = list(replicas)
         for replica in self._replicas:
             replica.fetches[self] = None
+
+    def end(self) -> None:
+        """Answer with what there is."""
+        self._ended = True
+        self._changed.set()
 
     def wake(self, key: PartitionKey) -> None:
         """Note that a partition changed."""
@@ -80,11 +86,13 @@ class WaitingFetch:
         self._changed.set()
 
     async def changes(self, deadline_s: float) -> list[PartitionKey]:
-        """Wait for changed partitions until a time of the loop's clock; an empty list means the deadline."""
+        """Wait for changed partitions until a time of the loop's clock; an empty list means the end."""
         try:
             async with asyncio.timeout_at(deadline_s):
                 await self._changed.wait()
         except TimeoutError:
+            return []
+        if self._ended:
             return []
         changed = list(self.changed_keys)
         self.changed_keys.clear()

@@ -1,0 +1,74 @@
+"""The replica manager with real logs, listeners and a quorum: leaders, followers, ISRs and fences."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from controller.messages.codes import ErrorCode
+from quorum.metadata.topic_settings import TopicSettings
+from tests.unit.broker_replication.cluster import brokers, until
+
+
+async def test_one_replica_serves_producers_and_consumers(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        assert (await cluster[1].produce(b"a", b"b")).base_offset == 0
+        assert (await cluster[1].produce(b"c", acks=1)).base_offset == 2
+        assert (await cluster[1].produce(b"d", acks=0)).base_offset == 3
+        read = await cluster[1].fetch(0)
+        assert (read.error_code, read.high_watermark, read.records) == (
+            ErrorCode.NONE,
+            4,
+            cluster[1].values(),
+        )
+
+
+async def test_followers_copy_the_log_and_gate_acknowledgements(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2, 3) as cluster:
+        await cluster.elect(1, [1, 2, 3])
+        for number in range(20):
+            outcome = await cluster[1].produce(b"%d" % number)
+            assert outcome == (ErrorCode.NONE, number, -1, 0, None)
+        await until(lambda: all(cluster[each].replica.high_watermark == 20 for each in (1, 2, 3)))
+        assert cluster[2].values() == cluster[3].values() == cluster[1].values()
+
+
+async def test_silent_follower_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2, settings=TopicSettings(min_insync_replicas=2)) as cluster:
+        await cluster.elect(1, [1, 2])
+        await cluster[1].produce(b"a")
+        await cluster.stop(2, kill=True)
+        late = await cluster[1].produce(b"b")
+        assert late.error_code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert await cluster.isr() == (1,)
+        assert (await cluster[1].produce(b"c")).error_code is ErrorCode.NOT_ENOUGH_REPLICAS
+        await cluster.start(2)
+        decided = await cluster.decide(1, [1])
+        await cluster.send(1, decided)
+        await cluster.send(2, decided)
+        await cluster.until_isr(1, 2)
+        assert (await cluster[1].produce(b"d")).error_code is ErrorCode.NONE
+        assert cluster[2].values() == cluster[1].values()
+
+
+async def test_paused_leader_commits_nothing_and_steps_down(tmp_path: Path) -> None:
+    """The seed's race: A does not hear that B leads. Its shrink of the ISR is refused by version."""
+    async with brokers(tmp_path, 1, 2, 3) as cluster:
+        await cluster.elect(1, [1, 2, 3])
+        await cluster[1].produce(b"committed")
+        decided = await cluster.decide(2, [2, 3])
+        await cluster.send(2, decided)
+        await cluster.send(3, decided)
+        stale = asyncio.create_task(cluster[1].produce(b"of A"))
+        assert (await cluster[2].produce(b"of B")).error_code is ErrorCode.NONE
+        assert (await stale).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster[1].replica.leader is None
+        assert cluster[1].manager.status().isr_conflicts == 1
+        assert await cluster.isr() == (2, 3)
+        assert (await cluster[1].produce(b"later", acks=1)).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await cluster.send(1, decided)
+        await cluster.until_isr(1, 2, 3)
+        assert cluster[1].values() == cluster[2].values() == cluster[3].values()
+        assert cluster[1].manager.status().truncations == 1
+        assert b"of A" not in cluster[1].values()
