@@ -2,15 +2,15 @@
 
     DIR/lock               held while a supervisor runs; says which process that is
     DIR/up.log             the supervisor's news since it is detached
-    DIR/up.json            how many nodes and brokers there are, their first ports, and whether a start was
+    DIR/up.json            how many nodes and brokers there are, their first ports, and whether a node was
                            ever ready; written before anything else
     DIR/peer.secret        what nodes and brokers prove to each other, mode 0600
     DIR/node-I/, broker-I/ node.toml or broker.toml (written anew, without comments, when an address changes;
                            what a person added stays), its log (….log.1: the part before), and data/
 
-Decides counts and ports, and who may found: nodes get --bootstrap only until a start was ready for the first
-time. From then on a node without data is not started: a founder that lost its disk must not vote again under
-its old name. Does not know what a node's data mean. Hard state: the files above.
+Decides counts and ports, and who may found: nodes get --bootstrap only until one of them was ready. From then
+on a node without data is not started: a founder that lost its disk must not vote again under its old name.
+Does not know what a node's data mean. Hard state: the files above.
 Source: the identity of a founder in raft.
 """
 
@@ -55,7 +55,7 @@ class Layout:
     broker_count: int
     #: as DEFAULT_PORTS
     ports: Mapping[str, int]
-    #: a start was ready: there is a cluster, whatever has become of its data since
+    #: a node was ready: there is a cluster, whatever has become of its data since
     founded: bool
     children: tuple[Child, ...] = ()
 
@@ -264,11 +264,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def record_founding(layout: Layout) -> Layout:
-    """Write down that there is a cluster: from now on nobody of the directory founds one.
+    """Write down, once, that there is a cluster: from now on nobody of the directory founds one.
 
     Raises:
         DataDirError: the disk refuses. Nodes must not go on then: a later start could found another.
     """
+    if layout.founded:
+        return layout
     founded = replace(layout, founded=True)
     try:
         _write_record(founded)

@@ -21,7 +21,7 @@ from quorum.admin.client import get_readiness
 from quorum.errors import NodeStoppedError, UnreachableError, remedy_for_os, told_by_os
 from quorum.launcher.child import Child, child_environment
 from quorum.launcher.files import bound_log, story_since, user_of
-from quorum.launcher.layout import Layout, record_founding, start_options, story_of_loss
+from quorum.launcher.layout import Layout, has_data, record_founding, start_options, story_of_loss
 from quorum.platform.terminal import Console, stop_signals
 
 POLL_READY_S = 0.1
@@ -72,6 +72,9 @@ class Supervisor:
         self._layout = layout
         self._console = console
         self._all = [_Kept(child) for child in layout.children]
+        self._nodes = [kept for kept in self._all if kept.child.kind == "node"]
+        #: monotonic time since which a node is ready, before the start is settled
+        self._served_since = math.inf
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._pipe = os.pipe()
@@ -194,31 +197,45 @@ class Supervisor:
 
     async def _watch(self, on_ready: Callable[[StartReport], None], deadline: float) -> None:
         """Ask every process how it is, say what changed, and keep the status line."""
-        announced, served_since, impatient_at = False, math.inf, time.monotonic() + PATIENCE_S
-        nodes = [kept for kept in self._all if kept.child.kind == "node"]
+        impatient_at = time.monotonic() + PATIENCE_S
+        while not await self._is_settled():
+            now = time.monotonic()
+            if all(kept.failed for kept in self._nodes):
+                raise self._failed_start("no node could start")
+            if now > deadline:
+                raise self._failed_start("no node became ready in time")
+            if now > impatient_at:
+                impatient_at = math.inf
+                waits = (story.partition("\n")[0] for story in self._stories())
+                self._console.say(f"still starting: {'; '.join(waits)}")
+            await _wait(self._stopping, POLL_READY_S)
+        if not self._stopping.is_set():
+            on_ready(self._report())
         while not self._stopping.is_set():
-            await asyncio.gather(*map(self._ask, self._all))
-            self._bound_logs()
-            left = [kept for kept in self._all if not kept.ready]
-            self._console.show_status(f"{self._count()} ready · Ctrl-C stops")
-            if not announced:
-                now = time.monotonic()
-                # One node that is ready shows that a majority works.
-                served_since = min(served_since, now) if any(kept.ready for kept in nodes) else math.inf
-                settled = all(kept.failed for kept in left) or now - served_since > OTHERS_DEADLINE_S
-                if served_since <= now and settled:
-                    announced = True
-                    self._layout = record_founding(self._layout)
-                    on_ready(self._report())
-                elif all(kept.failed for kept in nodes):
-                    raise self._failed_start("no node could start")
-                elif now > deadline:
-                    raise self._failed_start("no node became ready in time")
-                elif now > impatient_at:
-                    impatient_at = math.inf
-                    waits = (f"{kept.child.name} {kept.state}".partition("\n")[0] for kept in left)
-                    self._console.say(f"still starting: {'; '.join(waits)}")
-            await _wait(self._stopping, POLL_S if announced else POLL_READY_S)
+            await _wait(self._stopping, POLL_S)
+            await self._look()
+
+    async def _is_settled(self) -> bool:
+        """Look, and tell whether a node serves and nothing is expected of the others soon, or all stops.
+
+        One node that is ready shows that a majority works: there is a cluster from then on. That is recorded
+        at once, but for nodes that are about to format their data for the first time.
+        """
+        await self._look()
+        if not any(kept.ready for kept in self._nodes):
+            self._served_since = math.inf
+            return self._stopping.is_set()
+        self._served_since = min(self._served_since, time.monotonic())
+        settled = all(kept.ready or kept.failed for kept in self._all)
+        settled = settled or time.monotonic() - self._served_since > OTHERS_DEADLINE_S
+        if settled or all(has_data(kept.child) or kept.failed for kept in self._nodes):
+            self._layout = record_founding(self._layout)
+        return settled or self._stopping.is_set()
+
+    async def _look(self) -> None:
+        await asyncio.gather(*map(self._ask, self._all))
+        self._bound_logs()
+        self._console.show_status(f"{self._count()} ready · Ctrl-C stops")
 
     async def _ask(self, kept: _Kept) -> None:
         process = kept.process

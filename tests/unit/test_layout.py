@@ -128,7 +128,7 @@ def test_a_quorum_whose_data_are_all_lost_is_not_founded_again(tmp_path: Path) -
         write(plan(tmp_path, None, None, {}))
 
 
-def test_nodes_found_until_a_start_was_ready_and_never_again(tmp_path: Path) -> None:
+def test_nodes_found_until_one_was_ready_and_never_again(tmp_path: Path) -> None:
     layout = plan(tmp_path, 3, 1, {})
     write(layout)
     format_node(layout.nodes[0])

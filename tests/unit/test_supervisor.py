@@ -317,6 +317,17 @@ def test_a_start_does_not_wait_for_ever_for_a_broker(
     assert report.stories == ("broker 1 is not ready: HTTP 503",)
 
 
+def test_founding_is_recorded_with_the_first_ready_node(stand_ins: Layout) -> None:
+    """Not when everything is ready: nobody waits with writes for that."""
+    (stand_ins.data_dir / "node-2/unready").touch()
+    for node in stand_ins.nodes:
+        node.data_dir.mkdir()
+        (node.data_dir / "identity.json").touch()
+    _, news = supervise(stand_ins, "node 1 is ready")
+    assert "the start is settled" not in news
+    assert plan(stand_ins.data_dir, None, None, {}).founded
+
+
 def test_a_node_without_data_waits_until_they_are_back_and_nobody_else_uses_them(
     stand_ins: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
