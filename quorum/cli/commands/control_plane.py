@@ -101,8 +101,8 @@ def describe_control_plane(found: Mapping[str, Any]) -> list[str]:
     if found["problem"] is not None:
         lines.append(f"{'problem'.ljust(9)}{printable(found['problem'])}")
     else:
-        for name, key in (("offline", "offline"), ("under-rep", "under_replicated")):
-            lines.append(f"{name.ljust(9)} {_partitions(found[key])}")
+        lines.append(f"{'offline'.ljust(9)}{_partitions(found['offline'])}")
+        lines.append(f"{'lagging'.ljust(9)}{_partitions(found['under_replicated'])} (under-replicated)")
     rows = [
         [each["broker_id"], each["generation"], printable(each["address"]), printable(each["rack"] or "-")]
         for each in found["brokers"]
