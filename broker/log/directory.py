@@ -30,7 +30,7 @@ from broker.log.files import (
     replace_file,
     sync_folder,
 )
-from broker.log.flushing import Flusher, remove_tree
+from broker.log.flushing import Flusher
 from broker.log.identity import claim
 from broker.log.partition_log import PartitionLog
 from broker.log.partition_metadata import METADATA_NAME, metadata_bytes, parse_metadata
@@ -72,7 +72,7 @@ class LogDirectory:
     @classmethod
     def open(
         cls,
-        path: str,
+        path: str | Path,
         *,
         broker_id: int,
         cluster_id: str,
@@ -94,7 +94,7 @@ class LogDirectory:
             DamagedLogDirectoryError: its own files are not readable as such.
             DataDirError: the disk refuses.
         """
-        disk = OsDisk()
+        path, disk = str(path), OsDisk()
         try:
             disk.make_dirs(path)
             lock = disk.lock(path)
@@ -123,13 +123,12 @@ class LogDirectory:
         remove_file(f"{self.path}/{CLEAN_END_NAME}")
         sync_folder(self.path)
         self.high_watermarks = self._read_checkpoint()
-        self.remove_old_strays(_now_ms())
+        self._remove_old_strays()
         with disk_errors(self.path):
             names = sorted(each.name for each in Path(self.path).iterdir() if each.is_dir())
         for name in names:
             if name.endswith(_DELETE):
-                with disk_errors(self.path):
-                    remove_tree(f"{self.path}/{name}")
+                self._flusher.remove_folder(f"{self.path}/{name}")
             elif (key := _key_of(name)) is not None:
                 self._open_log(key, settings_of(key.topic))
         log.info(
@@ -199,7 +198,8 @@ class LogDirectory:
             KeyError: there is no such log.
             LogStorageError: the disk refuses.
         """
-        log.warning("%s is set aside as %s", key, self._rename(key, _STRAY))
+        log.warning("%s-%d is set aside as %s", *key, self._rename(key, _STRAY))
+        self._remove_old_strays()
 
     def _rename(self, key: PartitionKey, suffix: str) -> str:
         # A reader that still has the log sees its files gone, not another log's.
@@ -215,8 +215,9 @@ class LogDirectory:
         sync_folder(self.path)
         return str(target)
 
-    def remove_old_strays(self, now_ms: int) -> None:
-        """Remove logs that were set aside more than a week ago; raises LogStorageError."""
+    def _remove_old_strays(self) -> None:
+        """Remove logs that were set aside more than a week ago."""
+        now_ms = _now_ms()
         with disk_errors(self.path):
             for each in sorted(Path(self.path).glob(f"*{_STRAY}")):
                 if now_ms - each.stat().st_mtime_ns // 1_000_000 > STRAY_KEPT_MS:

@@ -25,8 +25,6 @@ class LeaderEpochs:
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         #: [(epoch, start offset)]
         self._entries = entries or []
-        #: the epoch that this broker leads in and has written nothing in yet, with the log's end at its start
-        self._assigned: tuple[int, int] | None = None
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
@@ -38,15 +36,9 @@ class LeaderEpochs:
         """The epoch of the last batch, -1 for an empty log without history."""
         return self._entries[-1][0] if self._entries else -1
 
-    def begin(self, leader_epoch: int, end_offset: int) -> None:
-        """Note in memory that this broker leads in an epoch from the log's end on."""
-        if leader_epoch > self.latest:
-            self._assigned = (leader_epoch, end_offset)
-
     def assign(self, leader_epoch: int, start_offset: int) -> None:
         """Note a batch that is in the log; epochs never go back."""
         if leader_epoch > self.latest:
-            self._assigned = None
             self._entries.append((leader_epoch, start_offset))
 
     def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -56,7 +48,7 @@ class LeaderEpochs:
             (epoch, end offset, exclusive); UNKNOWN for an epoch above all known ones. An epoch below all
             known ones is returned as asked, with the start of the first known one.
         """
-        known = [*self._entries, self._assigned] if self._assigned else self._entries
+        known = self._entries
         if not known or leader_epoch < 0 or leader_epoch > known[-1][0]:
             return UNKNOWN
         if leader_epoch == known[-1][0]:
@@ -66,7 +58,6 @@ class LeaderEpochs:
 
     def truncate_to(self, end_offset: int) -> None:
         """Forget what begins at the new end of the log or behind it."""
-        self._assigned = None
         while self._entries and self._entries[-1][1] >= end_offset:
             self._entries.pop()
 
@@ -79,7 +70,6 @@ class LeaderEpochs:
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
-        self._assigned = None
 
     def to_bytes(self) -> bytes:
         """Return the content of Kafka's leader-epoch-checkpoint."""

@@ -9,12 +9,15 @@ Source: control-plane design, "Durability"; Kafka's flush at a roll.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.log.files import remove_file, replace_file, sync_file
+from broker.log.files import replace_file, sync_file
+
+log = logging.getLogger("quorate.broker.log")
 
 #: threads that close many logs at once: a journaling file system commits their fsyncs together
 _CLOSING_THREADS: Final = 8
@@ -48,11 +51,11 @@ class Flusher:
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove files that nothing uses any more; a name that stays is removed by the next start."""
-        self._executor.submit(_remove_all, tuple(paths))
+        self._executor.submit(_remove, tuple(map(Path, paths)))
 
     def remove_folder(self, folder: str) -> None:
         """Remove the folder of a log that is closed; a start removes what is left of it."""
-        self._executor.submit(remove_tree, folder)
+        self._executor.submit(_remove_folder, Path(folder))
 
     def run_all(self, jobs: Sequence[FlushJob]) -> None:
         """Run jobs of different logs at once and wait for them; raises LogStorageError."""
@@ -65,13 +68,18 @@ class Flusher:
         self._executor.shutdown()
 
 
-def _remove_all(paths: Sequence[str]) -> None:
+def _remove_folder(folder: Path) -> None:
+    """Remove a log's folder; it holds no folders."""
+    try:
+        _remove([*folder.iterdir()])
+        folder.rmdir()
+    except OSError as error:
+        log.warning("%s stays until the next start: %s", folder, error)
+
+
+def _remove(paths: Sequence[Path]) -> None:
     for path in paths:
-        remove_file(path)
-
-
-def remove_tree(folder: str) -> None:
-    """Remove a log's folder with the files in it; it has no folders."""
-    for path in Path(folder).iterdir():
-        remove_file(str(path))
-    Path(folder).rmdir()
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s stays until the next start: %s", path, error)

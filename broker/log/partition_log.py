@@ -31,7 +31,6 @@ from broker.log.batches import (
 from broker.log.errors import AppendError, OffsetOutOfRangeError
 from broker.log.files import FilePool, remove_file, replace_file, sync_folder
 from broker.log.flushing import Flusher, FlushJob
-from broker.log.partition_metadata import METADATA_NAME, metadata_bytes
 from broker.log.recovery import EPOCHS_NAME, recover_producers, recover_segments, remove_snapshots
 from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name
 from broker.log.time_lookup import first_at_or_after, newest
@@ -129,11 +128,6 @@ class PartitionLog:
     def configure(self, settings: TopicSettings) -> None:
         """Obey other settings from now on."""
         self._settings = settings
-
-    def assign_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Give a log an id that has none yet, durably."""
-        replace_file(f"{self.folder}/{METADATA_NAME}", metadata_bytes(topic_id))
-        self.topic_id = topic_id
 
     def append_as_leader(self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Append what a producer sent, with the next offsets.
@@ -311,10 +305,6 @@ class PartitionLog:
             middle = (low + high) // 2
             low, high = (middle, high) if self._segments[middle].base_offset <= offset else (low, middle)
         return self._segments[low]
-
-    def assign_epoch_start(self, leader_epoch: LeaderEpoch) -> None:
-        """Note in memory that this broker leads from the log's end on; the first batch makes it durable."""
-        self._epochs.begin(leader_epoch, self.log_end_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest known epoch that is at most `leader_epoch`, and its end; (-1, -1): unknown."""

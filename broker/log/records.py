@@ -47,13 +47,13 @@ def record_times(header: BatchHeader, batch: bytes) -> Iterator[tuple[int, int]]
     records = _unfolded(header, batch[HEADER.size :])
     position = 0
     for _ in range(header.records_count):
-        length, position = _varint(records, position)
+        length, position = _varint(header, records, position)
         end = position + length
         if length < 0 or end > len(records):
             raise _unreadable(header, "a record is longer than the batch")
         # One byte of attributes comes first.
-        timestamp_delta, after = _varint(records, position + 1)
-        offset_delta, _ = _varint(records, after)
+        timestamp_delta, after = _varint(header, records, position + 1)
+        offset_delta, _ = _varint(header, records, after)
         timestamp = (
             header.max_timestamp
             if header.attributes & LOG_APPEND_TIME
@@ -63,14 +63,14 @@ def record_times(header: BatchHeader, batch: bytes) -> Iterator[tuple[int, int]]
         position = end
 
 
-def _varint(records: bytes | bytearray, position: int) -> tuple[int, int]:
+def _varint(header: BatchHeader, records: bytes | bytearray, position: int) -> tuple[int, int]:
     """Read a zigzag varint; returns it and the position behind it."""
     value = 0
     for shift, byte in enumerate(records[position : position + _VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << (7 * shift)
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), position + shift + 1
-    raise UnreadableBatchError("a record ends inside of a number")
+    raise _unreadable(header, "a record ends inside of a number")
 
 
 def _unfolded(header: BatchHeader, content: bytes) -> bytes | bytearray:

@@ -1,0 +1,175 @@
+"""Record batches and log directories for the tests of the partition log.
+
+Batches are built by the protocol guide, independently of broker/log; the compressed ones by Python's gzip
+and by cramjam, snappy also in the frames of the Java client's library.
+"""
+
+from __future__ import annotations
+
+import gzip
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from struct import Struct
+
+import cramjam
+from crc32c import crc32c
+
+from broker.log.batches import BatchHeader, parse_header
+from broker.log.directory import LogDirectory
+from broker.log.partition_log import PartitionLog
+from quorum.metadata.numbers import LeaderEpoch
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.topic_settings import TopicSettings
+
+HEADER = Struct(">qiibIhiqqqhii")
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+XERIAL = 2 | 0x100
+NOW_MS = 1_800_000_000_000
+KEY = PartitionKey("orders", 3)
+TOPIC_ID = uuid.UUID("6f0e9b1c-0f5d-4a7b-9d6e-3c2b1a098765")
+EPOCH = LeaderEpoch(1)
+EVERYTHING = 1 << 40
+SETTINGS = TopicSettings()
+
+
+def batch(
+    times: Sequence[int] = (NOW_MS,),
+    *,
+    value: bytes = b"value",
+    codec: int = NONE,
+    attributes: int = 0,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """A batch with one record for each timestamp, as a producer or a leader sends it."""
+    records = b"".join(
+        _record(each - times[0], number, value + str(number).encode()) for number, each in enumerate(times)
+    )
+    content = _compressed(records, codec)
+    header = [
+        *(base_offset, HEADER.size - 12 + len(content), leader_epoch, 2, 0, attributes | codec & 7),
+        *(len(times) - 1, times[0], max(times), *producer, len(times)),
+    ]
+    header[4] = crc32c(HEADER.pack(*header)[21:] + content)
+    return HEADER.pack(*header) + content
+
+
+def altered(content: bytes, *, keep_crc: bool = False, **fields: int) -> bytes:
+    """The same batch with other values in its header; with a right checksum unless it is kept."""
+    header = parse_header(content, 0)._replace(**fields)
+    if not keep_crc:
+        header = header._replace(crc=crc32c(HEADER.pack(*header)[21:] + content[HEADER.size :]))
+    return HEADER.pack(*header) + content[HEADER.size :]
+
+
+def _record(timestamp_delta: int, offset_delta: int, value: bytes) -> bytes:
+    body = b"\0" + varint(timestamp_delta) + varint(offset_delta) + varint(-1) + varint(len(value)) + value
+    body += varint(0)
+    return varint(len(body)) + body
+
+
+def varint(number: int) -> bytes:
+    """A zigzag varint."""
+    left = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*out, left])
+
+
+def _compressed(records: bytes, codec: int) -> bytes:
+    if codec == GZIP:
+        return gzip.compress(records)
+    if codec == SNAPPY:
+        return bytes(cramjam.snappy.compress_raw(records))
+    if codec == XERIAL:
+        half = len(records) // 2
+        blocks = [bytes(cramjam.snappy.compress_raw(part)) for part in (records[:half], records[half:])]
+        framed = b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+        return b"\x82SNAPPY\0" + (1).to_bytes(4, "big") * 2 + framed
+    if codec == LZ4:
+        return bytes(cramjam.lz4.compress(records))
+    return bytes(cramjam.zstd.compress(records)) if codec == ZSTD else records
+
+
+class Broker:
+    """A log directory that a test opens, leaves as a killed process would, and opens again."""
+
+    def __init__(self, path: Path, settings: TopicSettings = SETTINGS, open_files_max: int = 64) -> None:
+        self.path = path
+        self.settings = settings
+        self.open_files_max = open_files_max
+        self.directory = self.open()
+
+    def open(self, *, broker_id: int = 1, cluster_id: str = "cluster-a") -> LogDirectory:
+        self.directory = LogDirectory.open(
+            self.path,
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            settings_of=lambda _topic: self.settings,
+            open_files_max=self.open_files_max,
+        )
+        return self.directory
+
+    def create(self, key: PartitionKey = KEY, **settings: int) -> PartitionLog:
+        self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]  # whole numbers only
+        return self.directory.create(key, TOPIC_ID, self.settings)
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.directory.logs[KEY]
+
+    def restart(self) -> PartitionLog:
+        """After a clean end."""
+        self.directory.close()
+        return self.open().logs[KEY]
+
+    def revive(self) -> PartitionLog:
+        """After an end at which nothing was closed or written."""
+        self.directory.abandon()
+        return self.open().logs[KEY]
+
+    @property
+    def folder(self) -> Path:
+        return self.path / f"{KEY.topic}-{KEY.partition}"
+
+    def names(self, suffix: str) -> list[str]:
+        """The stems of the log's files with a suffix."""
+        return sorted(each.name.removesuffix(suffix) for each in self.folder.glob(f"*{suffix}"))
+
+
+def fill(log: PartitionLog, count: int, *, size: int = 200, leader_epoch: int = 1) -> None:
+    """Append batches of one record each, of about `size` bytes, one millisecond apart."""
+    for _ in range(count):
+        timestamp = NOW_MS + log.log_end_offset
+        content = batch([timestamp], value=b"x" * max(size - 75, 0))
+        log.append_as_leader(content, LeaderEpoch(leader_epoch), NOW_MS)
+
+
+def headers(records: bytes) -> list[BatchHeader]:
+    """The headers of whole batches, each checked by its checksum."""
+    found: list[BatchHeader] = []
+    position = 0
+    while position < len(records):
+        header = parse_header(records, position)
+        assert header.crc == crc32c(records[position + 21 : position + header.size])
+        found.append(header)
+        position += header.size
+    assert position == len(records)
+    return found
+
+
+def read_all(log: PartitionLog, bytes_max: int = 1000) -> bytes:
+    """Everything, in several reads."""
+    parts: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        found = log.read(offset, bytes_max, below=EVERYTHING, at_least_one=True)
+        assert found.next_offset > offset
+        parts.append(found.records)
+        offset = found.next_offset
+    return b"".join(parts)

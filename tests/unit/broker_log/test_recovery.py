@@ -1,0 +1,253 @@
+"""What a start makes of torn, damaged and missing files, and of a process that was killed while it wrote."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.log import partition_log
+from broker.log.errors import AppendError, LogStorageError
+from broker.log.partition_log import PartitionLog
+from broker.log.producers import Producers
+from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from quorum.metadata.numbers import LeaderEpoch
+from tests.support.nodes import REPOSITORY
+from tests.unit.broker_log.samples import EPOCH, KEY, NOW_MS, Broker, batch, fill, headers, read_all
+
+FIRST = "00000000000000000000"
+KILL_DEADLINE_S = 30.0
+
+
+def offsets(log: PartitionLog) -> list[int]:
+    return [each.base_offset for each in headers(read_all(log, 100_000))]
+
+
+def test_a_torn_end_is_cut_wherever_it_is_torn(broker: Broker) -> None:
+    log = broker.create()
+    fill(log, 3)
+    broker.directory.abandon()
+    path = broker.folder / f"{FIRST}.log"
+    whole = path.read_bytes()
+    size = len(whole) // 3
+    for end in range(2 * size, 3 * size):
+        path.write_bytes(whole[:end])
+        log = broker.open().logs[KEY]
+        assert (log.log_end_offset, log.size_bytes, path.stat().st_size) == (2, 2 * size, 2 * size)
+        broker.directory.abandon()
+    log = broker.open().logs[KEY]
+    fill(log, 5)
+    assert offsets(broker.revive()) == list(range(7))
+
+
+@pytest.mark.parametrize("end", ["clean", "killed"])
+def test_a_flipped_byte_ends_the_log_before_its_batch(broker: Broker, end: str) -> None:
+    log = broker.create()
+    fill(log, 4)
+    broker.directory.close() if end == "clean" else broker.directory.abandon()
+    path = broker.folder / f"{FIRST}.log"
+    whole = path.read_bytes()
+    size = len(whole) // 4
+    # All but the leader epoch, which no checksum covers, of the third batch.
+    for place in (*range(12), *range(16, size)):
+        damaged = bytearray(whole)
+        damaged[2 * size + place] ^= 0x40
+        path.write_bytes(damaged)
+        for index in broker.folder.glob("*index"):
+            index.unlink()
+        assert broker.open().logs[KEY].log_end_offset == 2
+        broker.directory.abandon()
+    assert offsets(broker.open().logs[KEY]) == [0, 1]
+
+
+def test_zeros_behind_the_end_are_cut(broker: Broker) -> None:
+    log = broker.create()
+    fill(log, 3)
+    broker.directory.abandon()
+    with (broker.folder / f"{FIRST}.log").open("ab") as file:
+        file.write(bytes(10_000))
+    assert offsets(broker.open().logs[KEY]) == [0, 1, 2]
+
+
+def test_segments_behind_a_tear_are_removed(broker: Broker) -> None:
+    log = broker.create(segment_bytes=1000)
+    fill(log, 50)
+    stems = broker.names(".log")
+    broker.directory.close()
+    path = broker.folder / f"{stems[4]}.log"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1)
+    log = broker.open().logs[KEY]
+    assert log.log_end_offset == int(stems[5]) - 1
+    assert offsets(log) == list(range(int(stems[5]) - 1))
+    assert broker.names(".log") == stems[:5]
+    assert set(broker.names(".index")) <= set(stems[:5])
+    fill(log, 3, leader_epoch=2)
+    assert offsets(broker.revive()) == list(range(int(stems[5]) + 2))
+
+
+def test_segments_behind_a_missing_one_are_removed(broker: Broker) -> None:
+    log = broker.create(segment_bytes=1000)
+    fill(log, 50)
+    stems = broker.names(".log")
+    broker.directory.close()
+    (broker.folder / f"{stems[4]}.log").unlink()
+    assert broker.open().logs[KEY].log_end_offset == int(stems[4])
+    assert broker.names(".log") == stems[:4]
+    assert set(broker.names(".index")) <= set(stems[:4])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(None, id="missing"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\xff" * 80, id="garbage"),
+        pytest.param(OFFSET_ENTRY.pack(1, 17), id="no batch there"),
+        pytest.param(OFFSET_ENTRY.pack(1, 0), id="another offset"),
+        pytest.param(OFFSET_ENTRY.pack(1, 1 << 30), id="behind the end"),
+        pytest.param(b"\0" * 5, id="half an entry"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_damaged_index_is_made_anew(broker: Broker, content: bytes | None, suffix: str) -> None:
+    log = broker.create(segment_bytes=20_000)
+    fill(log, 250)
+    wanted = read_all(log)
+    broker.directory.close()
+    for path in broker.folder.glob(f"*{suffix}"):
+        path.unlink() if content is None else path.write_bytes(content)
+    for opened in (broker.open().logs[KEY], broker.restart()):
+        assert read_all(opened) == wanted
+        if suffix == ".index":
+            assert opened.offset_for_time(NOW_MS + 77) == (NOW_MS + 77, 77)
+
+
+def test_an_index_vouches_only_for_what_was_made_durable(broker: Broker) -> None:
+    log = broker.create()
+    fill(log, 100)
+    log.flush()
+    index = SparseIndex(OFFSET_ENTRY, (broker.folder / f"{FIRST}.index").read_bytes())
+    times = SparseIndex(TIME_ENTRY, (broker.folder / f"{FIRST}.timeindex").read_bytes())
+    fill(log, 100)
+    last = index.last
+    assert last is not None and last[1] < log.size_bytes // 2
+    assert times.last is not None and times.last[0] == NOW_MS + last[0]
+    broker.directory.abandon()
+    path = broker.folder / f"{FIRST}.log"
+    damaged = bytearray(path.read_bytes())
+    size = len(damaged) // 200
+    damaged[150 * size + 100] ^= 1
+    path.write_bytes(damaged)
+    assert offsets(broker.open().logs[KEY]) == list(range(150))
+
+
+def test_files_are_made_durable_while_a_segment_grows(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_log, "FLUSH_BYTES", 20_000)
+    log = broker.create()
+    fill(log, 300)
+    broker.directory.abandon()
+    index = SparseIndex(OFFSET_ENTRY, (broker.folder / f"{FIRST}.index").read_bytes())
+    assert index.last is not None and index.last[1] > 10_000
+
+
+def test_what_a_crash_left_of_other_files_is_removed(broker: Broker) -> None:
+    log = broker.create()
+    fill(log, 3)
+    broker.directory.abandon()
+    left = ("00000000000000000007.index", "00000000000000000007.timeindex", f"{FIRST}.index.tmp", "x.deleted")
+    for name in left:
+        (broker.folder / name).write_bytes(b"x" * 80)
+    assert offsets(broker.open().logs[KEY]) == [0, 1, 2]
+    assert not [name for name in left if (broker.folder / name).exists()]
+
+
+def test_a_full_disk_stops_the_log_and_loses_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = broker.create()
+    fill(log, 3)
+
+    def refuse(*_arguments: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        real = os.pwrite
+        patched.setattr(
+            os, "pwritev", lambda descriptor, buffers, position: real(descriptor, b"PART", position)
+        )
+        patched.setattr(os, "pwrite", refuse)
+        with pytest.raises(LogStorageError, match="No space left") as caught:
+            fill(log, 1)
+    assert "free space" in caught.value.remedy
+    assert not caught.value.definite
+    assert log.log_end_offset == 3
+    assert offsets(broker.revive()) == [0, 1, 2]
+
+
+def test_a_failing_fsync_is_raised_by_the_next_append(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    log = broker.create(segment_bytes=1000)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with pytest.raises(LogStorageError, match="Input/output error"):
+            fill(log, 100)
+        broker.directory.abandon()
+    assert offsets(broker.open().logs[KEY]) == list(range(broker.log.log_end_offset))
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from quorum.metadata.numbers import LeaderEpoch
+from tests.unit.broker_log.samples import NOW_MS, Broker, batch
+
+broker = Broker(Path(sys.argv[1]))
+log = broker.create(segment_bytes=50_000)
+for number in range(1_000_000):
+    records = batch([NOW_MS], value=b"x" * (number % 700), producer=(number % 4, 0, number // 4))
+    log.append_as_leader(records, LeaderEpoch(number // 500), NOW_MS)
+    if number % 100 == 0:
+        print(log.log_end_offset, flush=True)
+"""
+
+
+@pytest.mark.parametrize("lines", [3, 40])
+def test_a_killed_process_loses_nothing_that_it_answered(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "data"
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    ) as child:
+        assert child.stdout is not None
+        answered = 0
+        for _ in range(lines):
+            answered = int(child.stdout.readline())
+        child.send_signal(signal.SIGKILL)
+        rest = [int(line) for line in child.stdout.read().splitlines() if line]
+        child.wait(KILL_DEADLINE_S)
+    answered = max([answered, *rest])
+    broker = Broker(path)
+    log = broker.log
+    assert not broker.directory.clean_start
+    assert log.log_end_offset >= answered
+    found = headers(read_all(log, 1 << 20))
+    assert [each.base_offset for each in found] == list(range(log.log_end_offset))
+    assert [each.partition_leader_epoch for each in found] == [
+        number // 500 for number in range(log.log_end_offset)
+    ]
+    assert log.end_offset_for_epoch(0) == (0, min(500, log.log_end_offset))
+    last = log.log_end_offset - 1
+    repeat = batch([NOW_MS], value=b"x" * (last % 700), producer=(last % 4, 0, last // 4))
+    assert log.append_as_leader(repeat, LeaderEpoch(9999), NOW_MS) == (last, last, True)
+    with pytest.raises(AppendError):
+        log.append_as_leader(batch(producer=(last % 4, 0, last // 4 + 2)), EPOCH, NOW_MS)
+    broker.directory.close()
+    assert Producers.parse((broker.folder / f"{last + 1:020d}.snapshot").read_bytes())
