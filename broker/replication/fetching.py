@@ -45,6 +45,14 @@ class Reader(NamedTuple):
         return self.replica_id >= 0
 
 
+class Room(NamedTuple):
+    """What an answer has room for."""
+
+    bytes_left: int
+    #: Nothing has been read yet: the first batch is given whatever its size.
+    is_first: bool
+
+
 class Fetching:
     """Reads for followers and consumers."""
 
@@ -82,7 +90,7 @@ class Fetching:
         outcomes: dict[PartitionKey, FetchOutcome] = {}
         size = 0
         for key, position in positions.items():
-            outcome = self._look(key, position, reader, max_bytes - size)
+            outcome = self._look(key, position, reader, Room(max_bytes - size, is_first=size == 0))
             outcomes[key] = outcome
             size += len(outcome.records)
         if max_wait_ms <= 0 or self._is_enough(outcomes, size, min_bytes) or self.waiting >= WAITING_MAX:
@@ -95,7 +103,9 @@ class Fetching:
             while changed := await waiting.changes(deadline_s):
                 for key in changed:
                     size -= len(outcomes[key].records)
-                    outcomes[key] = self._read(key, positions[key], reader, max_bytes - size)
+                    outcomes[key] = self._read(
+                        key, positions[key], reader, Room(max_bytes - size, is_first=size == 0)
+                    )
                     size += len(outcomes[key].records)
                 if self._is_enough({key: outcomes[key] for key in changed}, size, min_bytes):
                     break
@@ -120,9 +130,7 @@ class Fetching:
             for outcome in outcomes.values()
         )
 
-    def _look(
-        self, key: PartitionKey, position: FetchPosition, reader: Reader, bytes_left: int
-    ) -> FetchOutcome:
+    def _look(self, key: PartitionKey, position: FetchPosition, reader: Reader, room: Room) -> FetchOutcome:
         """Read for the first time: a follower's position counts, a consumer may be sent elsewhere."""
         replica = self._registry.replicas.get(key)
         if replica is not None and (leader := replica.leader) is not None:
@@ -132,7 +140,7 @@ class Fetching:
                 nearer = self._nearer(replica, leader, position, reader)
                 if nearer is not None:
                     return nearer
-        return self._read(key, position, reader, bytes_left)
+        return self._read(key, position, reader, room)
 
     def _note_progress(
         self, replica: Replica, leader: LeaderState, position: FetchPosition, reader: Reader
@@ -176,9 +184,7 @@ class Fetching:
             preferred_read_replica=preferred,
         )
 
-    def _read(
-        self, key: PartitionKey, position: FetchPosition, reader: Reader, bytes_left: int
-    ) -> FetchOutcome:
+    def _read(self, key: PartitionKey, position: FetchPosition, reader: Reader, room: Room) -> FetchOutcome:
         replica = self._registry.replicas.get(key)
         if replica is None:
             return self._refusal(key, self._registry.why_missing(key))
@@ -200,10 +206,10 @@ class Fetching:
                 replica.log.log_start_offset,
                 diverging_epoch=diverging,
             )
-        return self._read_log(replica, position, reader, bytes_left)
+        return self._read_log(replica, position, reader, room)
 
     def _read_log(
-        self, replica: Replica, position: FetchPosition, reader: Reader, bytes_left: int
+        self, replica: Replica, position: FetchPosition, reader: Reader, room: Room
     ) -> FetchOutcome:
         log = replica.log
         below = log.log_end_offset if reader.is_follower else replica.high_watermark
@@ -213,10 +219,13 @@ class Fetching:
                 return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return FetchOutcome(ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, log.log_start_offset)
         records = b""
-        if position.offset < below and bytes_left > 0:
+        if position.offset < below and room.bytes_left > 0:
             try:
                 records = log.read(
-                    position.offset, min(position.max_bytes, bytes_left), below=below, at_least_one=True
+                    position.offset,
+                    min(position.max_bytes, room.bytes_left),
+                    below=below,
+                    at_least_one=room.is_first,
                 ).records
             except OffsetOutOfRangeError:
                 return FetchOutcome(

@@ -100,8 +100,8 @@ class ReplicaManager:
         self._control = Control(self._registry, self._fetchers, self._fetching.wake_followers)
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, on_storage_error)
         self._upkeep: asyncio.Task[None] | None = None
-        #: Set while this broker has a registration. Requests that come before it wait: only with its generation
-        #: can a request for this life be told from one for a former life.
+        #: Set while this broker has a registration. Requests that come before it wait: only its generation
+        #: tells a request for this life from one for a former life.
         self._registered = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------------------------

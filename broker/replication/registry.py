@@ -118,13 +118,7 @@ class Registry:
 
 
 def is_log_of(log: PartitionLog, topic_id: uuid.UUID | None) -> bool:
-    """Whether a log belongs to a topic; one without an id takes the id that its topic has got since.
-
-    Raises:
-        LogStorageError: the disk refused.
-    """
-    if log.topic_id is None and topic_id is not None:
-        log.assign_topic_id(topic_id)
+    """Whether a log belongs to a topic, not to an older one of the same name."""
     return topic_id is None or log.topic_id == topic_id
 
 

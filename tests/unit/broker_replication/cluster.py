@@ -132,6 +132,7 @@ class Brokers:
     running: dict[int, TestBroker] = field(default_factory=dict)
     dial: dict[int, tuple[str, int]] = field(default_factory=dict)
     replicas: tuple[int, ...] = (1, 2, 3)
+    partitions: int = 1
     controller_epoch: int = 1
 
     def __getitem__(self, broker_id: int) -> TestBroker:
@@ -156,7 +157,7 @@ class Brokers:
             on_storage_error=failures.append,
         )
         state = await self.state()
-        topics = {TOPIC: TopicRecord(TOPIC_ID, {0: self.replicas})}
+        topics = {TOPIC: TopicRecord(TOPIC_ID, dict.fromkeys(range(self.partitions), self.replicas))}
         manager.open_replicas(topics, {KEY: state[0]} if state else {})
         await manager.start()
         absent = cast("Any", None)

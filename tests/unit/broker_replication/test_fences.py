@@ -1,0 +1,196 @@
+"""Which control requests take effect: generations, controller epochs, leader epochs, topic ids, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+
+from controller.messages.codes import ErrorCode
+from controller.messages.entities import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
+from quorum.metadata.paths import PartitionKey
+from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
+
+
+def stop_request(cluster: Brokers, generation: int, leader_epoch: int, *, delete: bool) -> StopReplicaRequest:
+    state = StopReplicaPartitionState(
+        partition_index=0, leader_epoch=LeaderEpoch(leader_epoch), delete_partition=delete
+    )
+    return StopReplicaRequest(
+        controller_id=9,
+        controller_epoch=ControllerEpoch(cluster.controller_epoch),
+        broker_epoch=BrokerGeneration(generation),
+        topic_states=(StopReplicaTopicState(topic_name=TOPIC, partition_states=(state,)),),
+    )
+
+
+async def test_requests_for_a_former_life_are_refused(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"a")
+        decided = await cluster.decide(1, [1])
+        former = cluster[1].generation
+        held_back = cluster.leader_and_isr(1, *decided)
+        held_update = cluster.update_metadata(1, *decided, {})
+        await cluster.stop(1)
+        broker = await cluster.start(1)
+        assert (await broker.manager.handle_leader_and_isr(held_back)).error_code == 77
+        assert broker.manager.handle_update_metadata(held_update).error_code == 77
+        stop = stop_request(cluster, former, -2, delete=True)
+        assert (await broker.manager.handle_stop_replica(stop)).error_code == 77
+        assert not broker.view.received
+        assert (await broker.produce(b"b")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert broker.log.log_end_offset == 1
+
+
+async def test_held_back_request_waits_for_the_registration(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        broker = cluster[1]
+        decided = await cluster.decide(1, [1])
+        held_back = cluster.leader_and_isr(1, *decided)
+        broker.manager.detach()
+        answer = asyncio.create_task(broker.manager.handle_leader_and_isr(held_back))
+        client, generation = broker.client, broker.generation
+        await client.close()
+        broker.client, broker.generation = await cluster.register(1)
+        assert broker.generation > generation
+        assert not answer.done()
+        broker.manager.attach(broker.client, broker.generation)
+        assert (await answer).error_code == 77
+        assert broker.replica.leader is None
+
+
+async def test_generation_above_the_own_one_is_accepted_and_stays(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        decided = await cluster.decide(1, [1])
+        broker = cluster[1]
+        ahead = broker.generation + 5
+        request = cluster.leader_and_isr(1, *decided, generation=ahead)
+        assert (await broker.manager.handle_leader_and_isr(request)).error_code == 0
+        leader = broker.replica.leader
+        broker.manager.attach(broker.client, BrokerGeneration(ahead))
+        assert broker.replica.leader is leader
+        assert (await broker.produce(b"a")).error_code is ErrorCode.NONE
+
+
+async def test_older_controller_is_refused(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        cluster.controller_epoch = 5
+        await cluster.elect(1, [1])
+        decided = await cluster.decide(1, [1])
+        request = cluster.leader_and_isr(1, *decided, controller_epoch=4)
+        assert (await cluster[1].manager.handle_leader_and_isr(request)).error_code == 11
+        assert cluster[1].replica.leader_epoch == 0
+
+
+async def test_repeated_decision_changes_nothing_and_older_one_is_refused(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        first = await cluster.decide(1, [1])
+        second = await cluster.decide(1, [1])
+        await cluster.send(1, second)
+        leader = cluster[1].replica.leader
+        await cluster.send(1, second)
+        assert cluster[1].replica.leader is leader
+        answer = await cluster[1].manager.handle_leader_and_isr(cluster.leader_and_isr(1, *first))
+        assert answer.topics[0].partition_errors[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert cluster[1].replica.leader is leader
+
+
+async def test_broker_leads_only_by_a_request_for_its_present_life(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        decided = await cluster.decide(1, [1])
+        await cluster.send(1, decided)
+        assert (await cluster[1].produce(b"a")).error_code is ErrorCode.NONE
+        await cluster.stop(1)
+        broker = await cluster.start(1)
+        # The state names it as the leader, and it has read that.
+        assert broker.replica.leader_epoch == decided[0].leader_epoch
+        assert (await broker.produce(b"b")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await broker.fetch(0)).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # The same epoch as the one read: applied all the same, because nothing was applied in this life.
+        await cluster.send(1, decided)
+        assert (await broker.produce(b"b")).error_code is ErrorCode.NONE
+
+
+async def test_lost_session_ends_every_leadership(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        broker = cluster[1]
+        await cluster.stop(2, kill=True)
+        waiting = asyncio.create_task(broker.produce(b"a"))
+        await until(lambda: broker.manager.status().waiting_produces)
+        broker.manager.detach()
+        assert (await waiting).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await broker.produce(b"b")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert broker.manager.status().led == 0
+
+
+async def test_first_request_that_names_a_part_changes_nothing_else(tmp_path: Path) -> None:
+    """KAFKA-7235: the checkpoint keeps what the request does not name, and nothing is truncated."""
+    other = PartitionKey(TOPIC, 1)
+    async with brokers(tmp_path, 1) as cluster:
+        decided = await cluster.decide(1, [1])
+        await cluster.send(1, decided)
+        request = cluster.leader_and_isr(1, *decided, key=other)
+        await cluster[1].manager.handle_leader_and_isr(request)
+        for key in (KEY, other):
+            assert (await cluster[1].produce(b"a", b"b", key=key)).error_code is ErrorCode.NONE
+        await cluster.stop(1)
+        cluster.partitions = 2
+        broker = await cluster.start(1)
+        await cluster.send(1, decided)
+        await broker.manager._maintenance.write_high_watermarks()
+        assert broker.directory.high_watermarks == {KEY: 2, other: 2}
+        assert broker.directory.logs[other].log_end_offset == 2
+
+
+async def test_log_of_an_older_topic_is_set_aside(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"old")
+        decided = await cluster.decide(1, [1])
+        new_id = uuid.UUID(int=8)
+        request = cluster.leader_and_isr(1, *decided, topic_id=new_id)
+        answer = await cluster[1].manager.handle_leader_and_isr(request)
+        assert answer.topics[0].partition_errors[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+        assert cluster[1].log.log_end_offset == 1
+        # In its next life the broker has applied nothing, so the old log is that of a deleted topic.
+        await cluster.stop(1)
+        broker = await cluster.start(1)
+        request = cluster.leader_and_isr(1, *decided, topic_id=new_id)
+        answer = await broker.manager.handle_leader_and_isr(request)
+        assert answer.topics[0].partition_errors[0].error_code == ErrorCode.NONE
+        assert (broker.log.topic_id, broker.log.log_end_offset) == (new_id, 0)
+        assert [each.name for each in broker.folder.glob("*-stray")] != []
+
+
+async def test_log_without_an_assignment_is_a_stray_at_the_start(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster.stop(1)
+        cluster.replicas = (2,)
+        broker = await cluster.start(1)
+        assert broker.directory.logs == {}
+        assert len(list(broker.folder.glob("*-stray"))) == 1
+
+
+async def test_stopped_replica_is_deleted_if_the_request_says_so(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster.elect(1, [1])
+        manager, generation = cluster[1].manager, cluster[1].generation
+        late = await manager.handle_stop_replica(stop_request(cluster, generation, 0, delete=True))
+        assert late.partition_errors[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+        stopped = await manager.handle_stop_replica(stop_request(cluster, generation, 1, delete=False))
+        assert stopped.partition_errors[0].error_code == ErrorCode.NONE
+        assert KEY in cluster[1].directory.logs
+        assert (await cluster[1].produce(b"a")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        deleted = await manager.handle_stop_replica(stop_request(cluster, generation, -2, delete=True))
+        assert deleted.partition_errors[0].error_code == ErrorCode.NONE
+        assert cluster[1].directory.logs == {}

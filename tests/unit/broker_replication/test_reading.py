@@ -1,0 +1,191 @@
+"""Fetch, ListOffsets and OffsetForLeaderEpoch: limits, waiting, followers, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+
+import pytest
+
+from broker.log.errors import LogStorageError
+from broker.replication.outcomes import EpochEnd, FetchPosition, ListedOffset
+from controller.messages.codes import ErrorCode
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.topic_settings import TopicSettings
+from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
+
+
+async def test_fetch_waits_for_records(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        waiting = asyncio.create_task(cluster[1].fetch(0, max_wait_ms=10_000))
+        await until(lambda: cluster[1].manager.status().waiting_fetches)
+        await cluster[1].produce(b"a")
+        assert (await waiting).records == cluster[1].values()
+        assert cluster[1].replica.fetches == {}
+
+
+async def test_fetch_answers_at_its_deadline(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"a")
+        read = await cluster[1].fetch(0, max_wait_ms=20, min_bytes=10_000)
+        assert read.records == cluster[1].values()
+
+
+async def test_consumer_sees_only_what_is_committed(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await cluster[1].produce(b"a")
+        await cluster.stop(2, kill=True)
+        assert (await cluster[1].produce(b"b", acks=1)).error_code is ErrorCode.NONE
+        read = await cluster[1].fetch(1)
+        assert (read.error_code, read.high_watermark, read.records) == (ErrorCode.NONE, 1, b"")
+        epoch = cluster[1].replica.leader_epoch
+        as_follower = await cluster[1].fetch(1, replica_id=2, generation=1, current_leader_epoch=epoch)
+        assert as_follower.records != b""
+        waiting = asyncio.create_task(cluster[1].fetch(1, max_wait_ms=10_000))
+        assert (await waiting).records != b""  # the silent follower leaves the ISR
+
+
+async def test_limits_of_bytes_span_partitions_and_give_one_batch(tmp_path: Path) -> None:
+    other = PartitionKey(TOPIC, 1)
+    async with brokers(tmp_path, 1) as cluster:
+        decided = await cluster.decide(1, [1])
+        await cluster.send(1, decided)
+        await cluster[1].manager.handle_leader_and_isr(cluster.leader_and_isr(1, *decided, key=other))
+        for key in (KEY, other):
+            for _ in range(2):
+                await cluster[1].produce(b"x" * 1000, key=key)
+        positions = {KEY: FetchPosition(0, 5000), other: FetchPosition(0, 5000)}
+        sizes = []
+        for max_bytes in (1, 1500, 2200, 3300, 9000):
+            read = await cluster[1].manager.fetch(positions, max_wait_ms=0, min_bytes=1, max_bytes=max_bytes)
+            sizes.append([len(read[key].records) // 1000 for key in positions])
+        assert sizes == [[1, 0], [1, 0], [2, 0], [2, 1], [2, 2]]
+
+
+async def test_refused_fetches_name_the_reason(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await cluster.elect(1, [1, 2])
+        await cluster[1].produce(b"a")
+        leader = cluster[1]
+        assert (await leader.fetch(5)).error_code is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await leader.fetch(-1)).error_code is ErrorCode.OFFSET_OUT_OF_RANGE
+        fenced = await leader.fetch(0, current_leader_epoch=0)
+        assert (fenced.error_code, fenced.current_leader) == (ErrorCode.FENCED_LEADER_EPOCH, (1, 1))
+        unknown = await leader.fetch(0, current_leader_epoch=2)
+        assert unknown.error_code is ErrorCode.UNKNOWN_LEADER_EPOCH
+        as_follower = await cluster[2].fetch(0, replica_id=1, current_leader_epoch=1)
+        assert as_follower.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert as_follower.current_leader == (1, 1)
+        stranger = await leader.fetch(0, replica_id=4, current_leader_epoch=1)
+        assert stranger.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        positions = {
+            KEY: FetchPosition(0, 100, topic_id=uuid.UUID(int=1)),
+            PartitionKey("absent", 0): FetchPosition(0, 100),
+        }
+        read = await leader.manager.fetch(positions, max_wait_ms=0, min_bytes=1, max_bytes=100)
+        assert [outcome.error_code for outcome in read.values()] == [
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+
+
+async def test_broker_without_metadata_calls_nothing_unknown(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        assert (await cluster[1].produce(b"a")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_follower_serves_consumers_up_to_its_own_high_watermark(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        decided = await cluster.decide(1, [1, 2])
+        racks = {1: "a", 2: "b"}
+        for broker_id in (1, 2):
+            await cluster.send(broker_id, decided, racks)
+        await cluster[1].produce(b"a")
+        await until(lambda: cluster[2].replica.high_watermark == 1)
+        sent_away = await cluster[1].fetch(0, rack="b")
+        assert (sent_away.preferred_read_replica, sent_away.records) == (2, b"")
+        read = await cluster[2].fetch(0, rack="b")
+        assert (read.error_code, read.records) == (ErrorCode.NONE, cluster[1].values())
+        assert (await cluster[1].fetch(0, rack="a")).records == cluster[1].values()
+        # What a follower does not have may exist at the leader: it says nothing about the range.
+        assert (await cluster[2].fetch(3)).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_offsets_by_time_and_at_both_ends(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"a", b"b")
+        manager = cluster[1].manager
+        timestamp = 1_700_000_000_000
+        assert manager.list_offset(KEY, -1) == ListedOffset(ErrorCode.NONE, -1, 2, 0)
+        assert manager.list_offset(KEY, -2) == ListedOffset(ErrorCode.NONE, -1, 0)
+        assert manager.list_offset(KEY, -3) == ListedOffset(ErrorCode.NONE, timestamp, 0)
+        assert manager.list_offset(KEY, timestamp - 5) == ListedOffset(ErrorCode.NONE, timestamp, 0)
+        assert manager.list_offset(KEY, timestamp + 5) == ListedOffset(ErrorCode.NONE)
+        assert manager.list_offset(KEY, -9).error_code is ErrorCode.INVALID_REQUEST
+        assert manager.list_offset(KEY, -1, current_leader_epoch=3).error_code == 75
+        assert manager.epoch_end_offset(KEY, leader_epoch=0) == EpochEnd(ErrorCode.NONE, 0, 2)
+        absent = PartitionKey("absent", 0)
+        assert manager.list_offset(absent, -1).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_new_leader_names_no_last_offset_before_it_is_certain(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2, settings=TopicSettings(min_insync_replicas=1)) as cluster:
+        await cluster.elect(1, [1, 2])
+        for number in range(3):
+            await cluster[1].produce(b"%d" % number)
+        await cluster.stop(2, kill=True)
+        await cluster.stop(1, kill=True)
+        (tmp_path / "broker-1" / "replication-offset-checkpoint").unlink(missing_ok=True)
+        broker = await cluster.start(1)
+        decided = await cluster.decide(1, [1, 2])
+        await cluster.send(1, decided)
+        assert broker.manager.list_offset(KEY, -1).error_code is ErrorCode.OFFSET_NOT_AVAILABLE
+        assert broker.manager.list_offset(KEY, -2).error_code is ErrorCode.NONE
+        assert broker.manager.list_offset(KEY, -1, replica_id=2).offset == 3
+        await cluster.until_isr(1)
+        await until(lambda: broker.manager.list_offset(KEY, -1).offset == 3)
+
+
+async def test_waiting_fetch_ends_when_the_leader_steps_down(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        waiting = asyncio.create_task(cluster[1].fetch(0, max_wait_ms=10_000))
+        await until(lambda: cluster[1].manager.status().waiting_fetches)
+        cluster[1].manager.detach()
+        assert (await waiting).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_disk_error_is_reported_and_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise LogStorageError("the disk is on fire")
+
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"a")
+        for method in ("append_as_leader", "read"):
+            monkeypatch.setattr(cluster[1].log, method, refuse, raising=False)
+        assert (await cluster[1].produce(b"b")).error_code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await cluster[1].fetch(0)).error_code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(cluster[1].failures) == 2
+        cluster[1].failures.clear()
+
+
+async def produce_codes(cluster: Brokers, batch: bytes, acks: int) -> ErrorCode:
+    return (await cluster[1].manager.produce({KEY: batch}, acks=acks, timeout_ms=50))[KEY].error_code
+
+
+async def test_refused_produces_name_the_reason(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2, settings=TopicSettings(min_insync_replicas=2)) as cluster:
+        await cluster.elect(1, [1, 2])
+        assert await produce_codes(cluster, b"garbage", -1) is ErrorCode.CORRUPT_MESSAGE
+        assert await produce_codes(cluster, b"", 5) is ErrorCode.INVALID_REQUIRED_ACKS
+        await cluster.stop(2, kill=True)
+        slow = await cluster[1].produce(b"a", timeout_ms=20)
+        assert slow.error_code is ErrorCode.REQUEST_TIMED_OUT
+        assert cluster[1].replica.produces == {}
