@@ -15,7 +15,17 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.support.broker_cluster import BrokerCluster, running_brokers
-from tests.support.broker_records import CODECS, PARTITIONS, RECORDS, Sample, expected, sample, stored_batches
+from tests.support.broker_records import (
+    CODECS,
+    PARTITIONS,
+    RECORDS,
+    Sample,
+    expected,
+    quiet,
+    reading,
+    sample,
+    stored_batches,
+)
 from tests.support.nodes import eventually
 
 DEADLINE_S = 120.0
@@ -29,7 +39,7 @@ def cluster() -> Iterator[BrokerCluster]:
 
 @pytest.fixture(scope="module")
 def admin(cluster: BrokerCluster) -> AdminClient:
-    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+    return AdminClient(quiet(cluster.bootstrap))
 
 
 def create(admin: AdminClient, topic: str, **settings: Any) -> None:
@@ -44,14 +54,7 @@ def as_sample(message: Any) -> Sample:
 
 
 def read_partition(cluster: BrokerCluster, topic: str, partition: int, count: int) -> list[Sample]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "check.crcs": True,
-        }
-    )
+    consumer = Consumer(reading(cluster.bootstrap))
     consumer.assign([TopicPartition(topic, partition, 0)])
     found: list[Sample] = []
 
@@ -75,7 +78,7 @@ def test_records_of_every_codec_come_back_as_they_were_sent(
     create(admin, topic)
     producer = Producer(
         {
-            "bootstrap.servers": cluster.bootstrap,
+            **quiet(cluster.bootstrap),
             "compression.type": codec,
             "enable.idempotence": True,
             "linger.ms": 20,
@@ -107,24 +110,23 @@ def test_a_lone_record_without_key_value_or_headers_comes_back(
     cluster: BrokerCluster, admin: AdminClient
 ) -> None:
     create(admin, "lone")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": 1})
+    producer = Producer({**quiet(cluster.bootstrap), "acks": 1})
     producer.produce("lone", None, None, 0)
     assert producer.flush(DEADLINE_S) == 0
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused"})
+    consumer = Consumer(reading(cluster.bootstrap))
     consumer.assign([TopicPartition("lone", 0, 0)])
-    message = eventually(lambda: consumer.poll(0.2), DEADLINE_S, "the record is read")
-    assert message is not None
+    (message,) = eventually(lambda: consumer.consume(1, timeout=0.2), DEADLINE_S, "the record is read")
     assert (message.error(), message.key(), message.value(), message.headers()) == (None, None, None, None)
     consumer.close()
 
 
 def test_offsets_are_found_by_time_and_at_both_ends(cluster: BrokerCluster, admin: AdminClient) -> None:
     create(admin, "times")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "compression.type": "zstd"})
+    producer = Producer({**quiet(cluster.bootstrap), "compression.type": "zstd"})
     for record in map(sample, range(300)):
         producer.produce("times", record.value, record.key, 0, timestamp=record.timestamp_ms)
     assert producer.flush(DEADLINE_S) == 0
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused"})
+    consumer = Consumer(reading(cluster.bootstrap))
     assert consumer.get_watermark_offsets(TopicPartition("times", 0), timeout=20) == (0, 300)
     asked = TopicPartition("times", 0, sample(123).timestamp_ms)
     assert consumer.offsets_for_times([asked], timeout=20)[0].offset == 123

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.broker_cluster import BrokerCluster, running_brokers
-from tests.support.broker_records import CODECS, PARTITIONS, RECORDS, expected, sample, stored_batches
+from tests.support.broker_records import CODECS, PARTITIONS, RECORDS, expected, quiet, sample, stored_batches
 
 DEADLINE_S = 300.0
 #: between key and value, and between records; neither is in a sample
@@ -49,7 +49,7 @@ def rows(cluster: BrokerCluster, topic: str, partition: int) -> list[dict[str, A
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_of_every_codec_come_back_as_they_were_sent(cluster: BrokerCluster, codec: str) -> None:
     topic = f"kcat-{codec}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = AdminClient(quiet(cluster.bootstrap))
     admin.create_topics([NewTopic(topic, PARTITIONS, 3)], operation_timeout=20)[topic].result(30)
     for partition in range(PARTITIONS):
         lines = b"".join(
@@ -67,7 +67,7 @@ def test_records_of_every_codec_come_back_as_they_were_sent(cluster: BrokerClust
 
 
 def test_kcat_lists_brokers_and_topics(cluster: BrokerCluster) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = AdminClient(quiet(cluster.bootstrap))
     admin.create_topics([NewTopic("listed", 2, 3)], operation_timeout=20)["listed"].result(30)
     listed = json.loads(kcat(cluster, "-L", "-J"))
     assert sorted(broker["id"] for broker in listed["brokers"]) == [1, 2, 3]
@@ -76,7 +76,7 @@ def test_kcat_lists_brokers_and_topics(cluster: BrokerCluster) -> None:
 
 
 def test_kcat_asks_for_an_offset_by_time(cluster: BrokerCluster) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = AdminClient(quiet(cluster.bootstrap))
     admin.create_topics([NewTopic("asked", 1, 3)], operation_timeout=20)["asked"].result(30)
     kcat(cluster, "-P", "-t", "asked", "-p", "0", given=b"one\ntwo\n")
     first = rows(cluster, "asked", 0)[0]

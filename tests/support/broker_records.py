@@ -24,6 +24,16 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
+def quiet(bootstrap: str) -> dict[str, str | int | float | bool]:
+    """Settings of a client of librdkafka that prints nothing while brokers are away."""
+    return {"bootstrap.servers": bootstrap, "log_level": 0}
+
+
+def reading(bootstrap: str) -> dict[str, str | int | float | bool]:
+    """Settings of a consumer of librdkafka that reads by assignment: it has a group by name only."""
+    return {**quiet(bootstrap), "group.id": "unused", "enable.auto.commit": False, "check.crcs": True}
+
+
 class Sample(NamedTuple):
     """One record."""
 

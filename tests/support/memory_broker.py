@@ -1,9 +1,10 @@
 """A broker without logs, quorum and controller: real sockets and handlers over records in memory.
 
-`MemoryReplicas` keeps batches in lists and waits for nothing but new records; `MemoryController` creates topics
-in the view at once. Both have the shape that the handlers ask for. `MemoryBroker` serves both listeners in a
-thread of its own, for clients that block.
+`MemoryReplicas` keeps batches in lists and waits for nothing but new records; `MemoryController` creates
+topics in the view at once. Both have the shape that the handlers ask for. `MemoryBroker` serves both listeners
+in a thread of its own, for clients that block.
 """
+# ruff: noqa: ARG002 - the shape is that of the real parts
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def config(folder: Path, **broker: object) -> BrokerConfig:
     secret = folder / "peer.secret"
     secret.write_text(SECRET)
     secret.chmod(0o600)
-    sections = {
+    sections: dict[str, dict[str, object]] = {
         "broker": {"id": 1, "data_dir": str(folder / "broker"), **broker},
         "security": {"peer_secret_file": str(secret)},
     }
@@ -121,12 +122,14 @@ class MemoryReplicas:
         #: Set: produce requests wait for it after they have appended.
         self.hold: asyncio.Event | None = None
         self.produced: list[Mapping[PartitionKey, bytes]] = []
+        #: Answered for every partition that is known.
+        self.error = ErrorCode.NONE
 
     def _error(self, key: PartitionKey) -> ErrorCode:
         found = self.view.partition(*key)
         if found is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NONE if found.leader == 1 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return self.error if found.leader == 1 else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def end(self, key: PartitionKey) -> int:
         """Return the log end offset."""

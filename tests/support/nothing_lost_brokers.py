@@ -6,8 +6,8 @@ Three nodes, three brokers, one topic of 12 partitions with three replicas and m
 idempotent producers with acks=all and many records in flight. Each strike takes away a leader, the
 controller, the quorum's leader, or two brokers at once, and ends when all replicas are in sync again. At the
 end every acknowledged record is read back exactly once and in its producer's order, and the replicas' files
-are equal byte for byte. A run counts only if a strike hit a leader with records in flight, a log was truncated, and an
-ISR shrank and grew.
+are equal byte for byte. A run counts only if a strike hit a leader with records in flight, a log was
+truncated, and an ISR shrank and grew.
 
 The seed repeats the choices, not the instants. Source: testing design (I19; a nemesis proves that it bit).
 """
@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.broker_cluster import BrokerCluster, running_brokers
-from tests.support.broker_records import log_files
+from tests.support.broker_records import log_files, quiet, reading
 from tests.support.nodes import eventually
 
 TOPIC: Final = "story"
@@ -98,7 +98,7 @@ class SteadyProducer:
         self._stopping = threading.Event()
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **quiet(bootstrap),
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 2,
@@ -164,7 +164,7 @@ class Story:
         self.cluster = cluster
         self.report = Report()
         self._random = random.Random(seed)
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin = AdminClient(quiet(cluster.bootstrap))
         settings = {"min.insync.replicas": "2"}
         topic = NewTopic(TOPIC, PARTITIONS, REPLICAS, config=settings)
         admin.create_topics([topic], operation_timeout=20)[TOPIC].result(30)
@@ -258,7 +258,7 @@ class Story:
 
 def read_all(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
     """Read the whole topic: {partition: [(offset, value)]}."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "check.crcs": True})
+    consumer = Consumer(reading(bootstrap))
     ends = {
         partition: consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=20)[1]
         for partition in range(PARTITIONS)
