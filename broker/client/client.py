@@ -44,6 +44,8 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 _METADATA_VERSION_MIN: Final = 10
 #: The newest Fetch that names topics.
 _FETCH_VERSION_MAX: Final = 12
+#: What a broker gets beyond the time that the request itself gives it, to say that the time is over.
+ANSWER_GRACE_MS: Final = 3_000
 _TOPIC: Final = 2
 _SET: Final = 0
 _DELETE: Final = 1
@@ -171,7 +173,7 @@ class BrokerClient:
             if self._metadata.controller_id not in self._metadata.brokers:
                 raise BrokerRequestError(api_key.name, ErrorCode.NOT_CONTROLLER, "no controller is known")
             link = await self._broker(self._metadata.controller_id)
-            response = await link.request(api_key, values, timeout_ms=self._timeout_ms)
+            response = await link.request(api_key, values, timeout_ms=self._timeout_ms + ANSWER_GRACE_MS)
             results = read_topic_results(getattr(response, field))
             if any(each.error_code == ErrorCode.NOT_CONTROLLER for each in results.values()):
                 raise BrokerRequestError(api_key.name, ErrorCode.NOT_CONTROLLER)
@@ -240,7 +242,7 @@ class BrokerClient:
         async def send(link: Link, part: Mapping[PartitionKey, bytes]) -> dict[PartitionKey, Produced]:
             version = link.version(ApiKey.PRODUCE)
             body = pack_produce_request(version, part, acks=acks, timeout_ms=self._timeout_ms)
-            response = await link.request(ApiKey.PRODUCE, body, timeout_ms=2 * self._timeout_ms)
+            response = await link.request(ApiKey.PRODUCE, body, timeout_ms=self._timeout_ms + ANSWER_GRACE_MS)
             return read_produce(response)
 
         return await self._by_leader(batches, send, Produced)

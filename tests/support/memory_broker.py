@@ -1,8 +1,8 @@
 """A broker without logs, quorum and controller: real sockets and handlers over records in memory.
 
 `MemoryReplicas` keeps batches in lists and waits for nothing but new records; `MemoryController` creates
-topics in the view at once. Both have the shape that the handlers ask for. `MemoryBroker` serves both listeners
-in a thread of its own, for clients that block.
+topics in the view at once. Both have the shape that the handlers ask for. `MemoryBroker` serves both
+listeners in a thread of its own, for clients that block.
 """
 # ruff: noqa: ARG002 - the shape is that of the real parts
 

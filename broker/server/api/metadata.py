@@ -22,6 +22,8 @@ from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
 
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+#: Name and id of a topic that is asked for, as far as they are known.
+_Wanted = tuple[str | None, uuid.UUID | None]
 #: endpoint_type of DescribeCluster.
 _BROKERS: Final = 1
 
@@ -37,22 +39,22 @@ def metadata(services: BrokerServices, call: Call) -> Answer | Awaitable[Answer]
             if name is not None and name not in services.view.topics and TOPIC_NAME.fullmatch(name)
         ]
         if allowed and missing:
-            return _create_and_answer(services, wanted, missing)
-    return _answer(services, wanted, {})
+            return _create_and_answer(services, call, wanted, missing)
+    return _answer(services, call, wanted, {})
 
 
 async def _create_and_answer(
-    services: BrokerServices, wanted: list[tuple[str | None, uuid.UUID | None]] | None, missing: list[str]
+    services: BrokerServices, call: Call, wanted: list[_Wanted] | None, missing: list[str]
 ) -> Answer:
-    return _answer(services, wanted, await create_missing_topics(services, missing))
+    return _answer(services, call, wanted, await create_missing_topics(services, missing))
 
 
-def _wanted(view: ClusterView, call: Call) -> list[tuple[str | None, uuid.UUID | None]] | None:
+def _wanted(view: ClusterView, call: Call) -> list[_Wanted] | None:
     """Return (name, id) of each topic that is asked for; None for all."""
     topics = call.body.topics
     if topics is None or (call.api_version == 0 and not topics):
         return None
-    wanted: list[tuple[str | None, uuid.UUID | None]] = []
+    wanted: list[_Wanted] = []
     for topic in topics:
         found = topic.topic_id if call.api_version >= 10 else None
         name = topic.name
@@ -63,15 +65,20 @@ def _wanted(view: ClusterView, call: Call) -> list[tuple[str | None, uuid.UUID |
 
 
 def _answer(
-    services: BrokerServices,
-    wanted: list[tuple[str | None, uuid.UUID | None]] | None,
-    refused: Mapping[str, ErrorCode],
+    services: BrokerServices, call: Call, wanted: list[_Wanted] | None, refused: Mapping[str, ErrorCode]
 ) -> Values:
     view = services.view
     if wanted is None:
         topics = [_topic(view, name, found) for name, found in view.topics.items()]
     else:
-        topics = [_wanted_topic(view, name, found, refused) for name, found in wanted]
+        # Before version 12 a name cannot be null.
+        unnamed = None if call.api_version >= 12 else ""
+        topics = [
+            _wanted_topic(view, name, refused)
+            if name is not None
+            else _no_topic(unnamed, found, ErrorCode.UNKNOWN_TOPIC_ID)
+            for name, found in wanted
+        ]
     return {
         "brokers": [each._asdict() for each in client_endpoints(view, view.brokers)],
         "cluster_id": services.cluster_id,
@@ -80,11 +87,7 @@ def _answer(
     }
 
 
-def _wanted_topic(
-    view: ClusterView, name: str | None, found: uuid.UUID | None, refused: Mapping[str, ErrorCode]
-) -> Values:
-    if name is None:
-        return _no_topic("", found, ErrorCode.UNKNOWN_TOPIC_ID)
+def _wanted_topic(view: ClusterView, name: str, refused: Mapping[str, ErrorCode]) -> Values:
     topic = view.topics.get(name)
     if topic is not None:
         return _topic(view, name, topic)
@@ -94,7 +97,7 @@ def _wanted_topic(
     return _no_topic(name, None, partition_error(view, error_code))
 
 
-def _no_topic(name: str, topic_id: uuid.UUID | None, error_code: ErrorCode) -> Values:
+def _no_topic(name: str | None, topic_id: uuid.UUID | None, error_code: ErrorCode) -> Values:
     return {"error_code": error_code, "name": name, "topic_id": topic_id, "partitions": ()}
 
 

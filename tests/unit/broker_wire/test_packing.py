@@ -45,7 +45,7 @@ def fetch_values(
                 "topic_id": topic.topic_id,
                 "partitions": [
                     {
-                        "partition_index": each.index,
+                        "partition_index": each.partition,
                         "error_code": each.error_code,
                         "high_watermark": each.high_watermark,
                         "last_stable_offset": each.last_stable_offset,

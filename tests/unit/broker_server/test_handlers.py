@@ -1,0 +1,436 @@
+"""Each request through its handler, in every version that is served, against parts in memory."""
+
+import struct
+import uuid
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.server.handlers import ApiHandlers
+from broker.server.requests import CloseConnectionError, Request
+from broker.wire.apis import CLIENT_APIS, ApiKey
+from broker.wire.codec import Values, decode_response, encode_request
+from controller.messages.codes import ErrorCode
+from quorum.metadata.paths import PartitionKey
+from tests.support.memory_broker import MemoryParts, config, partition_state, topic_id, update_metadata
+
+KEY = PartitionKey("t", 0)
+BATCH = struct.pack(">qiibIhi", 0, 49, 0, 2, 0, 0, 0) + bytes(34)
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> MemoryParts:
+    found = MemoryParts.build(config(tmp_path))
+    found.view.apply(update_metadata({"t": [partition_state(0), partition_state(1, leader=-1)]}))
+    return found
+
+
+async def ask(
+    parts: MemoryParts, api_key: ApiKey, version: int, values: Values, *, for_brokers: bool = False
+) -> Any:
+    """Return the decoded response, or None if there is none."""
+    body = memoryview(encode_request(api_key, version, values))
+    request = Request(api_key, version, 1, "test", body, len(body))
+    answer = ApiHandlers(parts.services, for_brokers=for_brokers).handle(request)
+    if isinstance(answer, Awaitable):
+        answer = await answer
+    return None if answer is None else decode_response(api_key, version, b"".join(answer))
+
+
+def produce_values(topic: str = "t", partition: int = 0, **changed: Any) -> dict[str, Any]:
+    data = [{"name": topic, "partition_data": [{"index": partition, "records": BATCH}]}]
+    return {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": data, **changed}
+
+
+def fetch_values(topic: str = "t", partition: int = 0, **changed: Any) -> dict[str, Any]:
+    row = {"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1000}
+    topics = [{"topic": topic, "topic_id": topic_id(topic), "partitions": [row]}]
+    return {"max_wait": 0, "min_bytes": 0, "topics": topics, "forgotten_topics_data": (), **changed}
+
+
+def metadata_values(*names: str) -> dict[str, Any]:
+    return {
+        "topics": [{"name": name, "topic_id": None} for name in names],
+        "allow_auto_topic_creation": True,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+
+
+LIST = {
+    "replica_id": -1,
+    "isolation_level": 0,
+    "topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+}
+EPOCH = {"topics": [{"topic": "t", "partitions": [{"partition": 0, "leader_epoch": 5}]}]}
+COORDINATOR = {"key": "g", "coordinator_keys": ["g"]}
+NEW = {"name": "new", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+CREATE = {"topics": [NEW], "timeout": 1000}
+DELETE = {"topics": [{"name": "t", "topic_id": None}], "topic_names": ["t"], "timeout": 1000}
+PARTITIONS = {
+    "topics": [{"name": "t", "count": 5, "assignments": None}],
+    "timeout": 1000,
+    "validate_only": False,
+}
+RESOURCE = {"resource_type": 2, "resource_name": "t"}
+DESCRIBE = {"resources": [{**RESOURCE, "configuration_keys": None}]}
+SETTING = {"name": "retention.ms", "config_operation": 0, "value": "5"}
+ALTER = {"resources": [{**RESOURCE, "configs": [SETTING]}], "validate_only": False}
+PRODUCER = {"transactional_id": None, "transaction_timeout": 1}
+ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+NEW_ACL = {
+    "resource_type": 2,
+    "resource_name": "t",
+    "principal": "User:u",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+
+#: {request: (values, where the error code stands)}
+EVERY: dict[ApiKey, tuple[dict[str, Any], str]] = {
+    ApiKey.PRODUCE: (produce_values(), "responses.0.partition_responses.0"),
+    ApiKey.FETCH: (fetch_values(), "responses.0.partitions.0"),
+    ApiKey.LIST_OFFSETS: (LIST, "topics.0.partitions.0"),
+    ApiKey.METADATA: (metadata_values("t"), "topics.0"),
+    ApiKey.FIND_COORDINATOR: (COORDINATOR, "coordinators.0"),
+    ApiKey.CREATE_TOPICS: (CREATE, "topics.0"),
+    ApiKey.DELETE_TOPICS: (DELETE, "responses.0"),
+    ApiKey.INIT_PRODUCER_ID: (PRODUCER, ""),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (EPOCH, "topics.0.partitions.0"),
+    ApiKey.DESCRIBE_ACLS: (ACL, ""),
+    ApiKey.CREATE_ACLS: ({"creations": [NEW_ACL]}, "results.0"),
+    ApiKey.DELETE_ACLS: ({"filters": [ACL]}, "filter_results.0"),
+    ApiKey.DESCRIBE_CONFIGS: (DESCRIBE, "results.0"),
+    ApiKey.CREATE_PARTITIONS: (PARTITIONS, "results.0"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (ALTER, "responses.0"),
+    ApiKey.DESCRIBE_CLUSTER: ({"include_cluster_authorized_operations": False}, ""),
+}
+EXPECTED = {
+    ApiKey.FIND_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    **dict.fromkeys(
+        (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS), ErrorCode.SECURITY_DISABLED
+    ),
+}
+
+
+def test_every_served_request_is_tried() -> None:
+    assert set(EVERY) == set(CLIENT_APIS) - {ApiKey.API_VERSIONS}
+
+
+@pytest.mark.parametrize("api_key", sorted(EVERY), ids=lambda key: ApiKey(key).name)
+async def test_every_version_is_answered(parts: MemoryParts, api_key: ApiKey) -> None:
+    values, place = EVERY[api_key]
+    for version in range(CLIENT_APIS[api_key].served_min, CLIENT_APIS[api_key].served_max + 1):
+        if api_key in (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS):
+            parts.view.topics.clear()
+            parts.view.apply(update_metadata({"t": [partition_state(0)]}))
+        found = await ask(parts, api_key, version, values)
+        if not (api_key == ApiKey.FIND_COORDINATOR and version < 4):
+            for step in filter(None, place.split(".")):
+                found = found[int(step)] if step.isdecimal() else getattr(found, step)
+        assert found.error_code == EXPECTED.get(api_key, ErrorCode.NONE), version
+
+
+# -- produce ---------------------------------------------------------------------------------------
+
+
+async def test_acks_of_zero_has_no_response(parts: MemoryParts) -> None:
+    assert await ask(parts, ApiKey.PRODUCE, 9, produce_values(acks=0)) is None
+    assert parts.replicas.end(KEY) == 1
+
+
+async def test_acks_of_zero_and_an_error_ends_the_connection(parts: MemoryParts) -> None:
+    with pytest.raises(CloseConnectionError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        await ask(parts, ApiKey.PRODUCE, 9, produce_values("other", acks=0))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error_code"),
+    [
+        ({"acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS),
+        ({"transactional_id": "x"}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_a_produce_request_is_refused_as_a_whole(
+    parts: MemoryParts, changed: dict[str, Any], error_code: ErrorCode
+) -> None:
+    found = await ask(parts, ApiKey.PRODUCE, 9, produce_values(**changed))
+    assert found.responses[0].partition_responses[0].error_code == error_code
+    assert parts.replicas.end(KEY) == 0
+
+
+async def test_a_partition_named_twice_appends_nothing(parts: MemoryParts) -> None:
+    twice = [{"name": "t", "partition_data": [{"index": 0, "records": BATCH}] * 2}]
+    found = await ask(parts, ApiKey.PRODUCE, 9, produce_values(topic_data=twice))
+    codes = [each.error_code for each in found.responses[0].partition_responses]
+    assert codes == [ErrorCode.INVALID_REQUEST] * 2
+    assert parts.replicas.end(KEY) == 0
+
+
+async def test_a_wrong_leader_names_the_right_one(parts: MemoryParts) -> None:
+    parts.view.apply(update_metadata({"t": [partition_state(1, leader=1, leader_epoch=9)]}))
+    parts.replicas.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    produced = await ask(parts, ApiKey.PRODUCE, 10, produce_values(partition=1))
+    fetched = await ask(parts, ApiKey.FETCH, 16, fetch_values(partition=1))
+    for response, row in (
+        (produced, produced.responses[0].partition_responses[0]),
+        (fetched, fetched.responses[0].partitions[0]),
+    ):
+        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (1, 9)
+        assert [(each.node_id, each.port) for each in response.node_endpoints] == [(1, 1)]
+
+
+# -- fetch -----------------------------------------------------------------------------------------
+
+
+async def test_sessions_are_not_given(parts: MemoryParts) -> None:
+    full = await ask(parts, ApiKey.FETCH, 12, fetch_values(session_id=0, session_epoch=0))
+    assert (full.error_code, full.session_id) == (ErrorCode.NONE, 0)
+    part = await ask(parts, ApiKey.FETCH, 12, fetch_values(session_id=7, session_epoch=1))
+    assert part.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_an_unknown_topic_id_is_answered_for_its_partitions(parts: MemoryParts) -> None:
+    asked = fetch_values()
+    asked["topics"].append({**asked["topics"][0], "topic_id": uuid.UUID(int=9)})
+    found = await ask(parts, ApiKey.FETCH, 13, asked)
+    codes = [topic.partitions[0].error_code for topic in found.responses]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]
+    assert found.responses[1].topic_id == uuid.UUID(int=9)
+
+
+@pytest.mark.parametrize("version", [4, 14, 15, 16])
+async def test_only_a_broker_fetches_as_a_replica(parts: MemoryParts, version: int) -> None:
+    asked = fetch_values(replica_id=2, replica_state={"replica_id": 2, "replica_epoch": 77})
+    found = await ask(parts, ApiKey.FETCH, version, asked)
+    refused = found.responses[0].partitions[0].error_code
+    assert (refused, parts.replicas.fetches) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+    await ask(parts, ApiKey.FETCH, version, asked, for_brokers=True)
+    assert parts.replicas.fetches[0][1]["replica_id"] == 2
+    assert parts.replicas.fetches[0][1]["generation"] == (77 if version >= 15 else -1)
+
+
+# -- before the first UpdateMetadata ---------------------------------------------------------------
+
+
+async def test_no_topic_is_unknown_before_the_first_update(tmp_path: Path) -> None:
+    parts = MemoryParts.build(config(tmp_path))
+    five = ErrorCode.LEADER_NOT_AVAILABLE
+    found = await ask(parts, ApiKey.METADATA, 12, metadata_values("t"))
+    assert [topic.error_code for topic in found.topics] == [five]
+    found = await ask(parts, ApiKey.PRODUCE, 9, produce_values())
+    assert found.responses[0].partition_responses[0].error_code == five
+    found = await ask(parts, ApiKey.FETCH, 12, fetch_values())
+    assert found.responses[0].partitions[0].error_code == five
+    found = await ask(parts, ApiKey.LIST_OFFSETS, 7, LIST)
+    assert found.topics[0].partitions[0].error_code == five
+    found = await ask(parts, ApiKey.DESCRIBE_CONFIGS, 4, DESCRIBE)
+    assert found.results[0].error_code == five
+
+
+# -- metadata --------------------------------------------------------------------------------------
+
+
+async def test_metadata_tells_who_leads(parts: MemoryParts) -> None:
+    found = await ask(parts, ApiKey.METADATA, 12, {**metadata_values(), "topics": None})
+    assert (found.cluster_id, found.controller_id) == ("cluster-of-a-test", 1)
+    assert [(each.node_id, each.host, each.port) for each in found.brokers] == [(1, "127.0.0.1", 1)]
+    rows = [(each.error_code, each.leader_id) for each in found.topics[0].partitions]
+    assert rows == [(ErrorCode.NONE, 1), (ErrorCode.LEADER_NOT_AVAILABLE, -1)]
+
+
+async def test_an_empty_list_means_all_topics_in_version_0_only(parts: MemoryParts) -> None:
+    assert len((await ask(parts, ApiKey.METADATA, 0, metadata_values())).topics) == 1
+    assert len((await ask(parts, ApiKey.METADATA, 1, metadata_values())).topics) == 0
+
+
+async def test_unknown_and_impossible_names_differ(parts: MemoryParts) -> None:
+    found = await ask(parts, ApiKey.METADATA, 12, metadata_values("other", "no such/name"))
+    codes = [topic.error_code for topic in found.topics]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+async def test_metadata_finds_topics_by_id(parts: MemoryParts) -> None:
+    rows = [{"name": None, "topic_id": topic_id("t")}, {"name": None, "topic_id": uuid.UUID(int=9)}]
+    found = await ask(parts, ApiKey.METADATA, 12, {**metadata_values(), "topics": rows})
+    assert [(topic.name, topic.error_code) for topic in found.topics] == [
+        ("t", ErrorCode.NONE),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+async def test_a_missing_topic_is_created_where_that_is_configured(tmp_path: Path) -> None:
+    parts = MemoryParts.build(config(tmp_path, auto_create_topics=True))
+    parts.view.apply(update_metadata({}))
+    forbidden = {**metadata_values("made"), "allow_auto_topic_creation": False}
+    found = await ask(parts, ApiKey.METADATA, 12, forbidden)
+    assert found.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = await ask(parts, ApiKey.METADATA, 12, metadata_values("made"))
+    assert (found.topics[0].error_code, len(found.topics[0].partitions)) == (ErrorCode.NONE, 1)
+
+
+# -- topics ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("api_key", "values", "field"),
+    [
+        (ApiKey.CREATE_TOPICS, CREATE, "topics"),
+        (ApiKey.DELETE_TOPICS, DELETE, "responses"),
+        (ApiKey.CREATE_PARTITIONS, PARTITIONS, "results"),
+    ],
+)
+async def test_who_is_not_the_controller_says_so(
+    parts: MemoryParts, api_key: ApiKey, values: dict[str, Any], field: str
+) -> None:
+    parts.controller.active = False
+    found = await ask(parts, api_key, CLIENT_APIS[api_key].served_max, values)
+    assert [row.error_code for row in getattr(found, field)] == [ErrorCode.NOT_CONTROLLER]
+
+
+@pytest.mark.parametrize(
+    ("changed", "error_code"),
+    [
+        ({"assignments": [{"partition_index": 0, "broker_ids": [1]}]}, ErrorCode.INVALID_REQUEST),
+        (
+            {
+                "num_partitions": -1,
+                "replication_factor": -1,
+                "assignments": [{"partition_index": 0, "broker_ids": [1]}] * 2,
+            },
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        ({"configs": [{"name": "retention.ms", "value": "1"}] * 2}, ErrorCode.INVALID_CONFIG),
+        ({"configs": [{"name": "no.such", "value": "1"}]}, ErrorCode.INVALID_CONFIG),
+        ({"name": "t"}, ErrorCode.TOPIC_ALREADY_EXISTS),
+    ],
+)
+async def test_a_topic_that_cannot_be_created_leaves_others_alone(
+    parts: MemoryParts, changed: dict[str, Any], error_code: ErrorCode
+) -> None:
+    asked = {"topics": [{**NEW, "name": "bad", **changed}, NEW], "timeout": 1000}
+    found = await ask(parts, ApiKey.CREATE_TOPICS, 7, asked)
+    codes = {row.name: row.error_code for row in found.topics}
+    assert codes == {changed.get("name", "bad"): error_code, "new": ErrorCode.NONE}
+
+
+async def test_a_created_topic_is_described_in_the_answer(parts: MemoryParts) -> None:
+    asked = {"topics": [{**NEW, "configs": [{"name": "retention.ms", "value": "5"}]}], "timeout": 1000}
+    row = (await ask(parts, ApiKey.CREATE_TOPICS, 7, asked)).topics[0]
+    assert (row.topic_id, row.num_partitions, row.replication_factor) == (topic_id("new"), 1, 1)
+    sources = {each.name: (each.value, each.config_source) for each in row.configs}
+    assert sources["retention.ms"] == ("5", 1)
+    assert sources["retention.bytes"] == ("-1", 5)
+
+
+async def test_topics_named_twice_are_refused(parts: MemoryParts) -> None:
+    found = await ask(parts, ApiKey.CREATE_TOPICS, 7, {"topics": [NEW, NEW], "timeout": 1})
+    assert [(row.name, row.error_code) for row in found.topics] == [("new", ErrorCode.INVALID_REQUEST)]
+    assert "new" not in parts.view.topics
+
+
+async def test_topics_are_deleted_by_id(parts: MemoryParts) -> None:
+    rows = [
+        {"name": None, "topic_id": topic_id("t")},
+        {"name": None, "topic_id": uuid.UUID(int=9)},
+        {"name": "t", "topic_id": topic_id("t")},
+    ]
+    found = await ask(parts, ApiKey.DELETE_TOPICS, 6, {"topics": rows, "timeout": 1})
+    assert sorted(row.error_code for row in found.responses) == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
+    assert not parts.view.topics
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+async def test_settings_name_their_sources(parts: MemoryParts) -> None:
+    parts.configs.settings["t"] = {"retention.ms": "5"}
+    asked = {**DESCRIBE, "include_synonyms": True, "include_documentation": True}
+    found = (await ask(parts, ApiKey.DESCRIBE_CONFIGS, 4, asked)).results[0]
+    rows = {row.name: row for row in found.configs}
+    assert (rows["retention.ms"].value, rows["retention.ms"].config_source) == ("5", 1)
+    assert [each.source for each in rows["retention.ms"].synonyms] == [1, 5]
+    assert (rows["min.insync.replicas"].value, rows["min.insync.replicas"].config_source) == ("2", 4)
+    assert rows["retention.bytes"].config_source == 5
+    assert rows["retention.ms"].documentation
+
+
+async def test_only_the_asked_settings_are_described(parts: MemoryParts) -> None:
+    asked = {"resources": [{**RESOURCE, "configuration_keys": ["retention.ms", "no.such"]}]}
+    found = (await ask(parts, ApiKey.DESCRIBE_CONFIGS, 4, asked)).results[0]
+    assert [(row.name, row.documentation, row.synonyms) for row in found.configs] == [
+        ("retention.ms", None, ())
+    ]
+
+
+async def test_a_broker_describes_itself_only(parts: MemoryParts) -> None:
+    rows = [{"resource_type": 4, "resource_name": name, "configuration_keys": None} for name in ("1", "2")]
+    found = (await ask(parts, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": rows})).results
+    own = {row.name: (row.value, row.read_only) for row in found[0].configs}
+    assert own["zookeeper.connect"] == ("127.0.0.1:2181", True)
+    assert (own["broker.rack"][0], own["auto.create.topics.enable"][0]) == (None, "false")
+    assert found[1].error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("resource", "changes", "error_code"),
+    [
+        (("t", 2), [("retention.ms", 0, "x")], ErrorCode.INVALID_CONFIG),
+        (("t", 2), [("cleanup.policy", 0, "compact")], ErrorCode.INVALID_CONFIG),
+        (("t", 2), [("cleanup.policy", 2, "compact")], ErrorCode.INVALID_CONFIG),
+        (("t", 2), [("retention.ms", 0, None)], ErrorCode.INVALID_REQUEST),
+        (("t", 2), [("retention.ms", 0, "1"), ("retention.ms", 1, None)], ErrorCode.INVALID_REQUEST),
+        (("other", 2), [("retention.ms", 0, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (("1", 4), [("retention.ms", 0, "1")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_wrong_change_of_settings_changes_nothing(
+    parts: MemoryParts,
+    resource: tuple[str, int],
+    changes: list[tuple[str, int, str | None]],
+    error_code: ErrorCode,
+) -> None:
+    configs = [dict(zip(("name", "config_operation", "value"), each, strict=True)) for each in changes]
+    row = {"resource_name": resource[0], "resource_type": resource[1], "configs": configs}
+    found = await ask(
+        parts, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [row], "validate_only": False}
+    )
+    assert found.responses[0].error_code == error_code
+    assert parts.configs.settings == {}
+
+
+async def test_a_change_that_is_only_checked_changes_nothing(parts: MemoryParts) -> None:
+    found = await ask(parts, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {**ALTER, "validate_only": True})
+    assert (found.responses[0].error_code, parts.configs.settings) == (ErrorCode.NONE, {})
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+async def test_transactions_get_a_final_error(parts: MemoryParts) -> None:
+    final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    found = await ask(parts, ApiKey.INIT_PRODUCER_ID, 4, {**PRODUCER, "transactional_id": "x"})
+    assert (found.error_code, found.producer_id) == (final, -1)
+    found = await ask(parts, ApiKey.FIND_COORDINATOR, 4, {**COORDINATOR, "key_type": 1})
+    assert found.coordinators[0].error_code == final
+    assert "transactions are not offered" in found.coordinators[0].error_message
+
+
+async def test_producer_ids_differ(parts: MemoryParts) -> None:
+    found = [await ask(parts, ApiKey.INIT_PRODUCER_ID, 4, PRODUCER) for _ in range(3)]
+    assert len({each.producer_id for each in found}) == 3

@@ -1,0 +1,94 @@
+"""Bodies by kio's schema: what a version has is written, what it lacks is dropped, garbage is refused."""
+
+import io
+import uuid
+
+import pytest
+from kio.serial import entity_writer
+
+from broker.wire.apis import BROKER_APIS, CLIENT_APIS, ApiKey, advertised
+from broker.wire.codec import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    is_flexible,
+    milliseconds,
+)
+from controller.messages.decoding import MalformedMessageError
+
+METADATA = {
+    "brokers": [{"node_id": 1, "host": "h", "port": 9, "rack": "r"}],
+    "cluster_id": "c",
+    "controller_id": 1,
+    "topics": [
+        {
+            "error_code": 3,
+            "name": "t",
+            "topic_id": uuid.UUID(int=7),
+            "partitions": [
+                {
+                    "error_code": 5,
+                    "partition_index": 0,
+                    "leader_id": -1,
+                    "leader_epoch": 4,
+                    "replica_nodes": (1, 2),
+                    "isr_nodes": [1],
+                    "offline_replicas": (2,),
+                }
+            ],
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_one_set_of_values_is_written_in_every_version(version: int) -> None:
+    found = decode_response(ApiKey.METADATA, version, encode_response(ApiKey.METADATA, version, METADATA))
+    assert (found.brokers[0].node_id, found.topics[0].name, found.topics[0].error_code) == (1, "t", 3)
+    assert found.topics[0].partitions[0].isr_nodes == (1,)
+    assert hasattr(found, "cluster_id") == (version >= 2)
+    assert getattr(found.topics[0], "topic_id", None) == (uuid.UUID(int=7) if version >= 10 else None)
+
+
+def test_an_encoded_entity_equals_what_kio_writes() -> None:
+    body = encode_response(ApiKey.METADATA, 12, METADATA)
+    entity = decode_response(ApiKey.METADATA, 12, body)
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    assert buffer.getvalue() == body
+
+
+def test_durations_are_milliseconds() -> None:
+    values: dict[str, object] = {"transactional_id": None, "acks": -1, "timeout": 1234, "topic_data": []}
+    found = decode_request(ApiKey.PRODUCE, 9, encode_request(ApiKey.PRODUCE, 9, values))
+    assert milliseconds(found.timeout) == 1234
+
+
+def test_a_missing_value_names_its_field() -> None:
+    with pytest.raises(KeyError, match=r"ProduceRequest\.acks"):
+        encode_request(ApiKey.PRODUCE, 9, {"transactional_id": None})
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"\xff\xff\xff\xff\x7f", b"\x05\x01"])
+def test_garbage_is_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        decode_request(ApiKey.METADATA, 12, body)
+
+
+def test_flexible_versions_are_those_of_kafka() -> None:
+    assert [is_flexible(ApiKey.METADATA, version) for version in (8, 9)] == [False, True]
+    assert is_flexible(ApiKey.LEADER_AND_ISR, 6)
+    assert not is_flexible(ApiKey.SASL_HANDSHAKE, 1)
+    assert not is_flexible(999, 0)
+
+
+def test_produce_is_advertised_from_zero() -> None:
+    rows = {row["api_key"]: (row["min_version"], row["max_version"]) for row in advertised(CLIENT_APIS)}
+    assert rows[ApiKey.PRODUCE] == (0, 10)
+    assert rows[ApiKey.FETCH] == (4, 16)
+
+
+def test_control_requests_are_on_the_broker_listener_alone() -> None:
+    assert {4, 5, 6} <= set(BROKER_APIS)
+    assert not {4, 5, 6, 7} & set(CLIENT_APIS)
