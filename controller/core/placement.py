@@ -30,9 +30,8 @@ def place(
         start_index: place of the leader of partition 0 in the ring of brokers, from 0.
         shift: distance of the followers from their leader, from 0.
     """
-    aware = all(rack is not None for rack in racks.values())
-    rack_of = {each: (racks[each] or "") if aware else str(each) for each in sorted(racks)}
-    ring = _alternate(rack_of)
+    rack_of = _racks(racks)
+    ring = ring_of(racks)
     return {
         partition: _replicas(
             ring,
@@ -45,8 +44,14 @@ def place(
     }
 
 
-def _alternate(rack_of: Mapping[int, str]) -> list[int]:
+def _racks(racks: Mapping[int, str | None]) -> dict[int, str]:
+    aware = all(rack is not None for rack in racks.values())
+    return {each: (racks[each] or "") if aware else str(each) for each in sorted(racks)}
+
+
+def ring_of(racks: Mapping[int, str | None]) -> list[int]:
     """Order the brokers so that neighbours stand in different racks, as far as that goes."""
+    rack_of = _racks(racks)
     place_in_rack: Counter[str] = Counter()
     keyed: list[tuple[int, str, int]] = []
     for broker_id, rack in rack_of.items():

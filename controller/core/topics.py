@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from controller.core.model import ClusterModel, KnownTopic
-from controller.core.placement import place
+from controller.core.placement import place, ring_of
 from controller.core.requests import NewPartitions, NewTopic
 from quorum.metadata.paths import check_topic
 
@@ -110,8 +110,12 @@ def plan_partitions(model: ClusterModel, wanted: NewPartitions, spread: Spread) 
 def _continued(model: ClusterModel, known: KnownTopic, spread: Spread) -> Spread:
     """Go on where the placement of partition 0 began, so that leaders stay spread."""
     first = known.record.partitions[min(known.record.partitions)][0]
-    order = sorted(model.brokers)
+    order = ring_of(_racks_of(model))
     return Spread(order.index(first), spread.shift) if first in order else spread
+
+
+def _racks_of(model: ClusterModel) -> dict[int, str | None]:
+    return {each: broker.record.rack for each, broker in model.brokers.items()}
 
 
 def _factor_of(known: KnownTopic) -> int:
@@ -126,8 +130,7 @@ def _placed(model: ClusterModel, partitions: range, factor: int, spread: Spread)
             Reason.BAD_REPLICATION_FACTOR,
             f"replication factor {factor} is larger than the {len(model.brokers)} available brokers",
         )
-    racks = {each: broker.record.rack for each, broker in model.brokers.items()}
-    return place(racks, partitions, factor, start_index=spread.start_index, shift=spread.shift)
+    return place(_racks_of(model), partitions, factor, start_index=spread.start_index, shift=spread.shift)
 
 
 def _given(model: ClusterModel, assignments: Assignment, first: int) -> Assignment | Refused:

@@ -45,7 +45,7 @@ class Membership:
         self._decider = decider
         self._channels = channels
         self._counters = counters
-        #: Whether brokers may have bounced while nobody watched; until all partitions were decided about once.
+        #: Whether brokers may have bounced while nobody watched, until all partitions were decided once.
         self._taking_office = True
         #: Brokers whose failure is not settled yet.
         self._failed: dict[int, None] = {}

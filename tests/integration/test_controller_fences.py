@@ -1,0 +1,310 @@
+"""What fences a former controller, and what leads to a new election.
+
+Each test runs an embedded quorum of one node; scripted brokers and the candidates share the test's event
+loop. Each of them fails when the fence it is about is taken out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controller.core.elections import Decisions
+from controller.core.requests import NewTopic
+from controller.messages.codes import ErrorCode
+from controller.messages.entities import ControlRequest
+from controller.runtime.membership import Membership
+from controller.runtime.store import Store, ensure_controller_epoch
+from quorum.client import Client
+from quorum.client.watches import WatchKind
+from quorum.metadata import paths, store
+from quorum.metadata.errors import ControllerFencedError
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
+from quorum.metadata.plans import Mandate
+from quorum.metadata.records import (
+    ControllerRecord,
+    PartitionStateRecord,
+    TopicRecord,
+    decode_controller_epoch,
+)
+from tests.support.controlled_cluster import (
+    KEY,
+    TOPIC,
+    ControlledCluster,
+    controlled_cluster,
+    term_of,
+    until,
+    until_read,
+    until_state,
+)
+from tests.support.scripted_broker import ScriptedBroker
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[ControlledCluster]:
+    async with controlled_cluster() as running:
+        yield running
+
+
+async def epoch_on_record(broker: ScriptedBroker) -> int:
+    data, _ = await broker.client.get(paths.CONTROLLER_EPOCH)
+    return decode_controller_epoch(data)
+
+
+def watched(client: Client) -> set[str]:
+    """Paths of the standing watches of a client."""
+    armed = client._session._watches._armed
+    return {*armed[WatchKind.PERSISTENT], *armed[WatchKind.RECURSIVE]}
+
+
+async def depose(cluster: ControlledCluster, successor: ScriptedBroker) -> None:
+    """Have another candidate elected."""
+    successor.compete()
+    await successor.client.delete(paths.CONTROLLER)
+    controller = successor.controller
+    assert controller is not None
+    await until(lambda: controller.active and len(controller.status().brokers) == len(cluster.brokers))
+
+
+# -- a former controller changes nothing ---------------------------------------------------------------------
+
+
+async def test_the_states_and_topics_of_a_deposed_controller_are_not_written(
+    cluster: ControlledCluster,
+) -> None:
+    one, two, _ = await cluster.start(3)
+    await cluster.create({0: (2, 3)})
+    former = Store(one.client, term_of(cluster.active).mandate)
+    assert one.controller is not None
+    await one.controller.stop()
+    await depose_by_vacancy(two)
+    before = await until_state(two, lambda state: state.leader == 2)
+    found = (await store.read_partition_states(two.client, [KEY]))[KEY]
+    assert found is not None
+    # The version fits and the session lives: only the epoch can refuse it.
+    wish = PartitionStateRecord(ControllerEpoch(1), 3, LeaderEpoch(9), (3,))
+    with pytest.raises(ControllerFencedError):
+        await former.write(Decisions({KEY: (wish, found[1])}))
+    with pytest.raises(ControllerFencedError):
+        await former.create_topic("late", TopicRecord(None, {0: (1,)}), {})
+    with pytest.raises(ControllerFencedError):
+        await former.remove_topic(TOPIC)
+    with pytest.raises(ControllerFencedError):
+        await former.record_incarnations({9: "f" * 32}, {})
+    with pytest.raises(ControllerFencedError):
+        await former.request_deletion(TOPIC)
+    assert await two.read_state(KEY) == before
+    assert await two.client.get_children(paths.BROKER_TOPICS) == [TOPIC]
+    assert await two.client.get_children(paths.DELETE_TOPICS) == []
+
+
+async def depose_by_vacancy(successor: ScriptedBroker) -> None:
+    controller = successor.compete()
+    await until(lambda: controller.active)
+
+
+async def test_a_controller_paused_between_reading_and_writing_wakes_up_to_nothing(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (3, 2)})
+    former = term_of(cluster.active)
+    paused, goes_on = asyncio.Event(), asyncio.Event()
+    write = Store.write
+
+    async def pause(fenced: Store, decisions: Decisions, *, one_by_one: bool = False) -> object:
+        if fenced is former._decider._store:
+            paused.set()
+            await goes_on.wait()
+        return await write(fenced, decisions, one_by_one=one_by_one)
+
+    monkeypatch.setattr(Store, "write", pause)
+    await store.create_topic(two.client, "late", TopicRecord(None, {0: (3, 2)}))
+    async with asyncio.timeout(20):
+        await paused.wait()
+    # It cannot see that it is deposed: its loop is where it was.
+    await two.client.delete(paths.CONTROLLER)
+    controller = two.compete()
+    await until(lambda: controller.active and controller.controller_epoch == 2)
+    await until(lambda: three.controller_epoch == 2)
+    requests = len([each for each in three.requests if epoch_in(each) == 1])
+    goes_on.set()
+    await until(lambda: one.controller is not None and not one.controller.active)
+    assert one.controller is not None
+    await until(lambda: one.controller is not None and one.controller.status().controller_id == 2)
+    assert len([each for each in three.requests if epoch_in(each) == 1]) == requests
+    assert one.controller.status().counters.resignations == 1
+    await until_read(lambda: epoch_on_record(two), lambda epoch: epoch == 2)
+
+
+def epoch_in(request: ControlRequest) -> int:
+    epoch = getattr(request, "controller_epoch", None)
+    assert isinstance(epoch, int)
+    return epoch
+
+
+async def test_a_broker_that_knows_a_later_controller_makes_this_one_resign(
+    cluster: ControlledCluster,
+) -> None:
+    one, two = await cluster.start(2)
+    await cluster.create({0: (2, 1)})
+    refused: list[ControlRequest] = []
+
+    def refuse_the_first_term(request: ControlRequest) -> ErrorCode | None:
+        if epoch_in(request) > 1:
+            return None
+        refused.append(request)
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+
+    two.script = refuse_the_first_term
+    await two.set_isr(KEY, (2,))
+    # Nobody had deposed it: it is elected again, with an epoch that the broker accepts.
+    await until(lambda: cluster.active.controller_epoch == 2)
+    await until(lambda: two.metadata[KEY].isr == (2,))
+    assert len(refused) == 1
+    assert one.controller is not None
+    assert one.controller.status().counters.resignations == 1
+
+
+async def test_what_clients_asked_of_a_deposed_controller_is_answered(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, two = await cluster.start(2)
+    controller = cluster.active
+    goes_on = asyncio.Event()
+    update = Membership.update
+
+    async def pause(membership: Membership) -> bool:
+        await goes_on.wait()
+        return await update(membership)
+
+    monkeypatch.setattr(Membership, "update", pause)
+    await two.die()
+    asked = asyncio.create_task(
+        controller.create_topics([NewTopic(TOPIC)], timeout_ms=20_000, validate_only=False)
+    )
+    await until(lambda: term_of(controller)._commands)
+    term_of(controller).end("test")
+    goes_on.set()
+    outcomes = await asked
+    assert outcomes[TOPIC].error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.NONE)
+
+
+# -- /controller ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        ControllerRecord(2, 0).encode(),
+        ControllerRecord(1, 0).encode(),
+        ControllerRecord(-1, 0).encode(),
+        b"{",
+    ],
+    ids=["deleted", "a live broker", "the controller itself", "nobody", "malformed"],
+)
+async def test_a_touched_controller_node_leads_to_a_new_election(
+    cluster: ControlledCluster, value: bytes | None
+) -> None:
+    one, two = await cluster.start(2)
+    await cluster.create({0: (2,)})
+    two.compete()
+    former = cluster.active
+    if value is None:
+        await two.client.delete(paths.CONTROLLER)
+    else:
+        await two.client.set(paths.CONTROLLER, value)
+    await until(lambda: cluster.active.controller_epoch == 2)
+    assert await epoch_on_record(two) == 2
+    await until(lambda: two.controller_epoch == 2)
+    await until(lambda: former.status().counters.resignations == 1)
+    assert one.controller is former
+
+
+async def test_the_former_controllers_watches_are_gone(cluster: ControlledCluster) -> None:
+    one, two = await cluster.start(2)
+    assert watched(one.client) == {
+        *(paths.BROKER_TOPICS, paths.BROKER_IDS, paths.DELETE_TOPICS, paths.CONTROLLER, "/config"),
+    }
+    await depose(cluster, two)
+    await until(lambda: one.controller is not None and one.controller.status().controller_id == 2)
+    assert watched(one.client) == set()
+    assert paths.BROKER_TOPICS in watched(two.client)
+
+
+async def test_a_dead_controller_is_followed_by_another(cluster: ControlledCluster) -> None:
+    one, two = await cluster.start(2)
+    two.compete()
+    await until(lambda: two.controller is not None and two.controller.status().controller_id == 1)
+    await one.die()
+    await until(lambda: cluster.active.status().controller_id == 2)
+    assert cluster.active.controller_epoch == 2
+
+
+async def test_a_controller_that_stops_leaves_the_office_at_once(cluster: ControlledCluster) -> None:
+    one, two = await cluster.start(2)
+    two.compete()
+    await until(lambda: two.controller is not None and two.controller.status().controller_id == 1)
+    assert one.controller is not None
+    await one.controller.stop()
+    await until(lambda: two.controller is not None and two.controller.active)
+    # It is still a broker.
+    await until(lambda: sorted(cluster.active.status().brokers) == [1, 2])
+
+
+# -- /controller_epoch ---------------------------------------------------------------------------------------
+
+
+async def test_a_missing_epoch_goes_on_from_the_highest_in_the_states(cluster: ControlledCluster) -> None:
+    one, two = await cluster.start(2)
+    await cluster.create({0: (2,)})
+    await two.client.delete(paths.CONTROLLER)
+    await until(lambda: cluster.active.controller_epoch == 2)
+    await cluster.create({0: (2,)}, "second")
+    assert one.controller is not None
+    former = term_of(one.controller).mandate
+    await one.controller.stop()
+    await two.client.delete(paths.CONTROLLER_EPOCH)
+    two.compete()
+    await until(lambda: cluster.active.controller_epoch == 3)
+    assert await epoch_on_record(two) == 3
+    with pytest.raises(ControllerFencedError):
+        await Store(one.client, former).request_deletion(TOPIC)
+
+
+async def test_an_epoch_node_that_was_made_again_lets_no_former_mandate_in(
+    cluster: ControlledCluster,
+) -> None:
+    one, two = await cluster.start(2)
+    await two.client.delete(paths.CONTROLLER_EPOCH)
+    # A former controller of epoch 3, whose fence is version 3 of the node before.
+    await ensure_controller_epoch(one.client, ControllerEpoch(5))
+    assert await epoch_on_record(two) == 5
+    for epoch in range(1, 5):
+        with pytest.raises(ControllerFencedError):
+            await Store(one.client, Mandate(1, ControllerEpoch(epoch), epoch)).request_deletion(TOPIC)
+
+
+async def test_a_controller_whose_epoch_node_goes_is_elected_again(cluster: ControlledCluster) -> None:
+    one, two = await cluster.start(2)
+    await cluster.create({0: (2,)})
+    await two.client.delete(paths.CONTROLLER_EPOCH)
+    # The next write meets the fence; nothing of it takes effect before the new term.
+    await store.create_topic(two.client, "late", TopicRecord(None, {0: (1,)}))
+    await until(lambda: cluster.active.controller_epoch == 2)
+    await until(lambda: len(one.states) == 1)
+    assert next(iter(one.states.values())).controller_epoch == 2
+
+
+async def test_a_malformed_epoch_stops_elections_until_it_is_corrected(cluster: ControlledCluster) -> None:
+    (one,) = await cluster.start(1)
+    controller = one.controller
+    assert controller is not None
+    await one.client.set(paths.CONTROLLER_EPOCH, b"many")
+    await one.client.delete(paths.CONTROLLER)
+    await until(lambda: not controller.active)
+    await one.client.set(paths.CONTROLLER_EPOCH, b"8")
+    await until(lambda: controller.controller_epoch == 9)

@@ -1,0 +1,108 @@
+"""A quorum of one node with scripted brokers, for the tests of the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+from controller.runtime.controller import Controller
+from controller.runtime.term import Term
+from quorum.local import ensemble
+from quorum.metadata import store
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import PartitionStateRecord, TopicRecord
+from tests.support.nodes import eventually
+from tests.support.scripted_broker import ScriptedBroker
+
+DEADLINE_S = 20.0
+TOPIC = "orders"
+KEY = PartitionKey(TOPIC, 0)
+
+T = TypeVar("T")
+
+
+class ControlledCluster:
+    """A quorum and the brokers of one test."""
+
+    def __init__(self, hosts: str) -> None:
+        self.hosts = hosts
+        self.brokers: dict[int, ScriptedBroker] = {}
+
+    async def add(
+        self, broker_id: int, *, candidate: bool = False, rack: str | None = None
+    ) -> ScriptedBroker:
+        """Start one more broker."""
+        broker = self.brokers[broker_id] = ScriptedBroker(self.hosts, broker_id, rack=rack)
+        return await broker.start(candidate=candidate)
+
+    async def start(self, count: int) -> list[ScriptedBroker]:
+        """Start brokers 1 to count; the first one is the only candidate, and elected."""
+        started = [await self.add(each, candidate=each == 1) for each in range(1, count + 1)]
+        await until(lambda: sorted(self.active.status().brokers) == list(range(1, count + 1)))
+        return started
+
+    @property
+    def active(self) -> Controller:
+        """The controller that works."""
+        found = [
+            broker.controller
+            for broker in self.brokers.values()
+            if broker.controller is not None and broker.controller.active
+        ]
+        assert len(found) == 1, f"{len(found)} controllers are active"
+        return found[0]
+
+    async def create(self, replicas: dict[int, tuple[int, ...]], topic: str = TOPIC) -> None:
+        """Create a topic by its znode, as an administrator does, and wait for its leaders."""
+        client = next(iter(self.brokers.values())).client
+        await store.create_topic(client, topic, TopicRecord(uuid.uuid4(), replicas))
+        for partition, brokers in replicas.items():
+            for each in brokers:
+                if self.brokers[each].generation >= 0:
+                    key = PartitionKey(topic, partition)
+                    await until(lambda each=each, key=key: key in self.brokers[each].states)  # type: ignore[misc]
+
+
+def term_of(controller: Controller) -> Term:
+    """The running term of a controller."""
+    assert controller._term is not None
+    return controller._term
+
+
+async def until(condition: Callable[[], object], what: str = "") -> None:
+    """Wait for a condition on what brokers and controllers have in memory."""
+    await asyncio.to_thread(eventually, condition, DEADLINE_S, what)
+
+
+async def until_read(read: Callable[[], Awaitable[T]], condition: Callable[[T], object]) -> T:
+    """Read from the quorum until the value is as wanted, and return it."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition(value := await read()):
+            pass
+        return value
+
+
+async def until_state(
+    broker: ScriptedBroker, condition: Callable[[PartitionStateRecord], object], key: PartitionKey = KEY
+) -> PartitionStateRecord:
+    """Wait until a partition's state in the quorum is as wanted."""
+    found = await until_read(
+        lambda: broker.read_state(key), lambda state: state is not None and condition(state)
+    )
+    assert found is not None
+    return found
+
+
+@contextlib.asynccontextmanager
+async def controlled_cluster() -> AsyncIterator[ControlledCluster]:
+    """Run a quorum; all brokers that a test has started end with it."""
+    async with ensemble(nodes=1, settings={"limits": {"tick_ms": 200}}) as quorum:
+        running = ControlledCluster(quorum.hosts)
+        try:
+            yield running
+        finally:
+            for broker in running.brokers.values():
+                await broker.stop()
