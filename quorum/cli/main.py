@@ -57,7 +57,7 @@ _BUILT_IN: dict[str, Command] = {
 
 _EXAMPLES = """\
 examples:
-  quorate up                               three nodes on 2181-2183, until Ctrl-C
+  quorate up                               three nodes (2181-2183) and brokers (9092-9094)
   quorate status                           who leads, how far each node is
   quorate shell ls /                       one command against the quorum
 """
