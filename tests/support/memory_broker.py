@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import uvloop
+
 from broker.config.broker import BrokerConfig, broker_config
 from broker.core.cluster_view import ClusterView
 from broker.replication.outcomes import EpochEnd, FetchOutcome, FetchPosition, ListedOffset, ProduceOutcome
@@ -367,7 +369,8 @@ class MemoryBroker:
         self._settings = settings
         self._topics = topics
         self._limits = limits
-        self._loop = asyncio.new_event_loop()
+        # The loop of real brokers.
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="memory broker")
         self.parts: MemoryParts
         self._listeners: list[Listener] = []
