@@ -18,14 +18,13 @@ BROKER_GENERATIONS: Final = "/brokers/generations"
 BROKER_TOPICS: Final = "/brokers/topics"
 BROKER_INCARNATIONS: Final = "/brokers/incarnations"
 CONFIG_TOPICS: Final = "/config/topics"
-CONFIG_CHANGES: Final = "/config/changes"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 #: Persistent parents, each after its own parent, that must exist before the records under them.
 BASE_PATHS: Final = (
     *("/cluster", "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
-    *("/config", CONFIG_TOPICS, CONFIG_CHANGES, "/admin", DELETE_TOPICS),
+    *("/config", CONFIG_TOPICS, "/admin", DELETE_TOPICS),
 )
 
 TOPIC_LENGTH_MAX: Final = 249

@@ -224,17 +224,6 @@ class TopicConfigRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigChangeRecord:
-    """The value of /config/changes/config_change_N: whose settings have changed."""
-
-    topic: str
-
-    def encode(self) -> bytes:
-        """Return the JSON value."""
-        return _json({"version": 2, "entity_path": f"topics/{self.topic}"})
-
-
-@dataclass(frozen=True, slots=True)
 class ProducerIdBlockRecord:
     """The value of /latest_producer_id_block: the block of producer ids that was taken last."""
 

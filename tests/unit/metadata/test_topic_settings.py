@@ -6,7 +6,6 @@ import pytest
 
 from quorum.metadata.errors import InvalidTopicSettingError
 from quorum.metadata.records import (
-    ConfigChangeRecord,
     IncarnationRecord,
     ProducerIdBlockRecord,
     TopicConfigRecord,
@@ -59,5 +58,4 @@ def test_records_of_settings_incarnations_and_producer_ids_are_read_back() -> No
     block = ProducerIdBlockRecord(1, 1000, 1999)
     assert ProducerIdBlockRecord.decode(block.encode()) == block
     assert block.encode() == b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}'
-    assert ConfigChangeRecord("t").encode() == b'{"version":2,"entity_path":"topics/t"}'
     assert IncarnationRecord.decode(1, IncarnationRecord("a" * 32).encode()).incarnation == "a" * 32

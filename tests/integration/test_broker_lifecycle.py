@@ -1,0 +1,169 @@
+"""A broker's life around its replicas: settings of topics, producer ids, its HTTP port, its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from broker.client import BrokerClient
+from broker.lifecycle.producer_ids import BLOCK_SIZE, ProducerIds
+from broker.lifecycle.topic_configs import NoSuchTopicError, TopicConfigs
+from broker.local import EmbeddedBrokers, brokers
+from controller.core.requests import NewTopic
+from quorum.client import Client
+from quorum.local import ensemble
+from quorum.metadata import paths
+from quorum.metadata.errors import InvalidTopicSettingError
+from quorum.metadata.records import TopicConfigRecord, TopicRecord
+from quorum.metadata.store import create_topic, ensure_base_paths
+from quorum.metadata.topic_settings import TopicSettings
+
+WAIT_S = 20.0
+EVEN = {"led": 1, "followed": 1, "offline": 0, "under_replicated": 0}
+#: of broker 2, which comes back after broker 1 took its partition over
+IN_SYNC = {"led": 0, "followed": 2, "offline": 0, "under_replicated": 0}
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with ensemble(1, {"limits": {"tick_ms": 200}}) as quorum, Client(quorum.hosts) as connected:
+        await ensure_base_paths(connected)
+        yield connected
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110 - what a broker knows changes without an event
+            await asyncio.sleep(0)
+
+
+# -- settings of topics --------------------------------------------------------------------------------------
+
+
+async def test_settings_follow_the_quorum(client: Client) -> None:
+    changed: list[str] = []
+    configs = TopicConfigs(TopicSettings(min_insync_replicas=2), changed.append)
+    await client.create(paths.config_topic_path("a"), TopicConfigRecord({"retention.ms": "5"}).encode())
+    await configs.attach(client)
+    assert configs.settings_of("a") == TopicSettings(retention_ms=5, min_insync_replicas=2)
+    await client.create(paths.config_topic_path("b"), TopicConfigRecord({"retention.ms": "6"}).encode())
+    await until(lambda: configs.settings_of("b").retention_ms == 6)
+    await client.delete(paths.config_topic_path("a"))
+    await until(lambda: configs.overrides("a") == {})
+    assert configs.settings_of("a") == TopicSettings(min_insync_replicas=2)
+    assert changed == ["a", "b", "a"]
+
+
+async def test_two_brokers_change_different_settings_and_both_stay(client: Client) -> None:
+    await create_topic(client, "t", TopicRecord(None, {0: (1,)}))
+    one, two = (TopicConfigs(TopicSettings(), lambda _topic: None) for _ in range(2))
+    await one.attach(client)
+    await two.attach(client)
+    await asyncio.gather(
+        one.alter("t", {"retention.ms": "5"}, ()), two.alter("t", {"min.insync.replicas": "2"}, ())
+    )
+    expected = {"retention.ms": "5", "min.insync.replicas": "2"}
+    await until(lambda: one.overrides("t") == expected == two.overrides("t"))
+    await one.alter("t", {}, ["retention.ms"])
+    await until(lambda: two.overrides("t") == {"min.insync.replicas": "2"})
+
+
+async def test_a_refused_setting_changes_nothing(client: Client) -> None:
+    await create_topic(client, "t", TopicRecord(None, {0: (1,)}))
+    configs = TopicConfigs(TopicSettings(), lambda _topic: None)
+    await configs.attach(client)
+    with pytest.raises(InvalidTopicSettingError, match=r"retention\.ms"):
+        await configs.alter("t", {"segment.bytes": "5000", "retention.ms": "soon"}, ())
+    with pytest.raises(NoSuchTopicError, match="'u' does not exist"):
+        await configs.alter("u", {"retention.ms": "5"}, ())
+    await configs.alter("t", {"retention.ms": "5"}, (), validate_only=True)
+    assert await client.get_children(paths.CONFIG_TOPICS) == []
+
+
+async def test_a_malformed_record_leaves_the_settings_as_they_were(client: Client) -> None:
+    path = paths.config_topic_path("t")
+    await client.create(path, TopicConfigRecord({"retention.ms": "5"}).encode())
+    configs = TopicConfigs(TopicSettings(), lambda _topic: None)
+    await configs.attach(client)
+    await client.set(path, b"{")
+    await client.create(paths.config_topic_path("u"), TopicConfigRecord({"retention.ms": "6"}).encode())
+    await until(lambda: configs.settings_of("u").retention_ms == 6)
+    assert configs.settings_of("t").retention_ms == 5
+
+
+# -- producer ids --------------------------------------------------------------------------------------------
+
+
+async def test_no_two_brokers_give_out_one_producer_id(client: Client) -> None:
+    sources = [ProducerIds(broker_id) for broker_id in (1, 2, 3)]
+    for source in sources:
+        source.attach(client)
+    given = await asyncio.gather(*(source.next() for source in sources for _ in range(BLOCK_SIZE + 1)))
+    assert len(set(given)) == len(given) == 3 * (BLOCK_SIZE + 1)
+    assert max(given) < 6 * BLOCK_SIZE
+
+
+# -- a whole broker ------------------------------------------------------------------------------------------
+
+
+async def get(url: str) -> dict[str, object]:
+    def ask() -> bytes:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+            found: bytes = answer.read()
+            return found
+
+    found: dict[str, object] = json.loads(await asyncio.to_thread(ask))
+    return found
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[EmbeddedBrokers]:
+    async with brokers(2) as running:
+        yield running
+
+
+async def test_the_http_port_shows_the_broker_and_its_controller(cluster: EmbeddedBrokers) -> None:
+    async with BrokerClient(cluster.bootstrap) as kafka:
+        results = await kafka.create_topics([NewTopic("t", 2, 2)])
+        assert results["t"].error_code == 0
+    first, second = [await get(f"{url}/v1/status") for url in cluster.admin_urls]
+    for status in (first, second):
+        assert status["ready"] is True
+        assert status["partitions"] == EVEN
+        assert status["controller_epoch"] == 1
+    controllers = [status["controller"] for status in (first, second) if status["controller"] is not None]
+    assert len(controllers) == 1
+    expected = {"1": first["generation"], "2": second["generation"]}
+    assert controllers == [
+        {"controller_epoch": 1, "brokers": expected, "under_replicated": [], "offline": []}
+    ]
+    assert await get(f"{cluster.admin_urls[0]}/readyz") == {
+        "ready": True,
+        "reason": "registered, and the state of the cluster is known",
+    }
+    metrics = await asyncio.to_thread(
+        lambda: urllib.request.urlopen(f"{cluster.admin_urls[0]}/metrics", timeout=WAIT_S).read().decode()
+    )
+    assert 'quorate_broker_partitions{role="led"} 1.0' in metrics
+
+
+async def test_a_session_that_is_over_is_followed_by_another_generation(cluster: EmbeddedBrokers) -> None:
+    async with BrokerClient(cluster.bootstrap) as kafka, Client(cluster.hosts) as client:
+        await kafka.create_topics([NewTopic("t", 2, 2)])
+        broker = cluster._running[2]
+        before = broker.generation
+        assert broker._client is not None
+        thief = Client(cluster.hosts, resume=broker._client.session_token)
+        await thief.start()
+        await thief.close()
+        await until(lambda: broker.generation not in (None, before))
+        _, stat = await client.get(paths.broker_id_path(2))
+        assert stat.czxid == broker.generation
+        status = f"{cluster.admin_urls[1]}/v1/status"
+        async with asyncio.timeout(WAIT_S):
+            while (await get(status))["partitions"] != IN_SYNC:
+                pass
