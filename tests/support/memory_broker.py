@@ -383,7 +383,7 @@ class MemoryBroker:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.run(self._stop())
+        self.run(self.stop_listening())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -424,6 +424,7 @@ class MemoryBroker:
         }
         parts.view.apply(update_metadata(states, client=self.client_address))
 
-    async def _stop(self) -> None:
+    async def stop_listening(self) -> None:
+        """End both listeners and their connections."""
         for listener in self._listeners:
             await listener.stop()
