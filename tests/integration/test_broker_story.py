@@ -17,7 +17,9 @@ from tests.support.nothing_lost_brokers import PARTITIONS, STRIKES, Report, Stea
 @pytest.mark.timeout(600)
 def test_no_strike_loses_repeats_or_reorders_a_record() -> None:
     seed = random.randrange(2**32)
-    report = nothing_lost_brokers.run(STRIKES, seed=seed, session_timeout_ms=SHORT_SESSION_MS)
+    report = nothing_lost_brokers.run(
+        STRIKES, seed=seed, session_timeout_ms=SHORT_SESSION_MS, replica_lag_ms=2 * SHORT_SESSION_MS
+    )
     told = f"seed {seed}\n{report.table()}"
     assert report.violations == [], told
     assert report.missing() == [], told

@@ -279,12 +279,21 @@ class BrokerCluster:
             for broker in self.brokers.values()
         ]
 
-    def __enter__(self) -> Self:
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Let a failure inside of a with block carry what the brokers printed."""
         try:
-            self.start()
+            yield
         except BaseException as error:
             for title, text in self.outputs():
                 error.add_note(f"{title}:\n{text}")
+            raise
+
+    def __enter__(self) -> Self:
+        try:
+            with self.shown():
+                self.start()
+        except BaseException:
             self.close()
             raise
         return self
@@ -446,10 +455,5 @@ def running_brokers(
     cluster = BrokerCluster(
         brokers=brokers, nodes=nodes, settings=settings, session_timeout_ms=session_timeout_ms
     )
-    with cluster:
-        try:
-            yield cluster
-        except BaseException as error:
-            for title, text in cluster.outputs():
-                error.add_note(f"{title}:\n{text}")
-            raise
+    with cluster, cluster.shown():
+        yield cluster

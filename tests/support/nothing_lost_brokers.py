@@ -4,10 +4,10 @@
 
 Three nodes, three brokers, one topic of 12 partitions with three replicas and min.insync.replicas 2; two
 idempotent producers with acks=all and many records in flight. Each strike takes away a leader, the
-controller, the quorum's leader, or two brokers at once, and ends when all replicas are in sync again. At the
-end every acknowledged record is read back exactly once and in its producer's order, and the replicas' files
-are equal byte for byte. A run counts only if a strike hit a leader with records in flight, a log was
-truncated, and an ISR shrank and grew.
+controller, the quorum's leader, or two brokers at once, or cuts a follower off from the other brokers, and
+ends when all replicas are in sync again. At the end every acknowledged record is read back exactly once and
+in its producer's order, and the replicas' files are equal byte for byte. A run counts only if a strike hit a
+leader with records in flight, a log was truncated, and an ISR shrank and grew.
 
 The seed repeats the choices, not the instants. Source: testing design (I19; a nemesis proves that it bit).
 """
@@ -15,6 +15,7 @@ The seed repeats the choices, not the instants. Source: testing design (I19; a n
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sys
 import threading
@@ -27,7 +28,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.broker_cluster import BrokerCluster, running_brokers
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.broker_links import BrokerLinks
 from tests.support.broker_records import log_files, quiet, reading
 from tests.support.nodes import eventually
 
@@ -40,7 +42,7 @@ DEADLINE_S: Final = 120.0
 IN_FLIGHT_MAX: Final = 5_000
 #: Acknowledged records between two strikes.
 RECORDS_BETWEEN: Final = 2_000
-STRIKES: Final = ("leader", "controller", "paused leader", "quorum leader", "two brokers")
+STRIKES: Final = "leader", "controller", "paused leader", "quorum leader", "two brokers", "cut-off follower"
 
 
 @dataclass
@@ -159,9 +161,10 @@ def wait_for_records(producers: Sequence[SteadyProducer], count: int = RECORDS_B
 class Story:
     """A running cluster under strikes."""
 
-    def __init__(self, cluster: BrokerCluster, seed: int) -> None:
+    def __init__(self, cluster: BrokerCluster, links: BrokerLinks, seed: int) -> None:
         """Create the topic and start the producers."""
         self.cluster = cluster
+        self._links = links
         self.report = Report()
         self._random = random.Random(seed)
         admin = AdminClient(quiet(cluster.bootstrap))
@@ -187,6 +190,8 @@ class Story:
                 self._kill_quorum_leader()
             case "two brokers":
                 self._kill(*self._random.sample(sorted(cluster.brokers), 2))
+            case "cut-off follower":
+                self._cut_off()
         cluster.wait_ready()
         cluster.wait_in_sync(TOPIC)
 
@@ -224,6 +229,22 @@ class Story:
         wait_for_records(self.producers, 200)
         nodes.start_node(leader)
         nodes.wait_ready()
+
+    def _cut_off(self) -> None:
+        """Cut a broker off until the leaders of its partitions have taken it out of their ISRs."""
+        controller = self.cluster.controller_id()
+        follower = self._random.choice([each for each in self.cluster.brokers if each != controller])
+        self._links.cut_off(follower)
+
+        def left() -> bool:
+            states = [self.cluster.state(TOPIC, partition) for partition in range(PARTITIONS)]
+            return all(
+                state and (state["leader"] == follower or follower not in state["isr"]) for state in states
+            )
+
+        eventually(left, DEADLINE_S, f"broker {follower} left the ISRs of other leaders")
+        wait_for_records(self.producers, 200)
+        self._links.mend(follower)
 
     def _wait_out_of_isr(self, *broker_ids: int) -> None:
         """Wait until no published state names these brokers as leader or in sync."""
@@ -319,11 +340,19 @@ def differences(cluster: BrokerCluster) -> list[str]:
 
 
 def run(
-    kinds: Sequence[str], *, seed: int, session_timeout_ms: int, say: Callable[[str], None] = lambda _: None
+    kinds: Sequence[str],
+    *,
+    seed: int,
+    session_timeout_ms: int,
+    replica_lag_ms: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Run a cluster, strike it with these kinds in turn, and return the report."""
-    with running_brokers(nodes=3, session_timeout_ms=session_timeout_ms) as cluster:
-        story = Story(cluster, seed)
+    lag = {} if replica_lag_ms is None else {"replica_lag_time_max_ms": replica_lag_ms}
+    cluster = BrokerCluster(nodes=3, session_timeout_ms=session_timeout_ms, settings={"broker": lag})
+    links = BrokerLinks(cluster)
+    with contextlib.closing(links), cluster, cluster.shown():
+        story = Story(cluster, links, seed)
         for number, kind in enumerate(kinds, start=1):
             story.strike(kind)
             say(f"strike {number}, {kind}: {sum(len(one.acknowledged) for one in story.producers)} records")
