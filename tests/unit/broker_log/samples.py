@@ -26,7 +26,7 @@ from quorum.metadata.topic_settings import TopicSettings
 HEADER = Struct(">qiibIhiqqqhii")
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 XERIAL = 2 | 0x100
-NOW_MS = 1_800_000_000_000
+NOW_MS = 1_700_000_000_000
 KEY = PartitionKey("orders", 3)
 TOPIC_ID = uuid.UUID("6f0e9b1c-0f5d-4a7b-9d6e-3c2b1a098765")
 EPOCH = LeaderEpoch(1)
@@ -115,9 +115,9 @@ class Broker:
         )
         return self.directory
 
-    def create(self, key: PartitionKey = KEY, **settings: int) -> PartitionLog:
+    def create(self, **settings: int) -> PartitionLog:
         self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]  # whole numbers only
-        return self.directory.create(key, TOPIC_ID, self.settings)
+        return self.directory.create(KEY, TOPIC_ID, self.settings)
 
     @property
     def log(self) -> PartitionLog:
@@ -132,6 +132,9 @@ class Broker:
         """After an end at which nothing was closed or written."""
         self.directory.abandon()
         return self.open().logs[KEY]
+
+    def started_clean(self) -> bool:
+        return self.directory.clean_start
 
     @property
     def folder(self) -> Path:

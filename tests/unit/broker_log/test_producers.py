@@ -1,4 +1,4 @@
-"""Idempotent producers: a repeat is appended once, a gap never, also after truncation, a start or a new leader."""
+"""Idempotent producers: a repeat is appended once, a gap never, also after a truncation or a start."""
 
 from __future__ import annotations
 

@@ -146,6 +146,31 @@ def test_an_index_vouches_only_for_what_was_made_durable(broker: Broker) -> None
     assert offsets(broker.open().logs[KEY]) == list(range(150))
 
 
+@pytest.mark.parametrize("moment", ["flush", "roll", "close"])
+def test_records_are_durable_before_the_index_vouches_for_them(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    log = broker.create(segment_bytes=30_000)
+    fill(log, 100)
+    synced: list[str] = []
+
+    def watch(descriptor: int) -> None:
+        if f"{FIRST}.index" not in {each.name for each in broker.folder.iterdir()}:
+            synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    if moment == "flush":
+        log.flush()
+    elif moment == "roll":
+        fill(log, 100)
+    broker.directory.close()
+    names = [name.removesuffix(".tmp") for name in synced]
+    assert names[0] == f"{FIRST}.log"
+    assert names[1] == "leader-epoch-checkpoint"
+    assert [name.endswith(".snapshot") for name in names[2:-2]] == [True] * (moment != "flush")
+    assert names[-2:] == [f"{FIRST}.timeindex", f"{FIRST}.index"]
+
+
 def test_files_are_made_durable_while_a_segment_grows(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,15 +196,16 @@ def test_what_a_crash_left_of_other_files_is_removed(broker: Broker) -> None:
 def test_a_full_disk_stops_the_log_and_loses_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     log = broker.create()
     fill(log, 3)
+    real = os.pwrite
+
+    def take_a_part(descriptor: int, _buffers: object, position: int) -> int:
+        return real(descriptor, b"PART", position)
 
     def refuse(*_arguments: object) -> int:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        real = os.pwrite
-        patched.setattr(
-            os, "pwritev", lambda descriptor, buffers, position: real(descriptor, b"PART", position)
-        )
+        patched.setattr(os, "pwritev", take_a_part)
         patched.setattr(os, "pwrite", refuse)
         with pytest.raises(LogStorageError, match="No space left") as caught:
             fill(log, 1)
@@ -189,9 +215,7 @@ def test_a_full_disk_stops_the_log_and_loses_nothing(broker: Broker, monkeypatch
     assert offsets(broker.revive()) == [0, 1, 2]
 
 
-def test_a_failing_fsync_is_raised_by_the_next_append(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_fsync_is_raised_by_an_append(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_descriptor: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -236,7 +260,7 @@ def test_a_killed_process_loses_nothing_that_it_answered(tmp_path: Path, lines: 
     answered = max([answered, *rest])
     broker = Broker(path)
     log = broker.log
-    assert not broker.directory.clean_start
+    assert not broker.started_clean()
     assert log.log_end_offset >= answered
     found = headers(read_all(log, 1 << 20))
     assert [each.base_offset for each in found] == list(range(log.log_end_offset))
