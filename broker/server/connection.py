@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -87,8 +88,9 @@ class Connection(asyncio.Protocol):
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
         self._peer = ""
-        #: Received and not yet taken apart.
+        #: Received and not yet taken apart, but for the first bytes of the first piece.
         self._pieces: list[bytes] = []
+        self._taken_bytes = 0
         self._held_bytes = 0
         #: Held bytes below which taking apart is in vain.
         self._wanted_bytes = 4
@@ -113,6 +115,8 @@ class Connection(asyncio.Protocol):
             self._transport = None
             return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        # A peer that vanished without a word is found by the system's probes.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._gate is not None:
             self._deadline = asyncio.get_running_loop().call_later(
                 self._limits.authentication_timeout_ms / 1000, self._check_authenticated
@@ -191,9 +195,11 @@ class Connection(asyncio.Protocol):
 
     def _take_apart(self) -> None:
         """Take whole frames out of what was received, as far as there is room for them."""
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        data, position = self._pieces[0], self._taken_bytes
+        if len(self._pieces) > 1:
+            data, position = b"".join([memoryview(data)[position:], *self._pieces[1:]]), 0
         view = memoryview(data)
-        position, end = 0, len(data)
+        end = len(data)
         self._wanted_bytes = 4
         while end - position >= 4 and not self._closing:
             length = LENGTH.unpack_from(data, position)[0]
@@ -212,9 +218,9 @@ class Connection(asyncio.Protocol):
             position += 4
             self._receive(view[position : position + length])
             position += length
-        rest = data[position:] if position else data
-        self._pieces = [rest] if rest and not self._closing else []
-        self._held_bytes = len(rest) if self._pieces else 0
+        self._pieces = [data] if position < end and not self._closing else []
+        self._taken_bytes = position if self._pieces else 0
+        self._held_bytes = end - position if self._pieces else 0
         self._update_reading()
 
     def _has_room(self) -> bool:
