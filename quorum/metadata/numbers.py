@@ -16,3 +16,9 @@ BrokerGeneration = NewType("BrokerGeneration", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
 #: Version of a partition's state znode: the token of its compare-and-set. Kafka calls it the partition epoch.
 PartitionVersion = NewType("PartitionVersion", int)
+#: Rises by 1 at each election of a coordinator of groups; fences older coordinators.
+CoordinatorEpoch = NewType("CoordinatorEpoch", int)
+#: Rises with each rebalance of a group; fences members that missed one. -1: none.
+GenerationId = NewType("GenerationId", int)
+#: Version of a group's znode: the token of its compare-and-set. -1: there is no znode.
+GroupVersion = NewType("GroupVersion", int)

@@ -1,8 +1,8 @@
-"""Where the typed records live: Kafka's znode paths and the two that Quorate adds.
+"""Where the typed records live: Kafka's znode paths and those that Quorate adds.
 
 Pure. Knows names only, no values. A topic name becomes a path segment, so it is checked here once, by Kafka's
-own rule.
-Source: control-plane design, "Paths and values"; kafka.zk.*ZNode (Kafka 3.9); Kafka Topic.validate.
+own rule. A group may have any name, so it is percent-encoded.
+Source: control-plane design, "Paths and values"; kafka.zk.*ZNode (Kafka 3.9); Kafka Topic.validate; RFC 3986.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ BROKER_INCARNATIONS: Final = "/brokers/incarnations"
 CONFIG_TOPICS: Final = "/config/topics"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+COORDINATOR: Final = "/consumers/coordinator"
+COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
+GROUPS: Final = "/consumers/groups"
 
 #: Persistent parents, each after its own parent, that must exist before the records under them.
 BASE_PATHS: Final = (
@@ -29,6 +32,10 @@ BASE_PATHS: Final = (
 
 TOPIC_LENGTH_MAX: Final = 249
 _TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._-]+")
+#: Longest name of a group, in bytes of UTF-8.
+GROUP_BYTES_MAX: Final = 1_024
+_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+_ESCAPE: Final = re.compile(rb"%([0-9A-F]{2})")
 
 
 class PartitionKey(NamedTuple):
@@ -96,3 +103,34 @@ def partition_path(key: PartitionKey) -> str:
 def partition_state_path(key: PartitionKey) -> str:
     """Path of a partition's leaderAndISR; its znode version is the compare-and-set token."""
     return f"{BROKER_TOPICS}/{key.topic}/partitions/{key.partition}/state"
+
+
+def group_path(group_id: str) -> str:
+    """Path of a consumer group: its members and their assignment."""
+    name = group_id.encode("utf-8", "surrogatepass")
+    return f"{GROUPS}/" + "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in name)
+
+
+def group_id_of(segment: str) -> str | None:
+    """Return the group that a child of /consumers/groups belongs to; None if no group has that path."""
+    raw = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), segment.encode("utf-8", "surrogatepass"))
+    try:
+        group_id = raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    return group_id if group_path(group_id) == f"{GROUPS}/{segment}" else None
+
+
+def group_offsets_path(group_id: str) -> str:
+    """Path of the parent of a group's committed offsets."""
+    return f"{group_path(group_id)}/offsets"
+
+
+def group_topic_path(group_id: str, topic: str) -> str:
+    """Path of the parent of a group's committed offsets of one topic."""
+    return f"{group_path(group_id)}/offsets/{topic}"
+
+
+def group_offset_path(group_id: str, key: PartitionKey) -> str:
+    """Path of the offset that a group has committed for one partition."""
+    return f"{group_path(group_id)}/offsets/{key.topic}/{key.partition}"

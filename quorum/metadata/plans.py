@@ -13,12 +13,13 @@ Source: control-plane design, "Controller" and "Broker"; seeds [2.4], [3.1], [3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from quorum.client import Stat
 from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
+from quorum.metadata.group_records import CoordinatorRecord
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
@@ -48,8 +49,42 @@ class NodeView(NamedTuple):
 # -- controller ----------------------------------------------------------------------------------------------
 
 
+class Office(NamedTuple):
+    """What brokers are elected to, each time with a higher epoch."""
+
+    #: Who holds it, for errors and logs.
+    title: str
+    #: The ephemeral node that its holder owns.
+    path: str
+    #: The persistent node whose version fences.
+    epoch_path: str
+    #: (broker id, wall clock in ms) -> value of path
+    encode: Callable[[int, int], bytes]
+    #: value of path -> broker id; -1: nobody. Raises MetadataDecodeError.
+    read_broker_id: Callable[[bytes | None], int]
+
+
+CONTROLLER_OFFICE: Final = Office(
+    title="controller",
+    path=paths.CONTROLLER,
+    epoch_path=paths.CONTROLLER_EPOCH,
+    encode=lambda broker_id, timestamp_ms: ControllerRecord(broker_id, timestamp_ms).encode(),
+    read_broker_id=lambda data: ControllerRecord.decode(data).broker_id,
+)
+COORDINATOR_OFFICE: Final = Office(
+    title="coordinator",
+    path=paths.COORDINATOR,
+    epoch_path=paths.COORDINATOR_EPOCH,
+    encode=lambda broker_id, _timestamp_ms: CoordinatorRecord(broker_id).encode(),
+    read_broker_id=lambda data: CoordinatorRecord.decode(data).broker_id,
+)
+
+
 class Mandate(NamedTuple):
-    """The right to write as the controller, until /controller_epoch changes."""
+    """The right to write as the controller, until /controller_epoch changes.
+
+    A coordinator's mandate has the same shape: its epoch is /consumers/coordinator_epoch.
+    """
 
     broker_id: int
     controller_epoch: ControllerEpoch
@@ -82,12 +117,12 @@ class Compete(NamedTuple):
     reason: str
 
 
-def named_broker(controller: NodeView | None) -> int | None:
-    """Say whose registration an election has to look at; None when /controller is absent or malformed."""
-    if controller is None:
+def named_broker(holder: NodeView | None, office: Office = CONTROLLER_OFFICE) -> int | None:
+    """Say whose registration an election has to look at; None: the holder's node is absent or malformed."""
+    if holder is None:
         return None
     try:
-        broker_id = ControllerRecord.decode(controller.data).broker_id
+        broker_id = office.read_broker_id(holder.data)
     except MetadataDecodeError:
         return None
     return broker_id if broker_id >= 0 else None
@@ -99,33 +134,37 @@ def plan_election(
     controller_epoch: NodeView,
     controller: NodeView | None,
     registration: NodeView | None,
+    office: Office = CONTROLLER_OFFICE,
 ) -> Won | HeldBy | Compete:
     """Decide what a candidate does next.
 
     Args:
         broker_id: the candidate.
         session_id: its session.
-        controller_epoch: /controller_epoch, read before the others.
-        controller: /controller.
+        controller_epoch: the office's epoch, /controller_epoch, read before the others.
+        controller: the office's holder, /controller.
         registration: /brokers/ids/N of the broker that /controller names (named_broker), if it is registered.
+        office: what the candidate stands for.
 
     Raises:
         MetadataDecodeError: /controller_epoch is malformed; no election may guess an epoch.
     """
-    epoch = decode_controller_epoch(controller_epoch.data)
+    epoch = decode_controller_epoch(controller_epoch.data, office.epoch_path)
     # Versions wrap and skip -1, which would mean "any" in a request.
     version = controller_epoch.stat.version
     if controller is not None and controller.stat.ephemeral_owner == session_id:
         # Both were written by one multi, so they carry one zxid; anything else was overwritten, or is not
         # ours to claim.
         intact = controller.stat.version == 0 and controller.stat.czxid == controller_epoch.stat.mzxid
-        if intact and named_broker(controller) == broker_id:
+        if intact and named_broker(controller, office) == broker_id:
             return Won(Mandate(broker_id, epoch, version))
     reason = (
-        "there is no controller" if controller is None else _stale_reason(broker_id, controller, registration)
+        f"there is no {office.title}"
+        if controller is None
+        else _stale_reason(office, broker_id, controller, registration)
     )
     if not reason:
-        named = named_broker(controller)
+        named = named_broker(controller, office)
         assert named is not None
         return HeldBy(named)
     return Compete(
@@ -136,19 +175,19 @@ def plan_election(
     )
 
 
-def _stale_reason(broker_id: int, controller: NodeView, registration: NodeView | None) -> str:
-    """Say why a present /controller does not count; "" when it does."""
-    named = named_broker(controller)
+def _stale_reason(office: Office, broker_id: int, controller: NodeView, registration: NodeView | None) -> str:
+    """Say why a present holder does not count; "" when it does."""
+    named = named_broker(controller, office)
     if named is None:
-        return "/controller is malformed or names nobody"
+        return f"{office.path} is malformed or names nobody"
     if controller.stat.version != 0:
-        return "/controller was overwritten"
+        return f"{office.path} was overwritten"
     if named == broker_id:
-        return "/controller is of an earlier life of this broker"
+        return f"{office.path} is of an earlier life of this broker"
     if controller.stat.ephemeral_owner == 0:
-        return f"/controller names broker {named} and is not ephemeral"
+        return f"{office.path} names broker {named} and is not ephemeral"
     if registration is None or registration.stat.ephemeral_owner != controller.stat.ephemeral_owner:
-        return f"/controller names broker {named}, whose session does not own it"
+        return f"{office.path} names broker {named}, whose session does not own it"
     return ""
 
 

@@ -29,11 +29,13 @@ from quorum.metadata.errors import ContendedError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import (
+    CONTROLLER_OFFICE,
     Adopt,
     Compete,
     HeldBy,
     Mandate,
     NodeView,
+    Office,
     Register,
     Won,
     named_broker,
@@ -42,7 +44,6 @@ from quorum.metadata.plans import (
 )
 from quorum.metadata.records import (
     BrokerRecord,
-    ControllerRecord,
     GenerationRecord,
     PartitionStateRecord,
     TopicRecord,
@@ -64,14 +65,15 @@ async def read_node(client: Client, path: str) -> NodeView | None:
 
 
 async def ensure_base_paths(client: Client) -> None:
-    """Create the persistent parents of all records, and /controller_epoch with 0; what exists stays as it is.
+    """Create the persistent parents of all records, and both epochs with 0; what exists stays as it is.
 
     Raises:
         ClientError: the quorum refused, or the connection was lost (repeat it: every step is idempotent).
     """
     for path in paths.BASE_PATHS:
         await _create_if_missing(client, path, b"")
-    await _create_if_missing(client, paths.CONTROLLER_EPOCH, encode_controller_epoch(ControllerEpoch(0)))
+    for path in (paths.CONTROLLER_EPOCH, paths.COORDINATOR_EPOCH):
+        await _create_if_missing(client, path, encode_controller_epoch(ControllerEpoch(0)))
 
 
 async def ensure_cluster_id(client: Client, proposed: str) -> str:
@@ -96,75 +98,81 @@ async def _create_if_missing(client: Client, path: str, data: bytes) -> None:
 
 
 async def elect_controller(client: Client, broker_id: int, timestamp_ms: int) -> Won | HeldBy:
-    """Become the controller, or learn who is.
+    """Become the controller, or learn who is; `elect` for the controller."""
+    return await elect(client, CONTROLLER_OFFICE, broker_id, timestamp_ms)
 
-    Winning is one multi: a stale /controller goes, the new one comes, /controller_epoch rises by one. A lost
-    reply is looked up; a stale view of a lagging server is refreshed before the next round. Watch /controller
+
+async def elect(client: Client, office: Office, broker_id: int, timestamp_ms: int) -> Won | HeldBy:
+    """Be elected to an office, or learn who holds it.
+
+    Winning is one multi: a stale holder's node goes, the new one comes, the epoch rises by one. A lost reply
+    is looked up; a stale view of a lagging server is refreshed before the next round. Watch the holder's node
     before calling this.
 
     Args:
-        client: its session will own /controller.
+        client: its session will own the holder's node.
+        office: what the candidate stands for.
         broker_id: the candidate.
         timestamp_ms: wall clock, informative.
 
     Raises:
-        MetadataDecodeError: /controller_epoch is malformed.
+        MetadataDecodeError: the epoch is malformed.
         ConnectionLossError: the connection was lost and ROUNDS_MAX rounds did not tell what became of it: if
-            it is indefinite, the candidate may be the controller. Ask again.
+            it is indefinite, the candidate may be elected. Ask again.
         ContendedError: others changed the nodes in each of ROUNDS_MAX rounds; definite.
         SessionExpiredError: the candidate's session is over.
     """
     loss: ConnectionLossError | None = None
     for _ in range(ROUNDS_MAX):
         try:
-            plan = await _look_at_election(client, broker_id)
+            plan = await _look_at_election(client, office, broker_id)
             if plan is None:
                 await _create_if_missing(
-                    client, paths.CONTROLLER_EPOCH, encode_controller_epoch(ControllerEpoch(0))
+                    client, office.epoch_path, encode_controller_epoch(ControllerEpoch(0))
                 )
                 continue
             if not isinstance(plan, Compete):
                 return plan
-            return Won(await _compete(client, plan, timestamp_ms))
+            return Won(await _compete(client, office, plan, timestamp_ms))
         except ConnectionLossError as error:
             # Whether we won stands in the nodes; the next call waits for the next connection.
             loss = _less_certain(loss, error)
         except MultiFailedError as error:
             if not isinstance(error.cause, NodeExistsError | NoNodeError | BadVersionError):
                 raise
-            await _sync(client, paths.CONTROLLER)
-    raise loss or ContendedError("the controller election", ROUNDS_MAX)
+            await _sync(client, office.path)
+    raise loss or ContendedError(f"the {office.title} election", ROUNDS_MAX)
 
 
-async def _look_at_election(client: Client, broker_id: int) -> Won | HeldBy | Compete | None:
+async def _look_at_election(client: Client, office: Office, broker_id: int) -> Won | HeldBy | Compete | None:
     # The epoch first: plans.py says why.
-    epoch, controller = await asyncio.gather(
-        read_node(client, paths.CONTROLLER_EPOCH), read_node(client, paths.CONTROLLER)
-    )
+    epoch, holder = await asyncio.gather(read_node(client, office.epoch_path), read_node(client, office.path))
     if epoch is None:
         return None
-    named = named_broker(controller)
+    named = named_broker(holder, office)
     registration = None if named is None else await read_node(client, paths.broker_id_path(named))
-    return plan_election(broker_id, client.session_id, epoch, controller, registration)
+    return plan_election(broker_id, client.session_id, epoch, holder, registration, office)
 
 
-async def _compete(client: Client, plan: Compete, timestamp_ms: int) -> Mandate:
+async def _compete(client: Client, office: Office, plan: Compete, timestamp_ms: int) -> Mandate:
     transaction = Transaction()
     if plan.delete_version is not None:
-        transaction.delete(paths.CONTROLLER, plan.delete_version)
-    record = ControllerRecord(plan.mandate.broker_id, timestamp_ms)
-    transaction.create(paths.CONTROLLER, record.encode(), CreateMode.EPHEMERAL)
-    transaction.set(
-        paths.CONTROLLER_EPOCH,
-        encode_controller_epoch(plan.mandate.controller_epoch),
-        plan.controller_epoch_version,
-    )
+        transaction.delete(office.path, plan.delete_version)
+    value = office.encode(plan.mandate.broker_id, timestamp_ms)
+    transaction.create(office.path, value, CreateMode.EPHEMERAL)
+    epoch = encode_controller_epoch(plan.mandate.controller_epoch)
+    transaction.set(office.epoch_path, epoch, plan.controller_epoch_version)
     results = await client.multi(transaction)
     return plan.mandate._replace(controller_epoch_version=results[-1].written_stat.version)
 
 
 async def resign_controller(client: Client, mandate: Mandate) -> bool:
-    """Delete /controller, if the mandate still holds.
+    """Delete /controller, if the mandate still holds; `resign` for the controller."""
+    return await resign(client, CONTROLLER_OFFICE, mandate)
+
+
+async def resign(client: Client, office: Office, mandate: Mandate) -> bool:
+    """Delete the holder's node, if the mandate still holds.
 
     Returns:
         False if it was over already (fenced, or the node is gone).
@@ -174,8 +182,8 @@ async def resign_controller(client: Client, mandate: Mandate) -> bool:
             node. The session's end removes it in any case.
     """
     transaction = Transaction()
-    transaction.check(paths.CONTROLLER_EPOCH, mandate.controller_epoch_version)
-    transaction.delete(paths.CONTROLLER)
+    transaction.check(office.epoch_path, mandate.controller_epoch_version)
+    transaction.delete(office.path)
     loss: ConnectionLossError | None = None
     for _ in range(ROUNDS_MAX):
         try:
