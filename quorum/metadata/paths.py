@@ -27,7 +27,7 @@ GROUPS: Final = "/consumers/groups"
 #: Persistent parents, each after its own parent, that must exist before the records under them.
 BASE_PATHS: Final = (
     *("/cluster", "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
-    *("/config", CONFIG_TOPICS, "/admin", DELETE_TOPICS),
+    *("/config", CONFIG_TOPICS, "/admin", DELETE_TOPICS, "/consumers", GROUPS),
 )
 
 TOPIC_LENGTH_MAX: Final = 249
