@@ -56,10 +56,12 @@ class LeaderEpochs:
         above = bisect_right(known, leader_epoch, key=itemgetter(0))
         return (known[above - 1][0] if above else leader_epoch), known[above][1]
 
-    def truncate_to(self, end_offset: int) -> None:
-        """Forget what begins at the new end of the log or behind it."""
+    def truncate_to(self, end_offset: int) -> bool:
+        """Forget what begins at the new end of the log or behind it; returns whether there was something."""
+        before = len(self._entries)
         while self._entries and self._entries[-1][1] >= end_offset:
             self._entries.pop()
+        return len(self._entries) < before
 
     def start_at(self, log_start_offset: int) -> None:
         """Forget epochs that ended before the new start; the one that covers it begins there now."""

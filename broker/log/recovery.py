@@ -16,7 +16,16 @@ from typing import Final, NamedTuple
 
 from broker.log.batches import HEADER, crc_matches, parse_header, plausible
 from broker.log.epochs import LeaderEpochs
-from broker.log.files import ASIDE, DELETED, FilePool, disk_errors, read_file, remove_file, sync_folder
+from broker.log.files import (
+    ASIDE,
+    DELETED,
+    FilePool,
+    disk_errors,
+    read_file,
+    remove_file,
+    replace_file,
+    sync_folder,
+)
 from broker.log.producers import Producers
 from broker.log.segment import Segment, file_name
 
@@ -71,7 +80,9 @@ def recover_segments(files: FilePool, folder: str) -> RecoveredLog:
         for segment in segments:
             for _, header in segment.walk(0):
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
-    epochs.truncate_to(active.next_offset)
+    if epochs.truncate_to(active.next_offset):
+        # Before other batches come to these offsets.
+        replace_file(f"{folder}/{EPOCHS_NAME}", epochs.to_bytes())
     epochs.start_at(segments[0].base_offset)
     return RecoveredLog(segments, epochs, [segment for segment in unsaved if segment is not active])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from broker.log.partition_log import PartitionLog
@@ -56,6 +58,20 @@ def test_a_lost_epoch_file_is_read_from_the_records(broker: Broker, content: byt
     path = broker.folder / EPOCHS_NAME
     path.unlink() if content is None else path.write_bytes(content)
     assert answers(broker.open().logs[KEY]) == QUESTIONS
+
+
+def test_epochs_of_a_torn_end_do_not_come_back(broker: Broker) -> None:
+    log = broker.create()
+    fill(log, 2, leader_epoch=1)
+    fill(log, 2, leader_epoch=2)
+    broker.directory.close()
+    path = broker.folder / "00000000000000000000.log"
+    os.truncate(path, path.stat().st_size // 4 - 1)
+    log = broker.open().logs[KEY]
+    fill(log, 2, leader_epoch=2)
+    for each in (log, broker.revive(), broker.restart()):
+        assert each.end_offset_for_epoch(1) == (1, 0)
+        assert each.end_offset_for_epoch(2) == (2, 2)
 
 
 def test_truncation_forgets_later_epochs(broker: Broker) -> None:
