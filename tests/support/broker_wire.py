@@ -91,7 +91,7 @@ def ask(address: str, api_key: int, api_version: int, values: Mapping[str, Any])
 
 def partitions_as_seen_by(address: str, topic: str) -> dict[int, Any]:
     """What one broker's Metadata says about a topic: {partition: leader_id, isr_nodes, error_code, …}."""
-    found = ask(address, 3, 9, {"topics": [{"name": topic}], "allow_auto_topic_creation": False})
+    found = ask(address, 3, 7, {"topics": [{"name": topic}], "allow_auto_topic_creation": False})
     return {row.partition_index: row for row in found.topics[0].partitions}
 
 
