@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from broker.core.epochs import has_diverged
+from broker.core.epochs import UNDEFINED, EpochEndOffset, has_diverged
 from broker.core.partition import LeaderState
 from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
 from broker.log.errors import LogStorageError, OffsetOutOfRangeError
@@ -199,6 +199,11 @@ class Fetching:
         if leader is not None and reader.is_follower and reader.replica_id not in leader.followers:
             return self._refusal(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         diverging = None if leader is None else self._diverging(replica, leader, position)
+        if diverging is not None and diverging.end_offset == UNDEFINED:
+            # An epoch that this leader has never heard of: nothing here can be compared with it.
+            return FetchOutcome(
+                ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, replica.log.log_start_offset
+            )
         if diverging is not None:
             return FetchOutcome(
                 ErrorCode.NONE,
@@ -237,13 +242,13 @@ class Fetching:
         return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, records)
 
     @staticmethod
-    def _diverging(replica: Replica, leader: LeaderState, position: FetchPosition) -> tuple[int, int] | None:
+    def _diverging(replica: Replica, leader: LeaderState, position: FetchPosition) -> EpochEndOffset | None:
         if position.last_fetched_epoch < 0:
             return None
         end = epoch_end(replica, leader, position.last_fetched_epoch)
         if not has_diverged(end, position.last_fetched_epoch, position.offset):
             return None
-        return end.leader_epoch, end.end_offset
+        return end
 
     def _refusal(self, key: PartitionKey, error_code: ErrorCode) -> FetchOutcome:
         return FetchOutcome(error_code, current_leader=self._registry.current_leader(key))

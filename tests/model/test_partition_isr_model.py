@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hypothesis import settings, strategies
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.core.epochs import EpochEndOffset, epoch_end_at_leader, has_diverged, truncation_offset
 from broker.core.partition import FollowerState, IdleState, LeaderState, ProposeIsr, ReplicaState
@@ -54,6 +54,10 @@ class Partition(RuleBasedStateMachine):
         self.values = 0
         #: (leader's broker id, its state, the change) of writes that have not reached the quorum yet
         self.writes: list[tuple[int, LeaderState, ProposeIsr]] = []
+
+    @initialize(isr=strategies.sampled_from([(1,), (1, 2), (1, 3), REPLICAS]))
+    def begin(self, isr: tuple[int, ...]) -> None:
+        self.state = PartitionStateRecord(ControllerEpoch(1), 1, LeaderEpoch(0), isr)
         for broker_id in REPLICAS:
             self.request_arrives(broker_id)
 

@@ -34,7 +34,7 @@ from controller.messages.entities import (
     UpdateMetadataTopicState,
 )
 from controller.messages.scram import ScramServer
-from quorum.client import Client, CreateMode, Transaction
+from quorum.client import BadVersionError, Client, CreateMode, Transaction
 from quorum.errors import QuorateError
 from quorum.local import ensemble
 from quorum.metadata import paths
@@ -241,6 +241,15 @@ class Brokers:
             return state, PartitionVersion(0)
         stat = await self.admin.set(path, state.encode(), before[1])
         return state, PartitionVersion(stat.version)
+
+    async def try_decide(
+        self, leader: int, isr: Sequence[int]
+    ) -> tuple[PartitionStateRecord, PartitionVersion] | None:
+        """As decide(); None if a leader has changed the ISR meanwhile."""
+        try:
+            return await self.decide(leader, isr)
+        except BadVersionError:
+            return None
 
     def leader_and_isr(
         self,
