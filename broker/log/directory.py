@@ -167,7 +167,7 @@ class LogDirectory:
             return {}
 
     def create(self, key: PartitionKey, topic_id: uuid.UUID | None, settings: TopicSettings) -> PartitionLog:
-        """Make the log of a partition that has none here.
+        """Make the log of a partition that has none here; durable with its first records.
 
         Raises:
             LogStorageError: the disk refuses, or there is such a log.
@@ -175,15 +175,22 @@ class LogDirectory:
         folder = self._folder(key)
         with disk_errors(folder):
             Path(folder).mkdir(_FOLDER_MODE)
+        unsynced: list[tuple[str, bytes]] = []
         if topic_id is not None:
-            replace_file(f"{folder}/{METADATA_NAME}", metadata_bytes(topic_id))
-        sync_folder(self.path)
-        created = PartitionLog(folder, key, topic_id, settings, self._files, self._flusher, _now_ms())
+            # A request may make thousands of logs: no fsync in the loop.
+            path, content = f"{folder}/{METADATA_NAME}", metadata_bytes(topic_id)
+            with disk_errors(path):
+                Path(path).write_bytes(content)
+            unsynced.append((path, content))
+        files, flusher = self._files, self._flusher
+        created = PartitionLog(folder, key, topic_id, settings, files, flusher, _now_ms(), unsynced)
         self.logs[key] = created
         return created
 
     def delete(self, key: PartitionKey) -> None:
-        """Remove a log: its name at once and durably, its files when there is time.
+        """Remove a log: its name at once, its files when there is time.
+
+        After a power cut it may be there again; its topic id says then that nobody wants it.
 
         Raises:
             KeyError: there is no such log.
@@ -202,6 +209,7 @@ class LogDirectory:
         self._remove_old_strays()
 
     def _rename(self, key: PartitionKey, suffix: str) -> str:
+        self.logs[key].settle_flushes()
         # A reader that still has the log sees its files gone, not another log's.
         self.logs.pop(key).abandon()
         self.high_watermarks.pop(key, None)
@@ -212,7 +220,6 @@ class LogDirectory:
             folder.rename(target)
             # The time from which a stray is kept.
             target.touch()
-        sync_folder(self.path)
         return str(target)
 
     def _remove_old_strays(self) -> None:
@@ -280,7 +287,8 @@ def _key_of(name: str) -> PartitionKey | None:
 def _read_topic_id(folder: str) -> uuid.UUID | None:
     path = f"{folder}/{METADATA_NAME}"
     content = read_file(path)
-    if content is None:
+    if not content:
+        # A power cut before the first records were durable leaves no file, or an empty one.
         return None
     try:
         return parse_metadata(content)

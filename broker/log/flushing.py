@@ -29,8 +29,6 @@ class FlushJob(NamedTuple):
     log_path: str
     #: (path, content), written in this order once the records are durable
     files: tuple[tuple[str, bytes], ...]
-    #: whether this segment is complete
-    closed: bool
 
     def run(self) -> None:
         """Do it, in any thread; raises LogStorageError."""

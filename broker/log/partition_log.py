@@ -75,8 +75,19 @@ class PartitionLog:
         files: FilePool,
         flusher: Flusher,
         now_ms: int,
+        unsynced: Sequence[tuple[str, bytes]] = (),
     ) -> None:
         """Open the log in a folder that exists, and recover what it holds.
+
+        Args:
+            folder: the log's own.
+            key: which partition's.
+            topic_id: of the topic's present life; None if that has none.
+            settings: the topic's.
+            files: where its files are opened.
+            flusher: where its fsyncs are done.
+            now_ms: the time, for the expiry of producers.
+            unsynced: (path, content) of files that must be durable before the first record is.
 
         Raises:
             LogStorageError: the disk refuses.
@@ -92,7 +103,9 @@ class PartitionLog:
         self._active = self._segments[-1]
         self._epochs = recovered.epochs
         self._producers = recover_producers(folder, self._segments, self.log_end_offset, now_ms)
-        self._flushes: deque[tuple[Segment, FlushJob, Future[None]]] = deque()
+        self._unsynced = tuple(unsynced)
+        #: (the segment that is complete with it, the job), in order; None: the segment goes on
+        self._flushes: deque[tuple[Segment | None, Future[None]]] = deque()
         #: bytes of the active segment that are durable or on their way
         self._flushed_bytes = 0
         #: the last time that was given, for producers that are found again in the log
@@ -242,33 +255,35 @@ class PartitionLog:
 
     def _job(self, segment: Segment, *, closed: bool) -> FlushJob:
         """Collect what makes a segment durable up to now; a closed one with the producers at its end."""
-        files = [(f"{self.folder}/{EPOCHS_NAME}", self._epochs.to_bytes())]
+        files = [*self._unsynced, (f"{self.folder}/{EPOCHS_NAME}", self._epochs.to_bytes())]
+        self._unsynced = ()
         if closed and segment is self._active:
             files.append((self._snapshot_path(), self._producers.to_bytes()))
         files.append((segment.stem + ".timeindex", segment.times.to_bytes()))
         files.append((segment.stem + ".index", segment.offsets.to_bytes()))
-        return FlushJob(segment.log_path, tuple(files), closed)
+        return FlushJob(segment.log_path, tuple(files))
 
     def _snapshot_path(self) -> str:
         return f"{self.folder}/{file_name(self.log_end_offset)}.snapshot"
 
     def _submit(self, segment: Segment, *, closed: bool) -> None:
         job = self._job(segment, closed=closed)
-        self._flushes.append((segment, job, self._flusher.submit(job.run)))
+        self._flushes.append((segment if closed else None, self._flusher.submit(job.run)))
         self._flushed_bytes = segment.size
 
     def _collect_flushes(self) -> None:
-        while self._flushes and self._flushes[0][2].done():
+        while self._flushes and self._flushes[0][1].done():
             self._settle_flush()
 
     def _settle_flush(self) -> None:
         """Wait for the oldest job; raises LogStorageError if it failed."""
-        segment, job, done = self._flushes.popleft()
+        closed, done = self._flushes.popleft()
         done.result()
-        if job.closed:
-            segment.release_indexes()
+        if closed is not None:
+            closed.release_indexes()
 
-    def _settle_flushes(self) -> None:
+    def settle_flushes(self) -> None:
+        """Wait until what was begun is durable; raises LogStorageError."""
         while self._flushes:
             self._settle_flush()
 
@@ -337,7 +352,7 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        self._settle_flushes()
+        self.settle_flushes()
         # First what must never be taken for the state of other batches at these offsets.
         remove_snapshots(self.folder, offset + 1)
         self._remove_segments(above=offset)
@@ -359,7 +374,7 @@ class PartitionLog:
         Raises:
             LogStorageError: the disk refuses.
         """
-        self._settle_flushes()
+        self.settle_flushes()
         remove_snapshots(self.folder, 0)
         remove_file(f"{self.folder}/{EPOCHS_NAME}")
         self._remove_segments(above=-1)
@@ -402,7 +417,7 @@ class PartitionLog:
             too_much = 0 <= retention_bytes <= total - oldest.size
             if not (too_much or self._is_old(oldest, now_ms)):
                 break
-            while self._flushes and self._flushes[0][0] is oldest:
+            while any(closed is oldest for closed, _ in self._flushes):
                 self._settle_flush()
             total -= oldest.size
             del self._segments[0]
@@ -416,13 +431,13 @@ class PartitionLog:
 
     def flush(self) -> None:
         """Make everything durable before returning; raises LogStorageError."""
-        self._settle_flushes()
+        self.settle_flushes()
         self._job(self._active, closed=False).run()
         self._flushed_bytes = self._active.size
 
     def closing_job(self) -> FlushJob | None:
         """Return what must be written before the log may be closed; None: the files have everything."""
-        self._settle_flushes()
+        self.settle_flushes()
         if not self._unsaved:
             return None
         self._active.note_time()
@@ -436,8 +451,8 @@ class PartitionLog:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files as they are: the log is deleted, or its closing job has run."""
+        """Let go of the files as they are: the disk has failed, or nothing is left to be done."""
         while self._flushes:
-            self._flushes.popleft()[2].exception()
+            self._flushes.popleft()[1].exception()
         for segment in self._segments:
             segment.close()

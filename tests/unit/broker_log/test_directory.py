@@ -118,6 +118,13 @@ def test_a_log_without_a_topic_id_has_none(broker: Broker) -> None:
     assert broker.restart().topic_id is None
 
 
+def test_a_topic_id_that_a_power_cut_emptied_is_none(broker: Broker) -> None:
+    broker.create()
+    broker.directory.abandon()
+    (broker.folder / "partition.metadata").write_bytes(b"")
+    assert broker.open().logs[KEY].topic_id is None
+
+
 def test_a_damaged_topic_id_is_refused(broker: Broker) -> None:
     broker.create()
     broker.directory.close()

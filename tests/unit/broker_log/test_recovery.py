@@ -166,8 +166,8 @@ def test_records_are_durable_before_the_index_vouches_for_them(
     broker.directory.close()
     names = [name.removesuffix(".tmp") for name in synced]
     assert names[0] == f"{FIRST}.log"
-    assert names[1] == "leader-epoch-checkpoint"
-    assert [name.endswith(".snapshot") for name in names[2:-2]] == [True] * (moment != "flush")
+    assert names[1:3] == ["partition.metadata", "leader-epoch-checkpoint"]
+    assert [name.endswith(".snapshot") for name in names[3:-2]] == [True] * (moment != "flush")
     assert names[-2:] == [f"{FIRST}.timeindex", f"{FIRST}.index"]
 
 
