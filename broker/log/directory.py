@@ -92,7 +92,8 @@ class LogDirectory:
             DataDirInUseError: another process holds it.
             ForeignLogDirectoryError: of another broker or cluster.
             DamagedLogDirectoryError: its own files are not readable as such.
-            DataDirError: the disk refuses.
+            DataDirError: the directory cannot be made or locked.
+            LogStorageError: the disk refuses, or a log in it is damaged.
         """
         path, disk = str(path), OsDisk()
         try:
@@ -210,7 +211,6 @@ class LogDirectory:
 
     def _rename(self, key: PartitionKey, suffix: str) -> str:
         self.logs[key].settle_flushes()
-        # A reader that still has the log sees its files gone, not another log's.
         self.logs.pop(key).abandon()
         self.high_watermarks.pop(key, None)
         folder = Path(self._folder(key))

@@ -95,6 +95,7 @@ class PartitionLog:
         self.key = key
         self.topic_id = topic_id
         self.folder = folder
+        self._name = f"{key.topic}-{key.partition}"
         self._settings = settings
         self._files = files
         self._flusher = flusher
@@ -195,7 +196,7 @@ class PartitionLog:
             if header.base_offset != offset:
                 raise AppendError(
                     ErrorCode.INVALID_RECORD,
-                    f"batch at offset {header.base_offset} of the leader; {self.key} goes on at {offset}",
+                    f"batch at offset {header.base_offset} of the leader; {self._name} goes on at {offset}",
                 )
             buffers.append((view[position : position + header.size],))
             position += header.size
@@ -302,7 +303,7 @@ class PartitionLog:
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
-                f"offset {offset} of {self.key}: the log has {self.log_start_offset} to {self.log_end_offset}"
+                f"offset {offset} of {self._name}: the log has {self.log_start_offset} to {self.log_end_offset}"
             )
         if offset < min(below, self.log_end_offset):
             segment = self._segment_of(offset)
