@@ -1,13 +1,15 @@
 """The controller's requests: lead, follow, stop, and what the cluster looks like.
 
-Each request passes the fences of the registry first. A partition's decision is applied once per leader epoch;
-the first one for the current generation is applied whatever its epoch, since what was read at the start does
-not count. What a request does not name stays as it is.
+Each request passes the fences of the registry first, and again whenever it has given way to others. A
+partition's decision is applied once per leader epoch; the first one for the current generation is applied
+whatever its epoch, since what was read at the start does not count. What a request does not name stays as it
+is.
 Source: control-plane design, "Leader and follower", "Control requests"; KIP-380, KIP-516, KIP-570.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterable
@@ -38,8 +40,25 @@ from quorum.metadata.records import NO_LEADER, PartitionStateRecord
 
 #: Leader epochs of a StopReplica that no epoch is too old for: none given, the topic is being deleted.
 _ANY_EPOCH: Final = (-1, -2)
+#: How long a control request keeps the event loop to itself.
+TURN_MS_MAX: Final = 20
 
 _log = logging.getLogger(__name__)
+
+
+class _Pace:
+    """Lets others have the event loop now and then: ten thousand new logs take seconds."""
+
+    def __init__(self) -> None:
+        self._since_ms = monotonic_ms()
+
+    async def rest(self) -> bool:
+        """Give way if it is time; True if something else may have happened."""
+        if monotonic_ms() - self._since_ms < TURN_MS_MAX:
+            return False
+        await asyncio.sleep(0)
+        self._since_ms = monotonic_ms()
+        return True
 
 
 class Control:
@@ -58,61 +77,71 @@ class Control:
         self._registry = registry
         self._fetchers = fetchers
         self._wake_followers = wake_followers
+        #: One request after the other, though each gives way to everything else.
+        self._turn = asyncio.Lock()
 
-    def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Lead or follow the partitions that the request names.
 
         Raises:
             LogStorageError: the disk refused; the request is partly applied.
         """
-        refused = self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)
-        if refused is not ErrorCode.NONE:
-            return LeaderAndIsrResponse(error_code=refused, topics=())
-        for leader in request.live_leaders:
-            self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
-        topics = tuple(
-            LeaderAndIsrTopicError(
-                topic_id=topic.topic_id,
-                partition_errors=tuple(
-                    LeaderAndIsrPartitionError(
-                        partition_index=state.partition_index,
-                        error_code=self._apply(
-                            PartitionKey(topic.topic_name, state.partition_index), topic.topic_id, state
-                        ),
+        topics: list[LeaderAndIsrTopicError] = []
+        async with self._turn:
+            pace = _Pace()
+            refused = self._fence(request)
+            for leader in request.live_leaders if refused is ErrorCode.NONE else ():
+                self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
+            for topic in request.topic_states:
+                errors: list[LeaderAndIsrPartitionError] = []
+                for state in topic.partition_states:
+                    if await pace.rest():
+                        refused = self._fence(request)
+                    if refused is not ErrorCode.NONE:
+                        return LeaderAndIsrResponse(error_code=refused, topics=())
+                    key = PartitionKey(topic.topic_name, state.partition_index)
+                    error_code = self._apply(key, topic.topic_id, state)
+                    errors.append(
+                        LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
                     )
-                    for state in topic.partition_states
-                ),
-            )
-            for topic in request.topic_states
-        )
-        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
+                topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=tuple(errors)))
+        return LeaderAndIsrResponse(error_code=refused, topics=tuple(topics))
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Take over what the cluster looks like."""
-        refused = self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)
+        refused = self._fence(request)
         if refused is ErrorCode.NONE:
             self._registry.view.apply(request)
         return UpdateMetadataResponse(error_code=refused)
 
-    def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete the logs of those that say so.
 
         Raises:
             LogStorageError: the disk refused; the request is partly applied.
         """
-        refused = self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)
-        if refused is not ErrorCode.NONE:
-            return StopReplicaResponse(error_code=refused, partition_errors=())
-        errors = tuple(
-            StopReplicaPartitionError(
-                topic_name=topic.topic_name,
-                partition_index=state.partition_index,
-                error_code=self._stop(PartitionKey(topic.topic_name, state.partition_index), state),
-            )
-            for topic in request.topic_states
-            for state in topic.partition_states
-        )
-        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+        errors: list[StopReplicaPartitionError] = []
+        async with self._turn:
+            pace = _Pace()
+            refused = self._fence(request)
+            for topic in request.topic_states:
+                for state in topic.partition_states:
+                    if await pace.rest():
+                        refused = self._fence(request)
+                    if refused is not ErrorCode.NONE:
+                        return StopReplicaResponse(error_code=refused, partition_errors=())
+                    key = PartitionKey(topic.topic_name, state.partition_index)
+                    errors.append(
+                        StopReplicaPartitionError(
+                            topic_name=key.topic,
+                            partition_index=key.partition,
+                            error_code=self._stop(key, state),
+                        )
+                    )
+        return StopReplicaResponse(error_code=refused, partition_errors=tuple(errors))
+
+    def _fence(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
+        return self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)
 
     def _apply(
         self, key: PartitionKey, topic_id: uuid.UUID | None, state: LeaderAndIsrPartitionState

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kio.schema.fetch.v16.response import FetchResponse
@@ -27,6 +27,8 @@ FETCH: Final = 1
 FETCH_VERSION: Final = 16
 
 _write_request = entity_writer(FetchRequest)
+#: Without the checks of kio's number types: there is one for every partition, several times a second.
+_fetch_partition = cast("Callable[..., FetchPartition]", FetchPartition)
 
 
 class TopicPartition(NamedTuple):
@@ -62,13 +64,13 @@ def encode_fetch(
             partitions = []
         topic_id = name.topic_id
         partitions.append(
-            FetchPartition(
-                partition=i32(name.partition),
-                current_leader_epoch=i32(position.current_leader_epoch),
-                fetch_offset=i64(position.offset),
-                last_fetched_epoch=i32(position.last_fetched_epoch),
-                log_start_offset=i64(position.log_start_offset),
-                partition_max_bytes=i32(position.max_bytes),
+            _fetch_partition(
+                partition=name.partition,
+                current_leader_epoch=position.current_leader_epoch,
+                fetch_offset=position.offset,
+                last_fetched_epoch=position.last_fetched_epoch,
+                log_start_offset=position.log_start_offset,
+                partition_max_bytes=position.max_bytes,
             )
         )
     topics.append(FetchTopic(topic_id=topic_id, partitions=tuple(partitions)))

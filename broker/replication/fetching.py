@@ -243,10 +243,11 @@ class Fetching:
 
     @staticmethod
     def _diverging(replica: Replica, leader: LeaderState, position: FetchPosition) -> EpochEndOffset | None:
-        if position.last_fetched_epoch < 0:
+        last_epoch, log = position.last_fetched_epoch, replica.log
+        if last_epoch < 0 or (last_epoch == log.latest_epoch and position.offset <= log.log_end_offset):
             return None
-        end = epoch_end(replica, leader, position.last_fetched_epoch)
-        if not has_diverged(end, position.last_fetched_epoch, position.offset):
+        end = epoch_end(replica, leader, last_epoch)
+        if not has_diverged(end, last_epoch, position.offset):
             return None
         return end
 

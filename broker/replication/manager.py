@@ -185,7 +185,7 @@ class ReplicaManager:
         """Lead or follow the named partitions."""
         await self._registered.wait()
         try:
-            return self._control.leader_and_isr(request)
+            return await self._control.leader_and_isr(request)
         except LogStorageError as error:
             self._on_storage_error(error)
             return LeaderAndIsrResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, topics=())
@@ -194,7 +194,7 @@ class ReplicaManager:
         """Stop the named replicas."""
         await self._registered.wait()
         try:
-            return self._control.stop_replica(request)
+            return await self._control.stop_replica(request)
         except LogStorageError as error:
             self._on_storage_error(error)
             return StopReplicaResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition_errors=())
