@@ -303,7 +303,8 @@ class PartitionLog:
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
-                f"offset {offset} of {self._name}: the log has {self.log_start_offset} to {self.log_end_offset}"
+                f"offset {offset} of {self._name}: "
+                f"the log has {self.log_start_offset} to {self.log_end_offset}"
             )
         if offset < min(below, self.log_end_offset):
             segment = self._segment_of(offset)
