@@ -73,6 +73,7 @@ def cluster(relayed: tuple[BrokerCluster, Relays]) -> BrokerCluster:
         if not running.running(broker_id):
             running.start_broker(broker_id)
     running.wait_ready()
+    running.wait_controller_known()
     return running
 
 

@@ -387,12 +387,12 @@ class BrokerCluster:
         return self._zookeeper
 
     def read(self, path: str) -> dict[str, Any] | None:
-        """A JSON record of the quorum; None if it is not there, or the quorum does not answer."""
+        """A JSON record of the quorum; None if there is none, or the quorum does not answer."""
         try:
             found, _ = self.zookeeper.retry(self.zookeeper.get, path)
-        except KazooException:
+            record = json.loads(found)
+        except (KazooException, ValueError):
             return None
-        record = json.loads(found)
         return record if isinstance(record, dict) else None
 
     def controller_id(self, deadline_s: float = READY_DEADLINE_S) -> int:
@@ -400,6 +400,17 @@ class BrokerCluster:
         record = eventually(lambda: self.read("/controller"), deadline_s, "there is a controller")
         assert record is not None
         return int(record["brokerid"])
+
+    def wait_controller_known(self) -> int:
+        """Wait until all brokers that are awake name the controller to their clients; returns it."""
+
+        def look() -> int:
+            found = (self.read("/controller") or {}).get("brokerid", 0)
+            told = {self.status(broker_id)["controller_id"] for broker_id in self.awake()}
+            assert told == {found}, f"the controller is {found}, the brokers name {told}"
+            return int(found)
+
+        return eventually(look, READY_DEADLINE_S, "all brokers know the controller")
 
     def controller_epoch(self) -> int:
         """The number in /controller_epoch."""
