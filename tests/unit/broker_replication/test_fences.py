@@ -6,6 +6,8 @@ import asyncio
 import uuid
 from pathlib import Path
 
+import pytest
+
 from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
     StopReplicaPartitionState,
@@ -14,7 +16,9 @@ from controller.messages.entities import (
 )
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import PartitionKey
-from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
+from tests.unit.broker_replication.cluster import KEY, TOPIC, UNBEGUN_REQUESTS, Brokers, brokers, until
+
+pytestmark = pytest.mark.filterwarnings(UNBEGUN_REQUESTS)
 
 
 def stop_request(cluster: Brokers, generation: int, leader_epoch: int, *, delete: bool) -> StopReplicaRequest:

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from broker.log.errors import LogStorageError
+from broker.replication import fetching, producing
 from broker.replication.outcomes import EpochEnd, FetchPosition, ListedOffset
 from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
-from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
+from tests.unit.broker_replication.cluster import KEY, TOPIC, UNBEGUN_REQUESTS, Brokers, brokers, until
+
+pytestmark = pytest.mark.filterwarnings(UNBEGUN_REQUESTS)
 
 
 async def test_fetch_waits_for_records(tmp_path: Path) -> None:
@@ -189,3 +192,46 @@ async def test_refused_produces_name_the_reason(tmp_path: Path) -> None:
         slow = await cluster[1].produce(b"a", timeout_ms=20)
         assert slow.error_code is ErrorCode.REQUEST_TIMED_OUT
         assert cluster[1].replica.produces == {}
+
+
+async def test_one_waiting_request_too_many_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await cluster.stop(2, kill=True)
+        waits = [
+            asyncio.create_task(cluster[1].fetch(0, max_wait_ms=10_000)),
+            asyncio.create_task(cluster[1].produce(b"a")),
+        ]
+        await until(lambda: cluster[1].manager.status().waiting_produces)
+        monkeypatch.setattr(fetching, "WAITING_MAX", 1)
+        monkeypatch.setattr(producing, "WAITING_MAX", 1)
+        assert (await cluster[1].fetch(0, max_wait_ms=10_000)).records == b""
+        refused = await cluster[1].produce(b"b")
+        assert refused.error_code is ErrorCode.REQUEST_TIMED_OUT
+        assert cluster[1].log.log_end_offset == 1
+        await asyncio.gather(*waits)
+
+
+async def test_follower_refuses_damaged_records_and_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"first")
+        whole = cluster[1].log.read
+        served: list[int] = []
+
+        def damaged(*arguments: object, **named: object) -> object:
+            read = whole(*arguments, **named)
+            served.append(len(read.records))
+            return read._replace(records=read.records[:-1] + b"?") if read.records else read
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster[1].log, "read", damaged, raising=False)
+            await cluster.elect(1, [1])
+            await until(lambda: len(served) >= 3)
+            assert cluster[2].log.log_end_offset == 0
+        await cluster.until_isr(1, 2)
+        assert cluster[2].values() == cluster[1].values()
