@@ -133,6 +133,12 @@ class BrokerCluster:
         self.brokers[broker_id] = broker
         return broker
 
+    def remove_broker(self, broker_id: int) -> None:
+        """Forget a broker that does not run, and give its ports back."""
+        assert not self.running(broker_id)
+        for holder in self.brokers.pop(broker_id).holders:
+            holder.close()
+
     def config(self, broker: BrokerProcess) -> dict[str, dict[str, object]]:
         """Sections of one broker's broker.toml."""
         sections: dict[str, dict[str, object]] = {
