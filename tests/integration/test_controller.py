@@ -69,6 +69,14 @@ async def test_a_new_topic_gets_leaders_and_every_broker_learns_of_them(cluster:
     assert (state.leader, state.isr, state.leader_epoch, state.controller_epoch) == (2, (2, 3), 0, 1)
 
 
+async def test_a_broker_that_comes_later_learns_of_every_topic(cluster: ControlledCluster) -> None:
+    await cluster.start(2)
+    await cluster.create({0: (1, 2), 1: (2,)})
+    three = await cluster.add(3)
+    await until(lambda: set(three.metadata) == {KEY, OTHER} and three.live_brokers == [1, 2, 3])
+    assert request_kinds(three.requests)[0] == "UpdateMetadata"
+
+
 async def test_a_topic_by_request_is_led_when_the_answer_comes(cluster: ControlledCluster) -> None:
     one, two = await cluster.start(2)
     wanted = NewTopic(TOPIC, 4, 2, settings={"min.insync.replicas": "2"})
@@ -512,6 +520,33 @@ async def test_the_emptied_broker_that_starts_first_leads_nothing(cluster: Contr
     await two.live()
     await until(lambda: one.leader_of(KEY) == 2)
     assert one.states[KEY].isr == (2,)
+
+
+async def test_a_broker_hears_nothing_before_its_disk_is_judged(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await cluster.start(2)
+    await cluster.create({0: (2, 1)})
+    await one.die()
+    await two.die()
+    # The state still names broker 2 as the leader, and its disk is another one now.
+    await two.live(incarnation="e" * 32)
+    two.requests.clear()
+    heard: list[int] = []
+    write_states = FencedWriter.write_states
+
+    async def dawdle(writer: FencedWriter, updates: list[StateUpdate]) -> list[ChunkOutcome]:
+        for _ in range(100):
+            await two.client.sync()
+        heard.append(len(two.requests))
+        return await write_states(writer, updates)
+
+    monkeypatch.setattr(FencedWriter, "write_states", dawdle)
+    two.compete()
+    state = await until_state(two, lambda state: 2 not in state.isr)
+    assert (state.leader, state.isr) == (-1, (1,))
+    await until(lambda: two.leader_of(KEY) == -1)
+    assert heard[0] == 0
 
 
 async def test_incarnations_are_recorded_only_after_the_memberships_are_gone(
