@@ -200,7 +200,9 @@ class ReplicaManager:
             return StopReplicaResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition_errors=())
 
     def handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Take over what the cluster looks like."""
+        """Take over what the cluster looks like; what comes before the registration is sent again."""
+        if not self._registered.is_set():
+            return UpdateMetadataResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
         return self._control.update_metadata(request)
 
     # -- records ---------------------------------------------------------------------------------------------

@@ -65,6 +65,8 @@ async def test_held_back_request_waits_for_the_registration(tmp_path: Path) -> N
         broker.client, broker.generation = await cluster.register(1)
         assert broker.generation > generation
         assert not answer.done()
+        update = broker.manager.handle_update_metadata(cluster.update_metadata(1, *decided, {}))
+        assert update.error_code == ErrorCode.BROKER_NOT_AVAILABLE
         broker.manager.attach(broker.client, broker.generation)
         assert (await answer).error_code == 77
         assert broker.replica.leader is None
@@ -133,6 +135,20 @@ async def test_lost_session_ends_every_leadership(tmp_path: Path) -> None:
         assert (await waiting).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await broker.produce(b"b")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert broker.manager.status().led == 0
+
+
+async def test_new_registration_needs_every_decision_again(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        decided = await cluster.decide(1, [1])
+        await cluster.send(1, decided)
+        broker = cluster[1]
+        broker.manager.detach()
+        await broker.client.close()
+        broker.client, broker.generation = await cluster.register(1)
+        broker.manager.attach(broker.client, broker.generation)
+        assert broker.replica.leader is None
+        await cluster.send(1, decided)
+        assert (await broker.produce(b"a")).error_code is ErrorCode.NONE
 
 
 async def test_first_request_that_names_a_part_changes_nothing_else(tmp_path: Path) -> None:
