@@ -96,6 +96,25 @@ class QuorumSection:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsSection:
+    """Consumer groups; the names are Kafka's, but for groups_max and group_bytes_max."""
+
+    group_min_session_timeout_ms: int = setting(integer(1, 2**31 - 1), 1_000)
+    group_max_session_timeout_ms: int = setting(integer(1, 2**31 - 1), 1_800_000)
+    #: how long the first members of an empty group wait for others
+    group_initial_rebalance_delay_ms: int = setting(integer(0, _HOUR_MS), 3_000)
+    #: members of a group
+    group_max_size: int = setting(integer(1, 100_000), 1_000)
+    #: what the members of a group send to each other, in bytes; it is one znode
+    group_bytes_max: int = setting(integer(1024, 640 * 1024), 512 * 1024)
+    groups_max: int = setting(integer(1, 1_000_000), 10_000)
+    #: of one committed offset
+    offset_metadata_max_bytes: int = setting(integer(0, 64 * 1024), 4_096)
+    #: offsets of a group that has been empty for so long are removed
+    offsets_retention_minutes: int = setting(integer(1, 2**31 - 1), 10_080)
+
+
+@dataclass(frozen=True, slots=True)
 class LimitsSection:
     """What clients may ask for."""
 
@@ -152,6 +171,7 @@ SECTIONS: dict[str, type | None] = {
     "dial": None,
     "quorum": QuorumSection,
     "topics": TopicsSection,
+    "groups": GroupsSection,
     "limits": LimitsSection,
     "security": SecuritySection,
 }
@@ -172,6 +192,7 @@ class BrokerConfig:
     dial: Mapping[int, Address]
     quorum: QuorumSection
     topics: TopicSettings
+    groups: GroupsSection
     limits: LimitsSection
     security: SecuritySection
 
@@ -246,6 +267,7 @@ def _build(
     dial = _read_dial(raw.get("dial", {}), problems)
     quorum = read_section(QuorumSection, "quorum", raw, folder, problems)
     topics = read_section(TopicsSection, "topics", raw, folder, problems)
+    groups = read_section(GroupsSection, "groups", raw, folder, problems)
     limits = read_section(LimitsSection, "limits", raw, folder, problems)
     security = read_section(SecuritySection, "security", raw, folder, problems)
     if listen:
@@ -257,11 +279,15 @@ def _build(
             read_peer_secret(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
-    if problems or not (broker and listen and advertised and quorum and topics and limits and security):
+    if groups:
+        _check_groups(groups, problems)
+    if problems or not (broker and listen and advertised and quorum):
+        raise ConfigError.of(problems)
+    if not (topics and groups and limits and security):
         raise ConfigError.of(problems)
     defaults = TopicSettings(**{row.field: getattr(topics, row.field) for row in TOPIC_SETTINGS.values()})
     return BrokerConfig(
-        broker, listen, advertised, MappingProxyType(dial), quorum, defaults, limits, security
+        broker, listen, advertised, MappingProxyType(dial), quorum, defaults, groups, limits, security
     )
 
 
@@ -284,6 +310,13 @@ def _check_listen(listen: ListenSection, problems: list[ConfigProblem]) -> None:
             problem = f"has the port of listen.{seen[address.port]}"
             problems.append(ConfigProblem(f"listen.{key}", str(address), problem, "give each its own port"))
         seen.setdefault(address.port, key)
+
+
+def _check_groups(groups: GroupsSection, problems: list[ConfigProblem]) -> None:
+    low, high = groups.group_min_session_timeout_ms, groups.group_max_session_timeout_ms
+    if low > high:
+        problem = f"is below groups.group_min_session_timeout_ms, {low}"
+        problems.append(ConfigProblem("groups.group_max_session_timeout_ms", str(high), problem, "raise it"))
 
 
 def _read_dial(given: Mapping[str, Origin], problems: list[ConfigProblem]) -> dict[int, Address]:

@@ -22,6 +22,8 @@ from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
 from broker.config.broker import BrokerConfig
+from broker.groups.coordinator import Coordinator
+from broker.groups.options import group_options
 from broker.lifecycle.admin import BrokerView
 from broker.lifecycle.listening import AnnouncedView, BrokerSockets, Listeners
 from broker.lifecycle.producer_ids import ProducerIds
@@ -82,6 +84,7 @@ class Broker:
         self._client: Client | None = None
         self._generation: BrokerGeneration | None = None
         self._controller: Controller | None = None
+        self._coordinator: Coordinator | None = None
         self.cluster_id = ""
         self._stopped = asyncio.Event()
         self._stopping = False
@@ -226,6 +229,7 @@ class Broker:
             topic_configs=configs,
             producer_ids=producer_ids,
             config=config,
+            groups=lambda: self._coordinator,
         )
         listeners = Listeners(services, self._secrets, BrokerView(self), self.view)
         return _Parts(directory, replicas, configs, producer_ids, listeners)
@@ -284,6 +288,8 @@ class Broker:
             dial={each: (address.host, address.port) for each, address in self.config.dial.items()},
         )
         self._spawn(self._controller.run())
+        self._coordinator = Coordinator(client, self.broker_id, group_options(self.config.groups))
+        self._spawn(self._coordinator.run())
         if client.state in (ClientState.LOST, ClientState.CLOSED):
             lost.set()
         return lost
@@ -329,11 +335,14 @@ class Broker:
 
     async def _end_session(self, *, ends_session: bool = True) -> None:
         controller, self._controller = self._controller, None
+        coordinator, self._coordinator = self._coordinator, None
         self._generation = None
         if not ends_session and self._client is not None:
             await self._client.close(keep_session=True)
         if self._parts is not None:
             self._parts.replicas.detach()
+        if coordinator is not None:
+            await coordinator.stop()
         if controller is not None:
             await controller.stop()
         if ends_session and self._client is not None:

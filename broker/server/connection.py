@@ -88,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
         self._peer = ""
+        self._client_host = ""
         #: Received and not yet taken apart, but for the first bytes of the first piece.
         self._pieces: list[bytes] = []
         self._taken_bytes = 0
@@ -110,6 +111,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self._peer = f"{address[0]}:{address[1]}" if address else "a peer that has left"
+        self._client_host = str(address[0]) if address else ""
         if not self._on_open(self):
             self._transport.abort()
             self._transport = None
@@ -249,7 +251,8 @@ class Connection(asyncio.Protocol):
             self._refuse(error.message)
             return
         body = frame[header.body_offset :]
-        self._enqueue(Request(api_key, api_version, correlation_id, header.client_id, body, len(frame)))
+        host = self._client_host
+        self._enqueue(Request(api_key, api_version, correlation_id, header.client_id, body, len(frame), host))
 
     def _enqueue(self, request: Request) -> None:
         self._waiting.append(request)

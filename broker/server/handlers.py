@@ -13,6 +13,16 @@ from broker.server.api.configs import describe_configs, incremental_alter_config
 from broker.server.api.control import leader_and_isr, stop_replica, update_metadata
 from broker.server.api.coordinators import find_coordinator
 from broker.server.api.fetch import fetch
+from broker.server.api.group_offsets import offset_commit, offset_delete, offset_fetch
+from broker.server.api.groups import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    sync_group,
+)
 from broker.server.api.list_offsets import list_offsets, offset_for_leader_epoch
 from broker.server.api.metadata import describe_cluster, metadata
 from broker.server.api.produce import produce
@@ -37,7 +47,15 @@ _HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.LEADER_AND_ISR: leader_and_isr,
     ApiKey.STOP_REPLICA: stop_replica,
     ApiKey.UPDATE_METADATA: update_metadata,
+    ApiKey.OFFSET_COMMIT: offset_commit,
+    ApiKey.OFFSET_FETCH: offset_fetch,
     ApiKey.FIND_COORDINATOR: find_coordinator,
+    ApiKey.JOIN_GROUP: join_group,
+    ApiKey.HEARTBEAT: heartbeat,
+    ApiKey.LEAVE_GROUP: leave_group,
+    ApiKey.SYNC_GROUP: sync_group,
+    ApiKey.DESCRIBE_GROUPS: describe_groups,
+    ApiKey.LIST_GROUPS: list_groups,
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.DELETE_TOPICS: delete_topics,
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
@@ -47,7 +65,9 @@ _HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.DELETE_ACLS: delete_acls,
     ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.CREATE_PARTITIONS: create_partitions,
+    ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
 }
 
@@ -65,7 +85,14 @@ class ApiHandlers:
         """Carry a request out; see broker.server.requests.Api."""
         decode = decode_control_request if request.api_key in CONTROL_VERSIONS else decode_request
         body = decode(request.api_key, request.api_version, request.body)
-        call = Call(request.api_key, request.api_version, request.client_id, body, self._for_brokers)
+        call = Call(
+            request.api_key,
+            request.api_version,
+            request.client_id,
+            body,
+            self._for_brokers,
+            request.client_host,
+        )
         answer = _HANDLERS[request.api_key](self._services, call)
         if isinstance(answer, Awaitable):
             return _encode_later(call, answer)

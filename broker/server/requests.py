@@ -27,6 +27,8 @@ class Request:
     body: memoryview
     #: Of the whole frame, in bytes.
     size: int
+    #: Address of the peer, without its port.
+    client_host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Call:
     body: Any
     #: Whether it came through the broker listener, from a peer that has authenticated.
     from_broker: bool
+    #: Address of the peer, without its port.
+    client_host: str = ""
 
 
 #: What a handler returns: values to encode, parts that are packed already, or None for no response at all.

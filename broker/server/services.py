@@ -13,6 +13,7 @@ from typing import Protocol
 
 from broker.config.broker import BrokerConfig
 from broker.core.cluster_view import ClusterView
+from broker.groups.coordinator import Coordinator
 from broker.replication.outcomes import (
     EpochEnd,
     FetchOutcome,
@@ -136,3 +137,5 @@ class BrokerServices:
     topic_configs: TopicSettingsStore
     producer_ids: ProducerIdSource
     config: BrokerConfig
+    #: Returns the candidate for coordinator of the present session; None without a session.
+    groups: Callable[[], Coordinator | None] = lambda: None

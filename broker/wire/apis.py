@@ -24,7 +24,15 @@ class ApiKey(IntEnum):
     LEADER_AND_ISR = 4
     STOP_REPLICA = 5
     UPDATE_METADATA = 6
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
@@ -37,7 +45,9 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
 
 
@@ -60,7 +70,15 @@ CLIENT_APIS: Final[Mapping[int, Versions]] = MappingProxyType(
         ApiKey.FETCH: _served(4, 16),
         ApiKey.LIST_OFFSETS: _served(1, 7),
         ApiKey.METADATA: _served(0, 12),
+        ApiKey.OFFSET_COMMIT: _served(2, 9),
+        ApiKey.OFFSET_FETCH: _served(1, 9),
         ApiKey.FIND_COORDINATOR: _served(0, 4),
+        ApiKey.JOIN_GROUP: _served(0, 9),
+        ApiKey.HEARTBEAT: _served(0, 4),
+        ApiKey.LEAVE_GROUP: _served(0, 5),
+        ApiKey.SYNC_GROUP: _served(0, 5),
+        ApiKey.DESCRIBE_GROUPS: _served(0, 5),
+        ApiKey.LIST_GROUPS: _served(0, 5),
         ApiKey.API_VERSIONS: _served(0, 4),
         ApiKey.CREATE_TOPICS: _served(2, 7),
         ApiKey.DELETE_TOPICS: _served(1, 6),
@@ -71,7 +89,9 @@ CLIENT_APIS: Final[Mapping[int, Versions]] = MappingProxyType(
         ApiKey.DELETE_ACLS: _served(1, 3),
         ApiKey.DESCRIBE_CONFIGS: _served(1, 4),
         ApiKey.CREATE_PARTITIONS: _served(0, 3),
+        ApiKey.DELETE_GROUPS: _served(0, 2),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _served(0, 1),
+        ApiKey.OFFSET_DELETE: _served(0, 0),
         ApiKey.DESCRIBE_CLUSTER: _served(0, 1),
     }
 )

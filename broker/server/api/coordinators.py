@@ -1,13 +1,15 @@
-"""FindCoordinator: there is no coordinator of groups yet, and there are no transactions.
+"""FindCoordinator: any broker names the coordinator of groups; there are no transactions.
 
-A group's coordinator is not available, which clients retry; a transaction's is refused for good.
-Source: KIP-699; control-plane design, "Coordinator".
+One broker coordinates every group. Before one is elected, or while its address is not known yet, clients are
+asked to come again; a transaction's coordinator is refused for good.
+Source: KIP-699; control-plane design, "Coordinator" (the seed's Consult).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from broker.server.api.partitions import CLIENT_LISTENER
 from broker.server.api.produce import NO_TRANSACTIONS
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -15,18 +17,37 @@ from controller.messages.codes import ErrorCode
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
-_ANSWERS: Final = {
-    _GROUP: (ErrorCode.COORDINATOR_NOT_AVAILABLE, "consumer groups are not served; assign partitions"),
-    _TRANSACTION: (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS),
-}
-_UNKNOWN: Final = (ErrorCode.INVALID_REQUEST, "the type of the key is neither group (0) nor transaction (1)")
 
 
-def find_coordinator(_services: BrokerServices, call: Call) -> Answer:
-    """Answer that there is no coordinator, and whether to ask again."""
+def find_coordinator(services: BrokerServices, call: Call) -> Answer:
+    """Answer which broker is the coordinator, or why there is none."""
     key_type = call.body.key_type if call.api_version >= 1 else _GROUP
-    error_code, message = _ANSWERS.get(key_type, _UNKNOWN)
-    row = {"node_id": -1, "host": "", "port": -1, "error_code": error_code, "error_message": message}
+    if key_type == _GROUP:
+        row = _coordinator(services)
+    elif key_type == _TRANSACTION:
+        row = _none(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+    else:
+        problem = "the type of the key is neither group (0) nor transaction (1)"
+        row = _none(ErrorCode.INVALID_REQUEST, problem)
     if call.api_version < 4:
         return row
     return {"coordinators": [{**row, "key": key} for key in call.body.coordinator_keys]}
+
+
+def _coordinator(services: BrokerServices) -> dict[str, Any]:
+    candidate = services.groups()
+    broker_id = None if candidate is None else candidate.coordinator_id
+    address = None if broker_id is None else services.view.endpoint(broker_id, CLIENT_LISTENER)
+    if address is None:
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator of groups is elected yet")
+    return {
+        "node_id": broker_id,
+        "host": address[0],
+        "port": address[1],
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+    }
+
+
+def _none(error_code: ErrorCode, message: str) -> dict[str, Any]:
+    return {"node_id": -1, "host": "", "port": -1, "error_code": error_code, "error_message": message}

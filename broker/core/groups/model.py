@@ -1,0 +1,118 @@
+"""What goes in and out of the machines of groups.
+
+Shapes only. A ticket names a request that waits for its answer; its meaning is the shell's.
+Source: Kafka's JoinGroup, SyncGroup and LeaveGroup requests; KIP-345 (static members), KIP-394 (member ids).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NewType
+
+from controller.messages.codes import ErrorCode
+from quorum.metadata.numbers import GenerationId
+
+Ticket = NewType("Ticket", int)
+NO_GENERATION_ID: Final = GenerationId(-1)
+#: In place of a member's id: the deadline of the whole group.
+WHOLE_GROUP: Final = ""
+
+
+class GroupState(StrEnum):
+    """What a group is doing, in Kafka's words."""
+
+    EMPTY = "Empty"
+    #: Members are asked to join again.
+    PREPARING = "PreparingRebalance"
+    #: The generation has begun, its leader has not assigned yet.
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    #: KIP-848: targets are to be computed.
+    ASSIGNING = "Assigning"
+    #: KIP-848: members move to their targets.
+    RECONCILING = "Reconciling"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """What a group and its members may ask for."""
+
+    session_timeout_min_ms: int = 1_000
+    session_timeout_max_ms: int = 1_800_000
+    #: A group that was empty waits so long for further members before its first generation.
+    initial_rebalance_delay_ms: int = 3_000
+    members_max: int = 1_000
+    #: Of what all members of a group have sent: names, metadata, assignments.
+    group_bytes_max: int = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """A wish to be a member of the next generation."""
+
+    #: "": a new member.
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    #: (protocol, metadata), the preferred one first.
+    protocols: tuple[tuple[str, bytes], ...]
+    #: Whether a new member must come again with the id that it got (JoinGroup 4 and above).
+    needs_member_id: bool = True
+    #: Whether a leader may be asked to assign nothing (JoinGroup 9 and above).
+    may_skip_assignment: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """A member, as the leader of the group learns of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The answer to a JoinRequest."""
+
+    error_code: ErrorCode
+    member_id: str
+    generation_id: GenerationId = NO_GENERATION_ID
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    #: For the leader only.
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    """A member asks for its assignment; the leader brings those of all."""
+
+    member_id: str
+    instance_id: str | None
+    generation_id: GenerationId
+    protocol_type: str | None
+    protocol: str | None
+    #: {member id: assignment}
+    assignments: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The answer to a SyncRequest."""
+
+    error_code: ErrorCode
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+Answer = Joined | Synced

@@ -1,0 +1,185 @@
+"""The members of a classic group: who they are, what they support, which ids are theirs.
+
+Knows no phase and no time; whether a member may do something is the group's affair. Each instance id is of
+one member (`check_invariants`).
+Source: Kafka's GroupMetadata (3.9); KIP-345, KIP-394.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from broker.core.groups.model import JoinRequest, Ticket
+from controller.messages.codes import ErrorCode
+from quorum.metadata.group_records import MemberRecord
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A member and what it waits for."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+    #: When it is found dead; None while it waits for an answer of ours.
+    deadline_ms: int | None = None
+    joining: Ticket | None = None
+    syncing: Ticket | None = None
+    #: Whether it has asked for the assignment of this generation.
+    synced: bool = True
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the group's limit."""
+        names = len(self.member_id) + len(self.instance_id or "") + len(self.client_id)
+        return names + len(self.assignment) + sum(len(name) + len(data) for name, data in self.protocols)
+
+    def metadata(self, protocol: str) -> bytes:
+        """Return what it has sent for a protocol."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+    def record(self) -> MemberRecord:
+        """Return its hard state."""
+        return MemberRecord(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.session_timeout_ms,
+            self.rebalance_timeout_ms,
+            self.protocols,
+            self.assignment,
+        )
+
+
+def new_member(member_id: str, request: JoinRequest) -> Member:
+    """Return the member that a request describes."""
+    return Member(
+        member_id,
+        request.instance_id,
+        request.client_id,
+        request.client_host,
+        request.session_timeout_ms,
+        request.rebalance_timeout_ms,
+        request.protocols,
+    )
+
+
+def member_of(record: MemberRecord, *, synced: bool) -> Member:
+    """Return the member that a record describes."""
+    return Member(
+        record.member_id,
+        record.instance_id,
+        record.client_id,
+        record.client_host,
+        record.session_timeout_ms,
+        record.rebalance_timeout_ms,
+        record.protocols,
+        record.assignment,
+        synced=synced,
+    )
+
+
+class Roster:
+    """The members by their ids, in the order in which they came."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._members: dict[str, Member] = {}
+        #: {instance id: member id}
+        self._instances: dict[str, str] = {}
+        #: {member id that was given out: when it is forgotten}
+        self.pending: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Count the members, without ids that were only given out."""
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        """Go through a copy of the members."""
+        return iter(list(self._members.values()))
+
+    def __contains__(self, member_id: object) -> bool:
+        """Say whether it is a member's id."""
+        return member_id in self._members
+
+    def __getitem__(self, member_id: str) -> Member:
+        """Return a member."""
+        return self._members[member_id]
+
+    def get(self, member_id: str) -> Member | None:
+        """Return a member, or None."""
+        return self._members.get(member_id)
+
+    def of_instance(self, instance_id: str | None) -> Member | None:
+        """Return the static member of an instance id, or None."""
+        member_id = None if instance_id is None else self._instances.get(instance_id)
+        return None if member_id is None else self._members[member_id]
+
+    def add(self, member: Member) -> None:
+        """Take a member in."""
+        self._members[member.member_id] = member
+        if member.instance_id is not None:
+            self._instances[member.instance_id] = member.member_id
+
+    def remove(self, member: Member) -> None:
+        """Take a member out."""
+        del self._members[member.member_id]
+        if member.instance_id is not None:
+            del self._instances[member.instance_id]
+
+    def replace(self, before: Member, member: Member) -> None:
+        """Put the new life of a static member in its old place."""
+        assert member.instance_id is not None
+        self._members = {each.member_id: each for each in (member if it is before else it for it in self)}
+        self._instances[member.instance_id] = member.member_id
+
+    def refusal(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Say whether somebody is a member, or fenced by a newer life of the same instance."""
+        static = self.of_instance(instance_id)
+        if static is not None:
+            return ErrorCode.NONE if static.member_id == member_id else ErrorCode.FENCED_INSTANCE_ID
+        known = instance_id is None and member_id in self._members
+        return ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def size(self, *, without: str = "") -> int:
+        """Return the bytes that the members take of the group's limit."""
+        return sum(each.size for each in self._members.values() if each.member_id != without)
+
+    def rebalance_timeout_ms(self) -> int:
+        """Return how long the slowest member may take to join again."""
+        return max((each.rebalance_timeout_ms for each in self._members.values()), default=0)
+
+    def common_protocols(self, *, without: str = "") -> set[str] | None:
+        """Return what all members support; None without members."""
+        common: set[str] | None = None
+        for member in self._members.values():
+            if member.member_id != without:
+                names = {name for name, _ in member.protocols}
+                common = names if common is None else common & names
+        return common
+
+    def select_protocol(self) -> str:
+        """Let every member vote for its first protocol that all support; the first with most votes wins."""
+        common = self.common_protocols() or set()
+        votes: dict[str, int] = {}
+        for member in self._members.values():
+            choice = next(name for name, _ in member.protocols if name in common)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        static = {each.instance_id: each.member_id for each in self if each.instance_id is not None}
+        assert static == self._instances
+        assert all(member_id == each.member_id for member_id, each in self._members.items())
+        assert not self.pending.keys() & self._members.keys()
+        for member in self:
+            waits = member.joining is not None or member.syncing is not None
+            assert (member.deadline_ms is None) == waits

@@ -1,0 +1,41 @@
+"""What a coordinator of groups is set to.
+
+Source: section [groups] of broker.toml; the names are Kafka's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.config.broker import GroupsSection
+from broker.core.groups.model import GroupLimits
+
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """Options of one coordinator."""
+
+    limits: GroupLimits = field(default_factory=GroupLimits)
+    groups_max: int = 10_000
+    offset_metadata_bytes_max: int = 4_096
+    #: An empty group's offsets are removed when they are older.
+    offsets_retention_ms: int = 10_080 * _MINUTE_MS
+
+
+def group_options(section: GroupsSection) -> GroupOptions:
+    """Return the options that a section of broker.toml sets."""
+    return GroupOptions(
+        GroupLimits(
+            session_timeout_min_ms=section.group_min_session_timeout_ms,
+            session_timeout_max_ms=section.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=section.group_initial_rebalance_delay_ms,
+            members_max=section.group_max_size,
+            group_bytes_max=section.group_bytes_max,
+        ),
+        groups_max=section.groups_max,
+        offset_metadata_bytes_max=section.offset_metadata_max_bytes,
+        offsets_retention_ms=section.offsets_retention_minutes * _MINUTE_MS,
+    )

@@ -1,0 +1,84 @@
+"""One group of a term: its machine, what the quorum holds of it, and what is on its way there.
+
+One write of a group is in flight; what is decided meanwhile is merged into the next one. An answer waits for
+every record that was decided before it; the answer to a commit waits for its offsets.
+Soft state only, but `stored`, which mirrors the znodes.
+Source: control-plane design, "Coordinator".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.core.groups.classic import ClassicGroup
+from broker.groups.store import StoredGroup
+from quorum.metadata.group_records import GroupRecord, OffsetRecord
+from quorum.metadata.paths import PartitionKey
+
+Machine = ClassicGroup
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one write carries, and the answers that wait for it."""
+
+    record: GroupRecord | None = None
+    #: None: the offset is removed.
+    offsets: dict[PartitionKey, OffsetRecord | None] = field(default_factory=dict)
+    answers: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return self.record is None and not self.offsets
+
+
+class GroupSlot:
+    """One group."""
+
+    def __init__(self, machine: Machine, stored: StoredGroup) -> None:
+        """Hold a machine and its mirror."""
+        self.machine = machine
+        self.stored = stored
+        self.pending: Batch | None = None
+        self.flying: Batch | None = None
+        self.writer: asyncio.Task[None] | None = None
+
+    @property
+    def group_id(self) -> str:
+        """The group's name."""
+        return self.stored.group_id
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether answers have to wait for a record."""
+        return any(batch is not None and batch.record is not None for batch in (self.pending, self.flying))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of the group is in the quorum, on its way there, or expected."""
+        unwritten = self.stored.record is None and self.pending is None and self.flying is None
+        return unwritten and self.machine.is_empty
+
+    def next_batch(self) -> Batch:
+        """Return the batch that the next write carries."""
+        if self.pending is None:
+            self.pending = Batch()
+        return self.pending
+
+    def answer(self, future: asyncio.Future[Any], value: Any) -> None:
+        """Answer, now or after the records that were decided before."""
+        if self.holds_back:
+            self.next_batch().answers.append((future, value))
+        elif not future.done():
+            future.set_result(value)
+
+    def fail(self, error: Exception) -> None:
+        """Answer all that waits for a write with an error."""
+        for batch in (self.flying, self.pending):
+            for future, _ in batch.answers if batch is not None else ():
+                if not future.done():
+                    future.set_exception(error)
+        self.pending = None

@@ -1,0 +1,345 @@
+"""Reading and writing groups through a client: everything at the begin of a term, one multi a write.
+
+Every multi checks /consumers/coordinator_epoch at the version of the mandate and the group's znode at the
+version that this coordinator wrote or read, so a former coordinator changes nothing, and no commit passes the
+generation that it belongs to. A lost reply is looked up: only this coordinator writes the znode, so its
+version and value tell what became of a write.
+Hard state: the znodes. What is written is decided elsewhere.
+Source: control-plane design, "Coordinator"; seed [4.x].
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from broker.groups.errors import CoordinatorFencedError, GroupChangedError
+from quorum.client import (
+    BadVersionError,
+    Client,
+    ConnectionLossError,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+    ServerError,
+    Transaction,
+)
+from quorum.metadata import paths
+from quorum.metadata.errors import ContendedError, MetadataDecodeError
+from quorum.metadata.group_records import GroupRecord, OffsetRecord, decode_group
+from quorum.metadata.numbers import GroupVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import Mandate, next_version
+from quorum.metadata.store import read_node
+
+#: Offsets that one multi writes.
+OFFSETS_MAX: Final = 1_000
+#: Offsets that one request reads.
+READ_CHUNK: Final = 1_000
+#: Groups that are read at a time.
+LOAD_CHUNK: Final = 500
+#: How often a write is tried whose outcome is unknown, or whose ground has moved.
+ROUNDS_MAX: Final = 8
+NO_NODE: Final = GroupVersion(-1)
+
+
+@dataclass(slots=True)
+class StoredGroup:
+    """A group as the quorum holds it."""
+
+    group_id: str
+    #: None: there is no znode.
+    record: GroupRecord | None = None
+    version: GroupVersion = NO_NODE
+    offsets: dict[PartitionKey, OffsetRecord] = field(default_factory=dict)
+    #: {topic: partitions}: which nodes exist below offsets/.
+    nodes: dict[str, set[int]] = field(default_factory=dict)
+
+
+class Loaded(NamedTuple):
+    """All groups."""
+
+    groups: Mapping[str, StoredGroup]
+    #: {group: what is wrong with its record}
+    problems: Mapping[str, str]
+
+
+class GroupStore:
+    """Groups in the name of one mandate."""
+
+    def __init__(self, client: Client, mandate: Mandate) -> None:
+        """Write through a client, as long as the mandate holds."""
+        self._client = client
+        self._mandate = mandate
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def load(self) -> Loaded:
+        """Read every group and every offset.
+
+        Raises:
+            ClientError: the quorum cannot be asked.
+        """
+        # This server may lag behind the election.
+        await self._client.sync(paths.GROUPS)
+        groups: dict[str, StoredGroup] = {}
+        problems: dict[str, str] = {}
+        names = sorted(await self._client.get_children(paths.GROUPS))
+        for start in range(0, len(names), LOAD_CHUNK):
+            chunk = names[start : start + LOAD_CHUNK]
+            found = await asyncio.gather(*(self._load_named(name) for name in chunk))
+            for name, each in zip(chunk, found, strict=True):
+                if isinstance(each, str):
+                    problems[paths.group_id_of(name) or name] = each
+                elif each is not None:
+                    groups[each.group_id] = each
+        return Loaded(groups, problems)
+
+    async def _load_named(self, name: str) -> StoredGroup | str | None:
+        group_id = paths.group_id_of(name)
+        if group_id is None:
+            return f"{paths.GROUPS}/{name} is the path of no group"
+        try:
+            return await self.load_group(group_id)
+        except MetadataDecodeError as error:
+            return error.message
+
+    async def load_group(self, group_id: str) -> StoredGroup | None:
+        """Read one group; None if there is none.
+
+        Raises:
+            MetadataDecodeError: a value is malformed.
+        """
+        node = await read_node(self._client, paths.group_path(group_id))
+        if node is None:
+            return None
+        stored = StoredGroup(group_id, decode_group(group_id, node.data), GroupVersion(node.stat.version))
+        await self._load_offsets(stored)
+        return stored
+
+    async def _load_offsets(self, stored: StoredGroup) -> None:
+        group_id = stored.group_id
+        topics = await self._children(paths.group_offsets_path(group_id))
+        listed = await asyncio.gather(
+            *(self._children(paths.group_topic_path(group_id, topic)) for topic in topics)
+        )
+        stored.nodes = {
+            topic: {int(name) for name in names if name.isascii() and name.isdecimal()}
+            for topic, names in zip(topics, listed, strict=True)
+        }
+        keys = [PartitionKey(topic, each) for topic in topics for each in sorted(stored.nodes[topic])]
+        async for key, data in self._values(group_id, keys):
+            stored.offsets[key] = OffsetRecord.decode(group_id, key, data)
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return sorted(await self._client.get_children(path))
+        except NoNodeError:
+            return []
+
+    async def _values(
+        self, group_id: str, keys: Sequence[PartitionKey]
+    ) -> AsyncIterator[tuple[PartitionKey, bytes | None]]:
+        for start in range(0, len(keys), READ_CHUNK):
+            chunk = keys[start : start + READ_CHUNK]
+            found = await self._client.read_all([paths.group_offset_path(group_id, key) for key in chunk])
+            for key, outcome in zip(chunk, found, strict=True):
+                if not isinstance(outcome, ServerError):
+                    yield key, outcome[0]
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        stored: StoredGroup,
+        record: GroupRecord | None,
+        offsets: Mapping[PartitionKey, OffsetRecord | None],
+    ) -> None:
+        """Write a group's record, and offsets (None: removed); `stored` then says what the quorum holds.
+
+        More than OFFSETS_MAX offsets take several multis, each behind the same checks.
+
+        Args:
+            stored: the group.
+            record: the new record; None: it stays.
+            offsets: what is committed.
+
+        Raises:
+            CoordinatorFencedError: another coordinator has been elected; definite.
+            GroupChangedError: somebody else has written the znode; definite.
+            ContendedError: the outcome stayed unknown, or the nodes kept changing, for ROUNDS_MAX rounds.
+            ClientError: the session is over, or a request is too large.
+        """
+        items = list(offsets.items())
+        for start in range(0, max(1, len(items)), OFFSETS_MAX):
+            await self._write_part(stored, record if start == 0 else None, items[start : start + OFFSETS_MAX])
+
+    async def _write_part(
+        self,
+        stored: StoredGroup,
+        record: GroupRecord | None,
+        offsets: Sequence[tuple[PartitionKey, OffsetRecord | None]],
+    ) -> None:
+        unknown = False
+        for _ in range(ROUNDS_MAX):
+            transaction, version = self._transaction(stored, record, offsets)
+            try:
+                await self._client.multi(transaction)
+            except ConnectionLossError as error:
+                unknown = unknown or not error.definite
+            except MultiFailedError as error:
+                if not (unknown and error.index == 1):
+                    await self._judge(stored, error)
+            else:
+                self._took_effect(stored, record, version, offsets)
+                return
+            if unknown and await self._look_up(stored, record, version, offsets):
+                return
+        raise ContendedError(f"the write of group {stored.group_id!r}", ROUNDS_MAX)
+
+    def _transaction(
+        self,
+        stored: StoredGroup,
+        record: GroupRecord | None,
+        offsets: Sequence[tuple[PartitionKey, OffsetRecord | None]],
+    ) -> tuple[Transaction, GroupVersion]:
+        """Return the multi, and the version that the group's znode has after it."""
+        group_id = stored.group_id
+        path = paths.group_path(group_id)
+        transaction = self._fenced()
+        version = stored.version
+        if version == NO_NODE:
+            assert record is not None, "a group's first write has its record"
+            transaction.create(path, record.encode())
+            transaction.create(paths.group_offsets_path(group_id), b"")
+            version = GroupVersion(0)
+        elif record is not None:
+            transaction.set(path, record.encode(), version)
+            version = GroupVersion(next_version(version))
+        else:
+            transaction.check(path, version)
+        new_topics: set[str] = set()
+        for key, offset in offsets:
+            there = key.partition in stored.nodes.get(key.topic, ())
+            if key.topic not in stored.nodes and key.topic not in new_topics and offset is not None:
+                new_topics.add(key.topic)
+                transaction.create(paths.group_topic_path(group_id, key.topic), b"")
+            node = paths.group_offset_path(group_id, key)
+            if offset is None:
+                if there:
+                    transaction.delete(node)
+            elif there:
+                transaction.set(node, offset.encode())
+            else:
+                transaction.create(node, offset.encode())
+        return transaction, version
+
+    def _fenced(self) -> Transaction:
+        version = self._mandate.controller_epoch_version
+        return Transaction().check(paths.COORDINATOR_EPOCH, version)
+
+    def _took_effect(
+        self,
+        stored: StoredGroup,
+        record: GroupRecord | None,
+        version: GroupVersion,
+        offsets: Sequence[tuple[PartitionKey, OffsetRecord | None]],
+    ) -> None:
+        stored.version = version
+        if record is not None:
+            stored.record = record
+        for key, offset in offsets:
+            if offset is None:
+                stored.offsets.pop(key, None)
+                stored.nodes.get(key.topic, set()).discard(key.partition)
+            else:
+                stored.offsets[key] = offset
+                stored.nodes.setdefault(key.topic, set()).add(key.partition)
+
+    async def _look_up(
+        self,
+        stored: StoredGroup,
+        record: GroupRecord | None,
+        version: GroupVersion,
+        offsets: Sequence[tuple[PartitionKey, OffsetRecord | None]],
+    ) -> bool:
+        """Say whether a write whose reply was lost took effect.
+
+        Raises:
+            GroupChangedError: the znode is neither as before the write nor as after it.
+        """
+        try:
+            await self._client.sync(paths.GROUPS)
+            node = await read_node(self._client, paths.group_path(stored.group_id))
+            if record is None and node is not None:
+                # Only which nodes exist matters: setting the same offsets again is harmless.
+                stored.nodes = (await self.load_group(stored.group_id) or stored).nodes
+        except ConnectionLossError:
+            return False
+        found = NO_NODE if node is None else node.stat.version
+        if record is not None and node is not None and found == version and node.data == record.encode():
+            self._took_effect(stored, record, version, offsets)
+            return True
+        if found != stored.version:
+            raise GroupChangedError(stored.group_id, "its znode has changed")
+        return False
+
+    async def _judge(self, stored: StoredGroup, error: MultiFailedError) -> None:
+        """Return if the write may be tried again, on what exists by now.
+
+        Raises:
+            CoordinatorFencedError, GroupChangedError: see write.
+        """
+        if error.index == 0:
+            raise CoordinatorFencedError(self._mandate.controller_epoch) from error
+        if error.index == 1 or not isinstance(error.cause, NoNodeError | NodeExistsError | BadVersionError):
+            raise GroupChangedError(stored.group_id, error.cause.message) from error
+        # A node below offsets/ came or went, by an earlier attempt of ours or by an operator's hand.
+        found = await self.load_group(stored.group_id)
+        if found is None or found.version != stored.version:
+            raise GroupChangedError(stored.group_id, "its znode has changed") from error
+        stored.nodes, stored.offsets = found.nodes, found.offsets
+
+    async def delete(self, stored: StoredGroup) -> None:
+        """Remove a group and its offsets.
+
+        Raises:
+            CoordinatorFencedError, GroupChangedError, ContendedError, ClientError: see write.
+        """
+        if stored.version == NO_NODE:
+            return
+        keys = [PartitionKey(topic, each) for topic, held in stored.nodes.items() for each in sorted(held)]
+        for start in range(0, len(keys), OFFSETS_MAX):
+            removed: dict[PartitionKey, OffsetRecord | None] = dict.fromkeys(
+                keys[start : start + OFFSETS_MAX]
+            )
+            await self.write(stored, None, removed)
+        transaction = self._fenced()
+        for topic in stored.nodes:
+            transaction.delete(paths.group_topic_path(stored.group_id, topic))
+        transaction.delete(paths.group_offsets_path(stored.group_id))
+        transaction.delete(paths.group_path(stored.group_id), stored.version)
+        for _ in range(ROUNDS_MAX):
+            try:
+                await self._client.multi(transaction)
+            except ConnectionLossError:
+                if await self._is_gone(stored.group_id):
+                    return
+            except MultiFailedError as error:
+                if error.index == 0:
+                    raise CoordinatorFencedError(self._mandate.controller_epoch) from error
+                if await self._is_gone(stored.group_id):
+                    return
+                raise GroupChangedError(stored.group_id, error.cause.message) from error
+            else:
+                return
+        raise ContendedError(f"the removal of group {stored.group_id!r}", ROUNDS_MAX)
+
+    async def _is_gone(self, group_id: str) -> bool:
+        try:
+            await self._client.sync(paths.GROUPS)
+            return await read_node(self._client, paths.group_path(group_id)) is None
+        except ConnectionLossError:
+            return False

@@ -1,0 +1,232 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what administrators ask of groups.
+
+Translates between messages and the coordinator's term; decides nothing about groups. A broker that is not the
+coordinator says so.
+Source: Kafka's protocol guide; control-plane design, "Coordinator".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from broker.core.groups.model import GroupState, JoinRequest, SyncRequest
+from broker.groups.errors import GroupRefusedError, NotCoordinatorError
+from broker.groups.slot import GroupSlot
+from broker.groups.term import Term
+from broker.server.requests import Answer, Call
+from broker.server.services import BrokerServices
+from broker.wire.codec import Values, milliseconds
+from controller.messages.codes import ErrorCode
+from quorum.metadata.numbers import GenerationId
+
+#: The first JoinGroup whose sender comes again with the id that it got, and can be spared an assignment.
+_MEMBER_ID_VERSION: Final = 4
+_SKIP_VERSION: Final = 9
+#: The first LeaveGroup with several members.
+_LEAVE_MANY_VERSION: Final = 3
+
+
+async def term_of(services: BrokerServices) -> Term:
+    """Return the term of this broker as the coordinator.
+
+    Raises:
+        NotCoordinatorError: this broker is not the coordinator.
+    """
+    candidate = services.groups()
+    if candidate is None:
+        raise NotCoordinatorError
+    return await candidate.term()
+
+
+async def join_group(services: BrokerServices, call: Call) -> Answer:
+    """Take a member into the next generation of its group."""
+    body = call.body
+    session_ms = milliseconds(body.session_timeout)
+    request = JoinRequest(
+        member_id=body.member_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        client_id=call.client_id or "",
+        client_host=f"/{call.client_host}",
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=milliseconds(body.rebalance_timeout) if call.api_version >= 1 else session_ms,
+        protocol_type=body.protocol_type,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in body.protocols),
+        needs_member_id=call.api_version >= _MEMBER_ID_VERSION,
+        may_skip_assignment=call.api_version >= _SKIP_VERSION,
+    )
+    try:
+        joined = await (await term_of(services)).join(body.group_id, request)
+    except GroupRefusedError as error:
+        return _not_joined(call, error.error_code, body.member_id)
+    if joined.error_code is not ErrorCode.NONE:
+        return _not_joined(call, joined.error_code, joined.member_id)
+    return {
+        "error_code": ErrorCode.NONE,
+        "generation_id": joined.generation_id,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": joined.protocol,
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id,
+        "members": [
+            {"member_id": each.member_id, "group_instance_id": each.instance_id, "metadata": each.metadata}
+            for each in joined.members
+        ],
+    }
+
+
+def _not_joined(call: Call, error_code: ErrorCode, member_id: str) -> Values:
+    return {
+        "error_code": error_code,
+        "generation_id": -1,
+        "protocol_type": None,
+        # Null is allowed from version 7 on.
+        "protocol_name": None if call.api_version >= 7 else "",
+        "leader": "",
+        "member_id": member_id,
+        "members": (),
+    }
+
+
+async def sync_group(services: BrokerServices, call: Call) -> Answer:
+    """Answer with the member's assignment."""
+    body = call.body
+    request = SyncRequest(
+        body.member_id,
+        getattr(body, "group_instance_id", None),
+        GenerationId(body.generation_id),
+        getattr(body, "protocol_type", None),
+        getattr(body, "protocol_name", None),
+        {each.member_id: bytes(each.assignment) for each in body.assignments},
+    )
+    try:
+        synced = await (await term_of(services)).sync(body.group_id, request)
+    except GroupRefusedError as error:
+        return {
+            "error_code": error.error_code,
+            "protocol_type": None,
+            "protocol_name": None,
+            "assignment": b"",
+        }
+    return {
+        "error_code": synced.error_code,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
+
+
+async def heartbeat(services: BrokerServices, call: Call) -> Answer:
+    """Keep a member alive, or ask it to join again."""
+    body = call.body
+    instance_id = getattr(body, "group_instance_id", None)
+    try:
+        term = await term_of(services)
+        generation_id = GenerationId(body.generation_id)
+        code = await term.heartbeat(body.group_id, body.member_id, instance_id, generation_id)
+    except GroupRefusedError as error:
+        code = error.error_code
+    return {"error_code": code}
+
+
+async def leave_group(services: BrokerServices, call: Call) -> Answer:
+    """Remove members from their group."""
+    body = call.body
+    if call.api_version >= _LEAVE_MANY_VERSION:
+        leaving = [(each.member_id, each.group_instance_id) for each in body.members]
+    else:
+        leaving = [(body.member_id, None)]
+    try:
+        left = await (await term_of(services)).leave(body.group_id, leaving)
+    except GroupRefusedError as error:
+        return {"error_code": error.error_code, "members": ()}
+    if call.api_version < _LEAVE_MANY_VERSION:
+        return {"error_code": left[0][0]}
+    rows = [
+        {"member_id": member_id, "group_instance_id": instance_id, "error_code": code}
+        for (member_id, instance_id), (code, _) in zip(leaving, left, strict=True)
+    ]
+    return {"error_code": ErrorCode.NONE, "members": rows}
+
+
+# -- administration ------------------------------------------------------------------------------------------
+
+
+async def describe_groups(services: BrokerServices, call: Call) -> Answer:
+    """Describe groups: state, members, assignments."""
+    rows: list[Values] = []
+    for group_id in call.body.groups:
+        try:
+            slot = (await term_of(services)).group(group_id)
+        except GroupRefusedError as error:
+            rows.append(_described(group_id, "", error.error_code))
+            continue
+        dead = _described(group_id, GroupState.DEAD.value)
+        rows.append(dead if slot is None else _described_group(slot))
+    return {"groups": rows}
+
+
+def _described(group_id: str, state: str, error_code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
+    return {
+        "error_code": error_code,
+        "group_id": group_id,
+        "group_state": state,
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": (),
+    }
+
+
+def _described_group(slot: GroupSlot) -> Values:
+    machine = slot.machine
+    stable = machine.state is GroupState.STABLE
+    members = [
+        {
+            "member_id": each.member_id,
+            "group_instance_id": each.instance_id,
+            "client_id": each.client_id,
+            "client_host": each.client_host,
+            "member_metadata": dict(each.protocols).get(machine.protocol or "", b"") if stable else b"",
+            "member_assignment": each.assignment if stable else b"",
+        }
+        for each in machine.members
+    ]
+    return {
+        **_described(slot.group_id, machine.state.value),
+        "protocol_type": machine.protocol_type or "",
+        "protocol_data": (machine.protocol or "") if stable else "",
+        "members": members,
+    }
+
+
+async def list_groups(services: BrokerServices, call: Call) -> Answer:
+    """List groups, all or those in some states or of some types."""
+    try:
+        slots = (await term_of(services)).slots()
+    except GroupRefusedError as error:
+        return {"error_code": error.error_code, "groups": ()}
+    states = {each.lower() for each in getattr(call.body, "states_filter", ())}
+    types = {each.lower() for each in getattr(call.body, "types_filter", ())}
+    rows = [
+        {
+            "group_id": slot.group_id,
+            "protocol_type": slot.machine.protocol_type or "",
+            "group_state": slot.machine.state.value,
+            "group_type": "classic",
+        }
+        for slot in slots
+        if (not states or slot.machine.state.value.lower() in states) and (not types or "classic" in types)
+    ]
+    return {"error_code": ErrorCode.NONE, "groups": rows}
+
+
+async def delete_groups(services: BrokerServices, call: Call) -> Answer:
+    """Remove groups without members, and their offsets."""
+    rows = []
+    for group_id in call.body.groups_names:
+        try:
+            code = await (await term_of(services)).delete(group_id)
+        except GroupRefusedError as error:
+            code = error.error_code
+        rows.append({"group_id": group_id, "error_code": code})
+    return {"results": rows}

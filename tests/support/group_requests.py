@@ -1,0 +1,64 @@
+"""One request of each kind that a coordinator of groups serves, and where its error code stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.wire.apis import ApiKey
+
+_COMMIT = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+_TOPICS = [{"name": "t", "partition_indexes": (0,)}]
+
+#: {request: values of every version}
+GROUP_REQUESTS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.OFFSET_COMMIT: {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "generation_id": -1,
+        "member_id": "",
+        "retention_time": -1,
+        "topics": [{"name": "t", "partitions": [_COMMIT]}],
+    },
+    ApiKey.OFFSET_FETCH: {
+        "group_id": "g",
+        "topics": _TOPICS,
+        "groups": [{"group_id": "g", "topics": _TOPICS}],
+    },
+    ApiKey.JOIN_GROUP: {
+        "group_id": "g",
+        "session_timeout": 10_000,
+        "rebalance_timeout": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"m"}],
+    },
+    ApiKey.HEARTBEAT: {"group_id": "g", "generation_id": 1, "member_id": "m"},
+    ApiKey.LEAVE_GROUP: {"group_id": "g", "member_id": "m", "members": [{"member_id": "m"}]},
+    ApiKey.SYNC_GROUP: {"group_id": "g", "generation_id": 1, "member_id": "m", "assignments": ()},
+    ApiKey.DESCRIBE_GROUPS: {"groups": ("g",), "include_authorized_operations": False},
+    ApiKey.LIST_GROUPS: {},
+    ApiKey.DELETE_GROUPS: {"groups_names": ("g",)},
+    ApiKey.OFFSET_DELETE: {
+        "group_id": "g",
+        "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}],
+    },
+}
+
+
+#: {request: error code of its answer in a version}
+ERROR_OF: dict[ApiKey, Callable[[Any, int], int]] = {
+    ApiKey.OFFSET_COMMIT: lambda answer, _: answer.topics[0].partitions[0].error_code,
+    ApiKey.OFFSET_FETCH: lambda answer, version: (
+        answer.groups[0].error_code
+        if version >= 8
+        else (answer.error_code if version >= 2 else answer.topics[0].partitions[0].error_code)
+    ),
+    ApiKey.DESCRIBE_GROUPS: lambda answer, _: answer.groups[0].error_code,
+    ApiKey.DELETE_GROUPS: lambda answer, _: answer.results[0].error_code,
+}
+
+
+def error_code_of(api_key: ApiKey, version: int, answer: Any) -> int:
+    """Return the error code of an answer to one of the requests."""
+    return ERROR_OF.get(api_key, lambda found, _: found.error_code)(answer, version)

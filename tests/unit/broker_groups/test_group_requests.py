@@ -1,0 +1,32 @@
+"""Requests about groups through their handlers, in every version, at a broker that is not the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from broker.server.handlers import ApiHandlers
+from broker.server.requests import Request
+from broker.wire.apis import CLIENT_APIS, ApiKey
+from broker.wire.codec import decode_response, encode_request
+from controller.messages.codes import ErrorCode
+from tests.support.group_requests import GROUP_REQUESTS, error_code_of
+from tests.support.memory_broker import MemoryParts, config, partition_state, update_metadata
+
+
+@pytest.mark.parametrize("api_key", sorted(GROUP_REQUESTS), ids=lambda key: ApiKey(key).name)
+async def test_a_broker_that_is_not_the_coordinator_says_so(tmp_path: Path, api_key: ApiKey) -> None:
+    parts = MemoryParts.build(config(tmp_path))
+    parts.view.apply(update_metadata({"t": [partition_state(0)]}))
+    handlers = ApiHandlers(parts.services, for_brokers=False)
+    versions = CLIENT_APIS[api_key]
+    for version in range(versions.served_min, versions.served_max + 1):
+        body = memoryview(encode_request(api_key, version, GROUP_REQUESTS[api_key]))
+        answer = handlers.handle(Request(api_key, version, 1, "test", body, len(body)))
+        assert isinstance(answer, Awaitable)
+        packed = await answer
+        assert packed is not None
+        found = decode_response(api_key, version, b"".join(packed))
+        assert error_code_of(api_key, version, found) == ErrorCode.NOT_COORDINATOR, version
