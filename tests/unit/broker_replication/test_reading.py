@@ -235,3 +235,17 @@ async def test_follower_refuses_damaged_records_and_asks_again(
             assert cluster[2].log.log_end_offset == 0
         await cluster.until_isr(1, 2)
         assert cluster[2].values() == cluster[1].values()
+
+
+async def test_position_of_another_epoch_moves_no_high_watermark(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await cluster.stop(2, kill=True)
+        await cluster.elect(1, [1, 2])
+        await cluster[1].produce(b"a", acks=1)
+        for epoch, error_code in ((0, ErrorCode.FENCED_LEADER_EPOCH), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+            read = await cluster[1].fetch(1, replica_id=2, generation=1, current_leader_epoch=epoch)
+            assert read.error_code is error_code
+            assert cluster[1].replica.high_watermark == 0
+        await cluster[1].fetch(1, replica_id=2, generation=1, current_leader_epoch=1)
+        assert cluster[1].replica.high_watermark == 1
