@@ -90,6 +90,12 @@ class Cache:
                 if before is not None and before.record.topic_id != record.topic_id:
                     # Deleted and created again between two looks: the replicas of the former go first.
                     self.drop_topic(topic)
+                elif before is not None and (
+                    missing := sorted(before.record.partitions.keys() - record.partitions.keys())
+                ):
+                    # Nobody can mean that: it would delete their records.
+                    self._leave_alone(topic, f"partition {missing[0]} is missing from its assignment")
+                    return []
                 self._model.topics[topic] = found
                 return self._model.keys_of(topic)
 

@@ -70,7 +70,7 @@ class _GenerationOverError(QuorateError):
     """The broker says that this life of it is over."""
 
 
-class Office(NamedTuple):
+class TermShare(NamedTuple):
     """What the channels of one term share."""
 
     mandate: Mandate
@@ -90,12 +90,12 @@ class Office(NamedTuple):
 class Channel:
     """The way to one life of one broker."""
 
-    def __init__(self, office: Office, broker_id: int, broker: LiveBroker) -> None:
+    def __init__(self, share: TermShare, broker_id: int, broker: LiveBroker) -> None:
         """Begin to send what is put into the outbox."""
         self.outbox = Outbox()
         self.broker_id = broker_id
         self._broker = broker
-        self._office = office
+        self._share = share
         self._due = asyncio.Event()
         self._due.set()
         self._connection: Connection | None = None
@@ -122,10 +122,10 @@ class Channel:
         except _GenerationOverError as error:
             log.info("control requests to broker %d stopped: %s", self.broker_id, error.message)
         except Exception as error:  # noqa: BLE001 - the top of a task: the term ends with the story
-            self._office.on_failure(error)
+            self._share.on_failure(error)
         finally:
             self._drop_connection()
-            self._office.on_progress()
+            self._share.on_progress()
 
     async def _send_all(self) -> None:
         pause = PAUSE_MIN_S
@@ -136,26 +136,26 @@ class Channel:
             except _NO_ANSWER as error:
                 self._drop_connection()
                 self.outbox.put_back()
-                self._office.counters.requests_repeated += 1
+                self._share.counters.requests_repeated += 1
                 self._complain(f"no answer, sending again: {error.message}")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_MAX_S)
-            self._office.on_progress()
+            self._share.on_progress()
 
     async def _exchange(self, batch: Batch) -> ControlResponse:
-        office = self._office
-        sender = Sender(office.mandate.broker_id, office.mandate.controller_epoch, self._broker.generation)
+        share = self._share
+        sender = Sender(share.mandate.broker_id, share.mandate.controller_epoch, self._broker.generation)
         if self._connection is None:
-            self._connection = await office.connect(self.broker_id, self._broker)
+            self._connection = await share.connect(self.broker_id, self._broker)
             # What has been decided meanwhile goes out with this very request.
-        api_key, body = office.bodies.make(sender, batch)
-        office.counters.requests_sent += 1
+        api_key, body = share.bodies.make(sender, batch)
+        share.counters.requests_sent += 1
         answer = await self._connection.request(
             api_key,
             CONTROL_VERSIONS[api_key],
             body,
             flexible=True,
-            timeout_ms=office.control_request_timeout_ms,
+            timeout_ms=share.control_request_timeout_ms,
         )
         return decode_response(api_key, CONTROL_VERSIONS[api_key], answer)
 
@@ -166,11 +166,11 @@ class Channel:
                 self._complaint = ""
                 self._take_partition_errors(response)
             case ErrorCode.STALE_BROKER_EPOCH:
-                self._office.counters.stale_generations += 1
+                self._share.counters.stale_generations += 1
                 raise _GenerationOverError(f"generation {self._broker.generation} of it is over")
             case ErrorCode.STALE_CONTROLLER_EPOCH:
                 log.warning("broker %d knows a later controller than this one", self.broker_id)
-                self._office.on_deposed()
+                self._share.on_deposed()
                 raise _GenerationOverError("this controller is deposed")
             case code:
                 raise MalformedMessageError("control request", f"the broker answered {code_name(code)}")
@@ -198,7 +198,7 @@ class Channel:
     def _count_errors(self, name: str, codes: Sequence[int]) -> None:
         refused = [code for code in codes if code != ErrorCode.NONE]
         if refused:
-            self._office.counters.partition_errors += len(refused)
+            self._share.counters.partition_errors += len(refused)
             self._complain(
                 f"{name}: {len(refused)} partitions refused, the first with {code_name(refused[0])}"
             )
@@ -218,15 +218,15 @@ class Channel:
 class Channels:
     """The channels to all admitted brokers."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, share: TermShare) -> None:
         """Have none yet."""
-        self._office = office
+        self._share = share
         self._channels: dict[int, Channel] = {}
 
     def open(self, broker_id: int, broker: LiveBroker) -> None:
         """Open the channel of an admitted broker and owe it everything: what was ever published."""
-        model = self._office.model
-        channel = self._channels[broker_id] = Channel(self._office, broker_id, broker)
+        model = self._share.model
+        channel = self._channels[broker_id] = Channel(self._share, broker_id, broker)
         channel.outbox.owe_metadata(model.states)
         for key, replicas in model.partitions():
             if broker_id not in replicas:
@@ -261,7 +261,7 @@ class Channels:
 
     def owe_leadership(self, key: PartitionKey, *, is_new: bool) -> None:
         """The brokers of a partition's replicas need its new roles, and everybody needs to know them."""
-        for broker_id in self._office.model.replicas(key):
+        for broker_id in self._share.model.replicas(key):
             channel = self._channels.get(broker_id)
             if channel is not None:
                 channel.outbox.owe_leadership(key, is_new=is_new)
@@ -270,7 +270,7 @@ class Channels:
     def owe_stops(self, keys: Iterable[PartitionKey]) -> None:
         """The brokers of these partitions must delete their replicas."""
         for key in keys:
-            for broker_id in self._office.model.replicas(key):
+            for broker_id in self._share.model.replicas(key):
                 channel = self._channels.get(broker_id)
                 if channel is not None:
                     channel.outbox.owe_stop(key)

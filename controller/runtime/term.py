@@ -21,7 +21,7 @@ from controller.core.dirty import Concern
 from controller.core.model import ClusterModel
 from controller.runtime.bodies import Bodies
 from controller.runtime.cache import Cache
-from controller.runtime.channel import Channels, Connect, Office
+from controller.runtime.channel import Channels, Connect, TermShare
 from controller.runtime.deciding import Decider
 from controller.runtime.membership import Membership
 from controller.runtime.options import ControllerOptions, Counters
@@ -95,7 +95,7 @@ class Term:
         self._options = options
         store = Store(client, mandate)
         self.channels = Channels(
-            Office(
+            TermShare(
                 mandate=mandate,
                 model=self.model,
                 bodies=Bodies(self.model),

@@ -7,9 +7,11 @@ Source: Kafka's CreateTopics, CreatePartitions and DeleteTopics (3.9); seeds [0.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -46,15 +48,22 @@ class TopicAdmin:
 
     async def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, TopicOutcome]:
         """Create topics, each on its own: {name: outcome}."""
-        names = [topic.name for topic in topics]
-        outcomes: dict[str, TopicOutcome] = {}
-        for topic in topics:
-            if names.count(topic.name) > 1:
-                outcomes[topic.name] = refused(
-                    Refused(Reason.BAD_REQUEST, f"the request names topic {topic.name!r} twice")
-                )
-            else:
-                outcomes[topic.name] = await self._create(topic, validate_only)
+        named = Counter(topic.name for topic in topics)
+        # Pipelined; all settle before an error is raised, so that none is still under way afterwards.
+        settled = await asyncio.gather(
+            *(self._create(topic, validate_only) for topic in topics if named[topic.name] == 1),
+            return_exceptions=True,
+        )
+        outcomes = {
+            name: refused(Refused(Reason.BAD_REQUEST, f"the request names topic {name!r} twice"))
+            for name, times in named.items()
+            if times > 1
+        }
+        once = [topic.name for topic in topics if named[topic.name] == 1]
+        for name, outcome in zip(once, settled, strict=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            outcomes[name] = outcome
         return outcomes
 
     async def _create(self, topic: NewTopic, validate_only: bool) -> TopicOutcome:

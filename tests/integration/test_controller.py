@@ -231,6 +231,20 @@ async def test_a_malformed_topic_is_logged_once_and_the_others_go_on(
     await until(lambda: one.leader_of(PartitionKey("bad", 0)) == 1)
 
 
+async def test_a_partition_taken_from_an_assignment_is_not_deleted(cluster: ControlledCluster) -> None:
+    one, two = await cluster.start(2)
+    await cluster.create({0: (2,), 1: (2,)})
+    data, _ = await one.client.get(paths.topic_path(TOPIC))
+    record = TopicRecord.decode(TOPIC, data)
+    fewer = TopicRecord(record.topic_id, {0: (2,)}).encode()
+    await one.client.set(paths.topic_path(TOPIC), fewer)
+    await until(lambda: TOPIC in cluster.active.status().left_alone)
+    assert set(two.states) == {KEY, OTHER}
+    await one.client.set(paths.topic_path(TOPIC), data)
+    await until(lambda: cluster.active.status().left_alone == {})
+    assert two.stopped == []
+
+
 async def test_a_malformed_state_stops_decisions_until_it_is_corrected(cluster: ControlledCluster) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3)})
