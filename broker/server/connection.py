@@ -15,6 +15,7 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from inspect import iscoroutine
 from struct import Struct
 from typing import Final, cast
 
@@ -279,6 +280,9 @@ class Connection(asyncio.Protocol):
             self._finish(running, answer)
         else:
             running.task = asyncio.get_running_loop().create_task(self._run(running, answer))
+            if iscoroutine(answer):
+                # One that has not begun when its task is cancelled is left without this.
+                running.task.add_done_callback(lambda _task: answer.close())
 
     async def _run(self, running: _Running, answer: Awaitable[Parts | None]) -> None:
         try:

@@ -6,6 +6,7 @@ Source: control-plane design, "API versions".
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutinefunction
 from typing import Final
 
 from broker.server.api.acls import create_acls, delete_acls, describe_acls
@@ -70,6 +71,8 @@ _HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
 }
+#: Those that may wait.
+_WAITING: Final = {api_key for api_key, handler in _HANDLERS.items() if iscoroutinefunction(handler)}
 
 
 class ApiHandlers:
@@ -93,14 +96,18 @@ class ApiHandlers:
             self._for_brokers,
             request.client_host,
         )
-        answer = _HANDLERS[request.api_key](self._services, call)
-        if isinstance(answer, Awaitable):
-            return _encode_later(call, answer)
+        handler = _HANDLERS[request.api_key]
+        if request.api_key in _WAITING:
+            return _answer_later(handler, self._services, call)
+        answer = handler(self._services, call)
+        assert not isinstance(answer, Awaitable)
         return _encode(call, answer)
 
 
-async def _encode_later(call: Call, answer: Awaitable[Answer]) -> Parts | None:
-    return _encode(call, await answer)
+async def _answer_later(handler: Handler, services: BrokerServices, call: Call) -> Parts | None:
+    # The handler begins in here: a connection may end before its request has begun.
+    answer = handler(services, call)
+    return _encode(call, await answer if isinstance(answer, Awaitable) else answer)
 
 
 def _encode(call: Call, answer: Answer) -> Parts | None:

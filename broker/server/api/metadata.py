@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.core.cluster_view import NO_LEADER, ClusterView, PartitionView, TopicView
@@ -28,7 +28,7 @@ _Wanted = tuple[str | None, uuid.UUID | None]
 _BROKERS: Final = 1
 
 
-def metadata(services: BrokerServices, call: Call) -> Answer | Awaitable[Answer]:
+async def metadata(services: BrokerServices, call: Call) -> Answer:
     """Answer with brokers and topics, or create topics that are missing first."""
     wanted = _wanted(services.view, call)
     if services.config.broker.auto_create_topics and services.view.received:
@@ -39,14 +39,8 @@ def metadata(services: BrokerServices, call: Call) -> Answer | Awaitable[Answer]
             if name is not None and name not in services.view.topics and TOPIC_NAME.fullmatch(name)
         ]
         if allowed and missing:
-            return _create_and_answer(services, call, wanted, missing)
+            return _answer(services, call, wanted, await create_missing_topics(services, missing))
     return _answer(services, call, wanted, {})
-
-
-async def _create_and_answer(
-    services: BrokerServices, call: Call, wanted: list[_Wanted] | None, missing: list[str]
-) -> Answer:
-    return _answer(services, call, wanted, await create_missing_topics(services, missing))
 
 
 def _wanted(view: ClusterView, call: Call) -> list[_Wanted] | None:

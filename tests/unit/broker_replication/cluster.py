@@ -51,8 +51,6 @@ TOPIC = "orders"
 KEY = PartitionKey(TOPIC, 0)
 TOPIC_ID = uuid.UUID(int=7)
 DEADLINE_S = 15.0
-#: A listener that stops may hold a request that it has received and not begun; its coroutine says so.
-UNBEGUN_REQUESTS = "ignore:coroutine '(_encode_later|fetch)' was never awaited:RuntimeWarning"
 QUICK = ReplicationOptions(
     replica_lag_time_max_ms=600, replica_fetch_wait_max_ms=100, high_watermark_checkpoint_interval_ms=200
 )

@@ -12,9 +12,7 @@ import pytest
 from broker.log.batches import checked_batches
 from controller.messages.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
-from tests.unit.broker_replication.cluster import UNBEGUN_REQUESTS, Brokers, brokers, until
-
-pytestmark = pytest.mark.filterwarnings(UNBEGUN_REQUESTS)
+from tests.unit.broker_replication.cluster import Brokers, brokers, until
 
 
 async def test_uncommitted_tails_of_several_epochs_are_cut(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import asyncio
 import uuid
 from pathlib import Path
 
-import pytest
-
 from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
     StopReplicaPartitionState,
@@ -16,9 +14,7 @@ from controller.messages.entities import (
 )
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import PartitionKey
-from tests.unit.broker_replication.cluster import KEY, TOPIC, UNBEGUN_REQUESTS, Brokers, brokers, until
-
-pytestmark = pytest.mark.filterwarnings(UNBEGUN_REQUESTS)
+from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
 
 
 def stop_request(cluster: Brokers, generation: int, leader_epoch: int, *, delete: bool) -> StopReplicaRequest:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from controller.messages.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
-from tests.unit.broker_replication.cluster import UNBEGUN_REQUESTS, brokers, until
-
-pytestmark = pytest.mark.filterwarnings(UNBEGUN_REQUESTS)
+from tests.unit.broker_replication.cluster import brokers, until
 
 
 async def test_one_replica_serves_producers_and_consumers(tmp_path: Path) -> None:

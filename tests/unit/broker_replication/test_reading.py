@@ -14,9 +14,7 @@ from broker.replication.outcomes import EpochEnd, FetchPosition, ListedOffset
 from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
-from tests.unit.broker_replication.cluster import KEY, TOPIC, UNBEGUN_REQUESTS, Brokers, brokers, until
-
-pytestmark = pytest.mark.filterwarnings(UNBEGUN_REQUESTS)
+from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
 
 
 async def test_fetch_waits_for_records(tmp_path: Path) -> None:
