@@ -58,6 +58,10 @@ _CHILD_TABLE: Final = _CHILD | _PERSISTENT
 KINDS_BY_TYPE: Final = {1: _CHILD, 2: _NODE, 3: DATA_KINDS | _CHILD_TABLE, 4: _PERSISTENT, 5: _RECURSIVE}
 
 
+#: memory of a watcher's place on a path besides the path itself: its entries in the tables
+WATCH_OVERHEAD_BYTES: Final = 512
+
+
 class WatchCounts(NamedTuple):
     """How many watchers watch how many paths with how many watches."""
 
@@ -69,6 +73,11 @@ class WatchCounts(NamedTuple):
 def _weight(kinds: int) -> int:
     """Return how many watches some kinds count as: one per table of ZooKeeper's that they stand in."""
     return bool(kinds & DATA_KINDS) + bool(kinds & _CHILD_TABLE)
+
+
+def watch_bytes(path: str) -> int:
+    """Return what a watcher's watches on a path count in memory: the path, and what surrounds it in the table."""
+    return WATCH_OVERHEAD_BYTES + len(path) * (1 if path.isascii() else 4)
 
 
 def _ancestors(path: str) -> Iterator[str]:
@@ -90,6 +99,10 @@ class WatchTable(Generic[W]):
         self._by_watcher: dict[W, dict[str, None]] = {}
         #: {watcher: number of its watches}
         self._totals: dict[W, int] = {}
+        #: {watcher: `watch_bytes` of its paths}
+        self._bytes: dict[W, int] = {}
+        #: the sum of `_bytes`
+        self.total_bytes = 0
 
     def add(self, kind: WatchKind, path: str, watcher: W) -> None:
         """Leave a watch; leaving it twice is leaving it once."""
@@ -101,6 +114,10 @@ class WatchTable(Generic[W]):
         if new == old:
             return
         watchers[watcher] = new
+        if not old:
+            size = watch_bytes(path)
+            self._bytes[watcher] = self._bytes.get(watcher, 0) + size
+            self.total_bytes += size
         if new & _RECURSIVE:
             self._recursive.setdefault(path, {})[watcher] = None
         self._by_watcher.setdefault(watcher, {})[path] = None
@@ -156,6 +173,15 @@ class WatchTable(Generic[W]):
             if not watchers:
                 del self._by_path[path]
         self._totals.pop(watcher, None)
+        self.total_bytes -= self._bytes.pop(watcher, 0)
+
+    def bytes_of(self, watcher: W) -> int:
+        """Return how many bytes a watcher's watches count."""
+        return self._bytes.get(watcher, 0)
+
+    def fattest(self) -> W | None:
+        """Return whose watches count the most bytes; None if there are none."""
+        return max(self._bytes, key=self._bytes.__getitem__, default=None)
 
     def count_of(self, watcher: W) -> int:
         """Return how many watches a watcher has left."""
@@ -197,10 +223,13 @@ class WatchTable(Generic[W]):
         if new:
             watchers[watcher] = new
             return
+        size = watch_bytes(path)
+        self._bytes[watcher] -= size
+        self.total_bytes -= size
         del watchers[watcher]
         if not watchers:
             del self._by_path[path]
         paths = self._by_watcher[watcher]
         del paths[path]
         if not paths:
-            del self._by_watcher[watcher], self._totals[watcher]
+            del self._by_watcher[watcher], self._totals[watcher], self._bytes[watcher]
