@@ -1,0 +1,145 @@
+"""Consumer groups against brokers inside this process: members that come and go, coordinators that die."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kazoo.client import KazooClient
+
+from broker.local import BlockingBrokers, brokers_in_thread
+from quorum.metadata import paths
+from tests.support.group_members import ConfluentMember, Member, PythonMember, overlaps, owned_by_all
+from tests.support.nodes import eventually
+
+#: kafka-python leaves sockets that could not connect to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+WAIT_S = 30.0
+PARTITIONS = 12
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BlockingBrokers]:
+    settings = {"groups": {"group_initial_rebalance_delay_ms": 0}}
+    with brokers_in_thread(3, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def zookeeper(cluster: BlockingBrokers) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.hosts)
+    client.start(WAIT_S)
+    yield client
+    client.stop()
+    client.close()
+
+
+def create(cluster: BlockingBrokers, topic: str, partitions: int = PARTITIONS) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(WAIT_S)
+
+
+def produce(cluster: BlockingBrokers, topic: str, count: int, partitions: int = PARTITIONS) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=number % partitions)
+    assert producer.flush(WAIT_S) == 0
+
+
+def start(
+    kind: type[Member],
+    name: str,
+    cluster: BlockingBrokers,
+    group: str,
+    topic: str,
+    settings: dict[str, Any] | None = None,
+) -> Member:
+    return kind(name, cluster.bootstrap, group, [topic], settings or {}).start()
+
+
+def group_record(zookeeper: KazooClient, group: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(zookeeper.get(paths.group_path(group))[0])
+    return found
+
+
+def coordinator_id(zookeeper: KazooClient) -> int:
+    return int(json.loads(zookeeper.get(paths.COORDINATOR)[0])["brokerid"])
+
+
+def committed(zookeeper: KazooClient, group: str) -> dict[tuple[str, int], int]:
+    offsets: dict[tuple[str, int], int] = {}
+    parent = paths.group_offsets_path(group)
+    for topic in zookeeper.get_children(parent):
+        for partition in zookeeper.get_children(f"{parent}/{topic}"):
+            value = json.loads(zookeeper.get(f"{parent}/{topic}/{partition}")[0])
+            offsets[topic, int(partition)] = value["offset"]
+    return offsets
+
+
+def read_by(members: list[Member]) -> set[tuple[tuple[str, int], int]]:
+    return {(key, offset) for each in members for key, offset, _ in list(each.records)}
+
+
+def test_members_of_two_clients_come_and_go(cluster: BlockingBrokers) -> None:
+    create(cluster, "mixed")
+    kinds: list[type[Member]] = [ConfluentMember, PythonMember] * 3
+    # All names are of one assignor, as both clients call it.
+    settings: dict[type[Member], dict[str, Any]] = {
+        ConfluentMember: {"partition.assignment.strategy": "range"},
+        PythonMember: {},
+    }
+    members = [
+        start(kind, f"mixed-{number}", cluster, "mixed/group", "mixed", settings[kind])
+        for number, kind in enumerate(kinds)
+    ]
+    try:
+        eventually(lambda: owned_by_all(members, PARTITIONS), WAIT_S, "six members own all partitions")
+        eventually(lambda: all(len(each.owned) == 2 for each in members), WAIT_S, "two partitions each")
+        produce(cluster, "mixed", 600)
+        for leaving in members[:3]:
+            leaving.leave()
+        eventually(lambda: owned_by_all(members[3:], PARTITIONS), WAIT_S, "three members own all partitions")
+        produce(cluster, "mixed", 600)
+        eventually(lambda: len(read_by(members)) == 1200, WAIT_S, "all records are read")
+    finally:
+        for member in members:
+            member.leave()
+    assert overlaps(members) == []
+
+
+@pytest.mark.parametrize("kind", [ConfluentMember, PythonMember])
+def test_a_coordinator_that_dies_costs_a_pause_only(
+    cluster: BlockingBrokers, zookeeper: KazooClient, kind: type[Member]
+) -> None:
+    topic = group = f"failover-{kind.__name__}"
+    create(cluster, topic)
+    members = [start(kind, f"{topic}-{number}", cluster, group, topic) for number in range(2)]
+    try:
+        eventually(lambda: owned_by_all(members, PARTITIONS), WAIT_S, "two members own all partitions")
+        eventually(lambda: group_record(zookeeper, group)["assigned"] == 1, WAIT_S)
+        produce(cluster, topic, 120)
+        eventually(lambda: sum(committed(zookeeper, group).values()) == 120, WAIT_S, "all is committed")
+        before = group_record(zookeeper, group)
+        assignments = [each.assignments for each in members]
+        dead = coordinator_id(zookeeper)
+        cluster.kill(dead)
+        killed = time.monotonic()
+        eventually(lambda: coordinator_id(zookeeper) != dead, WAIT_S, "another coordinator is elected")
+        produce(cluster, topic, 120)
+        eventually(lambda: sum(committed(zookeeper, group).values()) == 240, WAIT_S, "commits go on")
+        assert group_record(zookeeper, group) == before
+        assert [each.assignments for each in members] == assignments
+        pause = min(at for each in members for at in each.commit_times if at > killed) - killed
+        assert pause < WAIT_S
+    finally:
+        for member in members:
+            member.leave()
+    assert overlaps(members) == []
+    cluster.start(dead)
