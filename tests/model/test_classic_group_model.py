@@ -90,6 +90,7 @@ class ClassicGroups(RuleBasedStateMachine):
             if answer.skip_assignment:
                 client.to_assign = ()
         else:
+            assert client.generation_id == self.group.generation_id
             client.needs_sync = False
             client.owns = {int(each) for each in answer.assignment.split()}
             held = self.answered.setdefault(client.generation_id, {})
