@@ -259,7 +259,8 @@ def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path: Path, fi
     bytes_max = {"lock": 0, "up.json": 64, "node-1/node.toml": 150}[file]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_max}, {bytes_max}))"
     words = ["up", "--data-dir", str(tmp_path), *(f"--{key}-port={free_port()}" for key in DEFAULT_PORTS)]
-    program = f"{limit}; import sys; from quorum.cli.main import main; sys.exit(main({[*words, '--nodes=1', '--brokers=0']!r}))"
+    entry = f"from quorum.cli.main import main; sys.exit(main({[*words, '--nodes=1', '--brokers=0']!r}))"
+    program = f"{limit}; import sys; {entry}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
