@@ -81,9 +81,15 @@ class ControlSeen:
 class RequestRelay:
     """One relay before one broker."""
 
-    def __init__(self, target_port: int) -> None:
-        """Listen at once; connections to the broker are made as they come."""
+    def __init__(self, target_port: int, *, control: bool = True) -> None:
+        """Listen at once; connections onwards are made as they come.
+
+        Args:
+            target_port: of a broker's listener, or of a node of the quorum, whose frames begin alike.
+            control: look for control requests; only a broker's listener gets any.
+        """
         self._target_port = target_port
+        self._looks = control
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._cut = False
@@ -162,7 +168,7 @@ class RequestRelay:
             self._end(link)
 
     def _keep_back(self, link: _Link, frame: bytes) -> bool:
-        seen = self._control(frame)
+        seen = self._control(frame) if self._looks else None
         if seen is not None:
             self.seen.append(seen)
             if self._wanted is not None and not link.held and self._wanted(seen):
