@@ -18,9 +18,6 @@ from quorum.metadata import paths
 from tests.support.group_members import ConfluentMember, Member, PythonMember, overlaps, owned_by_all
 from tests.support.nodes import eventually
 
-#: kafka-python leaves sockets that could not connect to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
 WAIT_S = 30.0
 PARTITIONS = 12
 

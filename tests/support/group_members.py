@@ -6,10 +6,8 @@ them up; `overlaps` finds a partition that two members owned at an instant.
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -168,14 +166,7 @@ class ConfluentMember(Member):
 
 
 class PythonMember(Member):
-    """A consumer of kafka-python; it leaves sockets that could not connect to the garbage collector."""
-
-    def leave(self) -> None:
-        """Close the consumer, then collect what it has left."""
-        super().leave()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+    """A consumer of kafka-python."""
 
     def _work(self) -> None:
         consumer = KafkaConsumer(
