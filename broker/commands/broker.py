@@ -1,7 +1,7 @@
 """`quorate broker`: one broker in the foreground, until a signal, a stop of its own, or its supervisor's end.
 
-The only place where a process-wide setting is made for a broker: the event loop, logging, signals, the
-collector's thresholds.
+The only place where a process-wide setting is made for a broker: the event loop, logging, signals, open
+files, the collector's thresholds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorum.errors import UsageError
 from quorum.platform.foreground import set_up_logging, stop_requests
+from quorum.platform.open_files import raise_open_files
 
 if TYPE_CHECKING:
     from broker.config.broker import BrokerConfig
@@ -76,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_broker_config(arguments.config, os.environ, flag_overrides(arguments.settings))
     set_up_logging()
     log.info("broker %d starts with %s", config.broker.id, config.masked())
+    log.info("at most %d files and sockets may be open", raise_open_files())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, arguments.parent_fd))
     return 0

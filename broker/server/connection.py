@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         api: Api,
         sasl: ScramServer | None,
         limits: ListenerLimits,
-        on_open: Callable[[Connection], bool],
+        on_open: Callable[[Connection], None],
         on_close: Callable[[Connection], None],
     ) -> None:
         """Serve one connection.
@@ -78,8 +78,8 @@ class Connection(asyncio.Protocol):
             api: what is served.
             sasl: what a peer must prove first; None: nothing.
             limits: bounds.
-            on_open: called once; returns whether there is room for the connection.
-            on_close: called once, after a connection that was let in has ended.
+            on_open: called once.
+            on_close: called once, after the connection has ended.
         """
         self._name = name
         self._api = api
@@ -108,15 +108,12 @@ class Connection(asyncio.Protocol):
     # -- the transport's calls ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, or refuse one connection too many."""
+        """Begin."""
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self._peer = f"{address[0]}:{address[1]}" if address else "a peer that has left"
         self._client_host = str(address[0]) if address else ""
-        if not self._on_open(self):
-            self._transport.abort()
-            self._transport = None
-            return
+        self._on_open(self)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         # A peer that vanished without a word is found by the system's probes.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -124,6 +121,10 @@ class Connection(asyncio.Protocol):
             self._deadline = asyncio.get_running_loop().call_later(
                 self._limits.authentication_timeout_ms / 1000, self._check_authenticated
             )
+
+    def is_idle(self) -> bool:
+        """Tell whether the peer waits for nothing."""
+        return not self._running and not self._waiting
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget what waits. What has begun ends by itself, but for fetches, which only wait."""

@@ -1,27 +1,25 @@
 """A listening socket and its connections.
 
-Decides how many connections there may be. What is served comes from outside; one connection knows nothing of
-the others. Soft state only.
+Decides how many connections there may be: at most half of the files that this process may open, the others
+are for logs; then accepting pauses. When the system has no file left, connections that wait for nothing go.
+What is served comes from outside; one connection knows nothing of the others. Soft state only.
 Source: control-plane design, "Broker" (limits).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-from typing import Final
+import time
 
 from broker.server.connection import Connection, ListenerLimits
 from broker.server.requests import Api
 from controller.messages.scram import ScramServer
+from quorum.platform.accepting import Acceptor, Room
+from quorum.platform.listening import bind
+from quorum.platform.open_files import connections_within, open_files_max
 
 __all__ = ["Listener", "ListenerLimits"]
-
-log = logging.getLogger("quorate.broker.server")
-
-#: Connections that the system holds before they are accepted: a storm of reconnecting clients fits.
-BACKLOG: Final = 1024
 
 
 class Listener:
@@ -39,10 +37,12 @@ class Listener:
         self._api = api
         self._sasl = sasl
         self._limits = limits
-        self._server: asyncio.Server | None = None
-        self._connections: set[Connection] = set()
-        #: Connections that were refused since one was last let in.
-        self._refused = 0
+        self._acceptor: Acceptor | None = None
+        #: in the order in which they were let in
+        self._connections: dict[Connection, None] = {}
+        files = open_files_max()
+        connections_max = min(limits.connections_max, connections_within(files, files))
+        self._room = Room(name, connections_max, time.monotonic)
 
     @classmethod
     async def start(
@@ -66,11 +66,11 @@ class Listener:
             limits: bounds; None: the defaults.
 
         Raises:
-            OSError: the address cannot be used.
+            AddressInUseError: another process listens there.
+            ConfigError: the address cannot be used.
         """
         listener = cls(name, api, sasl, limits or ListenerLimits())
-        loop = asyncio.get_running_loop()
-        listener._server = await loop.create_server(listener._connection, host, port, backlog=BACKLOG)
+        listener._listen(bind(f"listen.{name}", (host, port)))
         return listener
 
     @classmethod
@@ -85,16 +85,14 @@ class Listener:
     ) -> Listener:
         """Listen on a bound socket; it belongs to the listener from now on. Arguments as of `start`."""
         listener = cls(name, api, sasl, limits or ListenerLimits())
-        loop = asyncio.get_running_loop()
-        listener._server = await loop.create_server(listener._connection, sock=bound, backlog=BACKLOG)
+        listener._listen(bound)
         return listener
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that are listened at."""
-        assert self._server is not None
-        name = self._server.sockets[0].getsockname()
-        return name[0], name[1]
+        assert self._acceptor is not None
+        return self._acceptor.address
 
     @property
     def connection_count(self) -> int:
@@ -103,9 +101,9 @@ class Listener:
 
     async def stop(self) -> None:
         """Stop listening, and end every connection with what it has begun."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._acceptor is not None:
+            self._acceptor.stop()
+            self._acceptor = None
         connections = list(self._connections)
         tasks = [task for connection in connections for task in connection.tasks]
         for connection in connections:
@@ -113,24 +111,23 @@ class Listener:
         # Each task has told its own story; here they only have to be over.
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _connection(self) -> Connection:
-        return Connection(
-            self._name, self._api, self._sasl, self._limits, self._opened, self._connections.discard
-        )
+    def _listen(self, bound: socket.socket) -> None:
+        self._acceptor = Acceptor(bound, self._connection, self._has_room, self._no_files)
+        self._acceptor.start()
 
-    def _opened(self, connection: Connection) -> bool:
-        limit = self._limits.connections_max
-        if len(self._connections) >= limit:
-            if self._refused == 0:
-                log.warning(
-                    "%s listener: connections are refused: %d are open (limits.connections_max)",
-                    self._name,
-                    limit,
-                )
-            self._refused += 1
-            return False
-        if self._refused:
-            log.info("%s listener: %d connections were refused", self._name, self._refused)
-            self._refused = 0
-        self._connections.add(connection)
-        return True
+    def _connection(self) -> Connection:
+        return Connection(self._name, self._api, self._sasl, self._limits, self._opened, self._closed)
+
+    def _has_room(self, coming: int) -> bool:
+        return self._room.is_left(len(self._connections) + coming)
+
+    def _no_files(self) -> None:
+        idle = [each for each in self._connections if each.is_idle()]
+        for connection in idle[: self._room.ran_out(len(self._connections))]:
+            connection.abort()
+
+    def _opened(self, connection: Connection) -> None:
+        self._connections[connection] = None
+
+    def _closed(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)

@@ -49,6 +49,8 @@ SECRET_BYTES_MIN = 16
 SECRET_BYTES_MAX = 4096
 _MIB = 1024 * 1024
 _HOUR_MS = 3_600_000
+#: what one client may leave unread
+UNREAD_BYTES_MAX = 64 * _MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,19 @@ class LimitsSection:
     #: 20 ticks unless given
     session_timeout_max_ms: int = setting(integer(20, 24 * _HOUR_MS), 40_000)
     handshake_timeout_ms: int = setting(integer(10, 600_000), 5000)
+    #: of all clients; 0: as many as the limit of open files allows, less what the node itself needs
+    connections_max: int = setting(integer(0, 1_000_000), 0)
     #: 0: no limit
     connections_per_address_max: int = setting(integer(0, 1_000_000), 0)
     #: per connection; reading pauses there; an entry "auth" of an access list counts as one
     outstanding_requests_max: int = setting(integer(1, 1_000_000), 1000)
     watches_per_connection_max: int = setting(integer(1, 10_000_000), 100_000)
+    #: of requests that are not whole yet, of all clients together; the connection with the most goes
+    received_bytes_total_max: int = setting(integer(1024, 64 * 1024 * _MIB), 96 * _MIB)
+    #: of replies that are not read; the same
+    unread_bytes_total_max: int = setting(integer(UNREAD_BYTES_MAX, 64 * 1024 * _MIB), 96 * _MIB)
+    #: of watches; the same
+    watch_bytes_total_max: int = setting(integer(_MIB, 64 * 1024 * _MIB), 192 * _MIB)
     container_check_interval_ms: int = setting(integer(100, _HOUR_MS), 60_000)
     read_only_mode: bool = setting(BOOLEAN, False)
 
@@ -370,6 +380,10 @@ def _check_sizes(limits: LimitsSection, raft: RaftSection, problems: list[Config
         (batch, ("limits.frame_bytes_max", limits.frame_bytes_max)),
         (("raft.segment_bytes_max", raft.segment_bytes_max), batch),
         (("raft.log_cache_bytes_max", raft.log_cache_bytes_max), batch),
+        (
+            ("limits.received_bytes_total_max", limits.received_bytes_total_max),
+            ("limits.frame_bytes_max", limits.frame_bytes_max),
+        ),
     ):
         if size < inner_size:
             problem = f"is below {inner} ({inner_size}): the largest one would not fit"

@@ -200,9 +200,7 @@ def collect_file(path: Path, problems: list[ConfigProblem]) -> Raw:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         problems.append(
-            ConfigProblem(
-                "--config", shown(str(path)), error.strerror or str(error), "name a readable file"
-            )
+            ConfigProblem("--config", shown(str(path)), error.strerror or str(error), "name a readable file")
         )
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -23,6 +23,7 @@ from quorum.errors import FULL_DISK_ERRNOS, DataDirError, DiskFullError, Quorate
 from quorum.node.replica import Replica
 from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter
 from quorum.node.storage import Storage, load_machine, open_storage
+from quorum.platform.open_files import connections_within, open_files_max
 from quorum.platform.runtime import Disk, Runtime
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
 from quorum.raft.core.messages import ClusterMet, SnapshotMark
@@ -350,6 +351,10 @@ class QuorumMember:
             session_timeout_max_ms=limits.session_timeout_max_ms,
             handshake_timeout_ms=limits.handshake_timeout_ms,
             connections_per_address_max=limits.connections_per_address_max,
+            connections_max=limits.connections_max or connections_within(open_files_max()),
+            received_bytes_total_max=limits.received_bytes_total_max,
+            unread_bytes_total_max=limits.unread_bytes_total_max,
+            watch_bytes_total_max=limits.watch_bytes_total_max,
             outstanding_requests_max=limits.outstanding_requests_max,
             watches_per_connection_max=limits.watches_per_connection_max,
             contact_loss_ms_max=2.0 * self.config.raft.election_timeout_ms[1],

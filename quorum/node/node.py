@@ -213,7 +213,7 @@ class QuorumNode:
         self.view = NodeView(member, transport)
         member.start()
         self._listener = ClientListener(member.frontend)
-        await self._listener.start_on(client)
+        self._listener.start_on(client)
         self._bound.remove(client)
         self._refuse_if_stopped()
         self._admin = AdminServer(build_app(self.view), admin)

@@ -17,11 +17,13 @@ from __future__ import annotations
 import logging
 import sys
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from quorum.core.codes import OK, OP_SYNC, SESSION_MOVED, UNIMPLEMENTED
 from quorum.core.machine import CONFIG_PATH
 from quorum.core.results import RunOutcome
+from quorum.core.watches import watch_bytes
 from quorum.server.greeting import GreetingStream, Run
 from quorum.server.host import Host
 from quorum.server.lookups import LOOKUPS
@@ -75,6 +77,15 @@ class AnsweringStream(GreetingStream):
         self._ahead = 0
         #: entries "auth" of the access lists in the runs of `_pending`
         self._auth_entries = 0
+
+    def _received_bytes(self) -> int:
+        """Return how many bytes wait to be taken apart, or for a change of members."""
+        return len(self._received) + len(self._behind)
+
+    def drop(self) -> None:
+        """End the connection at once, with all that it has not sent and not read."""
+        self._behind.clear()
+        super().drop()
 
     def proceed(self) -> None:
         """Read on, if that is allowed again; what waits for nothing but a turn is answered before."""
@@ -169,7 +180,7 @@ class AnsweringStream(GreetingStream):
     def _rearm(self, xid: int, request: SetWatches | SetWatches2 | None) -> None:
         """Arm what a client had armed; None stands for more than any connection may have."""
         watches = watches_of(request) if request is not None else sys.maxsize
-        if not self.may_watch(watches) or request is None:
+        if not self.may_watch(watches, 0) or request is None:
             # Client libraries do not look at the code of this reply: watches would be lost silently.
             log.info(
                 "closed the connection of %s: its setWatches goes beyond watches_per_connection_max = %d",
@@ -178,16 +189,19 @@ class AnsweringStream(GreetingStream):
             )
             self.finish()
             return
+        if not self.may_watch(0, sum(map(watch_bytes, chain.from_iterable(request[1:])))):
+            return
         for frame in answer_set_watches(self._host.replica, self, xid, request):
             self._queue(frame)
 
-    def may_watch(self, watches: int) -> bool:
-        """Tell whether the connection may have so many more watches; counts a refusal."""
+    def may_watch(self, watches: int, size: int) -> bool:
+        """Tell whether the connection may have so many more watches of so many bytes; counts a refusal."""
         host = self._host
-        if host.replica.watches.count_of(self) + watches <= host.options.watches_per_connection_max:
-            return True
-        host.counters.watches_refused += 1
-        return False
+        options, table = host.options, host.replica.watches
+        if table.count_of(self) + watches > options.watches_per_connection_max:
+            host.counters.watches_refused += 1
+            return False
+        return table.total_bytes + size <= options.watch_bytes_total_max or host.shedder.make_room(self, size)
 
     def _reconfigured(self, xid: int, err: int | None) -> None:
         """Answer a change of members; one whose outcome is not known (None) ends the connection."""
@@ -203,6 +217,7 @@ class AnsweringStream(GreetingStream):
         self._reconfiguring = False
         self._received[:0] = self._behind
         self._behind.clear()
+        self._note_received()
         self._stalled = True
         replica.sessions.touch(self.session_id)
         self._host.proceed_soon(self)

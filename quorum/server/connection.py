@@ -153,6 +153,7 @@ class Connection(AnsweringStream):
             else:
                 behind += data[position:after]
             position, needed = after, 4
+        self._note_received()
         if len(behind) >= BEHIND_CHANGE_BYTES_MAX:
             self._stalled = True
         if position < end or self._stalled:
@@ -205,7 +206,7 @@ class Connection(AnsweringStream):
             self._take_in(xid, op, None)
             return
         self._host.counters.malformed_frames += 1
-        log.info("refused a request of %s: %s", self.address, error.message)
+        self._host.shedder.refused(self.address, error.message)
         err = error.err if isinstance(error, RequestTooLargeError) else MARSHALLING_ERROR
         self._take_in(xid, UNDECODABLE, err)
 

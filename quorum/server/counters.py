@@ -45,6 +45,8 @@ class Counters:
     malformed_frames: int = 0
     #: connections closed because their replies were not read
     overflows: int = 0
+    #: connections closed because all together held too much, or no file was left
+    connections_shed: int = 0
     #: reads refused because a connection may have no more watches
     watches_refused: int = 0
     latency_count: int = 0

@@ -35,6 +35,7 @@ from quorum.server.greeting import GreetingStream
 from quorum.server.inspection import UNKNOWN_BYTES, bytes_below
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
+from quorum.server.shedding import Shedder
 from quorum.server.speaking import SpeakingStream
 from quorum.server.stream import ClientStream, Phase
 from quorum.wire.replies import encode_watch_event
@@ -86,10 +87,11 @@ class Frontend:
         self.now_ms = now_ms
         self.counters = Counters()
         self.words = words.KNOWN
-        self.replica: ReplicaView
-        self.started_ms = now_ms()
         #: every connection, in the order of acceptance
         self.connections: dict[ClientStream, None] = {}
+        self.shedder = Shedder(options, self.counters, self.connections, now_ms)
+        self.replica: ReplicaView
+        self.started_ms = now_ms()
         self.dirty: dict[ClientStream, None] = {}
         self.resuming: dict[ClientStream, None] = {}
         self.blocked: dict[ClientStream, int] = {}
@@ -135,7 +137,7 @@ class Frontend:
 
     def attach(self, replica: ReplicaView) -> None:
         """Set the replica below; once, before any connection is accepted."""
-        self.replica = replica
+        self.replica = self.shedder.replica = replica
         self._attached = True
 
     def new_connection(self) -> Connection:
@@ -182,6 +184,7 @@ class Frontend:
         if self._finishing:
             for stream in self._finishing:
                 stream.close()
+        self.shedder.settle()
 
     def installed(self) -> None:
         """The state was replaced: what fired in between is unknown, so clients must come back and ask.
@@ -196,6 +199,7 @@ class Frontend:
     def tick(self, now_ms: float) -> None:
         """Judge time limits; to be called at least as often as heartbeats are sent."""
         self._judge_contact(now_ms)
+        self.shedder.tick(now_ms)
         for stream in list(self.blocked):
             stream.look_at_unsent()
         if self._read_only and self.serving():
@@ -318,6 +322,7 @@ class Frontend:
             *(self.held, self.blocked, self._read_only),
         ):
             known.pop(stream, None)
+        self.shedder.forget(stream)
         if stream not in self.connections:
             return
         del self.connections[stream]

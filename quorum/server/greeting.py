@@ -37,6 +37,9 @@ from quorum.wire.requests import CONNECT_BYTES_MIN, ConnectRequest, decode_conne
 
 log = logging.getLogger("quorate.server")
 
+#: longest handshake: a password has 16 bytes, no client sends much more
+CONNECT_BYTES_MAX: Final = 1024
+
 _unpack_int: Final = INT.unpack_from
 
 
@@ -84,8 +87,6 @@ class GreetingStream(SpeakingStream):
         #: (xid, operation, zxid) of the last request that was answered; None: there was none
         self.last_request: tuple[int, int, int] | None = None
         self.waits = Waits()
-        #: when it was last heard
-        self.last_read_ms = 0.0
         self.timeout_ms = 0
         #: when it got its session
         self.established_ms = 0.0
@@ -119,6 +120,10 @@ class GreetingStream(SpeakingStream):
         self._pending.clear()
         self.outstanding = 0
 
+    def has_session(self) -> bool:
+        """Tell whether the client has a session."""
+        return self.session_id != 0
+
     # -- greeting --
 
     def _greet(self, data: bytes) -> None:
@@ -133,9 +138,8 @@ class GreetingStream(SpeakingStream):
             self._ask_word(word)
             return
         length = _unpack_int(data)[0]
-        limit = host.options.frame_bytes_max
-        if not CONNECT_BYTES_MIN <= length <= limit:
-            problem = f"from {CONNECT_BYTES_MIN} to {limit} bytes are allowed"
+        if not CONNECT_BYTES_MIN <= length <= CONNECT_BYTES_MAX:
+            problem = f"from {CONNECT_BYTES_MIN} to {CONNECT_BYTES_MAX} bytes are allowed"
             self._malformed(WireError("connect.length", length, problem))
         elif len(data) < 4 + length:
             self._keep(data, 0, 4 + length)

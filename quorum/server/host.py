@@ -12,6 +12,7 @@ from quorum.core.results import Event
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
+from quorum.server.shedding import Shedder
 
 if TYPE_CHECKING:
     from quorum.server.greeting import GreetingStream
@@ -25,6 +26,8 @@ class Host(Protocol):
     options: ServerOptions
     replica: ReplicaView
     counters: Counters
+    #: the bounds of all connections together
+    shedder: Shedder
     #: {the four bytes that a connection may begin with: the word that they are}
     words: dict[bytes, str]
     #: connections with something queued

@@ -1,19 +1,17 @@
 """The listening socket of the client port.
 
-Accepts connections and hands each to the front end; decides nothing about them. The socket is bound by
-whoever starts the node, so that free ports can be found without a race. Soft state only.
+Accepts connections and hands each to the front end, as long as there is room for it: `connections_max` keeps
+files free for the journal and the peers, and where the system has none left all the same, clients are shed
+(shedding.py). The socket is bound by whoever starts the node, so that free ports can be found without a race.
+Soft state only.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from typing import Final
 
+from quorum.platform.accepting import Acceptor
 from quorum.server.frontend import Frontend
-
-#: Connections that the system may hold before they are accepted: a storm of reconnecting clients fits.
-BACKLOG: Final = 1024
 
 
 class ClientListener:
@@ -21,23 +19,24 @@ class ClientListener:
 
     def __init__(self, frontend: Frontend) -> None:
         self._frontend = frontend
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
 
-    async def start_on(self, bound: socket.socket) -> None:
+    def start_on(self, bound: socket.socket) -> None:
         """Listen on a bound socket; it belongs to the listener from now on."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._frontend.new_connection, sock=bound, backlog=BACKLOG)
+        frontend = self._frontend
+        shedder = frontend.shedder
+        self._acceptor = Acceptor(bound, frontend.new_connection, shedder.has_room, shedder.no_files)
+        self._acceptor.start()
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that clients reach."""
-        assert self._server is not None
-        name = self._server.sockets[0].getsockname()
-        return name[0], name[1]
+        assert self._acceptor is not None
+        return self._acceptor.address
 
     async def stop(self) -> None:
         """Stop listening and close every connection; what is queued for it leaves if it is read soon."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._acceptor is not None:
+            self._acceptor.stop()
+            self._acceptor = None
         await self._frontend.stop()

@@ -25,7 +25,10 @@ class ServerOptions:
         connections_per_address_max: 0 for no limit. outstanding_requests_max: requests of a connection that
         may wait for their outcome, each entry "auth" of an access list as one more; reading pauses there.
         watches_per_connection_max: watches that a connection may have armed. outbound_bytes_max: replies and
-        events that a connection may leave unread before it is closed. contact_loss_ms_max: silence of the
+        events that a connection may leave unread before it is closed. connections_max: of all clients, 0 for
+        no limit. received_bytes_total_max, unread_bytes_total_max, watch_bytes_total_max: what all clients
+        together may hold of requests that are not whole, of replies that nobody reads, and of watches; the
+        connection with the most goes when it is more. contact_loss_ms_max: silence of the
         majority after which no client is answered, whatever its session timeout; twice the longest election
         timeout.
         pause_ms_min: more than this between two ticks is a pause of this process: busy loop, slow disk,
@@ -43,6 +46,10 @@ class ServerOptions:
     outstanding_requests_max: int = 1000
     watches_per_connection_max: int = 100_000
     outbound_bytes_max: int = 64 * _MIB
+    connections_max: int = 0
+    received_bytes_total_max: int = 96 * _MIB
+    unread_bytes_total_max: int = 96 * _MIB
+    watch_bytes_total_max: int = 192 * _MIB
     contact_loss_ms_max: float = 1200.0
     pause_ms_min: float = 100.0
     four_letter_words: tuple[str, ...] = DEFAULT_WORDS

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from quorum.core import queries
 from quorum.core.codes import NO_NODE
 from quorum.core.rearm import rearm
-from quorum.core.watches import WatchKind
+from quorum.core.watches import WatchKind, watch_bytes
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.lookups import SetWatches2
 from quorum.wire.protocol import ErrorCode, OpCode
@@ -43,8 +43,8 @@ class Asker(Protocol):
     #: [[scheme, id], …] that the client has proven, or None
     identities: list[list[str]] | None
 
-    def may_watch(self, watches: int) -> bool:
-        """Tell whether the connection may have so many more watches; counts a refusal."""
+    def may_watch(self, watches: int, size: int) -> bool:
+        """Tell whether the connection may have so many more watches of so many bytes; counts a refusal."""
 
 
 def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
@@ -54,7 +54,7 @@ def answer_get_data(replica: ReplicaView, asker: Asker, xid: int, path: str, *, 
     if type(found) is int:
         return encode_header(xid, machine.zxid, found)
     if watch:
-        if not asker.may_watch(1):
+        if not asker.may_watch(1, watch_bytes(path)):
             return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
         replica.watches.add(_DATA, path, asker)
     data, stat = found  # type: ignore[misc]  # an int has returned
@@ -67,7 +67,7 @@ def answer_exists(replica: ReplicaView, asker: Asker, xid: int, path: str, *, wa
     found = queries.exists(machine, path, asker.identities)
     missing = type(found) is int
     if watch and (not missing or found == NO_NODE):
-        if not asker.may_watch(1):
+        if not asker.may_watch(1, watch_bytes(path)):
             return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
         replica.watches.add(_EXIST if missing else _DATA, path, asker)
     if isinstance(found, int):
@@ -82,7 +82,7 @@ def answer_get_children(replica: ReplicaView, asker: Asker, xid: int, path: str,
     if isinstance(found, int):
         return encode_header(xid, machine.zxid, found)
     if watch:
-        if not asker.may_watch(1):
+        if not asker.may_watch(1, watch_bytes(path)):
             return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
         replica.watches.add(_CHILD, path, asker)
     return encode_children(xid, machine.zxid, found)
@@ -95,7 +95,7 @@ def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, path: str
     if isinstance(found, int):
         return encode_header(xid, machine.zxid, found)
     if watch:
-        if not asker.may_watch(1):
+        if not asker.may_watch(1, watch_bytes(path)):
             return encode_header(xid, machine.zxid, _QUOTA_EXCEEDED)
         replica.watches.add(_CHILD, path, asker)
     names, stat = found

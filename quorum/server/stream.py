@@ -3,7 +3,8 @@ bounds.
 
 Knows lengths and buffers, nothing of requests. What is queued leaves in one write per turn of the event
 loop. A peer that does not read its replies is not read either; one that lets more than outbound_bytes_max
-pile up is dropped, never skipped. Soft state only.
+pile up is dropped, never skipped. What all connections hold together is bounded by shedding.py. Soft state
+only.
 
 Life: GREETING (nothing yet) → BINDING (the handshake is in the log) → OPEN → LEAVING (the last request was
 read) → FINISHED (what is queued still leaves) → CLOSED; any may be followed by FINISHED or CLOSED.
@@ -19,6 +20,7 @@ from enum import Enum
 from typing import Final, cast
 
 from quorum.server.host import Host
+from quorum.server.shedding import UNREAD_NOTED_BYTES_MIN
 
 log = logging.getLogger("quorate.server")
 
@@ -56,6 +58,8 @@ class ClientStream(asyncio.Protocol, ABC):
         #: its host alone, by which connections are counted
         self.host_name = "?"
         self.packets_sent = 0
+        #: when it was last heard
+        self.last_read_ms = 0.0
         #: the beginning of a frame, or whole frames while stalled
         self._received = bytearray()
         #: bytes that `_received` must hold before there is something to do
@@ -84,6 +88,10 @@ class ClientStream(asyncio.Protocol, ABC):
     def forget(self) -> None:
         """The connection is gone: nothing that is awaited can be answered."""
 
+    @abstractmethod
+    def has_session(self) -> bool:
+        """Tell whether the client has a session."""
+
     # -- the transport's calls --
 
     def connection_made(self, base: asyncio.BaseTransport) -> None:
@@ -111,9 +119,12 @@ class ClientStream(asyncio.Protocol, ABC):
             received += data
             if len(received) < self._needed or self._stalled:
                 # A long frame is put together once, not again with each piece.
+                self._note_received()
+                self._host.shedder.settle()
                 return
             data = bytes(received)
             received.clear()
+            self._note_received()
         self.take(data)
         self.settle()
 
@@ -167,6 +178,14 @@ class ClientStream(asyncio.Protocol, ABC):
         """
         self._received += data[position:]
         self._needed = needed
+        self._note_received()
+
+    def _note_received(self) -> None:
+        self._host.shedder.received.note(self, self._received_bytes())
+
+    def _received_bytes(self) -> int:
+        """Return how many bytes wait to be taken apart."""
+        return len(self._received)
 
     def proceed(self) -> None:
         """Read on, if that is allowed again."""
@@ -174,6 +193,7 @@ class ClientStream(asyncio.Protocol, ABC):
             self._stalled = False
             data = bytes(self._received)
             self._received.clear()
+            self._note_received()
             self.take(data)
             self._update_reading()
             self.settle()
@@ -219,9 +239,10 @@ class ClientStream(asyncio.Protocol, ABC):
             self.packets_sent += count
             self._host.counters.packets_sent += count
             transport.write(out[0] if count == 1 else b"".join(out))
-            if self._blocked:
-                waiting = transport.get_write_buffer_size()
-                if waiting > self._host.options.outbound_bytes_max:
+            waiting = transport.get_write_buffer_size()
+            if waiting > UNREAD_NOTED_BYTES_MIN:
+                self._host.shedder.unread.note(self, waiting)
+                if self._blocked and waiting > self._host.options.outbound_bytes_max:
                     self._overflow(waiting)
         out.clear()
         self._out_bytes = 0
@@ -230,6 +251,7 @@ class ClientStream(asyncio.Protocol, ABC):
         """End a turn that belonged to this connection alone."""
         self._host.dirty.pop(self, None)
         self.flush()
+        self._host.shedder.settle()
         if self.phase is _FINISHED:
             self.close()
 
@@ -250,6 +272,23 @@ class ClientStream(asyncio.Protocol, ABC):
         if self._transport is not None:
             self._transport.abort()
 
+    def unsent_bytes(self) -> int:
+        """Return what the peer has not taken, if that is worth counting."""
+        transport = self._transport
+        if transport is None or self.phase is _CLOSED:
+            return 0
+        # Also of a connection that closes: what it was sent stays until its peer has read or the time is up.
+        waiting = transport.get_write_buffer_size()
+        return waiting if waiting > UNREAD_NOTED_BYTES_MIN else 0
+
+    def drop(self) -> None:
+        """End the connection at once, with all that it has not sent and not read."""
+        self._out.clear()
+        self._out_bytes = 0
+        self._received.clear()
+        self.finish()
+        self.abort()
+
     def _overflow(self, waiting_bytes: int) -> None:
         """Drop a peer that does not read: it must not cost memory without end, and may not miss a frame."""
         if self.phase is _CLOSED or self._transport is None or self._transport.is_closing():
@@ -262,7 +301,4 @@ class ClientStream(asyncio.Protocol, ABC):
             waiting_bytes,
             host.options.outbound_bytes_max,
         )
-        self._out.clear()
-        self._out_bytes = 0
-        self.finish()
-        self.abort()
+        self.drop()

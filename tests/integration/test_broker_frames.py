@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import select
 import socket
 import struct
 from collections.abc import Iterator
@@ -195,11 +196,20 @@ def test_a_fetch_that_waits_ends_with_its_connection(broker: MemoryBroker) -> No
     eventually(lambda: broker.run(tasks()) == 1, PATIENCE_S, "only the question itself runs")
 
 
-def test_one_connection_too_many_is_closed(broker: MemoryBroker) -> None:
-    with Peer(broker.client_address) as first, Peer(broker.client_address), Peer(broker.client_address):
+def test_one_connection_too_many_waits_until_another_one_leaves(broker: MemoryBroker) -> None:
+    with (
+        Peer(broker.client_address) as first,
+        Peer(broker.client_address),
+        Peer(broker.client_address) as third,
+    ):
+        for peer in (first, third):
+            peer.ask(ApiKey.METADATA, 1, METADATA)
         with Peer(broker.client_address) as fourth:
-            assert fourth.is_closed()
-        first.ask(ApiKey.METADATA, 1, METADATA)
+            sent = fourth.send(ApiKey.METADATA, 1, encode_request(ApiKey.METADATA, 1, METADATA))
+            first.ask(ApiKey.METADATA, 1, METADATA)
+            assert select.select([fourth.socket], [], [], 0.2)[0] == []
+            third.socket.close()
+            assert fourth.receive()[0] == sent
 
 
 def test_a_large_frame_arrives_in_pieces(broker: MemoryBroker) -> None:

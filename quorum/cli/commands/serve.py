@@ -1,7 +1,7 @@
 """`quorate serve`: one node in the foreground, until a signal, a stop of its own, or its supervisor's end.
 
-The only place where a process-wide setting is made for a node: the event loop, logging, signals, the
-collector's thresholds. Hard and soft state belong to the node.
+The only place where a process-wide setting is made for a node: the event loop, logging, signals, open files,
+the collector's thresholds. Hard and soft state belong to the node.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from quorum.config.settings import flag_overrides
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.platform.foreground import set_up_logging, stop_requests
+from quorum.platform.open_files import raise_open_files
 
 if TYPE_CHECKING:
     from quorum.config.node import NodeConfig
@@ -104,6 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_node_config(arguments.config, os.environ, flag_overrides(arguments.settings))
     set_up_logging()
     log.info("node %d starts with %s", config.node.id, config.masked())
+    log.info("at most %d files and sockets may be open", raise_open_files())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, arguments))
     return 0

@@ -305,10 +305,15 @@ def test_a_body_that_means_nothing_is_refused_in_its_turn_as_zookeeper_does(
     assert [(reply.xid, reply.err) for reply in replies] == [(1, 0), (2, -5), (3, 0), (2, -5), (-2, 0)]
     assert replies[2].zxid == replies[0].zxid + 1, "a refused write takes no zxid"
     assert not client.has_ended()
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 2
-    assert named in lines[0]
-    assert node.frontend.counters.malformed_frames == 2
+    node.advance(10.0)
+    client.send(bad)
+    node.advance(900.0)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "refused 2 requests, the last one of 10.0.0.1:50000" in line
+    assert named in line
+    node.advance(200.0)
+    assert "refused 1 requests" in caplog.records[-1].getMessage()
+    assert node.frontend.counters.malformed_frames == 3
     assert node.replica.machine.tree.get("/b") is not None
 
 
