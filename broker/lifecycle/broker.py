@@ -22,6 +22,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
 from broker.config.broker import BrokerConfig
+from broker.datadir.directory import LogDirectory
 from broker.groups.coordinator import Coordinator
 from broker.groups.options import group_options
 from broker.lifecycle.admin import BrokerView
@@ -29,7 +30,6 @@ from broker.lifecycle.listening import AnnouncedView, BrokerSockets, Listeners
 from broker.lifecycle.producer_ids import ProducerIds
 from broker.lifecycle.registration import broker_record
 from broker.lifecycle.topic_configs import TopicConfigs
-from broker.log.directory import LogDirectory
 from broker.replication.manager import ReplicaManager
 from broker.replication.outcomes import ReplicationOptions
 from broker.server.services import BrokerServices

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from broker.core.cluster_view import ClusterView
 from broker.core.partition import IdleState
-from broker.log.directory import LogDirectory
+from broker.datadir.directory import LogDirectory
 from broker.log.errors import LogStorageError, UnreadableBatchError
 from broker.replication import offsets
 from broker.replication.control import Control

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 
 from broker.core.cluster_view import ClusterView
-from broker.log.directory import LogDirectory
+from broker.datadir.directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.replication.replica import Replica
 from controller.messages.codes import ErrorCode

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from broker.log.checkpoints import CHECKPOINT_NAME, parse_checkpoint
+from broker.datadir.checkpoints import CHECKPOINT_NAME, parse_checkpoint
 from controller.messages.connection import BrokerConnection
 from controller.messages.entities import (
     CONTROL_VERSIONS,

@@ -67,12 +67,14 @@ ALLOWED: dict[str, set[str]] = {
     "broker.log": set(),
     "broker.wire": set(),
     "broker.client": {"wire"},
-    "broker.replication": {"core", "log"},
+    "broker.datadir": {"log"},
+    "broker.replication": {"core", "datadir", "log"},
     "broker.groups": {"config", "core"},
     "broker.server": {"client", "config", "core", "groups", "replication", "wire"},
-    "broker.lifecycle": {"config", "core", "groups", "log", "replication", "server"},
+    "broker.lifecycle": {"config", "core", "datadir", "groups", "log", "replication", "server"},
     "broker.local": {"config", "lifecycle"},
     "broker.commands": {"client", "config", "lifecycle"},
+    "pipeline.checks": set(),
 }
 #: What each package may import of the others: these folders and modules, and what is below them.
 FOREIGN: dict[str, set[str]] = {

@@ -16,8 +16,8 @@ from struct import Struct
 import cramjam
 from crc32c import crc32c
 
+from broker.datadir.directory import LogDirectory
 from broker.log.batches import BatchHeader, parse_header
-from broker.log.directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey

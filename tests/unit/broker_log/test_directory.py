@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.directory import STRAY_KEPT_MS
+from broker.datadir.directory import STRAY_KEPT_MS
 from broker.log.errors import DamagedLogDirectoryError, ForeignLogDirectoryError, LogStorageError
 from quorum.errors import DataDirError
 from quorum.metadata.paths import PartitionKey

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from broker.core.cluster_view import ClusterView
-from broker.log.directory import LogDirectory
+from broker.datadir.directory import LogDirectory
 from broker.replication.manager import ReplicaManager
 from broker.replication.outcomes import FetchOutcome, FetchPosition, ProduceOutcome, ReplicationOptions
 from broker.server.handlers import ApiHandlers

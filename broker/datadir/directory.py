@@ -19,7 +19,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from broker.log.checkpoints import CHECKPOINT_NAME, checkpoint_bytes, parse_checkpoint
+from broker.datadir.checkpoints import CHECKPOINT_NAME, checkpoint_bytes, parse_checkpoint
+from broker.datadir.identity import claim
+from broker.datadir.partition_metadata import METADATA_NAME, metadata_bytes, parse_metadata
 from broker.log.errors import LogStorageError
 from broker.log.files import (
     OPEN_FILES_MAX,
@@ -31,9 +33,7 @@ from broker.log.files import (
     sync_folder,
 )
 from broker.log.flushing import Flusher
-from broker.log.identity import claim
 from broker.log.partition_log import PartitionLog
-from broker.log.partition_metadata import METADATA_NAME, metadata_bytes, parse_metadata
 from quorum.errors import refused_by_disk, told_by_os
 from quorum.metadata.paths import PartitionKey, check_topic
 from quorum.metadata.topic_settings import TopicSettings

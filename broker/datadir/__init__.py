@@ -1,0 +1,1 @@
+"""The data directory of a broker: whose it is, which logs are in it, and their high watermarks."""
