@@ -12,19 +12,23 @@ Kinds are bits, so that one entry holds all that a watcher wants of a path and a
     data changed       DATA, EXIST, PERSISTENT       RECURSIVE
     children changed   CHILD, PERSISTENT
 
-RECURSIVE counts on the path itself as on an ancestor; both it and PERSISTENT stay when they fire. As long as
-nobody left a recursive watch no ancestor is looked at, else each of them once per event.
+RECURSIVE counts on the path itself as on an ancestor; both it and PERSISTENT stay when they fire. Recursive
+watchers stand in a tree of segments beside the table: an event walks down from the root as far as somebody
+watches there, and no ancestor's path is ever put together.
+
+A watch on what no node can be named by (paths.py) is not kept: it could not fire.
 
 Source: ZooKeeper 3.9 WatchManager, zookeeper ("Watches").
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from enum import IntFlag
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from quorum.core.codes import EVENT_CHILDREN_CHANGED, EVENT_CREATED, EVENT_DATA_CHANGED, EVENT_DELETED
+from quorum.core.paths import is_keepable
 
 W = TypeVar("W", bound=Hashable)
 
@@ -76,15 +80,25 @@ def _weight(kinds: int) -> int:
 
 
 def watch_bytes(path: str) -> int:
-    """Return what a watcher's watches on a path count in memory: the path, and what surrounds it in the table."""
+    """Return what a watcher's watches on a path count in memory: the path and its places in the table."""
     return WATCH_OVERHEAD_BYTES + len(path) * (1 if path.isascii() else 4)
 
 
-def _ancestors(path: str) -> Iterator[str]:
-    """Iterate over the paths above a path, the nearest first."""
-    while len(path) > 1:
-        path = path.rpartition("/")[0] or "/"
-        yield path
+def _segments(path: str) -> list[str]:
+    """Return the segments of a valid path; the root has none."""
+    return [] if path == "/" else path[1:].split("/")
+
+
+class _Branch(Generic[W]):
+    """One path of the tree of recursive watchers."""
+
+    __slots__ = ("below", "watchers")
+
+    def __init__(self) -> None:
+        #: {segment: branch}
+        self.below: dict[str, _Branch[W]] = {}
+        #: {watcher: None} who watches this path recursively
+        self.watchers: dict[W, None] = {}
 
 
 class WatchTable(Generic[W]):
@@ -93,8 +107,8 @@ class WatchTable(Generic[W]):
     def __init__(self) -> None:
         #: {path: {watcher: kinds}}, watchers in the order of their first registration on the path
         self._by_path: dict[str, dict[W, int]] = {}
-        #: {path: {watcher: None}} of the recursive ones
-        self._recursive: dict[str, dict[W, None]] = {}
+        #: the recursive ones; a branch below the root has watchers, or a branch below it has
+        self._recursive: _Branch[W] = _Branch()
         #: {watcher: {path: None}}
         self._by_watcher: dict[W, dict[str, None]] = {}
         #: {watcher: number of its watches}
@@ -105,9 +119,11 @@ class WatchTable(Generic[W]):
         self.total_bytes = 0
 
     def add(self, kind: WatchKind, path: str, watcher: W) -> None:
-        """Leave a watch; leaving it twice is leaving it once."""
+        """Leave a watch, unless no node can be named so; leaving it twice is leaving it once."""
         watchers = self._by_path.get(path)
         if watchers is None:
+            if not is_keepable(path):
+                return
             watchers = self._by_path[path] = {}
         old = watchers.get(watcher, 0)
         new = old | int(kind)
@@ -119,7 +135,10 @@ class WatchTable(Generic[W]):
             self._bytes[watcher] = self._bytes.get(watcher, 0) + size
             self.total_bytes += size
         if new & _RECURSIVE:
-            self._recursive.setdefault(path, {})[watcher] = None
+            branch = self._recursive
+            for segment in _segments(path):
+                branch = branch.below.setdefault(segment, _Branch())
+            branch.watchers[watcher] = None
         self._by_watcher.setdefault(watcher, {})[path] = None
         self._totals[watcher] = self._totals.get(watcher, 0) + _weight(new) - _weight(old)
 
@@ -134,7 +153,8 @@ class WatchTable(Generic[W]):
             Each watcher once, in the order of registration.
         """
         watchers = self._by_path.get(path)
-        if watchers is None and not self._recursive:
+        recursive = self._recursive
+        if watchers is None and not (recursive.watchers or recursive.below):
             return []
         fires = _FIRES.get(event_type, 0)
         reached: list[W] = []
@@ -142,15 +162,22 @@ class WatchTable(Generic[W]):
             reached = [watcher for watcher, kinds in watchers.items() if kinds & fires]
             for watcher in reached:
                 self._keep(path, watcher, watchers, ~(fires & _ONE_SHOT))
-        if self._recursive and fires & _RECURSIVE:
+        if fires & _RECURSIVE and (recursive.watchers or recursive.below):
             return self._with_recursive(path, reached)
         return reached
 
     def _with_recursive(self, path: str, reached: list[W]) -> list[W]:
-        """Add those who watch an ancestor, each once."""
+        """Add those who watch an ancestor, each once, those of the nearest first."""
+        above: list[dict[W, None]] = []
+        branch: _Branch[W] | None = self._recursive
+        for segment in _segments(path):
+            if branch is None:
+                break
+            above.append(branch.watchers)
+            branch = branch.below.get(segment)
         found = dict.fromkeys(reached)
-        for ancestor in _ancestors(path):
-            found |= self._recursive.get(ancestor, {})
+        for watchers in reversed(above):
+            found |= watchers
         return list(found)
 
     def has(self, path: str, watcher: W, kinds: int) -> bool:
@@ -208,10 +235,14 @@ class WatchTable(Generic[W]):
         return list(self._by_path.get(path, ()))
 
     def _forget_recursive(self, path: str, watcher: W) -> None:
-        watchers = self._recursive[path]
-        del watchers[watcher]
-        if not watchers:
-            del self._recursive[path]
+        branches = [self._recursive]
+        segments = _segments(path)
+        for segment in segments:
+            branches.append(branches[-1].below[segment])
+        del branches[-1].watchers[watcher]
+        while len(branches) > 1 and not (branches[-1].watchers or branches[-1].below):
+            branches.pop()
+            del branches[-1].below[segments[len(branches) - 1]]
 
     def _keep(self, path: str, watcher: W, watchers: dict[W, int], mask: int) -> None:
         """Reduce what a watcher wants of a path to the kinds in a mask."""

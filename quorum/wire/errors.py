@@ -7,6 +7,7 @@ BinaryInputArchive (ZooKeeper 3.9).
 
 from __future__ import annotations
 
+from quorum.core.codes import BAD_ARGUMENTS
 from quorum.errors import ProtocolError, shown
 
 
@@ -36,3 +37,11 @@ class RequestTooLargeError(WireError):
     def __init__(self, field: str, count: int, count_max: int, err: int) -> None:
         super().__init__(field, count, f"at most {count_max} are taken in one request")
         self.err = err
+
+
+class PathTooLongError(RequestTooLargeError):
+    """A path that no request may name; its answer is BADARGUMENTS, as that of every path that is none."""
+
+    def __init__(self, field: str, excess: str) -> None:
+        WireError.__init__(self, field, "a path", excess)
+        self.err = BAD_ARGUMENTS

@@ -1,8 +1,9 @@
 """Jute's primitives: what every ZooKeeper record is made of, and a cursor that reads them strictly.
 
-Knows no record. A null buffer is None; a null string is refused, because nothing that takes one can do
-without. Bytes that are not UTF-8 become U+FFFD, as in Java, which no path may contain. What stands behind a
-record is ignored, as ZooKeeper does. Source: BinaryInputArchive, BinaryOutputArchive (ZooKeeper 3.9).
+Knows no record, but how long a path may be. A null buffer is None; a null string is refused, because nothing
+that takes one can do without. Bytes that are not UTF-8 become U+FFFD, as in Java, which no path may contain.
+What stands behind a record is ignored, as ZooKeeper does. Source: BinaryInputArchive, BinaryOutputArchive
+(ZooKeeper 3.9).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from quorum.wire.errors import WireError
+from quorum.core.paths import excess_of
+from quorum.wire.errors import PathTooLongError, WireError
 
 #: What is decoded: a whole frame, or a larger buffer of which the frame is a part.
 Buffer = bytes | memoryview
@@ -120,6 +122,28 @@ class Reader:
         raw = self.buffer(field)
         return None if raw is None else raw.decode("utf-8", "replace")
 
+    def path_or_null(self, field: str) -> str | None:
+        """Read a path of a node, valid or not; null is None.
+
+        Raises:
+            PathTooLongError: it is longer than any path.
+        """
+        raw = self.buffer(field)
+        if raw is None:
+            return None
+        path = raw.decode("utf-8", "replace")
+        excess = excess_of(path, len(raw))
+        if excess:
+            raise PathTooLongError(f"{self.record}.{field}", excess)
+        return path
+
+    def path(self, field: str) -> str:
+        """Read a path of a node; see `path_or_null`."""
+        path = self.path_or_null(field)
+        if path is None:
+            raise WireError(f"{self.record}.{field}", None, "a string was expected")
+        return path
+
     def count(self, field: str, element_bytes_min: int) -> int:
         """Read the length of a vector; null is 0.
 
@@ -139,7 +163,11 @@ class Reader:
         return [self.string(field) for _ in range(self.count(field, 4))]
 
     def acl(self, field: str) -> Acl:
-        """Read a vector of access list entries; an id may be null, as kazoo sends the empty one of "auth"."""
+        """Read a vector of access list entries.
+
+        An id may be null, as kazoo sends the empty one of "auth". A null scheme is read as an empty one,
+        which no list may hold either: it is refused as an access list, as in ZooKeeper, and not as a record.
+        """
         return self.acl_entries(field, self.count(field, 12))
 
     def acl_entries(self, field: str, count: int) -> Acl:
@@ -147,7 +175,7 @@ class Reader:
         entries: Acl = []
         for _ in range(count):
             permissions = self.int32(f"{field}.perms")
-            scheme = self.string(f"{field}.scheme")
+            scheme = self.text_or_null(f"{field}.scheme") or ""
             identity = self.buffer(f"{field}.id") or b""
             entries.append([permissions, scheme, identity.decode("utf-8", "replace")])
         return entries

@@ -59,21 +59,19 @@ def decode_looked_at(buffer: Buffer, start: int, end: int) -> str:
     Raises:
         WireError: it cannot be decoded; the same holds for every decoder below.
     """
-    return Reader(buffer, start, end, "path request").string("path")
+    return Reader(buffer, start, end, "path request").path("path")
 
 
 def decode_prefix(buffer: Buffer, start: int, end: int) -> str:
     """Decode the body of getEphemerals; null stands for all of them, as an empty prefix does."""
-    return (Reader(buffer, start, end, "getEphemerals").buffer("prefixPath") or b"").decode(
-        "utf-8", "replace"
-    )
+    return Reader(buffer, start, end, "getEphemerals").path_or_null("prefixPath") or ""
 
 
 def decode_watch_request(buffer: Buffer, start: int, end: int) -> WatchRequest:
     """Decode the body of addWatch, checkWatches or removeWatches; a null path, where nothing can be watched,
     stands for an empty one."""
     reader = Reader(buffer, start, end, "watch request")
-    return WatchRequest(reader.text_or_null("path") or "", reader.int32("type"))
+    return WatchRequest(reader.path_or_null("path") or "", reader.int32("type"))
 
 
 def decode_set_watches2(buffer: Buffer, start: int, end: int, paths_max: int = INT32_MAX) -> SetWatches2:
@@ -103,7 +101,7 @@ def decode_multi_read(buffer: Buffer, start: int, end: int) -> list[tuple[int, s
             return reads
         if op not in (_GET_DATA, _GET_CHILDREN):
             return None
-        reads.append((op, reader.string("path")))
+        reads.append((op, reader.path("path")))
         reader.boolean("watch")
         if len(reads) > MULTI_READ_READS_MAX:
             return reads

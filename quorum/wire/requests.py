@@ -9,7 +9,8 @@ The path of setData, setACL and sync may be null, as in ZooKeeper: the first two
 
 The decoders take the whole received chunk and the bounds of one record, so that no frame is copied; the
 frequent shapes are decoded inline, and whatever is odd about a frame is left to the `Reader`, which refuses
-it or reads it as ZooKeeper would.
+it or reads it as ZooKeeper would. A path that is too long is refused here, on every operation; those of
+setWatches are not kept (core/watches.py).
 Source: zookeeper.jute, MultiOperationRecord (ZooKeeper 3.9).
 """
 
@@ -20,8 +21,9 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from quorum.core.acl import ACL_ENTRIES_MAX
-from quorum.core.codes import FLAG_CONTAINER, INT32_MAX, PERM_ALL
-from quorum.wire.errors import RequestTooLargeError, WireError
+from quorum.core.codes import FLAG_CONTAINER, FLAG_SEQUENTIAL, INT32_MAX, PERM_ALL
+from quorum.core.paths import SEQUENCE_BYTES_MAX, SHORT_PATH_BYTES_MAX, excess_of
+from quorum.wire.errors import PathTooLongError, RequestTooLargeError, WireError
 from quorum.wire.jute import (
     INT,
     LONG,
@@ -191,10 +193,10 @@ def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
     if end - start >= 5:
         length = _read_int(buffer, start)[0]
         after = start + 4 + length
-        if length > 0 and after < end:
+        if 0 < length <= SHORT_PATH_BYTES_MAX and after < end:
             return str(buffer[start + 4 : after], "utf-8", "replace"), buffer[after] != 0
     reader = Reader(buffer, start, end, "read")
-    return ReadRequest(reader.string("path"), reader.boolean("watch"))
+    return ReadRequest(reader.path("path"), reader.boolean("watch"))
 
 
 def read_paths(reader: Reader, fields: Sequence[str], paths_max: int) -> list[list[str]]:
@@ -238,7 +240,7 @@ def _set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
     if end - start >= 12:
         length = _read_int(buffer, start)[0]
         path_end = start + 4 + length
-        if length > 0 and path_end + 8 <= end:
+        if 0 < length <= SHORT_PATH_BYTES_MAX and path_end + 8 <= end:
             size = _read_int(buffer, path_end)[0]
             data_end = path_end + 4 + size
             if size >= 0 and data_end + 4 <= end:
@@ -246,7 +248,7 @@ def _set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
                 data = bytes(buffer[path_end + 4 : data_end])
                 return [_SET_DATA, path, data, _read_int(buffer, data_end)[0]], data_end + 4
     reader = Reader(buffer, start, end, "setData")
-    command = [_SET_DATA, reader.text_or_null("path"), reader.buffer("data"), reader.int32("version")]
+    command = [_SET_DATA, reader.path_or_null("path"), reader.buffer("data"), reader.int32("version")]
     return command, reader.position
 
 
@@ -255,11 +257,11 @@ def _versioned(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Comma
         if end - start >= 8:
             length = _read_int(buffer, start)[0]
             after = start + 4 + length
-            if length > 0 and after + 4 <= end:
+            if 0 < length <= SHORT_PATH_BYTES_MAX and after + 4 <= end:
                 path = str(buffer[start + 4 : after], "utf-8", "replace")
                 return [op, path, _read_int(buffer, after)[0]], after + 4
         reader = Reader(buffer, start, end, record)
-        return [op, reader.string("path"), reader.int32("version")], reader.position
+        return [op, reader.path("path"), reader.int32("version")], reader.position
 
     return decode
 
@@ -277,7 +279,7 @@ def _creation(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Comman
         if end - start >= 16:
             length = _read_int(buffer, start)[0]
             path_end = start + 4 + length
-            if length > 0 and path_end + 8 <= end:
+            if 0 < length <= SHORT_PATH_BYTES_MAX and path_end + 8 <= end:
                 size = _read_int(buffer, path_end)[0]
                 data_end = path_end + 4 + size
                 acl_end = data_end + _OPEN_ACL_LENGTH
@@ -286,9 +288,14 @@ def _creation(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Comman
                     data = bytes(buffer[path_end + 4 : data_end])
                     return [op, path, data, None, _read_int(buffer, acl_end)[0]], acl_end + 4
         reader = Reader(buffer, start, end, record)
-        path, data_or_null, acl = reader.string("path"), reader.buffer("data"), _acl(reader)
-        command = [op, path, data_or_null, None if acl == OPEN_ACL else acl, reader.int32("flags")]
-        return command, reader.position
+        path, data_or_null, acl = reader.path("path"), reader.buffer("data"), _acl(reader)
+        flags = reader.int32("flags")
+        if flags & FLAG_SEQUENTIAL:
+            # A node that got its number could not be named any more.
+            excess = excess_of(path, len(path.encode()) + SEQUENCE_BYTES_MAX)
+            if excess:
+                raise PathTooLongError(f"{record}.path", excess)
+        return [op, path, data_or_null, None if acl == OPEN_ACL else acl, flags], reader.position
 
     return decode
 
@@ -309,7 +316,7 @@ def _create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
 
 def _set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
     reader = Reader(buffer, start, end, "setACL")
-    path, acl = reader.text_or_null("path"), _acl(reader)
+    path, acl = reader.path_or_null("path"), _acl(reader)
     return [_SET_ACL, path, None if acl == OPEN_ACL else acl, reader.int32("version")], reader.position
 
 
@@ -385,7 +392,7 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
 
 def _sync(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
     reader = Reader(buffer, start, end, "sync")
-    return [_SYNC, reader.text_or_null("path")], reader.position
+    return [_SYNC, reader.path_or_null("path")], reader.position
 
 
 #: {operation that becomes a command: decoder of its body}. A decoder takes the buffer, the first byte behind

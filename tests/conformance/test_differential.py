@@ -117,6 +117,28 @@ def test_a_null_path_is_answered_as_zookeeper_does(theirs: Side, ours: Side) -> 
         assert not verdict.known
 
 
+def test_a_null_scheme_in_an_access_list_is_answered_as_zookeeper_does(theirs: Side, ours: Side) -> None:
+    null = pack(">i", -1)
+    acl = pack(">ii", 1, 31) + null + text("anyone")
+    bodies = {
+        Op.CREATE: text("/null-scheme") + null + acl + pack(">i", 0),
+        Op.SET_ACL: text("/zookeeper") + acl + pack(">i", -1),
+    }
+    steps = tuple(odd.broken_request(0, "null scheme", Request(op, raw=raw)) for op, raw in bodies.items())
+    for step in steps:
+        verdict = uvloop.run(one(Arena(theirs, ours), Stream(1, (0, 1, 2), (step,))))
+        assert verdict.difference is None, f"{step.op}: {verdict.difference}"
+        assert not verdict.known
+
+
+@pytest.mark.parametrize("path", ["/a" * 257, "/" + "a" * 8192])
+def test_a_path_that_is_too_long_differs_and_is_explained(theirs: Side, ours: Side, path: str) -> None:
+    step = odd.broken_request(0, "long path", Request(Op.EXISTS, (path, 0)))
+    verdict = uvloop.run(one(Arena(theirs, ours), Stream(1, (0, 1, 2), (step,))))
+    assert verdict.difference is None
+    assert set(verdict.known) == {"long path"}
+
+
 def test_every_known_difference_has_its_row_in_the_divergences() -> None:
     text = DIVERGENCES.read_text(encoding="utf-8")
     assert [name for name, known in KNOWN.items() if known.divergence not in text] == []

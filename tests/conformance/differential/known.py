@@ -38,9 +38,17 @@ def _late(_step: Step | None, theirs: Any, _ours: Any) -> bool:
     return theirs is not None and theirs[1] == OUTCOME_CHANGED
 
 
+def _long_path(step: Step | None, theirs: Any, ours: Any) -> bool:
+    """A path that is longer than ours may be; ZooKeeper takes what its frames hold."""
+    if not isinstance(step, Break) or step.kind != "long path" or theirs is None or ours is None:
+        return False
+    return bool(theirs[5] != BAD_ARGUMENTS and ours[5] == BAD_ARGUMENTS)
+
+
 #: {name: what it is}
 KNOWN: Final[dict[str, Known]] = {
     "deleteContainer of a client": Known("`deleteContainer` from a client", _delete_container),
+    "long path": Known("A path has at most 8 KiB and 256 segments", _long_path),
     "late write of a moved session": Known("a late request of it takes no effect", _late),
 }
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from quorum.core.paths import is_valid_path, parent_of
+from quorum.core.paths import (
+    PATH_BYTES_MAX,
+    PATH_SEGMENTS_MAX,
+    excess_of,
+    is_keepable,
+    is_valid_path,
+    parent_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +72,23 @@ def test_valid(path: str) -> None:
 )
 def test_invalid(path: str) -> None:
     assert not is_valid_path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "excess"),
+    [
+        ("/", ""),
+        ("/a" * PATH_SEGMENTS_MAX, ""),
+        ("/a" * (PATH_SEGMENTS_MAX + 1), "257 segments, a path has at most 256"),
+        ("/" + "a" * (PATH_BYTES_MAX - 1), ""),
+        ("/" + "a" * PATH_BYTES_MAX, "8193 bytes, a path has at most 8192"),
+        ("/" + "\u00e9" * (PATH_BYTES_MAX // 2), "8193 bytes, a path has at most 8192"),
+    ],
+)
+def test_a_path_has_a_bounded_length_in_bytes_and_segments(path: str, excess: str) -> None:
+    assert excess_of(path, len(path.encode())) == excess
+    assert is_valid_path(path), "the length is judged apart"
+    assert is_keepable(path) == (not excess)
 
 
 @pytest.mark.parametrize(("path", "parent"), [("/", "/"), ("/a", "/"), ("/a/b", "/a"), ("/a/b/c", "/a/b")])

@@ -11,6 +11,7 @@ from quorum.core.watches import WatchKind, WatchTable
 from tests.unit.core.driver import Driver
 
 DATA, EXIST, CHILD = WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD
+RECURSIVE = WatchKind.RECURSIVE
 CREATED, DELETED, CHANGED, CHILDREN = 1, 2, 3, 4
 
 
@@ -137,3 +138,57 @@ def test_a_directory_that_was_created_since_is_a_change_of_its_children() -> Non
         (CHANGED, "/a"),
         (CHILDREN, "/a"),
     ]
+
+
+def test_a_recursive_watch_reaches_what_is_below_the_nearest_watcher_first() -> None:
+    table: WatchTable[str] = WatchTable()
+    for path, watcher in (
+        ("/", "root"),
+        ("/a/b", "near"),
+        ("/a", "far"),
+        ("/a/b/c/d", "below"),
+        ("/ab", "x"),
+    ):
+        table.add(RECURSIVE, path, watcher)
+    table.add(RECURSIVE, "/a", "near")
+    assert table.trigger(CHANGED, "/a/b/c") == ["near", "far", "root"]
+    assert table.trigger(DELETED, "/a/b") == ["near", "far", "root"]
+    assert table.trigger(CREATED, "/z/y/x") == ["root"]
+    assert table.trigger(CHILDREN, "/a/b/c") == []
+    assert table.trigger(CHANGED, "/") == ["root"]
+
+
+def test_recursive_watches_leave_nothing_behind() -> None:
+    table: WatchTable[str] = WatchTable()
+    table.add(RECURSIVE, "/a/b/c", "x")
+    table.add(RECURSIVE, "/a/b", "x")
+    table.add(RECURSIVE, "/a", "y")
+    table.add(RECURSIVE, "/", "y")
+    assert table.remove("/a/b", "x", int(RECURSIVE))
+    assert table.trigger(CHANGED, "/a/b/c/d") == ["x", "y"]
+    table.remove_watcher("x")
+    assert table.trigger(CHANGED, "/a/b/c/d") == ["y"]
+    table.remove_watcher("y")
+    assert table.counts() == (0, 0, 0)
+    assert table.trigger(CHANGED, "/a/b/c/d") == []
+    assert not table._recursive.below
+
+
+@pytest.mark.parametrize(
+    "path", ["", "a", "/a/", "//", "/a//b", "/../a", "/\0", "/a" * 257, "/" + "a" * 8192]
+)
+def test_a_watch_that_could_never_fire_is_not_kept(path: str) -> None:
+    table: WatchTable[str] = WatchTable()
+    for kind in WatchKind:
+        table.add(kind, path, "x")
+    assert table.counts() == (0, 0, 0)
+    assert not table.has(path, "x", int(DATA))
+
+
+def test_the_walk_to_recursive_watchers_ends_where_nobody_watches() -> None:
+    table: WatchTable[str] = WatchTable()
+    table.add(RECURSIVE, "/", "root")
+    deep = "/s" * 256
+    for _ in range(20_000):
+        # A copy of the path per ancestor would be 2.6 GB.
+        assert table.trigger(DELETED, deep) == ["root"]

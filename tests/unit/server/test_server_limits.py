@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from quorum.core.acl import ACL_ENTRIES_MAX
+from quorum.core.paths import PATH_BYTES_MAX, PATH_SEGMENTS_MAX, SEQUENCE_BYTES_MAX
 from quorum.wire.jute import INT, LONG, strings_bytes
-from quorum.wire.lookups import encode_looked_at
+from quorum.wire.lookups import encode_looked_at, encode_multi_read, encode_watch_request
 from quorum.wire.protocol import OpCode
 from quorum.wire.requests import (
     MULTI_ITEMS_MAX,
     PING_FRAME,
     REQUEST_HEAD,
+    SetWatches,
     encode_auth,
     encode_command,
+    encode_set_watches,
 )
-from tests.unit.server.frames import EXISTS, GET_CHILDREN, GET_DATA, create, read, runs_of, set_data, xids
+from tests.unit.server.frames import (
+    EXISTS,
+    GET_CHILDREN,
+    GET_CHILDREN2,
+    GET_DATA,
+    create,
+    read,
+    runs_of,
+    set_data,
+    xids,
+)
 from tests.unit.server.memory import MemoryClient, MemoryNode
 
 
@@ -321,6 +336,69 @@ def test_an_access_list_has_a_bounded_number_of_entries(op: int) -> None:
         command = [7, "/a", acl, -1] if op == 7 else [op, "/b", b"", acl, 0]
         client.send(encode_command(1, command), PING_FRAME)
         assert [reply.err for reply in client.replies()] == [err, 0]
+
+
+LONG_PATHS = ("/a" * (PATH_SEGMENTS_MAX + 1), "/" + "a" * PATH_BYTES_MAX)
+LONGEST_PATHS = ("/a" * PATH_SEGMENTS_MAX, "/" + "a" * (PATH_BYTES_MAX - 1))
+
+
+def of_every_operation(path: str) -> dict[str, bytes]:
+    """Return a request of each operation that names a path."""
+    reads = {
+        f"read {op}": read(1, op, path, watch=True) for op in (EXISTS, GET_DATA, GET_CHILDREN, GET_CHILDREN2)
+    }
+    commands: list[list[Any]] = [
+        *([op, path, b"", None, 0] for op in (1, 15, 19)),
+        *([21, path, b"", None, 5, 1000], [2, path, -1], [5, path, b"", -1], [7, path, None, -1], [9, path]),
+        [14, [[13, "/", -1], [5, path, b"", -1]]],
+    ]
+    writes = {f"write {command[0]}": encode_command(1, command) for command in commands}
+    asked = (OpCode.GET_ACL, OpCode.GET_ALL_CHILDREN_NUMBER, OpCode.GET_EPHEMERALS)
+    looks = {f"look {op}": encode_looked_at(1, op, path) for op in asked}
+    watches = (OpCode.ADD_WATCH, OpCode.CHECK_WATCHES, OpCode.REMOVE_WATCHES)
+    watch_requests = {f"watch {op}": encode_watch_request(1, op, path, 1) for op in watches}
+    multi_read = {"multiRead": encode_multi_read(1, [(GET_DATA, "/"), (GET_DATA, path)])}
+    return {**reads, **writes, **looks, **watch_requests, **multi_read}
+
+
+@pytest.mark.parametrize("path", LONG_PATHS, ids=["segments", "bytes"])
+@pytest.mark.parametrize("operation", of_every_operation("/"))
+def test_a_path_that_is_too_long_is_refused_before_the_log(operation: str, path: str) -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    zxid = node.replica.machine.zxid
+    client.send(of_every_operation(path)[operation], PING_FRAME)
+    assert [reply.err for reply in client.replies()] == [-8, 0]
+    assert runs_of(node) == []
+    assert node.replica.machine.zxid == zxid
+    assert node.replica.watches.counts() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("path", LONGEST_PATHS, ids=["segments", "bytes"])
+@pytest.mark.parametrize("operation", of_every_operation("/"))
+def test_the_longest_path_is_taken_by_every_operation(operation: str, path: str) -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    client.send(of_every_operation(path)[operation], PING_FRAME)
+    assert [reply.err != -8 for reply in client.replies()] == [True, True]
+
+
+def test_a_sequential_path_leaves_room_for_its_number() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    room = "/" + "a" * (PATH_BYTES_MAX - 1 - SEQUENCE_BYTES_MAX)
+    client.send(create(1, room, flags=2), create(2, room + "a", flags=2), create(3, room + "a", flags=1))
+    assert [reply.err for reply in client.replies()] == [0, -8, 0]
+
+
+def test_a_set_watches_keeps_no_watch_on_a_path_that_is_too_long() -> None:
+    node = MemoryNode()
+    client = node.greeted()
+    client.send(encode_set_watches(SetWatches(0, [LONG_PATHS[0]], [LONG_PATHS[1], "/kept"], [])))
+    event, reply = client.replies()
+    assert event.xid == -1
+    assert reply.err == 0
+    assert node.replica.watches.paths() == ["/kept"]
 
 
 def proven(node: MemoryNode) -> MemoryClient:

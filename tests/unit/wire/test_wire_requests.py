@@ -94,6 +94,13 @@ def test_the_id_of_an_access_list_entry_may_be_null() -> None:
     assert decoded(frame) == [1, "/a", None, [[31, "auth", ""]], 0]
 
 
+def test_a_null_scheme_in_an_access_list_is_read_as_an_empty_one() -> None:
+    acl = struct.pack(">iii", 1, 31, -1) + jute("anyone")
+    body = jute("/a") + struct.pack(">i", -1) + acl + struct.pack(">i", 0)
+    frame = struct.pack(">iii", 8 + len(body), 1, 1) + body
+    assert decoded(frame) == [1, "/a", None, [[31, "", "anyone"]], 0]
+
+
 def test_a_multi_has_the_bytes_that_zookeeper_expects() -> None:
     def header(op: int, *, done: bool) -> bytes:
         return struct.pack(">i?i", op, done, -1)
