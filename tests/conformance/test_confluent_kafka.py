@@ -24,7 +24,7 @@ from tests.support.broker_records import (
     quiet,
     reading,
     sample,
-    stored_batches,
+    stored_codecs,
 )
 from tests.support.nodes import eventually
 
@@ -103,7 +103,7 @@ def test_records_of_every_codec_come_back_as_they_were_sent(
         found = read_partition(cluster, topic, partition, len(expected(partition)))
         assert found == expected(partition)
         data_dir = cluster.brokers[cluster.leader_of(topic, partition)].data_dir
-        assert {batch.codec for batch in stored_batches(data_dir, topic, partition)} == {CODECS[codec]}
+        assert stored_codecs(data_dir, topic, partition) == {CODECS[codec]}
 
 
 def test_a_lone_record_without_key_value_or_headers_comes_back(

@@ -14,7 +14,7 @@ from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, Kafka
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from tests.support.broker_cluster import BrokerCluster, running_brokers
-from tests.support.broker_records import CODECS, PARTITIONS, RECORDS, Sample, expected, sample, stored_batches
+from tests.support.broker_records import CODECS, PARTITIONS, RECORDS, Sample, expected, sample, stored_codecs
 from tests.support.nodes import eventually
 
 DEADLINE_S = 120.0
@@ -91,7 +91,7 @@ def test_records_of_every_codec_come_back_as_they_were_sent(
     for partition in range(PARTITIONS):
         assert read_partition(cluster, topic, partition, len(expected(partition))) == expected(partition)
         data_dir = cluster.brokers[cluster.leader_of(topic, partition)].data_dir
-        assert {batch.codec for batch in stored_batches(data_dir, topic, partition)} == {CODECS[codec]}
+        assert stored_codecs(data_dir, topic, partition) == {CODECS[codec]}
 
 
 def test_offsets_are_found_by_time_and_at_both_ends(cluster: BrokerCluster, admin: Any) -> None:

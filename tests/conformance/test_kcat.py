@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.broker_cluster import BrokerCluster, running_brokers
-from tests.support.broker_records import CODECS, PARTITIONS, RECORDS, expected, quiet, sample, stored_batches
+from tests.support.broker_records import CODECS, PARTITIONS, RECORDS, expected, quiet, sample, stored_codecs
 
 DEADLINE_S = 300.0
 #: between key and value, and between records; neither is in a sample
@@ -63,7 +63,7 @@ def test_records_of_every_codec_come_back_as_they_were_sent(cluster: BrokerClust
         ]
         assert all(row["headers"] == ["from", "kcat"] and row["ts"] > sample(0).timestamp_ms for row in found)
         data_dir = cluster.brokers[cluster.leader_of(topic, partition)].data_dir
-        assert {batch.codec for batch in stored_batches(data_dir, topic, partition)} == {CODECS[codec]}
+        assert stored_codecs(data_dir, topic, partition) == {CODECS[codec]}
 
 
 def test_kcat_lists_brokers_and_topics(cluster: BrokerCluster) -> None:

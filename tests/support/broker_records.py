@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-#: How many records each client sends with each codec; `make clients` sends 100,000.
+#: How many records each client sends with each codec.
 RECORDS = int(os.environ.get("KAFKA_RECORDS", "2000"))
 PARTITIONS = 3
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 #: {codec of clients: its number in a batch's attributes}
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+SMALL_BATCH_RECORDS = 10
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
@@ -87,6 +87,10 @@ def stored_batches(data_dir: Path, topic: str, partition: int) -> Iterator[Store
             position += header[1] + 12
 
 
-def topic_name(test_name: str) -> str:
-    """A topic name from a test's name."""
-    return re.sub(r"[^a-zA-Z0-9._-]+", "-", test_name).strip("-")
+def stored_codecs(data_dir: Path, topic: str, partition: int) -> set[int]:
+    """How the batches of one replica are compressed.
+
+    Small ones do not count: librdkafka sends a batch as it is if the codec would make it larger.
+    """
+    batches = stored_batches(data_dir, topic, partition)
+    return {batch.codec for batch in batches if batch.records >= SMALL_BATCH_RECORDS}
