@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
+from broker.client import groups
 from broker.client.errors import INDEFINITE, BrokerRequestError, NoBrokerAnswersError
+from broker.client.groups import CommittedOffset, GroupDescription, GroupListing
 from broker.client.links import Address, Link, Links
 from broker.client.metadata import ClusterMetadata, read_metadata
 from broker.client.partitions import (
@@ -44,6 +46,8 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 _METADATA_VERSION_MIN: Final = 10
 #: The newest Fetch that names topics.
 _FETCH_VERSION_MAX: Final = 12
+#: The oldest OffsetFetch that names groups.
+_FETCH_GROUPS_VERSION_MIN: Final = 8
 #: What a broker gets beyond the time that the request itself gives it, to say that the time is over.
 ANSWER_GRACE_MS: Final = 3_000
 _TOPIC: Final = 2
@@ -278,6 +282,73 @@ class BrokerClient:
             return read_list_offsets(response)
 
         return await self._by_leader(timestamps, send, ListedOffset, reads=True)
+
+    # -- groups -----------------------------------------------------------------------------------------
+
+    async def list_groups(self) -> list[GroupListing]:
+        """Return the consumer groups."""
+        return await self._coordinate("", ApiKey.LIST_GROUPS, {}, groups.read_listings)
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """Return a group and its members; a group that does not exist is "Dead"."""
+        values = {"groups": (group_id,), "include_authorized_operations": False}
+        return await self._coordinate(
+            group_id,
+            ApiKey.DESCRIBE_GROUPS,
+            values,
+            lambda response: groups.read_description(response.groups[0]),
+        )
+
+    async def committed_offsets(
+        self, group_id: str, keys: Collection[PartitionKey] | None = None
+    ) -> dict[PartitionKey, CommittedOffset]:
+        """Return what a group has committed, for some partitions or for all."""
+        values = groups.fetch_values(group_id, keys)
+        return await self._coordinate(
+            group_id, ApiKey.OFFSET_FETCH, values, groups.read_fetched, at_least=_FETCH_GROUPS_VERSION_MIN
+        )
+
+    async def commit_offsets(self, group_id: str, offsets: Mapping[PartitionKey, int]) -> None:
+        """Commit offsets in the name of a group without members."""
+        await self._coordinate(
+            group_id,
+            ApiKey.OFFSET_COMMIT,
+            groups.commit_values(group_id, offsets),
+            lambda response: groups.check_committed(group_id, response),
+        )
+
+    async def delete_group(self, group_id: str) -> None:
+        """Delete a group without members, and its offsets."""
+
+        def read(response: Any) -> None:
+            if code := response.results[0].error_code:
+                raise BrokerRequestError(f"group {group_id} was not deleted", code)
+
+        await self._coordinate(group_id, ApiKey.DELETE_GROUPS, {"groups_names": (group_id,)}, read)
+
+    async def _coordinate(
+        self, group_id: str, api_key: ApiKey, values: Values, read: Callable[[Any], T], *, at_least: int = 0
+    ) -> T:
+        """Send a request to the coordinator of a group; again while no broker says that it is.
+
+        Raises:
+            BrokerRequestError: the coordinator refuses, or there is none.
+            NoBrokerAnswersError: no broker can be reached; its message names them.
+            BrokerConnectionLostError: the coordinator went away before it answered.
+        """
+        find = {"key": group_id, "key_type": 0, "coordinator_keys": (group_id,)}
+
+        async def attempt() -> T:
+            link = await self._any()
+            response = await link.request(ApiKey.FIND_COORDINATOR, find, timeout_ms=self._timeout_ms)
+            row = response.coordinators[0] if hasattr(response, "coordinators") else response
+            if row.error_code:
+                raise BrokerRequestError("the coordinator of groups", row.error_code, row.error_message)
+            address = (row.host, row.port)
+            link = await self._links.get(address, timeout_ms=min(CONNECT_TIMEOUT_MS, self._timeout_ms))
+            return read(await link.request(api_key, values, timeout_ms=self._timeout_ms, at_least=at_least))
+
+        return await self._until_deadline(attempt)
 
     # -- routing ----------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""What the members of a classic group of consumers subscribe to, as far as their metadata says.
+"""What the members of a classic group of consumers subscribe to and are assigned, as their bytes say.
 
-Reads the head of ConsumerProtocolSubscription: version and topics; every version begins so.
-Source: ConsumerProtocolSubscription.json (Kafka 3.9).
+Reads the heads of ConsumerProtocolSubscription (version, topics) and ConsumerProtocolAssignment (version,
+partitions by topic); every version begins so.
+Source: ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json (Kafka 3.9).
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from struct import Struct, error
 from typing import Final
 
 from quorum.metadata.group_records import MemberRecord
+from quorum.metadata.paths import PartitionKey
 
 _HEAD: Final = Struct(">hi")
 _LENGTH: Final = Struct(">h")
+_NUMBER: Final = Struct(">i")
 
 
 def subscribed_topics(members: Iterable[MemberRecord]) -> set[str] | None:
@@ -28,19 +31,44 @@ def subscribed_topics(members: Iterable[MemberRecord]) -> set[str] | None:
     return topics
 
 
+def assigned_partitions(assignment: bytes) -> tuple[PartitionKey, ...] | None:
+    """Return the partitions of an assignment; None if it cannot be read."""
+    if not assignment:
+        return ()
+    keys: list[PartitionKey] = []
+    try:
+        _, count = _HEAD.unpack_from(assignment)
+        position = _HEAD.size
+        for _ in range(count):
+            topic, position = _string(assignment, position)
+            (length,) = _NUMBER.unpack_from(assignment, position)
+            for _ in range(length):
+                position += _NUMBER.size
+                keys.append(PartitionKey(topic, _NUMBER.unpack_from(assignment, position)[0]))
+            position += _NUMBER.size
+    except (error, ValueError):
+        return None
+    return tuple(keys)
+
+
 def _topics(metadata: bytes) -> set[str] | None:
     topics: set[str] = set()
     try:
         _, count = _HEAD.unpack_from(metadata)
         position = _HEAD.size
         for _ in range(count):
-            (length,) = _LENGTH.unpack_from(metadata, position)
-            position += _LENGTH.size
-            name = metadata[position : position + length]
-            if length < 0 or len(name) != length:
-                return None
-            topics.add(name.decode("utf-8"))
-            position += length
-    except (error, UnicodeDecodeError):
+            topic, position = _string(metadata, position)
+            topics.add(topic)
+    except (error, ValueError):
         return None
     return topics
+
+
+def _string(raw: bytes, position: int) -> tuple[str, int]:
+    """Read a string; returns it and the position behind it. Raises struct.error or ValueError."""
+    (length,) = _LENGTH.unpack_from(raw, position)
+    position += _LENGTH.size
+    text = raw[position : position + length]
+    if length < 0 or len(text) != length:
+        raise ValueError("a string is cut short")
+    return text.decode("utf-8"), position + length

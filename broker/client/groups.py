@@ -1,0 +1,170 @@
+"""Requests about consumer groups, and what is answered.
+
+Source: Kafka's ListGroups, DescribeGroups, OffsetFetch, OffsetCommit, DeleteGroups requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from broker.client.errors import BrokerRequestError
+from broker.core.groups.subscriptions import assigned_partitions
+from broker.wire.codec import Values
+from quorum.metadata.paths import PartitionKey
+
+
+class GroupListing(NamedTuple):
+    """A group, in short."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    #: "classic" or "consumer"; "" where the broker does not say.
+    group_type: str
+
+
+class GroupMember(NamedTuple):
+    """A member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    #: None: assigned by a protocol of which we know nothing.
+    partitions: tuple[PartitionKey, ...] | None
+
+
+class GroupDescription(NamedTuple):
+    """A group and its members."""
+
+    group_id: str
+    state: str
+    #: The assignor.
+    protocol: str
+    members: tuple[GroupMember, ...]
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed for a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+def read_listings(response: Any) -> list[GroupListing]:
+    """Return the content of a ListGroups response.
+
+    Raises:
+        BrokerRequestError: the broker refuses.
+    """
+    if response.error_code:
+        raise BrokerRequestError("the groups", response.error_code)
+    return [
+        GroupListing(
+            each.group_id,
+            each.protocol_type,
+            getattr(each, "group_state", ""),
+            getattr(each, "group_type", ""),
+        )
+        for each in response.groups
+    ]
+
+
+def read_description(group: Any) -> GroupDescription:
+    """Return one group of a DescribeGroups response.
+
+    Raises:
+        BrokerRequestError: the broker refuses.
+    """
+    if group.error_code:
+        raise BrokerRequestError(f"group {group.group_id}", group.error_code)
+    members = tuple(
+        GroupMember(
+            each.member_id,
+            getattr(each, "group_instance_id", None),
+            each.client_id,
+            each.client_host,
+            assigned_partitions(bytes(each.member_assignment))
+            if group.protocol_type in ("", "consumer")
+            else None,
+        )
+        for each in group.members
+    )
+    return GroupDescription(group.group_id, group.group_state, group.protocol_data, members)
+
+
+def fetch_values(group_id: str, keys: Iterable[PartitionKey] | None) -> Values:
+    """Return the body of an OffsetFetch request of version 8 or above; None: of all partitions."""
+    topics = None
+    if keys is not None:
+        topics = [
+            {"name": topic, "partition_indexes": tuple(indexes)} for topic, indexes in _by_topic(keys).items()
+        ]
+    return {"groups": [{"group_id": group_id, "topics": topics}], "require_stable": False}
+
+
+def read_fetched(response: Any) -> dict[PartitionKey, CommittedOffset]:
+    """Return the committed offsets of an OffsetFetch response; a partition without one is left out.
+
+    Raises:
+        BrokerRequestError: the broker refuses.
+    """
+    found: dict[PartitionKey, CommittedOffset] = {}
+    for group in response.groups:
+        if group.error_code:
+            raise BrokerRequestError(f"offsets of group {group.group_id}", group.error_code)
+        for topic in group.topics:
+            for each in topic.partitions:
+                if each.committed_offset >= 0:
+                    found[PartitionKey(topic.name, each.partition_index)] = CommittedOffset(
+                        each.committed_offset, each.committed_leader_epoch, each.metadata or ""
+                    )
+    return found
+
+
+def commit_values(group_id: str, offsets: Mapping[PartitionKey, int]) -> Values:
+    """Return the body of an OffsetCommit request in the name of no member."""
+    topics = [
+        {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": index,
+                    "committed_offset": offsets[PartitionKey(topic, index)],
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "",
+                }
+                for index in indexes
+            ],
+        }
+        for topic, indexes in _by_topic(offsets).items()
+    ]
+    return {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": -1,
+        "generation_id": -1,
+        "member_id": "",
+        "topics": topics,
+    }
+
+
+def check_committed(group_id: str, response: Any) -> None:
+    """Return if every offset was committed.
+
+    Raises:
+        BrokerRequestError: of the first that was not.
+    """
+    for topic in response.topics:
+        for each in topic.partitions:
+            if each.error_code:
+                where = f"offset of group {group_id} for {topic.name}-{each.partition_index}"
+                raise BrokerRequestError(where, each.error_code)
+
+
+def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for key in keys:
+        topics.setdefault(key.topic, []).append(key.partition)
+    return topics

@@ -1,0 +1,319 @@
+"""`quorate groups`: lists, describes, resets and deletes consumer groups, through any broker.
+
+Decides how groups look to a person and to a script, in the columns that users of kafka-consumer-groups know,
+and where a reset goes; what may be reset is the coordinator's affair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.commands.broker import require_extra
+from quorum.errors import UsageError, printable, shown
+
+if TYPE_CHECKING:
+    from broker.client import BrokerClient
+    from quorum.metadata.paths import PartitionKey
+
+HELP = "list, describe, reset and delete consumer groups"
+DESCRIPTION = """\
+Ask the coordinator of groups, or change what a group has committed. LAG is how far the committed offset is
+behind the end of the log. A reset needs a group without members; without --execute it only shows what it
+would do."""
+EXAMPLES = """\
+examples:
+  quorate groups list
+  quorate groups describe billing
+  quorate groups describe billing --members
+  quorate groups reset-offsets billing --topic orders --to-earliest --execute
+  quorate groups reset-offsets billing --topic orders:0,1 --shift-by -100
+  quorate groups delete billing
+"""
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+TIMEOUT_MS: Final = 30_000
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+
+Act = Callable[["BrokerClient", argparse.Namespace], Awaitable[int]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT,…",
+        default=DEFAULT_BOOTSTRAP,
+        help=f"brokers to ask (default: {DEFAULT_BOOTSTRAP})",
+    )
+    shared.add_argument("--json", action="store_true", help="print JSON")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    rows: tuple[tuple[str, str, Act], ...] = (
+        ("list", "list the groups", _list),
+        ("describe", "show offsets, lag and members of groups", _describe),
+        ("reset-offsets", "move the committed offsets of a group", _reset),
+        ("delete", "delete groups and their offsets", _delete),
+    )
+    for name, text, act in rows:
+        action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
+        if name in ("describe", "delete"):
+            action.add_argument("groups", metavar="GROUP", nargs="+")
+        if name == "describe":
+            action.add_argument("--members", action="store_true", help="show the members, not the offsets")
+        if name == "reset-offsets":
+            _add_reset_arguments(action)
+        action.set_defaults(act=act)
+
+
+def _add_reset_arguments(action: argparse.ArgumentParser) -> None:
+    action.add_argument("group", metavar="GROUP")
+    action.add_argument(
+        "--topic",
+        metavar="TOPIC[:P,…]",
+        dest="topics",
+        action="append",
+        default=[],
+        help="a topic, or partitions of it; may be repeated (default: all that the group has committed)",
+    )
+    goal = action.add_mutually_exclusive_group(required=True)
+    goal.add_argument("--to-earliest", action="store_true", help="to the first record")
+    goal.add_argument("--to-latest", action="store_true", help="behind the last record")
+    goal.add_argument("--to-offset", type=int, metavar="N", help="to an offset, within the log")
+    goal.add_argument("--shift-by", type=int, metavar="N", help="by so many records, back if negative")
+    goal.add_argument(
+        "--to-datetime", metavar="TIME", help="to the first record at or after 2026-01-31T12:00"
+    )
+    action.add_argument("--execute", action="store_true", help="do it")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and print.
+
+    Raises:
+        UsageError: an argument has not its form, or the extra is not installed.
+        NoBrokerAnswersError: no broker can be reached; it names them.
+        BrokerRequestError: the coordinator refuses, or the outcome is unknown (it says which).
+    """
+    require_extra()
+    from broker.client import BrokerClient
+
+    async def ask() -> int:
+        act: Act = arguments.act
+        async with BrokerClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
+            return await act(client, arguments)
+
+    return asyncio.run(ask())
+
+
+async def _list(client: BrokerClient, arguments: argparse.Namespace) -> int:
+    groups = sorted(await client.list_groups())
+    fields = [
+        {"group": each.group_id, "type": each.group_type, "protocol": each.protocol_type, "state": each.state}
+        for each in groups
+    ]
+    return _print_rows(arguments, fields, ("group", "type", "protocol", "state"))
+
+
+async def _describe(client: BrokerClient, arguments: argparse.Namespace) -> int:
+    answers = [await _group_fields(client, group_id) for group_id in arguments.groups]
+    if arguments.json:
+        print(json.dumps(answers))
+        return 0
+    texts: list[str] = []
+    for answer in answers:
+        head = f"{printable(answer['group'])}  {answer['state']}"
+        if answer["protocol"]:
+            head += f"  assignor {printable(answer['protocol'])}"
+        rows = answer["members" if arguments.members else "offsets"]
+        columns = _MEMBER_COLUMNS if arguments.members else _OFFSET_COLUMNS
+        texts.append("\n".join([head, *_lay_out(rows, columns)]))
+    print("\n\n".join(texts))
+    return 0
+
+
+_OFFSET_COLUMNS: Final = (
+    *("topic", "partition", "current_offset", "log_end_offset", "lag"),
+    *("consumer_id", "host", "client_id"),
+)
+_MEMBER_COLUMNS: Final = ("consumer_id", "instance_id", "host", "client_id", "partitions")
+
+
+async def _group_fields(client: BrokerClient, group_id: str) -> dict[str, Any]:
+    found = await client.describe_group(group_id)
+    if found.state == "Dead":
+        raise UsageError(f"group {shown(group_id)} does not exist", "see `quorate groups list`")
+    committed = await client.committed_offsets(group_id)
+    owners = {key: member for member in found.members for key in member.partitions or ()}
+    keys = sorted({*committed, *owners})
+    ends = await client.list_offsets(dict.fromkeys(keys, _LATEST)) if keys else {}
+    offsets = []
+    for key in keys:
+        offset = committed[key].offset if key in committed else None
+        end = ends[key].offset if ends[key].error_code == 0 else None
+        owner = owners.get(key)
+        offsets.append(
+            {
+                "topic": key.topic,
+                "partition": key.partition,
+                "current_offset": offset,
+                "log_end_offset": end,
+                "lag": None if offset is None or end is None else max(0, end - offset),
+                "consumer_id": owner and owner.member_id,
+                "host": owner and owner.host,
+                "client_id": owner and owner.client_id,
+            }
+        )
+    members = [
+        {
+            "consumer_id": each.member_id,
+            "instance_id": each.instance_id,
+            "host": each.host,
+            "client_id": each.client_id,
+            "partitions": None if each.partitions is None else len(each.partitions),
+        }
+        for each in found.members
+    ]
+    return {
+        "group": group_id,
+        "state": found.state,
+        "protocol": found.protocol,
+        "offsets": offsets,
+        "members": members,
+    }
+
+
+async def _delete(client: BrokerClient, arguments: argparse.Namespace) -> int:
+    for group_id in arguments.groups:
+        await client.delete_group(group_id)
+        print(json.dumps({"group": group_id}) if arguments.json else printable(f"deleted {group_id}"))
+    return 0
+
+
+# -- resets --------------------------------------------------------------------------------------------------
+
+
+async def _reset(client: BrokerClient, arguments: argparse.Namespace) -> int:
+    group_id = arguments.group
+    found = await client.describe_group(group_id)
+    if found.members:
+        raise UsageError(
+            f"group {shown(group_id)} has {len(found.members)} members",
+            "stop its consumers, or wait until their sessions end",
+        )
+    committed = await client.committed_offsets(group_id)
+    keys = await _keys(client, arguments.topics) if arguments.topics else sorted(committed)
+    if not keys:
+        raise UsageError(f"group {shown(group_id)} has committed nothing", "name the topics: --topic TOPIC")
+    before = {key: committed[key].offset for key in keys if key in committed}
+    offsets = await _goals(client, arguments, keys, before)
+    if arguments.execute:
+        await client.commit_offsets(group_id, offsets)
+    fields = [
+        {
+            "group": group_id,
+            "topic": key.topic,
+            "partition": key.partition,
+            "old_offset": before.get(key),
+            "new_offset": offsets[key],
+        }
+        for key in keys
+    ]
+    columns = ("group", "topic", "partition", "old_offset", "new_offset")
+    code = _print_rows(arguments, fields, columns)
+    if not arguments.execute and not arguments.json:
+        print("nothing was changed; add --execute")
+    return code
+
+
+async def _keys(client: BrokerClient, given: Iterable[str]) -> list[PartitionKey]:
+    """Return the partitions that TOPIC or TOPIC:P,… name."""
+    from quorum.metadata.paths import PartitionKey
+
+    wanted: dict[PartitionKey, None] = {}
+    for each in given:
+        topic, colon, numbers = each.partition(":")
+        known = (await client.metadata([topic])).topics.get(topic)
+        if known is None or known.error_code:
+            raise UsageError(f"topic {shown(topic)} does not exist", "see `quorate topics list`")
+        partitions = numbers.split(",") if colon else [str(index) for index in sorted(known.partitions)]
+        for number in partitions:
+            if not number.isdecimal() or int(number) not in known.partitions:
+                remedy = f"name some of 0 to {max(known.partitions)}"
+                raise UsageError(f"--topic {shown(each)}: {shown(number)} is no partition", remedy)
+            wanted[PartitionKey(topic, int(number))] = None
+    return list(wanted)
+
+
+async def _goals(
+    client: BrokerClient,
+    arguments: argparse.Namespace,
+    keys: list[PartitionKey],
+    before: Mapping[PartitionKey, int],
+) -> dict[PartitionKey, int]:
+    """Return where each partition goes, within its log."""
+    first = await _listed(client, keys, _EARLIEST)
+    last = await _listed(client, keys, _LATEST)
+    if arguments.to_earliest:
+        return first
+    if arguments.to_latest:
+        return last
+    if arguments.to_datetime is not None:
+        at = await _listed(client, keys, _timestamp_ms(arguments.to_datetime))
+        return {key: at[key] if at[key] >= 0 else last[key] for key in keys}
+    if arguments.to_offset is not None:
+        goals = dict.fromkeys(keys, arguments.to_offset)
+    else:
+        missing = [key for key in keys if key not in before]
+        if missing:
+            where = f"{missing[0].topic}-{missing[0].partition}"
+            raise UsageError(
+                f"--shift-by: nothing is committed for {where}", "use --to-offset, or name others"
+            )
+        goals = {key: before[key] + arguments.shift_by for key in keys}
+    return {key: min(max(goals[key], first[key]), last[key]) for key in keys}
+
+
+async def _listed(
+    client: BrokerClient, keys: list[PartitionKey], timestamp_ms: int
+) -> dict[PartitionKey, int]:
+    from broker.client import BrokerRequestError
+
+    found = await client.list_offsets(dict.fromkeys(keys, timestamp_ms))
+    for key in keys:
+        if found[key].error_code:
+            raise BrokerRequestError(f"offsets of {key.topic}-{key.partition}", found[key].error_code)
+    return {key: found[key].offset for key in keys}
+
+
+def _timestamp_ms(text: str) -> int:
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError as error:
+        problem = f"--to-datetime {shown(text)} is no time"
+        raise UsageError(problem, "write 2026-01-31T12:00, or 2026-01-31T12:00+01:00") from error
+    moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+# -- print ---------------------------------------------------------------------------------------------------
+
+
+def _print_rows(arguments: argparse.Namespace, fields: list[dict[str, Any]], columns: tuple[str, ...]) -> int:
+    print(json.dumps(fields) if arguments.json else "\n".join(_lay_out(fields, columns)))
+    return 0
+
+
+def _lay_out(fields: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
+    from quorum.platform.terminal import table
+
+    rows = [
+        [printable(value) if isinstance(value := each[name], str) else value for name in columns]
+        for each in fields
+    ]
+    return table([name.upper().replace("_", "-") for name in columns], rows)

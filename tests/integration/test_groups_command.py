@@ -1,0 +1,147 @@
+"""`quorate groups` against brokers inside this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from broker.local import BlockingBrokers, brokers_in_thread
+from quorum.cli.main import main
+from tests.support.group_members import ConfluentMember
+from tests.support.nodes import eventually
+
+WAIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BlockingBrokers]:
+    settings = {"groups": {"group_initial_rebalance_delay_ms": 0}}
+    with brokers_in_thread(2, settings=settings) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("orders", 2, 2)])["orders"].result(WAIT_S)
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        for number in range(20):
+            producer.produce("orders", b"%d" % number, partition=number % 2, timestamp=1_000 + number)
+        assert producer.flush(WAIT_S) == 0
+        yield running
+
+
+def commit(cluster: BlockingBrokers, group: str, *offsets: int) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    wanted = [TopicPartition("orders", index, offset) for index, offset in enumerate(offsets)]
+    consumer.commit(offsets=wanted, asynchronous=False)
+    consumer.close()
+
+
+class Quorate:
+    """Runs the command line and reads what it prints."""
+
+    def __init__(self, cluster: BlockingBrokers, output: pytest.CaptureFixture[str]) -> None:
+        self.bootstrap = cluster.bootstrap
+        self._output = output
+
+    def text(self, *words: str, code: int = 0) -> str:
+        self._output.readouterr()
+        found = main(["groups", words[0], "--bootstrap", self.bootstrap, *words[1:]])
+        captured = self._output.readouterr()
+        assert found == code, captured.err
+        return captured.err if code else captured.out
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.text(*words, "--json"))
+
+
+@pytest.fixture
+def quorate(cluster: BlockingBrokers, capsys: pytest.CaptureFixture[str]) -> Quorate:
+    return Quorate(cluster, capsys)
+
+
+def test_offsets_and_lag_of_a_group_are_shown(cluster: BlockingBrokers, quorate: Quorate) -> None:
+    commit(cluster, "shown", 4, 10)
+    listed = {each["group"]: each for each in quorate.json("list")}
+    assert listed["shown"]["state"] == "Empty"
+    (found,) = quorate.json("describe", "shown")
+    columns = ("partition", "current_offset", "log_end_offset", "lag", "consumer_id")
+    assert [[each[name] for name in columns] for each in found["offsets"]] == [
+        [0, 4, 10, 6, None],
+        [1, 10, 10, 0, None],
+    ]
+    head, columns_line, first, _ = quorate.text("describe", "shown").splitlines()
+    assert head == "shown  Empty"
+    assert columns_line.split()[:5] == ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    assert first.split() == ["orders", "0", "4", "10", "6", "-", "-", "-"]
+
+
+def test_members_are_shown_and_keep_a_group_from_being_changed(
+    cluster: BlockingBrokers, quorate: Quorate
+) -> None:
+    member = ConfluentMember("reader", cluster.bootstrap, "used", ["orders"]).start()
+    try:
+        eventually(lambda: len(member.committed) == 2, WAIT_S, "both partitions are read")
+        (found,) = quorate.json("describe", "used")
+        assert found["state"] == "Stable"
+        assert [each["client_id"] for each in found["offsets"]] == ["reader", "reader"]
+        assert [each["host"] for each in found["members"]] == ["/127.0.0.1"]
+        assert "reader" in quorate.text("describe", "used", "--members")
+        assert "has 1 members" in quorate.text("reset-offsets", "used", "--to-latest", "--execute", code=2)
+        assert "NON_EMPTY_GROUP" in quorate.text("delete", "used", code=1)
+    finally:
+        member.leave()
+    assert quorate.text("delete", "used") == "deleted used\n"
+    assert "does not exist" in quorate.text("describe", "used", code=2)
+
+
+@pytest.mark.parametrize(
+    ("goal", "offsets"),
+    [
+        (["--to-earliest"], [0, 0]),
+        (["--to-latest"], [10, 10]),
+        (["--to-offset", "3"], [3, 3]),
+        (["--to-offset", "99"], [10, 10]),
+        (["--shift-by", "-2"], [2, 6]),
+        (["--to-datetime", "1970-01-01T00:00:01.010"], [5, 5]),
+        (["--to-datetime", "2999-01-01T00:00"], [10, 10]),
+        (["--to-latest", "--topic", "orders:1"], [4, 10]),
+    ],
+)
+def test_offsets_are_reset(
+    cluster: BlockingBrokers, quorate: Quorate, goal: list[str], offsets: list[int]
+) -> None:
+    commit(cluster, "reset", 4, 8)
+    assert "nothing was changed" in quorate.text("reset-offsets", "reset", *goal)
+    (found,) = quorate.json("describe", "reset")
+    assert [each["current_offset"] for each in found["offsets"]] == [4, 8]
+    quorate.text("reset-offsets", "reset", *goal, "--execute")
+    (found,) = quorate.json("describe", "reset")
+    assert [each["current_offset"] for each in found["offsets"]] == offsets
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["reset-offsets", "nobody", "--to-latest"], "has committed nothing"),
+        (["reset-offsets", "nobody", "--to-latest", "--topic", "nothing"], "does not exist"),
+        (["reset-offsets", "nobody", "--to-latest", "--topic", "orders:7"], "is no partition"),
+        (["reset-offsets", "nobody", "--shift-by", "1", "--topic", "orders"], "nothing is committed"),
+        (["reset-offsets", "nobody", "--to-datetime", "soon", "--topic", "orders"], "is no time"),
+    ],
+)
+def test_what_cannot_be_reset_is_refused(quorate: Quorate, words: list[str], problem: str) -> None:
+    assert problem in quorate.text(*words, code=2)
+
+
+def test_dead_brokers_are_named(capsys: pytest.CaptureFixture[str], nobody_listens: str) -> None:
+    assert main(["groups", "list", "--bootstrap", nobody_listens]) == 1
+    assert nobody_listens in capsys.readouterr().err
+
+
+@pytest.fixture
+def nobody_listens(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("broker.commands.groups.TIMEOUT_MS", 500)
+    return "127.0.0.1:1"
