@@ -1,0 +1,42 @@
+"""What a checker concludes: ok, bad with a counter-example, or unknown because the search was too long.
+
+Source: testing design ("Histories").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.checks.history import Operation
+
+OK: Final = "ok"
+BAD: Final = "bad"
+UNKNOWN: Final = "unknown"
+#: Problems that a verdict names; further ones are only counted.
+PROBLEMS_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The conclusion of one checker over one run."""
+
+    check: str
+    #: OK, BAD or UNKNOWN
+    state: str
+    #: how many operations or records it looked at
+    judged: int
+    #: what is wrong, or why it is unknown; empty for OK
+    problems: tuple[str, ...] = ()
+    counter_example: tuple[Operation, ...] = ()
+
+
+def judge(
+    check: str, judged: int, problems: Iterable[str], counter_example: Sequence[Operation] = ()
+) -> Verdict:
+    """Make a verdict: bad if there is a problem."""
+    found = list(problems)
+    if len(found) > PROBLEMS_MAX:
+        found[PROBLEMS_MAX:] = [f"and {len(found) - PROBLEMS_MAX} more"]
+    return Verdict(check, BAD if found else OK, judged, tuple(found), tuple(counter_example))
