@@ -170,11 +170,16 @@ class WatchTable(Generic[W]):
         """Add those who watch an ancestor, each once, those of the nearest first."""
         above: list[dict[W, None]] = []
         branch: _Branch[W] | None = self._recursive
-        for segment in _segments(path):
-            if branch is None:
-                break
+        start = 1
+        while branch is not None and start < len(path):
             above.append(branch.watchers)
-            branch = branch.below.get(segment)
+            if not branch.below:
+                break
+            end = path.find("/", start)
+            if end < 0:
+                break
+            branch = branch.below.get(path[start:end])
+            start = end + 1
         found = dict.fromkeys(reached)
         for watchers in reversed(above):
             found |= watchers

@@ -409,8 +409,13 @@ class Writes:
 
     def close_session(self, session: Session) -> None:
         """Forget a session and remove its ephemerals, by their paths' order, in the transaction under way."""
+        parent_path = None
+        parent = self.tree.top
         for path in sorted(session.ephemerals):
-            *segments, name = path.split("/")
-            parent = descend(self.tree.top, segments)
+            above, _, name = path.rpartition("/")
+            if above != parent_path:
+                # Those of one session often have one parent, and the way there may be long.
+                parent = descend(self.tree.top, above.split("/"))
+                parent_path = above
             self._remove(parent, name, path, parent.children[name])
         del self.sessions[session.session_id]
