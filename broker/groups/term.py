@@ -395,9 +395,9 @@ class Term:
                 machine.state_timestamp_ms = _wall_ms()
             slot.next_batch().record = machine.record()
             log.info(
-                "group %r: %s, generation %d, %d members, protocol %s",
+                "group %r: %s, generation %d, %d members, protocol %s (%s)",
                 *(slot.group_id, machine.state.value, machine.generation_id),
-                *(len(machine.members), machine.protocol),
+                *(len(machine.members), machine.protocol, machine.reason),
             )
         for key, deadline_ms in machine.take_timers():
             self._wheel.schedule((slot.group_id, key), deadline_ms)
