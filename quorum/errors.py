@@ -190,6 +190,10 @@ class DiskFullError(DataDirError):
 
 #: What an operating system says of a disk without room, or of a user without quota.
 FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+#: What it says when this process, or the whole machine, has too many files open: no disk is at fault.
+NO_FILES_ERRNOS = (errno.EMFILE, errno.ENFILE)
+#: What passes without a repair: the same may succeed later.
+PASSING_ERRNOS = FULL_DISK_ERRNOS + NO_FILES_ERRNOS
 
 
 def refused_by_disk(message: str, remedy: str, error: BaseException) -> DataDirError:
@@ -209,7 +213,7 @@ def remedy_for_os(error: OSError) -> str:
         return "free space on that disk"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "name a place that this user may read and write, or change its owner or mode"
-    if error.errno in (errno.EMFILE, errno.ENFILE):
+    if error.errno in NO_FILES_ERRNOS:
         return "allow more open files (ulimit -n)"
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
         return "correct the path, or put back what belongs there"

@@ -49,7 +49,7 @@ _STRAY: Final = "-stray"
 _DELETE: Final = "-delete"
 _FOLDER: Final = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.ASCII)
 _NAME_BYTES_MAX: Final = 255
-_FOLDER_MODE: Final = 0o750
+_FOLDER_MODE: Final = 0o700
 
 
 class LogDirectory:

@@ -25,7 +25,7 @@ INDEX_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 INDEX_SUFFIXES: Final = (".index", ".timeindex")
 #: buffers that the kernel takes in one call (IOV_MAX of Linux)
 BUFFERS_MAX: Final = 1024
-_MODE: Final = 0o640
+_MODE: Final = 0o600
 #: what a file is called while it is written, and what it is called before it is removed
 ASIDE: Final = ".tmp"
 DELETED: Final = ".deleted"

@@ -24,9 +24,9 @@ ENVIRONMENT_PREFIX = "QUORATE_"
 #: Names of brokers' settings begin so. Nodes and brokers ignore each other's names.
 BROKER_PREFIX = "QUORATE_BROKER_"
 
-#: What Kubernetes sets for every Service whose name begins with "quorate": not ours, and never refused.
+#: What Kubernetes sets for every Service whose name begins with "quorate", beside its …_SERVICE_HOST.
 _SERVICE_LINK = re.compile(
-    r"_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$"
+    r"(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
 Section = TypeVar("Section")
@@ -219,6 +219,16 @@ def collect_file(path: Path, problems: list[ConfigProblem]) -> Raw:
     return raw
 
 
+def _is_service_link(name: str, environ: Mapping[str, str]) -> bool:
+    """Tell whether Kubernetes set a variable: no misspelt setting has a …_SERVICE_HOST beside it."""
+    parts = name.split("_")
+    return any(
+        f"{'_'.join(parts[:cut])}_SERVICE_HOST" in environ
+        and _SERVICE_LINK.fullmatch("_".join(parts[cut:])) is not None
+        for cut in range(1, len(parts))
+    )
+
+
 def overlay_environment(
     raw: Raw,
     environ: Mapping[str, str],
@@ -236,7 +246,7 @@ def overlay_environment(
         prefix: what a name begins with: ENVIRONMENT_PREFIX, or BROKER_PREFIX.
     """
     for name in sorted(environ):
-        if not name.startswith(prefix) or _SERVICE_LINK.search(name):
+        if not name.startswith(prefix) or _is_service_link(name, environ):
             continue
         if prefix == ENVIRONMENT_PREFIX and name.startswith(BROKER_PREFIX):
             continue

@@ -20,7 +20,7 @@ STORY_BYTES_MAX = 16 * 1024
 STORY_LINES_MAX = 6
 
 
-def write_file(path: Path, content: str, mode: int = 0o644) -> None:
+def write_file(path: Path, content: str, mode: int = 0o600) -> None:
     """Create or replace a file in one step, durably; one that exists keeps its mode, a link leads on.
 
     Raises:

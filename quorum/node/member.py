@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from quorum.config.node import NodeConfig
 from quorum.core.machine import StateMachine
-from quorum.errors import FULL_DISK_ERRNOS, DataDirError, DiskFullError, QuorateError, told_by_os
+from quorum.errors import PASSING_ERRNOS, DataDirError, DiskFullError, QuorateError, told_by_os
 from quorum.node.replica import Replica
 from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter
 from quorum.node.storage import Storage, load_machine, open_storage
@@ -35,6 +35,7 @@ from quorum.raft.engine.contracts import MemberTransport
 from quorum.raft.engine.engine import Engine
 from quorum.raft.journal.format import OriginIncarnation
 from quorum.raft.journal.journal import JournalFullError
+from quorum.raft.journal.refusals import JournalNoFilesError
 from quorum.raft.journal.writer import JournalWriter
 from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.hello import PeerIdentity
@@ -417,7 +418,7 @@ class QuorumMember:
             elif self._met_cluster_id and self.storage.note_met_cluster(self._met_cluster_id):
                 log.warning("%s (%s)", *self.founding_problem())
         except OSError as error:
-            if error.errno not in FULL_DISK_ERRNOS:
+            if error.errno not in PASSING_ERRNOS:
                 self.engine.fail(self._cannot_write(error))
             elif not self._identity_waits:
                 log.warning("%s; tried again until there is room", self._cannot_write(error).message)
@@ -438,9 +439,13 @@ class QuorumMember:
         if not self._attached:
             self._full = error
             return
-        log.error("nothing is acknowledged until there is room on the disk: %s", error)
+        no_files = isinstance(error, JournalNoFilesError)
+        wanted = "a file can be opened" if no_files else "there is room on the disk"
+        log.error("nothing is acknowledged until %s: %s", wanted, error)
         if self._ended:
             return
+        if no_files:
+            self.frontend.shedder.no_files()
         if not self.engine.soft_state.halted:
             self.engine.halt(str(error))
         self.runtime.call_later(RETRY_INTERVAL_MS, self._retry_journal)

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_walk import SnapshotIncompleteError, SnapshotOverflowError, SnapshotWalk
-from quorum.errors import FULL_DISK_ERRNOS, SnapshotBusyError, SnapshotNotTakenError
+from quorum.errors import PASSING_ERRNOS, SnapshotBusyError, SnapshotNotTakenError
 from quorum.node.snapshot_requests import SnapshotRequests, Told, not_written
 from quorum.platform.runtime import Runtime, TimerHandle
 from quorum.raft.core.entry import Entry, size_bytes
@@ -327,7 +327,7 @@ class Snapshotter:
                 return
             if error is None:
                 self._guard(partial(self._compact_log, oldest_index))
-            elif isinstance(error, OSError) and error.errno in FULL_DISK_ERRNOS:
+            elif isinstance(error, OSError) and error.errno in PASSING_ERRNOS:
                 # Some file systems need room to remove a name.
                 log.warning(
                     "older snapshots cannot be removed, next try in %g s: %s", REMOVAL_RETRY_MS / 1000, error

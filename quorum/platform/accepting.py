@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from quorum.platform.open_files import NO_FILES_ERRNOS
+from quorum.errors import NO_FILES_ERRNOS
 
 log = logging.getLogger("quorate.listener")
 

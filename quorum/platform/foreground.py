@@ -9,15 +9,23 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
+from typing import Final
 
-from quorum.platform.terminal import stop_signals
+log = logging.getLogger("quorate.process")
+
+
+#: What asks a server to stop.
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def stop_requests(parent_fd: int | None) -> Iterator[asyncio.Future[str]]:
     """Yield a future for the first request to stop and its reason: a signal, or the end of the supervisor.
+
+    SIGHUP, which a terminal sends when it closes and log rotation to be noticed, stops nothing.
 
     Args:
         parent_fd: the read end of a pipe that the supervisor holds open; None without one.
@@ -34,15 +42,15 @@ def stop_requests(parent_fd: int | None) -> Iterator[asyncio.Future[str]]:
             loop.remove_reader(fd)
             stop("its supervisor has gone")
 
-    signals = stop_signals()
-    for number in signals:
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop, f"{number.name} received")
+    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP received: there is nothing to do for it")
     if parent_fd is not None:
         loop.add_reader(parent_fd, parent_spoke, parent_fd)
     try:
         yield request
     finally:
-        for number in signals:
+        for number in (*STOP_SIGNALS, signal.SIGHUP):
             loop.remove_signal_handler(number)
         if parent_fd is not None:
             loop.remove_reader(parent_fd)

@@ -9,15 +9,12 @@ Source: getrlimit(2) (RLIMIT_NOFILE).
 
 from __future__ import annotations
 
-import errno
 import logging
 import resource
 from typing import Final
 
 log = logging.getLogger("quorate.files")
 
-#: what the system says when this process, or the whole machine, has too many files open
-NO_FILES_ERRNOS: Final = (errno.EMFILE, errno.ENFILE)
 #: a process with fewer is warned of: its clients and files fit, a storm of clients may not
 OPEN_FILES_WANTED: Final = 8192
 #: where a system sets no limit, as many as Linux lets a process have by default (fs.nr_open)

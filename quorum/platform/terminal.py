@@ -21,7 +21,10 @@ _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", 
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Return the signals that ask a process to stop; SIGHUP only where it is not ignored, as below nohup."""
+    """Return the signals that ask what runs on a terminal to stop; SIGHUP not below nohup, which ignores it.
+
+    A server does not end with the terminal that it was started from: see foreground.py.
+    """
     hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     return [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else [])]
 

@@ -237,10 +237,18 @@ def test_variables_that_kubernetes_sets_for_a_service_are_left_alone(load: Load)
     links = (
         "QUORATE_PORT",
         "QUORATE_SERVICE_HOST",
+        "QUORATE_NODE_SERVICE_HOST",
         "QUORATE_NODE_PORT_2181_TCP_ADDR",
         "QUORATE_SERVICE_PORT_ADMIN",
+        "QUORATE_BROKER_SERVICE_PORT",
     )
     assert load(FILE, dict.fromkeys(links, "tcp://10.0.0.1:2181")).node.id == 1
+
+
+@pytest.mark.parametrize("name", ["QUORATE_LISTEN_PORT", "QUORATE_LIMITS_SERVICE_PORT", "QUORATE_PORT"])
+def test_a_misspelt_variable_that_only_looks_like_kubernetes_is_refused(load: Load, name: str) -> None:
+    other = {"QUORATE_NODE_SERVICE_HOST": "10.0.0.1"}
+    assert refusal(load, FILE, other | {name: "2181"}).problems[0].field == name
 
 
 def test_a_wrong_variable_or_flag_is_named_as_such(load: Load) -> None:

@@ -18,17 +18,15 @@ Source: raft.md, Journal.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from quorum.errors import (
     FULL_DISK_ERRNOS,
+    NO_FILES_ERRNOS,
     DataDirError,
-    DiskFullError,
-    NodeStoppedError,
     refused_by_disk,
-    remedy_for_os,
     told_by_os,
 )
 from quorum.platform.runtime import Disk, File
@@ -51,7 +49,8 @@ from quorum.raft.journal.format import (
 from quorum.raft.journal.index import LogIndex
 from quorum.raft.journal.note import DurableEnd, NoteFile, remove_note
 from quorum.raft.journal.reader import EntryReader, LogUnavailableError
-from quorum.raft.journal.recovery import REPLACE_REMEDY, close_tail, header_of, scan_journal
+from quorum.raft.journal.recovery import close_tail, header_of, scan_journal
+from quorum.raft.journal.refusals import JournalFailedError, JournalFullError, failed, no_files
 from quorum.raft.journal.start import Recovered, TailCollector
 
 __all__ = [
@@ -73,14 +72,6 @@ _AHEAD_BYTES = 256 * 1024
 _AHEAD_GROUP_BYTES_MAX = 64 * 1024
 #: Offsets in a segment are four bytes; a group may exceed segment_bytes_max by one record.
 _SEGMENT_BYTES_LIMIT = 1 << 31
-
-
-class JournalFullError(DiskFullError):
-    """The disk has no room for the group; nothing of it is left on the disk, and it may be written later."""
-
-
-class JournalFailedError(NodeStoppedError):
-    """The disk failed in a way after which nothing more may be acknowledged: the node must stop."""
 
 
 class JournalOptions(NamedTuple):
@@ -337,7 +328,7 @@ class Journal:
         except OSError as error:
             # What a full disk leaves of the note is an older one: weaker, never wrong.
             if error.errno not in FULL_DISK_ERRNOS:
-                raise _failed(self._directory, "noting the durable end", error) from error
+                raise failed(self._directory, "noting the durable end", error) from error
 
     def _prepare_segment(self, group: StagedGroup) -> None:
         """Make the segment of a group the one that is open for writing."""
@@ -366,16 +357,18 @@ class Journal:
             file.truncate(size)
             file.fdatasync()
         except OSError as error:
-            raise _failed(file.path, "cutting back after a full disk", error) from error
+            raise failed(file.path, "cutting back after a full disk", error) from error
         self._file_bytes = size
 
     def _refused(self, path: str, error: OSError) -> JournalFullError | JournalFailedError:
+        if error.errno in NO_FILES_ERRNOS:
+            return no_files(path, error)
         if error.errno in FULL_DISK_ERRNOS:
             return JournalFullError(
                 f"{path} cannot grow: {error.strerror}",
                 "free space on the disk; the node goes on by itself then",
             )
-        return _failed(path, "writing", error)
+        return failed(path, "writing", error)
 
     def finish(self, group: StagedGroup) -> None:
         """Make a written group readable."""
@@ -441,15 +434,20 @@ class Journal:
         """Remove the files of detached segments. May run in the thread that writes.
 
         Raises:
+            JournalNoFilesError: the same may be removed later.
             JournalFailedError: the node must stop.
         """
         for path in paths:
             try:
-                self._disk.unlink(path)
+                with contextlib.suppress(FileNotFoundError):
+                    # It is gone where an attempt before could not open the folder.
+                    self._disk.unlink(path)
                 # One by one: after a crash a gap between the segments that are left would be damage.
                 self._disk.fsync_dir(self._directory)
             except OSError as error:
-                raise _failed(path, "removing a compacted segment", error) from error
+                if error.errno in NO_FILES_ERRNOS:
+                    raise no_files(path, error) from error
+                raise failed(path, "removing a compacted segment", error) from error
 
     def close(self) -> None:
         """Close the files; nothing is written."""
@@ -491,10 +489,7 @@ def _sync(path: str, sync: Callable[[], None]) -> None:
     try:
         sync()
     except OSError as error:
-        raise _failed(path, "fsync", error) from error
-
-
-def _failed(path: str, doing: str, error: OSError) -> JournalFailedError:
-    problem = f"{path}: {doing} failed with {errno.errorcode.get(error.errno or 0, '?')} ({error.strerror})"
-    remedy = REPLACE_REMEDY if error.errno == errno.ESTALE else remedy_for_os(error)
-    return JournalFailedError(f"{problem}; nothing more may be acknowledged", remedy)
+        if error.errno in NO_FILES_ERRNOS:
+            # It was not tried: a folder has to be opened for it.
+            raise
+        raise failed(path, "fsync", error) from error

@@ -25,6 +25,7 @@ from quorum.platform.runtime import Runtime
 from quorum.raft.core.entry import Entry, size_bytes
 from quorum.raft.journal.format import Record
 from quorum.raft.journal.journal import Journal, JournalFailedError, JournalFullError, StagedGroup
+from quorum.raft.journal.refusals import JournalNoFilesError
 
 #: The lane of Runtime.run_in_thread in which groups are written and segments removed.
 JOURNAL_LANE = "journal"
@@ -44,6 +45,8 @@ STALL_MS = 100.0
 INLINE_REST_MS = 120_000.0
 #: How many of the last writes are looked at; most of them must have been quick.
 INLINE_PROBES = 8
+#: After what segments are removed again for which no file could be opened.
+REMOVAL_RETRY_MS = 1000.0
 _DURATIONS_MAX = 1024
 #: What a record that is not an entry counts.
 _RECORD_BYTES = 64
@@ -226,13 +229,22 @@ class JournalWriter:
             self._runtime.call_soon(done, 0)
             return
 
+        self._remove(paths, done)
+
+    def _remove(self, paths: list[str], done: Callable[[int], object]) -> None:
         def removed(_: object, error: BaseException | None) -> None:
-            if error is not None:
+            if isinstance(error, JournalNoFilesError):
+                self._runtime.call_later(REMOVAL_RETRY_MS, self._remove_again, paths, done)
+            elif error is not None:
                 self._fail(error)
             else:
                 done(len(paths))
 
         self._runtime.run_in_thread(JOURNAL_LANE, lambda: self._journal.remove(paths), removed)
+
+    def _remove_again(self, paths: list[str], done: Callable[[int], object]) -> None:
+        if not self._failed:
+            self._remove(paths, done)
 
     def _ask_flush(self) -> None:
         if not (self._flush_asked or self._writing or self._full):

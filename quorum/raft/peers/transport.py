@@ -26,6 +26,7 @@ from quorum.platform.listening import Listen, bind
 from quorum.platform.runtime import Runtime
 from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.codec import LENGTH_BYTES, Codec, PeerMessage
+from quorum.raft.peers.dialling import dial
 from quorum.raft.peers.hello import NONCE_BYTES, Acceptor, Dialler, HelloRefusedError, PeerIdentity, Refusal
 from quorum.raft.peers.links import InboundLink, LinkContext, OutboundLink
 from quorum.raft.peers.peer import STRANGER_MS, Peer, unfit
@@ -321,14 +322,10 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
             peer.dialling = self._loop.create_task(self._connect(peer))
 
     async def _connect(self, peer: Peer) -> None:
-        assert self._loop is not None
-        host, port = split_address(peer.address)
         try:
-            async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
-                await self._loop.create_connection(partial(self._greet, peer), host, port)
+            await dial(peer.address, partial(self._greet, peer), self._options)
         except (OSError, UnicodeError) as error:
-            reason = str(error) or f"no answer within {self._options.connect_timeout_ms} ms"
-            text = f"{peer.address}: node {peer.node_id} cannot be reached: {reason}"
+            text = f"{peer.address}: node {peer.node_id} cannot be reached: {error}"
             self.refusals.warn(peer.address, "unreachable", text)
             # uvloop asks for the protocol before it connects.
             peer.greeting = None

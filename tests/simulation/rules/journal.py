@@ -219,7 +219,7 @@ RULES: Final = (
         (
             Edit(
                 f"{_JOURNAL}:_sync",
-                "raise _failed(path, 'fsync', error) from error".replace("'", '"'),
+                "raise failed(path, 'fsync', error) from error".replace("'", '"'),
                 "sync()",
             ),
         ),
