@@ -41,3 +41,5 @@ def _plant(tree: Tree, path: str, data: bytes, acl_number: int, version: int = 0
     record = HEADER.pack(0, 0, 0, 0, version, 0, version, 0, len(data), 0, 0, acl_number) + data
     tree.adopt(parent, name, path, record)
     tree.changes += (path.encode(), tree.acls.marks[acl_number], record[:STAT_BYTES], data)
+    if tree.trace is not None:
+        tree.trace.append((0, path, None, record))

@@ -333,6 +333,7 @@ class StateMachine:
         transaction = self.transaction
         session = self.sessions.get(session_id)
         transaction.outcomes += (_RUN, 0 if session is None else session_id)
+        transaction.mark(0 if session is None else session_id, self._origin)
         results: list[Result] = []
         remaining = iter(commands)
         if session is None:
@@ -404,6 +405,7 @@ class StateMachine:
             created_id, timeout_ms, self._origin, nonce, self.applied_index + 1
         )
         transaction = self.transaction
+        transaction.mark(created_id, self._origin)
         transaction.zxid += 1
         transaction.outcomes += (_SESSION, created_id, timeout_ms, nonce - _SHIFT, transaction.zxid)
         events: list[Event] = [(SESSION_ATTACHED, created_id, self._origin, nonce)]
@@ -446,6 +448,7 @@ class StateMachine:
         if isinstance(path, int):
             return self._answer(path)
         transaction = self.transaction
+        transaction.mark(0, 0)
         transaction.zxid += 1
         events = transaction.events = []
         transaction.reap(path)
@@ -464,6 +467,7 @@ class StateMachine:
             return self._answer(SESSION_EXPIRED)
         if session.nonce != nonce or session.last_index > judged_index:
             return self._answer(SESSION_MOVED)
+        self.transaction.mark(session_id, 0)
         return self._close_session(session)
 
     def _answer(self, err: int) -> Result:

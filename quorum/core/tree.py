@@ -4,7 +4,7 @@ A node is either a leaf, one packed `bytes` record (records.py), or a Directory:
 children. So the form of a node follows from its history alone, and a restored tree has the same form. The
 tree finds nodes and counts them; who may change what is decided in transaction.py. Hard state, except
 `changes` (what the open entry changed, for its state digest) and `overlay` (what a running snapshot must
-still see as it was).
+still see as it was) and `trace` (what the change log is made of).
 
 Source: performance ("Data layout"), zookeeper ("Nodes").
 """
@@ -20,6 +20,9 @@ from quorum.core.records import ACL_MASK, HEADER, HEADER_BYTES, STAT_BYTES, acl_
 #: a node as a snapshot keeps it: a leaf's record, or (record with patched Stat, child creations) of a
 #: directory
 FrozenNode: TypeAlias = "bytes | tuple[bytes, int]"
+#: (zxid, path, record before, record after), None where the node is absent; or a mark, (zxid, session id, node
+#: id): the transactions behind this zxid are of this session, whose client sent them to this node
+Traced: TypeAlias = "tuple[int, str, bytes | None, bytes | None] | tuple[int, int, int]"
 
 
 class Directory:
@@ -85,7 +88,9 @@ class Overlay(Protocol):
 class Tree:
     """All znodes."""
 
-    __slots__ = ("acls", "changes", "data_bytes", "expirable", "node_count", "overlay", "root", "top")
+    __slots__ = (
+        *("acls", "changes", "data_bytes", "expirable", "node_count", "overlay", "root", "top", "trace"),
+    )
 
     def __init__(self) -> None:
         self.acls: Final = AclTable()
@@ -100,6 +105,8 @@ class Tree:
         #: pieces of the open entry's state digest: path, mark (AclTable.marks; b"\0\0": absent), Stat, data
         self.changes: list[bytes] = []
         self.overlay: Overlay | None = None
+        #: what happened since its owner put an empty list here; None: nobody wants to know
+        self.trace: list[Traced] | None = None
         #: {path: None} of all containers and TTL nodes; follows from the ACL numbers in their records
         self.expirable: dict[str, None] = {}
 

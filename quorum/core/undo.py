@@ -56,6 +56,7 @@ class Totals(NamedTuple):
     """What a tree counted before a multi began."""
 
     changes: int
+    traced: int
     node_count: int
     data_bytes: int
     next_acl_number: int
@@ -63,7 +64,8 @@ class Totals(NamedTuple):
 
 def totals_of(tree: Tree) -> Totals:
     """Return what a tree counts now."""
-    return Totals(len(tree.changes), tree.node_count, tree.data_bytes, tree.acls.next_number)
+    traced = 0 if tree.trace is None else len(tree.trace)
+    return Totals(len(tree.changes), traced, tree.node_count, tree.data_bytes, tree.acls.next_number)
 
 
 def release_removed(tree: Tree, changes: list[Change]) -> None:
@@ -109,6 +111,8 @@ def roll_back(tree: Tree, sessions: Mapping[int, Session], changes: list[Change]
                 if tree.acls.lifetime_of(acl_field_of(record) & ACL_MASK):
                     tree.expirable[path] = None
     del tree.changes[before.changes :]
+    if tree.trace is not None:
+        del tree.trace[before.traced :]
     tree.node_count = before.node_count
     tree.data_bytes = before.data_bytes
     tree.acls.next_number = before.next_acl_number

@@ -88,6 +88,11 @@ class Writes:
         self.outcomes: list[int] = []
         self._undo: list[Change] | None = None
 
+    def mark(self, session_id: int, node_id: int) -> None:
+        """Note whose the transactions from here on are, where that is wanted."""
+        if self.tree.trace is not None:
+            self.tree.trace.append((self.zxid, session_id, node_id))
+
     def describe_members(self, path: str, data: bytes) -> None:
         """Replace the data of the node that describes the members; its version stays -1.
 
@@ -103,6 +108,8 @@ class Writes:
         czxid, ctime, _, middle, tail, field = KEPT.unpack_from(old)
         number = field & ACL_MASK
         header = CHANGED.pack(czxid, self.zxid, ctime, self.stamp_ms, -1, middle, len(data), tail, number)
+        if tree.trace is not None:
+            tree.trace.append((self.zxid, path, old, header + data))
         if isinstance(node, bytes):
             parent.children[name] = header + data
         else:
@@ -154,12 +161,15 @@ class Writes:
             self._undo.append(Replaced(parent, name, old))
         version = version + 1 if 0 <= version < INT32_MAX else next_version(version)
         header = CHANGED.pack(czxid, self.zxid, ctime, self.stamp_ms, version, middle, len(data), tail, field)
+        record = header + data
         if isinstance(node, bytes):
-            parent.children[name] = header + data
+            parent.children[name] = record
             stat = header[:STAT_BYTES]
         else:
-            node.record = header + data
+            node.record = record
             stat = node.stat()
+        if tree.trace is not None:
+            tree.trace.append((self.zxid, path, old, record))
         tree.data_bytes += len(data) - len(old) + HEADER_BYTES
         tree.changes += (path.encode(), tree.acls.marks[field], stat, data)
         self.events.append(
@@ -192,6 +202,8 @@ class Writes:
             tree.overlay.note(path, freeze(node))
         record = with_acl(old, next_version(aversion), tree.acls.acquire(acl, tree.acls.lifetime_of(number)))
         tree.acls.release(number)
+        if tree.trace is not None:
+            tree.trace.append((self.zxid, path, old, record))
         if isinstance(node, bytes):
             *above, name = path.split("/")
             descend(tree.top, above).children[name] = node = record
@@ -321,6 +333,8 @@ class Writes:
         tree.node_count += 1
         tree.data_bytes += len(path) + len(data)
         tree.changes += (path.encode(), tree.acls.marks[field], header[:STAT_BYTES], data)
+        if tree.trace is not None:
+            tree.trace.append((zxid, path, None, record))
         parent_number = acl_field_of(parent.record) & ACL_MASK
         if number or parent_number:
             self.events += (
@@ -400,6 +414,8 @@ class Writes:
         tree.node_count -= 1
         tree.data_bytes -= len(path) + len(record) - HEADER_BYTES
         tree.changes += (path.encode(), _ABSENT_MARK)
+        if tree.trace is not None:
+            tree.trace.append((self.zxid, path, record, None))
 
     def reap(self, path: str) -> None:
         """Remove a container or TTL node that is due, in the transaction under way."""
