@@ -84,7 +84,9 @@ def pair(lines: Iterable[Line]) -> list[Operation]:
 
 def _operation(invoked: Line, completed: Line | None) -> Operation:
     outcome = UNKNOWN if completed is None else completed["type"]
-    known = completed if completed is not None else {"result": None, "zxid": 0, "node": "", "time_ns": 0}
+    known: Line = (
+        completed if completed is not None else {"result": None, "zxid": 0, "node": "", "time_ns": 0}
+    )
     return Operation(
         process=invoked["process"],
         operation=invoked["operation"],

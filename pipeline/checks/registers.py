@@ -1,7 +1,7 @@
 """Linearizability of registers with compare-and-set: the search of Wing and Gong, with versions as witness.
 
-A register is absent, or has a version and a value. `create` makes version 0; `write` replaces the value, `cas`
-does so only at an expected version, and both raise the version by one and return it; `read` returns version
+A register is absent, or has a version and a value. `create` makes version 0; `write` replaces the value,
+`cas` does so only at an expected version, and both raise the version by one and return it; `read` returns version
 and value. An operation that failed for certain has no effect, but a `cas` that was refused as `bad version`
 proves that the version was another one. An operation with an unknown outcome takes effect at any time after
 its invocation, or never.
@@ -21,8 +21,8 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from pipeline.checks.history import FAIL, NEVER_NS, OK, UNKNOWN, Operation, by_key
-from pipeline.checks.verdicts import Verdict, judge
 from pipeline.checks.verdicts import UNKNOWN as UNDECIDED
+from pipeline.checks.verdicts import Verdict, judge
 
 CHECK: Final = "linearizable registers"
 BAD_VERSION: Final = "bad version"
@@ -104,7 +104,7 @@ class _Search:
         written = Counter(_written(each) for each in operations if each.operation != "read")
         #: {value that only one operation writes: the version under which it was read}
         self.home = {value: version for version, value in reads if written[value] == 1}
-        #: writes with unknown outcomes and values that nobody read, by time: any of them may stand for the others
+        #: writes with unknown outcomes and values that nobody read, by time: one is as good as another
         self.nameless = [
             index
             for index, each in enumerate(operations)
@@ -113,7 +113,7 @@ class _Search:
         self._link()
 
     def _link(self) -> None:
-        # Events by time: calls are 0…n-1, returns n…2n-1. A linked list lets an operation be taken out and back.
+        # Events by time: calls are 0…n-1, returns n…2n-1. In a linked list each can be taken out and put back.
         count = len(self.operations)
         times = [(each.invoked_ns, 0, index) for index, each in enumerate(self.operations)]
         times += [(each.completed_ns, 1, index + count) for index, each in enumerate(self.operations)]
@@ -196,7 +196,7 @@ def linearizable(operations: Sequence[Operation], steps_max: int = STEPS_MAX) ->
             search.take(event)
             event = search.after[search.head]
             continue
-        # A return: what it belongs to had to be placed before. The last choice was wrong, and that is the last
+        # A return: what it belongs to had to be placed before. The last choice was wrong, which is the last
         # change of the state: what fits a state without changing it may always be placed at once.
         before = state
         while before == state:
@@ -240,5 +240,3 @@ def until(operations: Sequence[Operation], time_ns: int) -> list[Operation]:
         if each.invoked_ns <= time_ns
     ]
     return [each for each in found if _matters(each)]
-
-

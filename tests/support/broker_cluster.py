@@ -97,6 +97,7 @@ class BrokerCluster:
         settings: Settings | None = None,
         session_timeout_ms: int = 6000,
         folder: Path | None = None,
+        quorum: QuorateNodes | None = None,
     ) -> None:
         """Choose ports and write the configuration; start() runs the processes.
 
@@ -106,10 +107,11 @@ class BrokerCluster:
             settings: sections of every broker.toml to add or override.
             session_timeout_ms: of the brokers.
             folder: where all files are kept; a temporary folder, removed by close(), when absent.
+            quorum: its nodes, when they are not the usual ones; start() starts them.
         """
         self._own_folder = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="quorate-brokers-")) if folder is None else folder
-        self.nodes = QuorateNodes(nodes=nodes, settings=SHORT_SESSIONS, folder=self.folder)
+        self.nodes = quorum or QuorateNodes(nodes=nodes, settings=SHORT_SESSIONS, folder=self.folder)
         self.secret = self.nodes.secret
         self._secret_path = self.nodes.nodes[1].secret_path
         self._settings: dict[str, dict[str, object]] = {"broker": {"session_timeout_ms": session_timeout_ms}}

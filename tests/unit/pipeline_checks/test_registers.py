@@ -23,7 +23,9 @@ def test_overlapping_operations_may_be_ordered_either_way() -> None:
     slow = op("write", "b", 1, 2, 10, process="p2")
     old, new = op("read", None, [0, "a"], 3, 4), op("read", None, [1, "b"], 5, 6)
     assert linearizable([CREATED, slow, old, new])
-    assert not linearizable([CREATED, slow, op("read", None, [1, "b"], 3, 4), op("read", None, [0, "a"], 5, 6)])
+    assert not linearizable(
+        [CREATED, slow, op("read", None, [1, "b"], 3, 4), op("read", None, [0, "a"], 5, 6)]
+    )
 
 
 @pytest.mark.parametrize(

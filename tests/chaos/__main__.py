@@ -1,0 +1,61 @@
+"""Runs chaos, or judges a recorded run again.
+
+python -m tests.chaos [--seconds 600] [--seed N] [--workload A,B] [--nemesis C,D] [--nodes 3] [--brokers 3]
+python -m tests.chaos --check FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from pathlib import Path
+
+from tests.chaos.nemeses import NEMESES
+from tests.chaos.report import summary
+from tests.chaos.run import Plan, judge_run, run
+from tests.chaos.workloads import WORKLOADS
+
+
+def _names(known: dict[str, type]) -> object:
+    def read(text: str) -> list[str]:
+        names = [name for name in text.split(",") if name] or list(known)
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is not known; use {', '.join(known)}")
+        return names
+
+    return read
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--workload", type=_names(WORKLOADS), default=list(WORKLOADS))  # type: ignore[arg-type]
+    parser.add_argument("--nemesis", type=_names(NEMESES), default=list(NEMESES))  # type: ignore[arg-type]
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--check", type=Path, default=None, help="judge the run in this folder again")
+    arguments = parser.parse_args(words)
+    if arguments.check is not None:
+        report = judge_run(arguments.check)
+    else:
+        seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed
+        print(f"seed {seed}", flush=True)
+        report = run(
+            Plan(
+                arguments.seconds,
+                seed,
+                arguments.workload,
+                arguments.nemesis,
+                arguments.nodes,
+                arguments.brokers,
+            )
+        )
+    print(summary(report))
+    return int(report.failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,147 @@
+"""A cluster of real processes with a proxy on every link, under the shipped defaults.
+
+    peer-1-2      node 1 dials node 2          client-1     clients dial node 1
+    broker-1-2    broker 1 dials broker 2      client-b1    clients dial broker 1
+    quorum-b1-2   broker 1 dials node 2
+
+node.toml's [members] and broker.toml's [dial], [quorum] and [advertised] name the proxies, so no link goes
+around them. The admin ports are asked directly: they tell the run how the cluster is, and are no part of it.
+Source: testing design ("Nemeses": each directed link has its own proxy).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from tests.chaos.proxies import Proxies
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.nodes import Node, NodeError, QuorateNodes
+
+
+class ProxiedNodes(QuorateNodes):
+    """Nodes that reach each other through proxies."""
+
+    def __init__(self, proxies: Proxies, nodes: int, folder: Path) -> None:
+        """Choose ports, make the links and write the configuration."""
+        self._proxies = proxies
+        super().__init__(nodes=nodes, cluster="chaos", settings={}, folder=folder)
+        for node in self.nodes.values():
+            proxies.link(f"client-{node.node_id}", f"127.0.0.1:{node.client_port}")
+
+    def config(self, node: Node) -> dict[str, dict[str, object]]:
+        """Sections of node.toml with the links to the other members."""
+        sections = super().config(node)
+        sections["members"] = {
+            str(other.node_id): f"127.0.0.1:{other.peer_port}"
+            if other is node
+            else self._proxies.link(f"peer-{node.node_id}-{other.node_id}", f"127.0.0.1:{other.peer_port}")
+            for other in self.nodes.values()
+        }
+        return sections
+
+
+class ChaosCluster:
+    """Nodes, and brokers if there are any, with a proxy on every link between them and to them."""
+
+    def __init__(self, *, nodes: int = 3, brokers: int = 0) -> None:
+        """Choose ports and write the configuration; entering it starts the processes."""
+        self._temporary = tempfile.TemporaryDirectory(prefix="quorate-chaos-")
+        self.folder = Path(self._temporary.name)
+        self.proxies = Proxies(self.folder)
+        self.nodes = ProxiedNodes(self.proxies, nodes, self.folder)
+        self.brokers = BrokerCluster(brokers=brokers, quorum=self.nodes, folder=self.folder)
+        self._link_brokers()
+
+    def _link_brokers(self) -> None:
+        for broker in self.brokers.brokers.values():
+            client = self.proxies.link(f"client-b{broker.broker_id}", f"127.0.0.1:{broker.client_port}")
+            broker.settings["advertised"] = {"client": client}
+            broker.settings["quorum"] = {
+                "hosts": [
+                    self.proxies.link(f"quorum-b{broker.broker_id}-{node_id}", self.nodes.host(node_id))
+                    for node_id in self.nodes.node_ids
+                ]
+            }
+        for asking, asked in itertools.permutations(self.brokers.brokers.values(), 2):
+            name = f"broker-{asking.broker_id}-{asked.broker_id}"
+            dial = asking.settings.setdefault("dial", {})
+            dial[str(asked.broker_id)] = self.proxies.link(name, f"127.0.0.1:{asked.broker_port}")
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The nodes of the quorum."""
+        return list(self.nodes.node_ids)
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The brokers."""
+        return list(self.brokers.brokers)
+
+    def host(self, node_id: int) -> str:
+        """Where clients reach one node, through its link."""
+        return self.proxies.link(f"client-{node_id}", "")
+
+    @property
+    def hosts(self) -> str:
+        """Where clients reach all nodes."""
+        return ",".join(self.host(node_id) for node_id in self.node_ids)
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients reach all brokers."""
+        return ",".join(self.proxies.link(f"client-b{broker_id}", "") for broker_id in self.broker_ids)
+
+    # -- roles, as the processes tell them -------------------------------------------------------------------
+
+    def term(self) -> int:
+        """The highest term that a node reports; 0 if none answers."""
+        terms = [0]
+        for node_id in self.node_ids:
+            with contextlib.suppress(OSError, http.client.HTTPException, NodeError):
+                terms.append(int(self.nodes.status(node_id)["term"]))
+        return max(terms)
+
+    def controller_now(self) -> int:
+        """The broker that says that it is the controller with the highest epoch; 0 if none."""
+        found = [(0, 0)]
+        for broker_id in self.brokers.awake():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                status = self.brokers.status(broker_id)
+                if status["controller_id"] == broker_id:
+                    found.append((int(status["controller_epoch"]), broker_id))
+        return max(found)[1]
+
+    def ready(self) -> bool:
+        """Whether every process serves clients.
+
+        Raises:
+            NodeError: a process ended by itself.
+        """
+        return all(self.nodes.ready(each) for each in self.node_ids) and all(
+            self.brokers.ready(each) for each in self.broker_ids
+        )
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        try:
+            with self.brokers.shown():
+                self.brokers.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process and remove their files."""
+        self.brokers.close()
+        self.proxies.close()
+        self._temporary.cleanup()

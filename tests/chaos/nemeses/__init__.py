@@ -1,0 +1,10 @@
+"""What goes wrong: small classes that begin a fault, end it, and prove that it bit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.nemeses.base import Nemesis
+from tests.chaos.nemeses.network import NETWORK
+
+NEMESES: Final[dict[str, type[Nemesis]]] = {each.name: each for each in (*NETWORK,)}

@@ -1,0 +1,138 @@
+"""Writes histories while they happen: two lines an operation, one file a process.
+
+Also keeps what nemeses ask: how many operations are under way, how many were answered, and how long the last
+ones took. Times are of the monotonic clock, which all processes of a machine share.
+Source: testing design ("Histories").
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import IO, Any, Final
+
+from pipeline.checks.history import FAIL, INVOKE, OK, UNKNOWN
+
+#: Answers whose latencies are remembered.
+LATENCIES_MAX: Final = 5000
+
+
+class Call:
+    """One operation under way; exactly one of its methods ends it."""
+
+    def __init__(self, recorder: Recorder, file: IO[str], line: dict[str, Any]) -> None:
+        self._recorder = recorder
+        self._file = file
+        self._line = line
+
+    def ok(self, result: Any, *, zxid: int = 0, node: str = "") -> None:
+        """It had its effect, and this is its result."""
+        self._end(OK, result, zxid, node)
+
+    def fail(self, result: Any = None, *, zxid: int = 0, node: str = "") -> None:
+        """It had no effect, for certain."""
+        self._end(FAIL, result, zxid, node)
+
+    def unknown(self, result: Any = None) -> None:
+        """Nobody knows whether it had its effect, or will have it."""
+        self._end(UNKNOWN, result, 0, "")
+
+    def _end(self, outcome: str, result: Any, zxid: int, node: str) -> None:
+        now_ns = time.monotonic_ns()
+        line = {
+            **self._line,
+            "type": outcome,
+            "result": result,
+            "zxid": zxid,
+            "node": node,
+            "time_ns": now_ns,
+        }
+        self._recorder.ended(outcome, self._line["time_ns"], now_ns)
+        self._recorder.write(self._file, line)
+
+
+class Process:
+    """The history of one client."""
+
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self.name = name
+        self._recorder = recorder
+        self._file = recorder.open(name)
+
+    def invoke(self, operation: str, key: str, argument: Any) -> Call:
+        """Record that the client asks."""
+        line = {
+            "process": self.name,
+            "operation": operation,
+            "key": key,
+            "argument": argument,
+            "type": INVOKE,
+            "result": None,
+            "zxid": 0,
+            "node": "",
+            "time_ns": time.monotonic_ns(),
+        }
+        self._recorder.began()
+        self._recorder.write(self._file, line)
+        return Call(self._recorder, self._file, line)
+
+
+class Recorder:
+    """All histories of a run; its processes may live in several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write into a folder, which is made."""
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._files: list[IO[str]] = []
+        self.under_way = 0
+        #: {outcome: how many operations}
+        self.counts = {OK: 0, FAIL: 0, UNKNOWN: 0}
+        #: (time of the answer, latency) of the last operations that succeeded
+        self._latencies: deque[tuple[int, int]] = deque(maxlen=LATENCIES_MAX)
+
+    def process(self, name: str) -> Process:
+        """Begin the history of a client with a name of its own."""
+        return Process(self, name)
+
+    def open(self, name: str) -> IO[str]:
+        """Open the file of a process."""
+        file = (self.folder / f"{name}.jsonl").open("x", encoding="utf-8")
+        self._files.append(file)
+        return file
+
+    def write(self, file: IO[str], line: dict[str, Any]) -> None:
+        """Append a line."""
+        with self._lock:
+            if not file.closed:
+                file.write(json.dumps(line) + "\n")
+
+    def began(self) -> None:
+        """Count an operation."""
+        with self._lock:
+            self.under_way += 1
+
+    def ended(self, outcome: str, began_ns: int, ended_ns: int) -> None:
+        """Count its end."""
+        with self._lock:
+            self.under_way -= 1
+            self.counts[outcome] += 1
+            if outcome == OK:
+                self._latencies.append((ended_ns, ended_ns - began_ns))
+
+    def latency_ms(self, since_ns: int, until_ns: int) -> float | None:
+        """The median latency of operations that succeeded in a time; None if there were none."""
+        with self._lock:
+            found = [took for ended, took in self._latencies if since_ns <= ended <= until_ns]
+        return statistics.median(found) / 1e6 if found else None
+
+    def close(self) -> None:
+        """Close all files; what is still under way stays without completion, which means unknown."""
+        with self._lock:
+            for file in self._files:
+                file.close()

@@ -1,0 +1,170 @@
+"""One chaos run: a cluster, workloads, nemeses, histories on the disk, and the verdicts over them.
+
+    chaos-results/<utc>-<seed>/history/<process>.jsonl   two lines an operation
+                              /run.json                  workloads, faults, topology
+                              /final.jsonl               what the cluster holds at the end
+
+A run counts only if every kind of nemesis that struck bit at least once.
+Source: testing design ("Histories", "Nemeses").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.checks.history import read_history, read_lines
+from pipeline.checks.verdicts import BAD, UNKNOWN, Verdict
+from tests.chaos.cluster import ChaosCluster
+from tests.chaos.nemeses import NEMESES
+from tests.chaos.recorder import Recorder
+from tests.chaos.strikes import Strikes
+from tests.chaos.workloads import WORKLOADS
+from tests.chaos.workloads.base import History, Workload, pause
+
+QUIET_S: Final = 2.0
+#: How long clients may take to end what they have begun.
+DRAIN_S: Final = 120.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to do."""
+
+    seconds: float
+    seed: int
+    workloads: Sequence[str]
+    nemeses: Sequence[str]
+    nodes: int = 3
+    brokers: int = 3
+    results: Path = Path("chaos-results")
+
+
+@dataclass
+class Report:
+    """What a run did and found."""
+
+    folder: Path
+    strikes: list[dict[str, Any]]
+    #: {outcome: operations}
+    operations: Counter[str]
+    verdicts: list[Verdict]
+    seed: int = 0
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is wrong, or the run does not count."""
+        return bool(self.missing) or any(each.state in (BAD, UNKNOWN) for each in self.verdicts)
+
+
+def folder_for(results: Path, seed: int) -> Path:
+    """Choose a run's folder."""
+    now = dt.datetime.now(dt.UTC)
+    return results / f"{now:%Y%m%dT%H%M%SZ}-{seed}"
+
+
+def run(plan: Plan) -> Report:
+    """Run, write everything down, and judge it."""
+    folder = folder_for(plan.results, plan.seed)
+    rng = random.Random(plan.seed)
+    kinds = [WORKLOADS[name] for name in plan.workloads]
+    nemeses = [NEMESES[name] for name in plan.nemeses]
+    with_brokers = any(each.needs_brokers for each in kinds) or any(each.needs_brokers for each in nemeses)
+    recorder = Recorder(folder / "history")
+    with ChaosCluster(nodes=plan.nodes, brokers=plan.brokers if with_brokers else 0) as cluster:
+        workloads = [kind(cluster, recorder, random.Random(rng.random())) for kind in kinds]
+        strikes = Strikes(cluster, recorder, nemeses, random.Random(rng.random()))
+        began_ns = time.monotonic_ns()
+        try:
+            final = asyncio.run(_load(workloads, strikes, plan.seconds))
+        finally:
+            recorder.close()
+            _write_run(folder, plan, cluster, strikes, began_ns)
+            _keep_outputs(folder, cluster)
+    with (folder / "final.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in final)
+    return judge_run(folder)
+
+
+async def _load(workloads: Sequence[Workload], strikes: Strikes, seconds: float) -> list[dict[str, Any]]:
+    for workload in workloads:
+        await workload.set_up()
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(workload.run(stop)) for workload in workloads]
+    strikes.start()
+    try:
+        ended = asyncio.Event()
+        for task in tasks:
+            task.add_done_callback(lambda _: ended.set())
+        await pause(ended, seconds)  # a workload that ends early has failed
+        await asyncio.to_thread(strikes.stop)
+        await pause(ended, QUIET_S)
+    finally:
+        stop.set()
+        async with asyncio.timeout(DRAIN_S):
+            await asyncio.gather(*tasks)
+    lines: list[dict[str, Any]] = []
+    for workload in workloads:
+        lines += await workload.final_state()
+    return lines
+
+
+def _write_run(folder: Path, plan: Plan, cluster: ChaosCluster, strikes: Strikes, began_ns: int) -> None:
+    record = {
+        "seed": plan.seed,
+        "seconds": plan.seconds,
+        "workloads": list(plan.workloads),
+        "nemeses": list(plan.nemeses),
+        "topology": {
+            "nodes": cluster.node_ids,
+            "brokers": cluster.broker_ids,
+            "links": cluster.proxies.names,
+        },
+        "began_ns": began_ns,
+        "ended_ns": time.monotonic_ns(),
+        "faults": [strike.line() for strike in strikes.strikes],
+    }
+    (folder / "run.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _keep_outputs(folder: Path, cluster: ChaosCluster) -> None:
+    """Keep what the processes printed: the story behind a bad verdict."""
+    outputs = folder / "output"
+    outputs.mkdir()
+    for node in cluster.nodes.nodes.values():
+        (outputs / f"node-{node.node_id}.log").write_bytes(node.output_path.read_bytes())
+    for broker in cluster.brokers.brokers.values():
+        (outputs / f"broker-{broker.broker_id}.log").write_bytes(broker.output_path.read_bytes())
+
+
+def judge_run(folder: Path) -> Report:
+    """Judge a recorded run: reads only its files."""
+    record = json.loads((folder / "run.json").read_text())
+    operations = read_history(folder / "history")
+    final = [dict(line) for line in read_lines(folder / "final.jsonl")]
+    history = History(operations, final)
+    verdicts = [verdict for name in record["workloads"] for verdict in WORKLOADS[name].check(history)]
+    struck = Counter(strike["nemesis"] for strike in record["faults"])
+    bit = Counter(strike["nemesis"] for strike in record["faults"] if strike["bite"])
+    missing = [
+        f"{name} struck {count} times and never bit" for name, count in struck.items() if not bit[name]
+    ]
+    if record["nemeses"] and not struck:
+        missing.append("no nemesis struck")
+    return Report(
+        folder,
+        record["faults"],
+        Counter(each.outcome for each in operations),
+        verdicts,
+        record["seed"],
+        missing,
+    )

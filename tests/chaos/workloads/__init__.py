@@ -1,0 +1,10 @@
+"""What clients do while nemeses strike; each workload records histories and says who judges them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.workloads.base import Workload
+from tests.chaos.workloads.registers import Registers
+
+WORKLOADS: Final[dict[str, type[Workload]]] = {each.name: each for each in (Registers,)}

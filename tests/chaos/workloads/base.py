@@ -1,0 +1,173 @@
+"""What all workloads share: a client of the quorum that records, and how errors become outcomes.
+
+The client knows nothing of checkers. An error that is definite is a failure, any other an unknown outcome; so
+is an operation that took too long. After an unknown outcome a client goes on: its operation stays open.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, ClassVar, Final, NamedTuple
+
+from pipeline.checks.history import Operation
+from pipeline.checks.verdicts import Verdict
+from quorum.client import (
+    BadVersionError,
+    Client,
+    ClientClosedError,
+    ClientError,
+    MultiFailedError,
+    NoServerError,
+    SessionExpiredError,
+)
+from tests.chaos.cluster import ChaosCluster
+from tests.chaos.recorder import Call, Process, Recorder
+
+OPERATION_TIMEOUT_S: Final = 6.0
+#: How long a client looks for a server before it says so and looks again.
+CONNECT_PATIENCE_MS: Final = 4000.0
+BAD_VERSION: Final = "bad version"
+
+Answer = tuple[Any, int]
+
+
+class History(NamedTuple):
+    """What a run recorded, of all workloads."""
+
+    operations: list[Operation]
+    #: lines of final.jsonl
+    final: list[dict[str, Any]]
+
+
+class Workload(abc.ABC):
+    """One kind of load. Made once for a run; run() ends soon after stop is set."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    needs_brokers: ClassVar[bool] = False
+
+    def __init__(self, cluster: ChaosCluster, recorder: Recorder, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.recorder = recorder
+        self.rng = rng
+
+    @abc.abstractmethod
+    async def set_up(self) -> None:
+        """Make what the clients work on, while nothing is wrong yet."""
+
+    @abc.abstractmethod
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run all clients until stop is set."""
+
+    async def final_state(self) -> Iterable[dict[str, Any]]:
+        """Read what is left when all is healed: lines of final.jsonl."""
+        return []
+
+    @staticmethod
+    @abc.abstractmethod
+    def check(history: History) -> list[Verdict]:
+        """Judge the workload's part of a history, known by the keys that it uses."""
+
+
+async def pause(stop: asyncio.Event, seconds: float) -> None:
+    """Wait until the run ends, or so long."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+
+
+async def record(
+    call: Call, asked: Callable[[], Awaitable[Answer]], node: str, timeout_s: float = OPERATION_TIMEOUT_S
+) -> Any:
+    """Run one operation and record how it ended.
+
+    Returns:
+        Its result, or None where it did not succeed.
+
+    Raises:
+        SessionExpiredError, ClientClosedError: recorded as well; the client needs a new session.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            result, zxid = await asked()
+    except TimeoutError:
+        call.unknown("no answer")
+        return None
+    except (SessionExpiredError, ClientClosedError):
+        call.fail("no session")
+        raise
+    except BadVersionError:
+        call.fail(BAD_VERSION, node=node)
+        return None
+    except MultiFailedError as error:
+        call.fail(BAD_VERSION if isinstance(error.cause, BadVersionError) else str(error), node=node)
+        return None
+    except ClientError as error:
+        if error.definite:
+            call.fail(str(error), node=node)
+        else:
+            call.unknown(str(error))
+        return None
+    call.ok(result, zxid=zxid, node=node)
+    return result
+
+
+@contextlib.asynccontextmanager
+async def connected(hosts: str, rng: random.Random) -> AsyncIterator[Client | None]:
+    """A session, or None if no server gave one in time."""
+    client = Client(hosts, rng=random.Random(rng.random()))
+    try:
+        await client.start(CONNECT_PATIENCE_MS)
+    except (NoServerError, SessionExpiredError):
+        await client.close()
+        yield None
+        return
+    try:
+        yield client
+    finally:
+        # The session's end is no part of the history; a server that does not answer does not hold the run up.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_PATIENCE_MS / 1000):
+                await client.close()
+
+
+class QuorumWorkload(Workload):
+    """Clients of the quorum: some stay with one node, the others go to any."""
+
+    clients: ClassVar[int] = 6
+    #: seconds between two operations of a client, drawn anew each time from zero to twice as much
+    pace_s: ClassVar[float] = 0.05
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run every client, each with sessions one after the other."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(1, self.clients + 1):
+                node = str(number) if number in self.cluster.node_ids else ""
+                hosts = self.cluster.host(number) if node else self.cluster.hosts
+                process = self.recorder.process(f"{self.name}-{number}")
+                group.create_task(self._live(process, hosts, node, random.Random(self.rng.random()), stop))
+
+    async def _live(
+        self, process: Process, hosts: str, node: str, rng: random.Random, stop: asyncio.Event
+    ) -> None:
+        while not stop.is_set():
+            async with connected(hosts, rng) as client:
+                if client is None:
+                    continue
+                with contextlib.suppress(SessionExpiredError, ClientClosedError):
+                    await self.session(process, client, node, rng, stop)
+
+    async def session(
+        self, process: Process, client: Client, node: str, rng: random.Random, stop: asyncio.Event
+    ) -> None:
+        """Work within one session until stop is set; one step after the other unless overridden."""
+        while not stop.is_set():
+            await self.step(process, client, node, rng)
+            await pause(stop, rng.uniform(0, 2 * self.pace_s))
+
+    async def step(self, process: Process, client: Client, node: str, rng: random.Random) -> None:
+        """Do one operation."""
+        raise NotImplementedError

@@ -1,0 +1,73 @@
+"""Registers with compare-and-set: reads after a sync, writes, and writes at an expected version.
+
+Every value is written once, so that a read names its writer. Judged for linearizability, key by key (I6, I8,
+I9): an acknowledged write that is lost, a stale read or a version check that was skipped is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+from typing import Any, ClassVar, Final
+
+from pipeline.checks.registers import check_registers
+from pipeline.checks.verdicts import Verdict
+from quorum.client import Client
+from tests.chaos.recorder import Process
+from tests.chaos.workloads.base import Answer, History, QuorumWorkload, connected, record
+
+ROOT: Final = "/chaos-registers"
+KEYS: Final = tuple(f"register-{number}" for number in range(1, 6))
+
+
+class Registers(QuorumWorkload):
+    """Five registers, six clients."""
+
+    name: ClassVar[str] = "registers"
+    description: ClassVar[str] = "reads, writes and compare-and-set of five registers"
+    _numbers = itertools.count(1)
+
+    async def set_up(self) -> None:
+        """Create the registers, as a part of the history."""
+        process = self.recorder.process("registers-setup")
+        async with connected(self.cluster.hosts, self.rng) as client:
+            assert client is not None, "no node gave a session before anything was wrong"
+            await client.create(ROOT)
+            for key in KEYS:
+                call = process.invoke("create", key, "first")
+                _, stat = await client.create2(f"{ROOT}/{key}", json.dumps("first").encode())
+                call.ok(stat.version, zxid=stat.czxid)
+
+    async def step(self, process: Process, client: Client, node: str, rng: random.Random) -> None:
+        """Read, write, or read and then write at the version that was read."""
+        key = rng.choice(KEYS)
+        path = f"{ROOT}/{key}"
+        kind = rng.choices(["read", "write", "cas"], [5, 2, 3])[0]
+        seen = None
+        if kind != "write":
+            call = process.invoke("read", key, None)
+            seen = await record(call, lambda: self._read(client, path), node)
+        if kind == "read" or (kind == "cas" and seen is None):
+            return
+        value = f"{process.name}/{next(self._numbers)}"
+        expected = -1 if seen is None else seen[0]
+        argument: Any = value if kind == "write" else [expected, value]
+        call = process.invoke(kind, key, argument)
+        await record(call, lambda: self._write(client, path, value, expected), node)
+
+    @staticmethod
+    async def _read(client: Client, path: str) -> Answer:
+        _, (data, stat) = await asyncio.gather(client.sync(path), client.get(path))
+        return [stat.version, json.loads(data or b"null")], stat.mzxid
+
+    @staticmethod
+    async def _write(client: Client, path: str, value: str, expected: int) -> Answer:
+        stat = await client.set(path, json.dumps(value).encode(), expected)
+        return stat.version, stat.mzxid
+
+    @staticmethod
+    def check(history: History) -> list[Verdict]:
+        """Judge every register."""
+        return [check_registers(each for each in history.operations if each.key in KEYS)]
