@@ -64,6 +64,8 @@ KINDS_BY_TYPE: Final = {1: _CHILD, 2: _NODE, 3: DATA_KINDS | _CHILD_TABLE, 4: _P
 
 #: memory of a watcher's place on a path besides the path itself: its entries in the tables
 WATCH_OVERHEAD_BYTES: Final = 512
+#: memory of one path in the tree of recursive watchers
+BRANCH_BYTES: Final = 512
 
 
 class WatchCounts(NamedTuple):
@@ -82,6 +84,11 @@ def _weight(kinds: int) -> int:
 def watch_bytes(path: str) -> int:
     """Return what a watcher's watches on a path count in memory: the path and its places in the table."""
     return WATCH_OVERHEAD_BYTES + len(path) * (1 if path.isascii() else 4)
+
+
+def branch_bytes(path: str) -> int:
+    """Return what a recursive watch counts besides: a branch for each segment, shared or not."""
+    return BRANCH_BYTES * path.count("/")
 
 
 def _segments(path: str) -> list[str]:
@@ -113,7 +120,7 @@ class WatchTable(Generic[W]):
         self._by_watcher: dict[W, dict[str, None]] = {}
         #: {watcher: number of its watches}
         self._totals: dict[W, int] = {}
-        #: {watcher: `watch_bytes` of its paths}
+        #: {watcher: `watch_bytes` of its paths, and `branch_bytes` of those watched recursively}
         self._bytes: dict[W, int] = {}
         #: the sum of `_bytes`
         self.total_bytes = 0
@@ -130,10 +137,9 @@ class WatchTable(Generic[W]):
         if new == old:
             return
         watchers[watcher] = new
-        if not old:
-            size = watch_bytes(path)
-            self._bytes[watcher] = self._bytes.get(watcher, 0) + size
-            self.total_bytes += size
+        size = (0 if old else watch_bytes(path)) + (branch_bytes(path) if (old ^ new) & _RECURSIVE else 0)
+        self._bytes[watcher] = self._bytes.get(watcher, 0) + size
+        self.total_bytes += size
         if new & _RECURSIVE:
             branch = self._recursive
             for segment in _segments(path):
@@ -254,14 +260,15 @@ class WatchTable(Generic[W]):
         old = watchers[watcher]
         new = old & mask
         self._totals[watcher] += _weight(new) - _weight(old)
+        size = 0 if new else watch_bytes(path)
         if (old ^ new) & _RECURSIVE:
             self._forget_recursive(path, watcher)
+            size += branch_bytes(path)
+        self._bytes[watcher] -= size
+        self.total_bytes -= size
         if new:
             watchers[watcher] = new
             return
-        size = watch_bytes(path)
-        self._bytes[watcher] -= size
-        self.total_bytes -= size
         del watchers[watcher]
         if not watchers:
             del self._by_path[path]

@@ -23,7 +23,7 @@ from typing import Any, Final
 from quorum.core.codes import OK, OP_SYNC, SESSION_MOVED, UNIMPLEMENTED
 from quorum.core.machine import CONFIG_PATH
 from quorum.core.results import RunOutcome
-from quorum.core.watches import watch_bytes
+from quorum.core.watches import branch_bytes, watch_bytes
 from quorum.server.greeting import GreetingStream, Run
 from quorum.server.host import Host
 from quorum.server.lookups import LOOKUPS
@@ -189,7 +189,10 @@ class AnsweringStream(GreetingStream):
             )
             self.finish()
             return
-        if not self.may_watch(0, sum(map(watch_bytes, chain.from_iterable(request[1:])))):
+        size = sum(map(watch_bytes, chain.from_iterable(request[1:])))
+        if isinstance(request, SetWatches2):
+            size += sum(map(branch_bytes, request.recursive))
+        if not self.may_watch(0, size):
             return
         for frame in answer_set_watches(self._host.replica, self, xid, request):
             self._queue(frame)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from quorum.core import queries
 from quorum.core.codes import MARSHALLING_ERROR, OK
-from quorum.core.watches import KINDS_BY_TYPE, WatchKind, WatchTable, watch_bytes
+from quorum.core.watches import KINDS_BY_TYPE, WatchKind, WatchTable, branch_bytes, watch_bytes
 from quorum.server.reads import Asker
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.jute import Buffer
@@ -118,7 +118,10 @@ def _add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchReque
     kind = _KINDS_BY_MODE.get(request.code)
     if kind is None:
         return encode_header(xid, zxid, MARSHALLING_ERROR)
-    if not asker.may_watch(_WATCHES_BY_MODE[request.code], watch_bytes(request.path)):
+    size = watch_bytes(request.path)
+    if kind is WatchKind.RECURSIVE:
+        size += branch_bytes(request.path)
+    if not asker.may_watch(_WATCHES_BY_MODE[request.code], size):
         return encode_header(xid, zxid, _QUOTA_EXCEEDED)
     replica.watches.add(kind, request.path, asker)
     return encode_number(xid, zxid, OK)
