@@ -137,8 +137,11 @@ def test_a_spoiled_controller_node_leads_to_an_election_in_the_next_epoch(
     elected = wait_for_controller(cluster, epoch)
     assert cluster.controller_epoch() == epoch + 1
     eventually(lambda: cluster.status(elected)["controller"], DEADLINE_S, "it leads")
-    leading = [each for each in cluster.brokers if cluster.status(each)["controller"]]
-    assert leading == [elected], "the former controller has resigned"
+
+    def leading() -> list[int]:
+        return [each for each in cluster.brokers if cluster.status(each)["controller"]]
+
+    eventually(lambda: leading() == [elected], DEADLINE_S, "the former controller has resigned")
     create(cluster, f"after-{kind.replace(' ', '-')}")
 
 
