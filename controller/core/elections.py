@@ -20,7 +20,7 @@ from typing import Final
 from controller.core.model import ClusterModel, KnownState
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, RECOVERING, PartitionStateRecord
+from quorum.metadata.records import NO_LEADER, RECOVERED, RECOVERING, PartitionStateRecord
 
 _NO_GENERATIONS: Final[Mapping[int, BrokerGeneration]] = {}
 
@@ -106,7 +106,8 @@ def next_state(
     alive = tuple(each for each in members if each in situation.live)
     recovery = state.leader_recovery_state
     if alive:
-        leader, isr = _leader_among(alive, replicas, state.leader), alive
+        # A leader of the ISR ends what an unclean election had begun.
+        leader, isr, recovery = _leader_among(alive, replicas, state.leader), alive, RECOVERED
     elif key.topic in situation.unclean_topics and (candidates := _live(situation, replicas)):
         leader, isr, recovery = candidates[0], candidates[:1], RECOVERING
     else:

@@ -2,34 +2,51 @@
 
 Decides nothing. A record that cannot be read is logged once; its topic is left alone until it can be read
 again. A topic that went without a request (its znode was deleted) is stopped on its brokers all the same.
+A topic without an id (created by an old tool, or by hand) gets one before anything is decided about it.
 Source: control-plane design, "Controller" (cache, malformed records); seeds [0.C] 2, [3].
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
+import uuid
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 from controller.core.dirty import Dirty
 from controller.core.model import Change, ClusterModel, KnownState, KnownTopic
 from controller.runtime.channel import Channels
 from controller.runtime.reader import Unreadable, read_children, read_states, read_topics
+from controller.runtime.store import Store
 from quorum.client import Client
 from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import next_version
+
+#: Topics that get their ids at the same time.
+NAMED_MAX: Final = 1_000
 
 log = logging.getLogger("quorate.controller")
+
+_Found = KnownTopic | Unreadable | None
 
 
 class Cache:
     """The model of one term, and what must be read again."""
 
-    def __init__(self, client: Client, model: ClusterModel, channels: Channels) -> None:
-        """Hold nothing yet, everything dirty."""
+    def __init__(
+        self, client: Client, model: ClusterModel, store: Store, channels: Channels, rng: random.Random
+    ) -> None:
+        """Hold nothing yet, everything dirty; rng draws the ids of topics that have none."""
         self.dirty = Dirty()
         self._client = client
         self._model = model
+        self._store = store
         self._channels = channels
+        self._rng = rng
         #: {topic: why it was left alone, as it was logged}
         self._logged: dict[str, str] = {}
 
@@ -48,7 +65,8 @@ class Cache:
             topics.update(dict.fromkeys((*self._model.topics, *self._model.left_alone)))
         touched: dict[PartitionKey, None] = {}
         if topics:
-            for topic, found in (await read_topics(self._client, list(topics))).items():
+            read = await read_topics(self._client, list(topics))
+            for topic, found in (await self._with_ids(read)).items():
                 touched.update(dict.fromkeys(self._take_topic(topic, found)))
         touched.update(dict.fromkeys(key for key in work.states if self._model.replicas(key)))
         if touched:
@@ -74,7 +92,42 @@ class Cache:
         self._model.drop_topic(topic)
         self._logged.pop(topic, None)
 
-    def _take_topic(self, topic: str, found: KnownTopic | Unreadable | None) -> list[PartitionKey]:
+    async def _with_ids(self, read: dict[str, _Found]) -> dict[str, _Found]:
+        """Give an id to topics without one; a topic that changes meanwhile is left out, and dirty again."""
+        nameless = {
+            topic: found
+            for topic, found in read.items()
+            if isinstance(found, KnownTopic) and found.record.topic_id is None
+        }
+        if not nameless:
+            return read
+        found_now = dict(read)
+        names = list(nameless)
+        for start in range(0, len(names), NAMED_MAX):
+            part = names[start : start + NAMED_MAX]
+            for topic, named in zip(
+                part, await asyncio.gather(*(self._name(each, nameless[each]) for each in part)), strict=True
+            ):
+                if named is None:
+                    # The event of that change wakes the loop.
+                    del found_now[topic]
+                else:
+                    found_now[topic] = named
+        return found_now
+
+    async def _name(self, topic: str, found: KnownTopic) -> KnownTopic | None:
+        # A tool that knows no ids may have overwritten the assignment: then the topic keeps its id.
+        before = self._model.topics.get(topic)
+        topic_id = None if before is None else before.record.topic_id
+        drawn = topic_id or uuid.UUID(int=self._rng.getrandbits(128), version=4)
+        record = replace(found.record, topic_id=drawn)
+        if not await self._store.set_topic(topic, record, found.topic_version):
+            self.dirty.mark_topic(topic)
+            return None
+        log.info("topic %s got the id %s", topic, drawn)
+        return KnownTopic(record, next_version(found.topic_version))
+
+    def _take_topic(self, topic: str, found: _Found) -> list[PartitionKey]:
         before = self._model.topics.get(topic)
         match found:
             case None:

@@ -107,7 +107,7 @@ class Term:
                 on_failure=self._on_failure,
             )
         )
-        self._cache = Cache(client, self.model, self.channels)
+        self._cache = Cache(client, self.model, store, self.channels, rng)
         self._decider = Decider(
             client,
             self.model,

@@ -144,3 +144,13 @@ def test_only_the_named_partitions_are_decided() -> None:
     model = cluster(((1, 2), 1, (1, 2)), ((1, 2), 1, (1, 2)))
     decisions = decide(model, situation(2), [PartitionKey("t", 1), PartitionKey("gone", 0)])
     assert list(decisions.updates) == [PartitionKey("t", 1)]
+
+
+def test_a_clean_decision_ends_the_recovery_of_an_unclean_leader() -> None:
+    model = cluster(((1, 2), 2, (2,)))
+    known = model.states[T0]
+    recovering = PartitionStateRecord(EPOCH, 2, LeaderEpoch(4), (1, 2), RECOVERING)
+    model.states[T0] = known._replace(state=recovering)
+    assert decided(decide(model, situation(2))) == (2, (2,), 5, RECOVERED)
+    # An offline partition may still have lost records; nobody has led it cleanly since.
+    assert decided(decide(model, situation(3))) == (NO_LEADER, (1, 2), 5, RECOVERING)
