@@ -13,6 +13,10 @@ SEEDS ?= 1000
 STREAMS ?= 1000
 # how long `make fuzz` looks at each target, in seconds
 SECONDS ?= 600
+# how many records `make kafka-clients` sends with each codec
+RECORDS ?= 100000
+# how often `make nothing-lost` strikes
+STRIKES ?= 16
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
 # how the tests of some suites run side by side; those of the others judge how quick something is
@@ -21,7 +25,7 @@ ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 
-.PHONY: help up test lint format java maven strace kcat bench differential fuzz simulate simulate-defects clean
+.PHONY: help up test lint format java maven strace kcat bench nothing-lost kafka-clients differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -45,6 +49,13 @@ format: $(VENV)/.installed-dev ## mend what ruff can mend
 bench: $(VENV)/.installed-bench java ## Quorate beside ZooKeeper and etcd, to bench-results/ (options: ARGS="--cases write,read --rounds 5")
 	$(BIN)/python -m pytest tests/bench
 	$(BIN)/python -m tests.bench $(ARGS)
+
+nothing-lost: $(VENV)/.installed-dev ## brokers and nodes struck while producers produce: is every record there? (options: STRIKES=16 ARGS="--seed 5")
+	$(BIN)/python -m tests.support.nothing_lost_brokers --strikes $(STRIKES) $(ARGS)
+
+kafka-clients: $(VENV)/.installed-dev kcat ## unchanged Kafka clients send and read RECORDS with each codec (options: RECORDS=100000)
+	KAFKA_RECORDS=$(RECORDS) $(BIN)/python -m pytest tests/conformance/test_kafka_python.py \
+	  tests/conformance/test_confluent_kafka.py tests/conformance/test_kcat.py
 
 differential: $(VENV)/.installed-dev java ## requests compared with a real ZooKeeper (options: STREAMS=1000 ARGS="--seed 5000")
 	$(BIN)/python -m tests.conformance.differential --streams $(STREAMS) $(ARGS)
