@@ -25,6 +25,7 @@ EPHEMERAL = 1
 ADD_WATCH, RECURSIVE = 106, 1
 DELETED = 2
 PATH_BYTES_MAX, SEGMENTS_MAX = 8192, 256
+RECEIVED_BYTES_MAX = 1 << 20
 #: of the last segment, which has the number of the ephemeral
 LEAF_BYTES = 8
 #: what the end of the session may cost each node, and so everybody on it; by its own clock of CPU time, which
@@ -53,8 +54,9 @@ def deepest() -> list[str]:
 class Watcher:
     """A client with a recursive watch on the root, that takes what it is told and looks at it later."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, last: str) -> None:
         self._told = bytearray()
+        self._last = last.encode()
         self._connection = Connection(host, timeout_s=DEADLINE_S)
         error, _, _ = self._connection.call(ADD_WATCH, buffer(b"/") + struct.pack(">i", RECURSIVE))
         assert error == 0
@@ -62,9 +64,8 @@ class Watcher:
         self._thread.start()
 
     def _listen(self) -> None:
-        # The writers' few and short events do not count much.
-        while len(self._told) < EPHEMERALS * PATH_BYTES_MAX:
-            self._told += self._connection.socket.recv(1 << 20)
+        while self._last not in self._told[-RECEIVED_BYTES_MAX - PATH_BYTES_MAX :]:
+            self._told += self._connection.socket.recv(RECEIVED_BYTES_MAX)
 
     def end(self, leaves: list[str]) -> None:
         """Wait until it heard of the end of all nodes, in their order."""
@@ -72,7 +73,7 @@ class Watcher:
         assert not self._thread.is_alive(), f"{len(self._told)} bytes of deletions were told"
         self._connection.close()
         position = 0
-        for leaf in leaves[:-1]:
+        for leaf in leaves:
             position = self._told.index(struct.pack(">ii", DELETED, 3) + buffer(leaf.encode()), position)
 
 
@@ -88,7 +89,7 @@ def test_the_end_of_a_session_with_the_longest_paths_stops_nobody(nodes: Quorate
     ]
     owner.pipelined(owned, 64)
     writers = [SteadyWriter(nodes.host(node_id), f"/writer-{node_id}") for node_id in nodes.node_ids]
-    watchers = [Watcher(nodes.host(node_id)) for node_id in nodes.node_ids]
+    watchers = [Watcher(nodes.host(node_id), leaves[-1]) for node_id in nodes.node_ids]
     leader, term = nodes.leader(), nodes.status(1)["term"]
     begun = {writer.path: writer.acknowledged for writer in writers}
     since_s = time.monotonic()
