@@ -182,7 +182,8 @@ class Frontend:
             stream.flush()
         self.dirty.clear()
         if self._finishing:
-            for stream in self._finishing:
+            # A reply that leaves may cost others their connections.
+            for stream in list(self._finishing):
                 stream.close()
         self.shedder.settle()
 

@@ -120,6 +120,26 @@ class Shedder:
             self.look_at_unread()
             self._shed_fattest(self.unread)
 
+    def may_write(self, stream: ClientStream, size: int) -> bool:
+        """Make room for a large reply that is about to leave; false if its own connection had to go for it.
+
+        What an aborted transport holds is free only in the loop's next turn: dropping what is not written yet
+        bounds what replies of one turn cost. So the asker goes unless another one holds twice as much.
+        """
+        budget = self.unread
+        if budget.total_bytes + size > budget.bytes_max:
+            self.look_at_unread()
+        while budget.total_bytes + size > budget.bytes_max:
+            wanted = budget.held.get(stream, 0) + size
+            fattest = max(budget.held, key=budget.held.__getitem__, default=stream)
+            if fattest is stream or budget.held[fattest] < 2 * wanted:
+                self._drop(stream, wanted, budget.what, budget.setting, budget.bytes_max)
+                budget.note(stream, 0)
+                return False
+            self._drop(fattest, budget.held[fattest], budget.what, budget.setting, budget.bytes_max)
+            budget.note(fattest, 0)
+        return True
+
     def _shed_fattest(self, budget: ByteBudget) -> None:
         while budget.total_bytes > budget.bytes_max:
             stream = max(budget.held, key=budget.held.__getitem__)

@@ -234,6 +234,10 @@ class ClientStream(asyncio.Protocol, ABC):
         if not out:
             return
         transport = self._transport
+        if self._out_bytes > WRITE_HIGH_WATER_BYTES and not self._host.shedder.may_write(
+            self, self._out_bytes
+        ):
+            return
         if transport is not None and not transport.is_closing():
             count = len(out)
             self.packets_sent += count
