@@ -21,6 +21,8 @@ from kafka.errors import KafkaError as PythonKafkaError
 SESSION_MS = 6_000
 HEARTBEAT_MS = 300
 POLL_S = 0.05
+#: kafka-python 3.0 may forget a join that takes longer than the poll that began it, and falls silent.
+PYTHON_POLL_MS = 2_000
 
 
 class Owned(NamedTuple):
@@ -193,7 +195,7 @@ class PythonMember(Member):
         consumer.subscribe(list(self.topics), listener=Listener())
         while not self._leaving.is_set():
             read: dict[tuple[str, int], int] = {}
-            for key, records in consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=50).items():
+            for key, records in consumer.poll(timeout_ms=PYTHON_POLL_MS, max_records=50).items():
                 for record in records:
                     self.records.append(((key.topic, key.partition), record.offset, record.value))
                     read[key.topic, key.partition] = record.offset + 1
