@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
+from quorum.admin.changelog import HISTORY, History, get_changelog
 from quorum.admin.members import delete_members, post_leader, post_members
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
 from quorum.admin.snapshots import post_snapshot
@@ -79,13 +80,16 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/v1/members", post_members),
     Endpoint("DELETE", "/v1/members", delete_members),
     Endpoint("POST", "/v1/snapshot", post_snapshot),
+    Endpoint("GET", "/v1/changelog", get_changelog),
 )
 
 
-def build_app(view: AdminView) -> web.Application:
-    """Return the application of one node's admin port."""
+def build_app(view: AdminView, history: History | None = None) -> web.Application:
+    """Return the application of one node's admin port; without a history while the node is starting."""
     app = base_app(view, ENDPOINTS)
     app[VIEW] = view
+    if history is not None:
+        app[HISTORY] = history
     return app
 
 

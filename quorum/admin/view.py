@@ -68,8 +68,9 @@ class AdminView(StatusView, Protocol):
 class BadInputError(Exception):
     """A request that is not well-formed; it reached nobody."""
 
-    def __init__(self, problem: str, remedy: str) -> None:
+    def __init__(self, problem: str, remedy: str, field: str = "") -> None:
         super().__init__(problem)
+        self.field = field
         self.problem = problem
         self.remedy = remedy
 

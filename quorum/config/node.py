@@ -132,6 +132,16 @@ class LimitsSection:
     read_only_mode: bool = setting(BOOLEAN, False)
 
 
+@dataclass(frozen=True, slots=True)
+class ChangelogSection:
+    """How much history of committed transactions a node keeps."""
+
+    #: of all files but the newest, which holds a sixteenth of it, at most 16 MiB
+    retention_bytes_max: int = setting(integer(65_536, 1024 * 1024 * _MIB), 256 * _MIB)
+    #: a file goes once a transaction that is this much newer than all of it is written
+    retention_age_ms: int = setting(integer(1000, 10_000 * 24 * _HOUR_MS), 7 * 24 * _HOUR_MS)
+
+
 #: None: the keys are node ids, the values addresses
 SECTIONS: dict[str, type | None] = {
     "node": NodeSection,
@@ -140,6 +150,7 @@ SECTIONS: dict[str, type | None] = {
     "security": SecuritySection,
     "raft": RaftSection,
     "limits": LimitsSection,
+    "changelog": ChangelogSection,
 }
 
 
@@ -158,6 +169,7 @@ class NodeConfig:
     security: SecuritySection
     raft: RaftSection
     limits: LimitsSection
+    changelog: ChangelogSection
 
     def masked(self) -> str:
         """Return the configuration as one line of JSON for the log, secrets as "***"."""
@@ -253,6 +265,7 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
     security = read_section(SecuritySection, "security", raw, folder, problems)
     raft = read_section(RaftSection, "raft", raw, folder, problems)
     limits = read_section(LimitsSection, "limits", raw, folder, problems)
+    changelog = read_section(ChangelogSection, "changelog", raw, folder, problems)
     if listen:
         _check_listen(listen, problems)
     if node and node.id not in members and members:
@@ -275,9 +288,10 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
             read_peer_secret(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
-    if problems or not (node and listen and security and raft and limits):
+    if problems or not (node and listen and security and raft and limits and changelog):
         raise ConfigError.of(problems)
-    return NodeConfig(node, listen, MappingProxyType(dict(sorted(members.items()))), security, raft, limits)
+    sorted_members = MappingProxyType(dict(sorted(members.items())))
+    return NodeConfig(node, listen, sorted_members, security, raft, limits, changelog)
 
 
 def _derive_session_timeouts(raw: Raw) -> None:

@@ -20,8 +20,8 @@ from quorum.core.records import ACL_MASK, HEADER, HEADER_BYTES, STAT_BYTES, acl_
 #: a node as a snapshot keeps it: a leaf's record, or (record with patched Stat, child creations) of a
 #: directory
 FrozenNode: TypeAlias = "bytes | tuple[bytes, int]"
-#: (zxid, path, record before, record after), None where the node is absent; or a mark, (zxid, session id, node
-#: id): the transactions behind this zxid are of this session, whose client sent them to this node
+#: (zxid, path, record before, record after), None where the node is absent; or a mark, (zxid, session id,
+#: node id): the transactions behind this zxid are of this session, whose client sent them to this node
 Traced: TypeAlias = "tuple[int, str, bytes | None, bytes | None] | tuple[int, int, int]"
 
 

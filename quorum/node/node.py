@@ -16,9 +16,12 @@ import contextlib
 import logging
 import socket
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from quorum.admin.app import build_app
 from quorum.admin.server import AdminServer
+from quorum.changelog.files import ChangeFiles
+from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.node import NodeConfig, read_peer_secret
 from quorum.errors import DiskFullError, NodeStoppedError
 from quorum.node.member import QuorumMember
@@ -26,6 +29,7 @@ from quorum.node.node_view import NodeView
 from quorum.node.starting_view import StartingView
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
+from quorum.raft.core.entry import Entry
 from quorum.raft.datadir.identity import Start as Start  # noqa: PLC0414 - whoever makes a node names its start
 from quorum.raft.datadir.identity import has_room
 from quorum.raft.peers.codec import RAFT_MESSAGE_TYPES, Codec
@@ -39,6 +43,8 @@ log = logging.getLogger("quorate.node")
 
 #: everything that members say to each other
 MESSAGE_TYPES = {**RAFT_MESSAGE_TYPES, **FORWARDING_MESSAGE_TYPES, **REQUEST_MESSAGE_TYPES}
+#: folder of the change log in the data directory
+CHANGELOG_NAME = "changelog"
 #: how long a stopping leader waits for another one to take over
 HANDOVER_WAIT_S = 1.0
 #: a clean stop takes a snapshot if at least so much log was applied since the last one
@@ -58,6 +64,18 @@ class NodeSockets:
     client: socket.socket
     peer: socket.socket
     admin: socket.socket
+
+
+class _Applied(NamedTuple):
+    """Hears of every entry that became part of the state."""
+
+    member: QuorumMember
+    recorder: ChangeRecorder
+
+    def entry_applied(self, entry: Entry) -> None:
+        """Record what it changed before a snapshot can begin that covers it."""
+        self.recorder.entry_applied()
+        self.member.entry_applied(entry)
 
 
 class QuorumNode:
@@ -98,6 +116,7 @@ class QuorumNode:
         self._transport: PeerTransport | None = None
         self._listener: ClientListener | None = None
         self._admin: AdminServer | None = None
+        self._recorder: ChangeRecorder | None = None
         #: status, readiness and metrics; only after `start`
         self.view: NodeView
 
@@ -141,6 +160,8 @@ class QuorumNode:
             await self._leave_snapshot(member)
         if member is not None:
             member.stop()
+        if self._recorder is not None:
+            self._recorder.stop()
         if self._admin is not None:
             await self._admin.stop()
             self._admin = None
@@ -150,6 +171,9 @@ class QuorumNode:
         if member is not None:
             # Ends the lanes: everything that was handed to the journal's thread is on the disk.
             await asyncio.get_running_loop().run_in_executor(None, self._runtime.close)
+            if self._recorder is not None:
+                self._recorder.close()
+                self._recorder = None
             member.close()
             self._member = None
         for bound in self._bound:
@@ -210,16 +234,32 @@ class QuorumNode:
         self._refuse_if_stopped()
         member.attach(transport)
         self._running = True
+        self._recorder = recorder = self._record(member, runtime)
         self.view = NodeView(member, transport)
         member.start()
         self._listener = ClientListener(member.frontend)
         self._listener.start_on(client)
         self._bound.remove(client)
         self._refuse_if_stopped()
-        self._admin = AdminServer(build_app(self.view), admin)
+        self._admin = AdminServer(build_app(self.view, recorder), admin)
         await self._admin.start()
         self._bound.remove(admin)
         log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())
+
+    def _record(self, member: QuorumMember, runtime: AsyncioRuntime) -> ChangeRecorder:
+        """Have the change log record what is applied from here on."""
+        settings = self.config.changelog
+        files = ChangeFiles(
+            OsDisk(),
+            f"{self.config.node.data_dir}/{CHANGELOG_NAME}",
+            retention_bytes_max=settings.retention_bytes_max,
+            retention_age_ms=settings.retention_age_ms,
+        )
+        recorder = ChangeRecorder(files, runtime, member.replica.machine, self.fail)
+        member.replica.attach(_Applied(member, recorder))
+        member.replica.when_installed.append(recorder.installed)
+        member.storage.snapshots.before_finish = recorder.sync
+        return recorder
 
     async def _open(self, runtime: AsyncioRuntime, admin: socket.socket) -> QuorumMember:
         """Open and recover the data directory; on a full disk as soon as there is room, if that is wanted.

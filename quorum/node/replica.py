@@ -139,6 +139,8 @@ class Replica:
         self._when_deposed: list[Callable[[], None]] = []
 
     def attach(self, observer: Observer) -> None:
+        #: what is told of every state that replaces this one
+        self.when_installed: list[Callable[[StateMachine], None]] = []
         """Set who is told of every applied entry; once, before the engine starts."""
         self._observer = observer
 
@@ -338,6 +340,8 @@ class Replica:
     def leadership_changed(self, soft_state: SoftState) -> None:
         """React to a new role, term or leader."""
         self.digests.leadership_changed()
+        for callback in self.when_installed:
+            callback(machine)
         self.administration.leadership_changed(soft_state.transfer_target)
         self.sessions.report_again()
         if soft_state.role is not Role.LEADER or soft_state.term != self._ready_term:

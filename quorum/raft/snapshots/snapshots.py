@@ -94,6 +94,8 @@ class SnapshotStore:
         self._disk = disk
         self._directory = directory
         self._log = log
+        #: called in the lane before a snapshot that this node took becomes one; blocks, never raises
+        self.before_finish: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._pins: dict[int, _Pin] = {}
         self._files: list[SnapshotFile] = []

@@ -101,6 +101,7 @@ class SnapshotWriter:
         def end() -> Finishing:
             assert self._partial is not None
             self._partial.append(self._encoder.end())
+            self._store.before_finish()
             return self._partial.finish_in_steps()
 
         def done(steps: Finishing | None, error: BaseException | None) -> None:

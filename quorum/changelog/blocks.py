@@ -1,0 +1,128 @@
+"""Blocks of the change log: what one log entry changed, as it stands in the files.
+
+A block is a header (magic, CRC-32 of all behind it, length of the body, first and last zxid, the entry's
+stamp) and a msgpack body [term, controller epoch before the entry, cluster id, trace]. It holds the state's
+own packed records, because packing those costs the write path least; rows.py makes of a block what readers
+get. A block without transactions (first zxid above the last) says that zxids jumped. Knows nothing of files'
+names or of who reads. Pure.
+
+Source: quorum.core.tree, `Traced`; pipeline, "Format".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple, Protocol
+from zlib import crc32
+
+import msgpack
+
+from quorum.core.tree import Traced
+
+HEADER: Final = Struct(">4sIIqqq")
+MAGIC: Final = b"QCL1"
+#: largest body; an entry and the images of what it replaced are far below
+BODY_BYTES_MAX: Final = 1 << 31
+#: what is read from a file at once
+READ_BYTES_MAX: Final = 256 * 1024
+_CHECKED_FROM: Final = 8
+
+
+class Block(NamedTuple):
+    """The transactions of one entry.
+
+    Attributes:
+        first_zxid: inclusive; where earlier ones jumped ahead, the first behind the jump.
+        last_zxid: inclusive.
+        stamp_ms: the entry's wall clock.
+        data: header and body.
+    """
+
+    first_zxid: int
+    last_zxid: int
+    stamp_ms: int
+    data: bytes
+
+
+class Body(NamedTuple):
+    """What a block's body says.
+
+    Attributes:
+        term: of the entry.
+        controller_epoch: the value of /controller_epoch before the entry, 0 where there is none.
+        cluster_id: as of the entry.
+        trace: what happened, in order.
+    """
+
+    term: int
+    controller_epoch: int
+    cluster_id: str
+    trace: Sequence[Traced]
+
+
+class Readable(Protocol):
+    """The part of a file that reading needs."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Return up to `size` bytes from `offset`; fewer only at the end of the file."""
+
+
+class BlockEncoder:
+    """Packs blocks; of one thread."""
+
+    def __init__(self) -> None:
+        self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+    def encode(self, first_zxid: int, last_zxid: int, stamp_ms: int, body: Body) -> Block:
+        """Return a block; see Block and Body for the arguments."""
+        packed = self._pack(body)
+        head = HEADER.pack(MAGIC, 0, len(packed), first_zxid, last_zxid, stamp_ms)
+        crc = crc32(packed, crc32(head[_CHECKED_FROM:]))
+        head = HEADER.pack(MAGIC, crc, len(packed), first_zxid, last_zxid, stamp_ms)
+        return Block(first_zxid, last_zxid, stamp_ms, head + packed)
+
+
+def body_of(block: Block) -> Body:
+    """Decode a block's body."""
+    term, controller_epoch, cluster_id, trace = msgpack.unpackb(
+        memoryview(block.data)[HEADER.size :], raw=False, use_list=False
+    )
+    return Body(term, controller_epoch, cluster_id, trace)
+
+
+def scan(file: Readable, offset: int, end: int) -> Iterator[tuple[int, Block]]:
+    """Read the blocks of a file, each checked; ends at the first that is not whole.
+
+    Args:
+        file: what to read.
+        offset: where a block begins.
+        end: what is behind it does not count.
+
+    Yields:
+        (where it begins, block).
+    """
+    buffer = memoryview(b"")
+    buffer_offset = offset
+    while offset + HEADER.size <= end:
+        begin = offset - buffer_offset
+        if len(buffer) - begin < HEADER.size:
+            buffer, buffer_offset, begin = _read(file, offset, end, READ_BYTES_MAX), offset, 0
+            if len(buffer) < HEADER.size:
+                return
+        magic, crc, length, first_zxid, last_zxid, stamp_ms = HEADER.unpack_from(buffer, begin)
+        size = HEADER.size + length
+        if magic != MAGIC or length > BODY_BYTES_MAX or offset + size > end:
+            return
+        if len(buffer) - begin < size:
+            wanted = max(size, READ_BYTES_MAX)
+            buffer, buffer_offset, begin = _read(file, offset, end, wanted), offset, 0
+        data = bytes(buffer[begin : begin + size])
+        if len(data) < size or crc32(memoryview(data)[_CHECKED_FROM:]) != crc:
+            return
+        yield offset, Block(first_zxid, last_zxid, stamp_ms, data)
+        offset += size
+
+
+def _read(file: Readable, offset: int, end: int, size: int) -> memoryview:
+    return memoryview(file.pread(min(size, end - offset), offset))
