@@ -70,7 +70,9 @@ class Room:
         now_s = self._now_s()
         if self._told_until_s <= now_s:
             self._told_until_s = now_s + FEWER_S
-            log.warning("accepting pauses on the %s port: %d connections are open", self._port, count)
+            log.warning(
+                "accepting pauses on the %s port: at most %d connections may be open", self._port, limit
+            )
         return False
 
     def ran_out(self, count: int) -> int:
