@@ -1,10 +1,10 @@
 """Linearizability of registers with compare-and-set: the search of Wing and Gong, with versions as witness.
 
 A register is absent, or has a version and a value. `create` makes version 0; `write` replaces the value,
-`cas` does so only at an expected version, and both raise the version by one and return it; `read` returns version
-and value. An operation that failed for certain has no effect, but a `cas` that was refused as `bad version`
-proves that the version was another one. An operation with an unknown outcome takes effect at any time after
-its invocation, or never.
+`cas` does so only at an expected version, and both raise the version by one and return it; `read` returns
+version and value. An operation that failed for certain has no effect, but a `cas` that was refused as
+`bad version` proves that the version was another one. An operation with an unknown outcome takes effect at
+any time after its invocation, or never.
 
 The search looks for an order of all operations that agrees with their results and with real time. Versions
 make it short: a version that somebody claims for its own write is nobody else's, a value that was read under
@@ -113,7 +113,7 @@ class _Search:
         self._link()
 
     def _link(self) -> None:
-        # Events by time: calls are 0…n-1, returns n…2n-1. In a linked list each can be taken out and put back.
+        # Events by time: calls are 0…n-1, returns n…2n-1. A linked list lets each be taken out and back.
         count = len(self.operations)
         times = [(each.invoked_ns, 0, index) for index, each in enumerate(self.operations)]
         times += [(each.completed_ns, 1, index + count) for index, each in enumerate(self.operations)]

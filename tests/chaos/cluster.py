@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
+from kazoo.exceptions import KazooException
+
 from tests.chaos.proxies import Proxies
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.nodes import Node, NodeError, QuorateNodes
@@ -115,6 +117,17 @@ class ChaosCluster:
                 if status["controller_id"] == broker_id:
                     found.append((int(status["controller_epoch"]), broker_id))
         return max(found)[1]
+
+    def partitions_left_by(self, broker_id: int) -> int:
+        """How many partitions have a broker no longer in their ISR."""
+        lost = 0
+        with contextlib.suppress(KazooException):
+            zookeeper = self.brokers.zookeeper
+            for topic in zookeeper.get_children("/brokers/topics"):
+                for partition in (self.brokers.read(f"/brokers/topics/{topic}") or {}).get("partitions", {}):
+                    state = self.brokers.state(topic, int(partition))
+                    lost += bool(state) and broker_id not in state["isr"]
+        return lost
 
     def ready(self) -> bool:
         """Whether every process serves clients.

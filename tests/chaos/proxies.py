@@ -130,14 +130,14 @@ class Proxies:
             found[name] += int(float(value)) * (1 if side == "received" else -1)
         return found
 
-    def connections(self) -> Counter[str]:
-        """{link: connections that stand}."""
+    def connections(self) -> set[tuple[str, int]]:
+        """All connections that stand: (link, port of the dialler)."""
         ports = {int(proxy.listen.rpartition(":")[2]): name for name, proxy in self._proxies.items()}
-        found: Counter[str] = Counter()
-        for each in psutil.Process(self._process.pid).net_connections(kind="tcp"):
-            if each.status == psutil.CONN_ESTABLISHED and each.laddr.port in ports:
-                found[ports[each.laddr.port]] += 1
-        return found
+        return {
+            (ports[each.laddr.port], each.raddr.port)
+            for each in psutil.Process(self._process.pid).net_connections(kind="tcp")
+            if each.status == psutil.CONN_ESTABLISHED and each.laddr.port in ports
+        }
 
     def close(self) -> None:
         """End the server."""

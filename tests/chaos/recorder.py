@@ -51,7 +51,7 @@ class Call:
             "node": node,
             "time_ns": now_ns,
         }
-        self._recorder.ended(outcome, self._line["time_ns"], now_ns)
+        self._recorder.ended(id(self), outcome, self._line["time_ns"], now_ns)
         self._recorder.write(self._file, line)
 
 
@@ -76,9 +76,10 @@ class Process:
             "node": "",
             "time_ns": time.monotonic_ns(),
         }
-        self._recorder.began()
+        call = Call(self._recorder, self._file, line)
+        self._recorder.began(id(call), line["time_ns"])
         self._recorder.write(self._file, line)
-        return Call(self._recorder, self._file, line)
+        return call
 
 
 class Recorder:
@@ -90,7 +91,8 @@ class Recorder:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._files: list[IO[str]] = []
-        self.under_way = 0
+        #: {operations under way: when they began}
+        self._began: dict[int, int] = {}
         #: {outcome: how many operations}
         self.counts = {OK: 0, FAIL: 0, UNKNOWN: 0}
         #: (time of the answer, latency) of the last operations that succeeded
@@ -112,15 +114,25 @@ class Recorder:
             if not file.closed:
                 file.write(json.dumps(line) + "\n")
 
-    def began(self) -> None:
+    @property
+    def under_way(self) -> int:
+        """How many operations have no outcome yet."""
+        return len(self._began)
+
+    def oldest_s(self) -> float:
+        """How long the oldest operation under way has been waiting, seconds."""
+        with self._lock:
+            return (time.monotonic_ns() - min(self._began.values(), default=time.monotonic_ns())) / 1e9
+
+    def began(self, call: int, began_ns: int) -> None:
         """Count an operation."""
         with self._lock:
-            self.under_way += 1
+            self._began[call] = began_ns
 
-    def ended(self, outcome: str, began_ns: int, ended_ns: int) -> None:
+    def ended(self, call: int, outcome: str, began_ns: int, ended_ns: int) -> None:
         """Count its end."""
         with self._lock:
-            self.under_way -= 1
+            self._began.pop(call)
             self.counts[outcome] += 1
             if outcome == OK:
                 self._latencies.append((ended_ns, ended_ns - began_ns))

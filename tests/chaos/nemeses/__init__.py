@@ -6,5 +6,6 @@ from typing import Final
 
 from tests.chaos.nemeses.base import Nemesis
 from tests.chaos.nemeses.network import NETWORK
+from tests.chaos.nemeses.process import PROCESS
 
-NEMESES: Final[dict[str, type[Nemesis]]] = {each.name: each for each in (*NETWORK,)}
+NEMESES: Final[dict[str, type[Nemesis]]] = {each.name: each for each in (*NETWORK, *PROCESS)}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.chaos.workloads.appends import Appends
 from tests.chaos.workloads.base import Workload
+from tests.chaos.workloads.records import Records
 from tests.chaos.workloads.registers import Registers
 
-WORKLOADS: Final[dict[str, type[Workload]]] = {each.name: each for each in (Registers,)}
+WORKLOADS: Final[dict[str, type[Workload]]] = {each.name: each for each in (Registers, Appends, Records)}

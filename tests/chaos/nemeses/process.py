@@ -1,0 +1,261 @@
+"""Faults of processes: killed, frozen, restarted one after the other, or made to hand over leadership.
+
+A kill proves itself by operations that were under way at that instant, a freeze by a new leader, a new
+controller, or operations that found no answer until it ended; a transfer by the term.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import time
+from typing import ClassVar, Final
+
+from tests.chaos.nemeses.base import Nemesis
+
+#: The session timeout of a broker as shipped, which freezes are measured by.
+SESSION_S: Final = 6.0
+
+
+class Kill(Nemesis):
+    """SIGKILL, and a start some time later."""
+
+    holds_s: ClassVar[tuple[float, float]] = (0.5, 5.0)
+
+    def start(self) -> str:
+        """Choose victims and kill them."""
+        self.nodes, self.brokers = self.victims()
+        self.under_way = self.recorder.under_way
+        for node_id in self.nodes:
+            self.cluster.nodes.kill(node_id)
+        self.cluster.brokers.kill(*self.brokers)
+        names = [f"node {each}" for each in self.nodes] + [f"broker {each}" for each in self.brokers]
+        return ", ".join(names)
+
+    def victims(self) -> tuple[list[int], list[int]]:
+        """Return (nodes, brokers)."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Start again what was killed."""
+        for node_id in self.nodes:
+            self.cluster.nodes.start_node(node_id)
+        for broker_id in self.brokers:
+            self.cluster.brokers.start_broker(broker_id)
+
+    def bite(self) -> str:
+        """Count what was under way at the kill."""
+        return f"{self.under_way} operations under way at the kill" if self.under_way else ""
+
+
+class KillNode(Kill):
+    """Any node of the quorum."""
+
+    name: ClassVar[str] = "kill-node"
+    description: ClassVar[str] = "SIGKILL for a node of the quorum"
+
+    def victims(self) -> tuple[list[int], list[int]]:
+        """One node."""
+        return [self.rng.choice(self.cluster.node_ids)], []
+
+
+class KillLeader(Kill):
+    """The quorum's leader."""
+
+    name: ClassVar[str] = "kill-leader"
+    description: ClassVar[str] = "SIGKILL for the quorum's leader"
+
+    def victims(self) -> tuple[list[int], list[int]]:
+        """The leader."""
+        return [self.cluster.nodes.leader()], []
+
+
+class KillAllNodes(Kill):
+    """The whole quorum."""
+
+    name: ClassVar[str] = "kill-all-nodes"
+    description: ClassVar[str] = "SIGKILL for all nodes of the quorum at once"
+    holds_s: ClassVar[tuple[float, float]] = (0.2, 2.0)
+
+    def victims(self) -> tuple[list[int], list[int]]:
+        """All of them."""
+        return self.cluster.node_ids, []
+
+
+class KillBroker(Kill):
+    """Any broker."""
+
+    name: ClassVar[str] = "kill-broker"
+    description: ClassVar[str] = "SIGKILL for a broker"
+    needs_brokers: ClassVar[bool] = True
+
+    def victims(self) -> tuple[list[int], list[int]]:
+        """One broker."""
+        return [], [self.rng.choice(self.cluster.broker_ids)]
+
+
+class KillController(Kill):
+    """The controller."""
+
+    name: ClassVar[str] = "kill-controller"
+    description: ClassVar[str] = "SIGKILL for the controller's broker"
+    needs_brokers: ClassVar[bool] = True
+
+    def victims(self) -> tuple[list[int], list[int]]:
+        """The controller."""
+        return [], [self.cluster.controller_now() or self.rng.choice(self.cluster.broker_ids)]
+
+
+class KillBrokers(Kill):
+    """Two brokers at once, so that partitions fall below min.insync.replicas."""
+
+    name: ClassVar[str] = "kill-two-brokers"
+    description: ClassVar[str] = "SIGKILL for two brokers at once"
+    needs_brokers: ClassVar[bool] = True
+
+    def victims(self) -> tuple[list[int], list[int]]:
+        """Two of them."""
+        return [], sorted(self.rng.sample(self.cluster.broker_ids, 2))
+
+
+class Pause(Nemesis):
+    """SIGSTOP, and SIGCONT after 0.5 to 3 session timeouts."""
+
+    holds_s: ClassVar[tuple[float, float]] = (0.5 * SESSION_S, 2.0 * SESSION_S)
+
+    def start(self) -> str:
+        """Choose a victim and freeze it."""
+        self.term = self.cluster.term()
+        self.controller = self.cluster.controller_now()
+        self.node, self.broker = 0, 0
+        node, broker = self.victim()
+        self.started_ns = time.monotonic_ns()
+        self.under_way = self.recorder.under_way
+        if node:
+            self.cluster.nodes.pause(node)
+        else:
+            self.cluster.brokers.pause(broker)
+        self.node, self.broker = node, broker
+        return f"node {node}" if node else f"broker {broker}"
+
+    def victim(self) -> tuple[int, int]:
+        """Return (node, 0) or (0, broker)."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Look who took over, and let it run on."""
+        self.changes = []
+        if self.cluster.term() > self.term:
+            self.changes.append("another node leads")
+        if self.broker and self.cluster.controller_now() not in (0, self.controller):
+            self.changes.append("another broker is the controller")
+        waited_s = self.recorder.oldest_s()
+        if waited_s > (time.monotonic_ns() - self.started_ns) / 1e9 * 0.9:
+            self.changes.append(f"an operation waited for {waited_s:.1f} s")
+        if self.broker:
+            left = self.cluster.partitions_left_by(self.broker)
+            if left:
+                self.changes.append(f"{left} partitions left it")
+        if self.node:
+            self.cluster.nodes.resume(self.node)
+        if self.broker:
+            self.cluster.brokers.resume(self.broker)
+
+    def bite(self) -> str:
+        """Say what changed meanwhile."""
+        return ", ".join(self.changes)
+
+
+class PauseLeader(Pause):
+    """The quorum's leader."""
+
+    name: ClassVar[str] = "pause-leader"
+    description: ClassVar[str] = "SIGSTOP for the quorum's leader"
+    holds_s: ClassVar[tuple[float, float]] = (1.0, 8.0)
+
+    def victim(self) -> tuple[int, int]:
+        """The leader."""
+        return self.cluster.nodes.leader(), 0
+
+
+class PauseController(Pause):
+    """The controller."""
+
+    name: ClassVar[str] = "pause-controller"
+    description: ClassVar[str] = "SIGSTOP for the controller's broker"
+    needs_brokers: ClassVar[bool] = True
+
+    def victim(self) -> tuple[int, int]:
+        """The controller."""
+        return 0, self.cluster.controller_now() or self.rng.choice(self.cluster.broker_ids)
+
+
+class PauseBroker(Pause):
+    """Any broker."""
+
+    name: ClassVar[str] = "pause-broker"
+    description: ClassVar[str] = "SIGSTOP for a broker"
+    needs_brokers: ClassVar[bool] = True
+
+    def victim(self) -> tuple[int, int]:
+        """One broker."""
+        return 0, self.rng.choice(self.cluster.broker_ids)
+
+
+class TransferLeadership(Nemesis):
+    """The quorum's leader hands over to another node."""
+
+    name: ClassVar[str] = "transfer-leadership"
+    description: ClassVar[str] = "the quorum's leader is asked to hand over to another node"
+    holds_s: ClassVar[tuple[float, float]] = (0.2, 1.0)
+
+    def start(self) -> str:
+        """Ask the leader."""
+        self.term = self.cluster.term()
+        leader = self.cluster.nodes.leader()
+        heir = self.rng.choice([each for each in self.cluster.node_ids if each != leader])
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            self.cluster.nodes.change(leader, "POST", "/v1/leader", {"node_id": heir})
+        return f"from node {leader} to node {heir}"
+
+    def stop(self) -> None:
+        """It is over by itself."""
+
+    def bite(self) -> str:
+        """Look at the term."""
+        return "another term began" if self.cluster.term() > self.term else ""
+
+
+class RollingRestart(Nemesis):
+    """Every process is stopped in order and started again."""
+
+    name: ClassVar[str] = "rolling-restart"
+    description: ClassVar[str] = "SIGTERM and start for one process after the other"
+    holds_s: ClassVar[tuple[float, float]] = (0.2, 1.0)
+
+    def start(self) -> str:
+        """Restart all, each when the one before is ready."""
+        self.under_way = self.recorder.under_way
+        nodes, brokers = self.cluster.nodes, self.cluster.brokers
+        for node_id in self.cluster.node_ids:
+            nodes.stop(node_id)
+            nodes.start_node(node_id)
+            nodes.wait_ready(node_id)
+        for broker_id in self.cluster.broker_ids:
+            brokers.stop(broker_id)
+            brokers.start_broker(broker_id)
+            brokers.wait_ready(broker_id)
+        return "every process"
+
+    def stop(self) -> None:
+        """It is over by itself."""
+
+    def bite(self) -> str:
+        """Every process has ended once; count what was under way at the beginning."""
+        return f"{self.under_way} operations under way" if self.under_way else ""
+
+
+PROCESS: Final[tuple[type[Nemesis], ...]] = (
+    *(KillNode, KillLeader, KillAllNodes, PauseLeader, TransferLeadership, RollingRestart),
+    *(KillBroker, KillController, KillBrokers, PauseController, PauseBroker),
+)

@@ -1,0 +1,182 @@
+"""Records: idempotent producers of librdkafka with acks=all, and readers that follow the log while it grows.
+
+A key is a partition, an argument "producer/number". A producer that gives up on a record (its delivery
+timeout) has an unknown outcome, and goes on as a new producer: librdkafka itself may not, once a sequence is
+broken. Judged for I19: nothing acknowledged is lost, nothing comes twice or out of order, and what a reader
+saw below the high watermark stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from pipeline.checks.records import check_records
+from pipeline.checks.verdicts import Verdict
+from tests.chaos.recorder import Call, Process
+from tests.chaos.workloads.base import History, Workload
+from tests.support.broker_records import quiet, reading
+
+TOPIC: Final = "chaos"
+PARTITIONS: Final = 6
+REPLICAS: Final = 3
+PRODUCERS: Final = 2
+#: Records of a producer without an outcome; it waits there.
+IN_FLIGHT_MAX: Final = 200
+PAUSE_S: Final = 0.02
+DELIVERY_TIMEOUT_MS: Final = 60_000
+READ_DEADLINE_S: Final = 60.0
+
+
+def key_of(partition: int | None) -> str:
+    return f"{TOPIC}-{partition}"
+
+
+class Records(Workload):
+    """Two producers and one reader of a topic with three replicas and min.insync.replicas 2."""
+
+    name: ClassVar[str] = "records"
+    description: ClassVar[str] = "records with acks=all from idempotent producers, and a reader"
+    needs_brokers: ClassVar[bool] = True
+
+    async def set_up(self) -> None:
+        """Create the topic."""
+        await asyncio.to_thread(self._create_topic)
+
+    def _create_topic(self) -> None:
+        admin = AdminClient(quiet(self.cluster.bootstrap))
+        replicas = min(REPLICAS, len(self.cluster.broker_ids))
+        topic = NewTopic(TOPIC, PARTITIONS, replicas, config={"min.insync.replicas": str(min(2, replicas))})
+        for future in admin.create_topics([topic]).values():
+            future.result(30)
+        self.cluster.brokers.wait_in_sync(TOPIC)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run producers and the reader in threads until stop is set."""
+        stopping = threading.Event()
+        threads = [
+            asyncio.create_task(
+                asyncio.to_thread(self._produce, self.recorder.process(f"producer-{number}"), stopping)
+            )
+            for number in range(1, PRODUCERS + 1)
+        ]
+        threads.append(
+            asyncio.create_task(asyncio.to_thread(self._consume, self.recorder.process("reader-1"), stopping))
+        )
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([stopped, *threads], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            stopping.set()
+            await asyncio.gather(*threads)
+
+    def _produce(self, process: Process, stopping: threading.Event) -> None:
+        life = 0
+        while not stopping.is_set():
+            life += 1
+            _Sender(f"{process.name}.{life}", process, self.cluster.bootstrap).run(stopping)
+
+    def _consume(self, process: Process, stopping: threading.Event) -> None:
+        consumer = Consumer(reading(self.cluster.bootstrap))
+        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+        while not stopping.is_set():
+            message = consumer.poll(0.2)
+            if message is None or message.error() is not None:
+                continue
+            value = (message.value() or b"").decode()
+            process.invoke("consume", key_of(message.partition()), message.offset()).ok(value)
+        consumer.close()
+
+    async def final_state(self) -> Iterable[dict[str, Any]]:
+        """Every record of every partition."""
+        return await asyncio.to_thread(self._read_all)
+
+    def _read_all(self) -> list[dict[str, Any]]:
+        self.cluster.brokers.wait_in_sync(TOPIC)
+        consumer = Consumer(reading(self.cluster.bootstrap))
+        lines: list[dict[str, Any]] = []
+        for partition in range(PARTITIONS):
+            _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=READ_DEADLINE_S)
+            consumer.assign([TopicPartition(TOPIC, partition, 0)])
+            while end and (
+                not lines or lines[-1]["key"] != key_of(partition) or lines[-1]["argument"] < end - 1
+            ):
+                message = consumer.poll(READ_DEADLINE_S)
+                assert message is not None, (
+                    f"partition {partition}: no record for {READ_DEADLINE_S} s below {end}"
+                )
+                if message.error() is None:
+                    value = (message.value() or b"").decode()
+                    lines.append({"key": key_of(partition), "argument": message.offset(), "value": value})
+        consumer.close()
+        return lines
+
+    @staticmethod
+    def check(history: History) -> list[Verdict]:
+        """Judge I19."""
+        operations = [each for each in history.operations if each.key.startswith(f"{TOPIC}-")]
+        final = [line for line in history.final if str(line["key"]).startswith(f"{TOPIC}-")]
+        return check_records(operations, final)
+
+
+class _Sender:
+    """One life of a producer: until the run ends, or a record is given up."""
+
+    def __init__(self, name: str, process: Process, bootstrap: str) -> None:
+        self._name = name
+        self._process = process
+        self._broken = False
+        self._calls: dict[int, Call] = {}
+        self._rng = random.Random(name)
+        self._producer = Producer(
+            {
+                **quiet(bootstrap),
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "reconnect.backoff.max.ms": 500,
+            }
+        )
+
+    def run(self, stopping: threading.Event) -> None:
+        """Send numbers to random partitions, then wait for all outcomes."""
+        number = 0
+        while not self._broken and not stopping.is_set():
+            if len(self._calls) < IN_FLIGHT_MAX:
+                self._send(number)
+                number += 1
+            self._producer.poll(0)
+            stopping.wait(PAUSE_S)
+        self._producer.flush(2 * DELIVERY_TIMEOUT_MS / 1000)
+
+    def _send(self, number: int) -> None:
+        partition = self._rng.randrange(PARTITIONS)
+        value = f"{self._name}/{number}"
+        self._calls[number] = self._process.invoke("produce", key_of(partition), value)
+        try:
+            self._producer.produce(
+                TOPIC,
+                value.encode(),
+                partition=partition,
+                on_delivery=lambda error, message: self._delivered(number, error, message),
+            )
+        except (KafkaException, BufferError) as error:
+            self._calls.pop(number).fail(f"not sent: {error}")
+            self._broken = True
+
+    def _delivered(self, number: int, error: KafkaError | None, message: Message) -> None:
+        call = self._calls.pop(number)
+        if error is None:
+            call.ok(message.offset())
+        else:
+            call.unknown(str(error))
+            self._broken = True
