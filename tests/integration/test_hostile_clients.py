@@ -39,7 +39,7 @@ MIB = 1 << 20
 #: what an attack may add to a node's memory
 GROWTH_BYTES_MAX = 300 * 10**6
 ATTACKERS = 40
-SMALL_SEGMENTS = {
+SMALL_SEGMENTS: dict[str, dict[str, object]] = {
     "limits": QUICK_SESSIONS["limits"] | {"frame_bytes_max": MIB // 2},
     "raft": {"batch_bytes_max": MIB // 2, "segment_bytes_max": MIB},
 }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quorum.core.rearm import rearm
-from quorum.core.watches import WatchKind, WatchTable
+from quorum.core.watches import WatchKind, WatchTable, branch_bytes, watch_bytes
 from tests.unit.core.driver import Driver
 
 DATA, EXIST, CHILD = WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD
@@ -192,3 +192,22 @@ def test_the_walk_to_recursive_watchers_ends_where_nobody_watches() -> None:
     for _ in range(20_000):
         # A copy of the path per ancestor would be 2.6 GB.
         assert table.trigger(DELETED, deep) == ["root"]
+
+
+def test_watches_count_what_they_cost_and_nothing_once_they_are_gone() -> None:
+    table: WatchTable[str] = WatchTable()
+    table.add(WatchKind.EXIST, "/a/b", "x")
+    table.add(WatchKind.DATA, "/a/b", "x")
+    plain = watch_bytes("/a/b")
+    assert (table.total_bytes, table.bytes_of("x")) == (plain, plain)
+    table.add(RECURSIVE, "/a/b", "x")
+    table.add(RECURSIVE, "/a/b", "x")
+    assert table.total_bytes == plain + branch_bytes("/a/b")
+    table.add(WatchKind.CHILD, "/" + "\u2713" * 1000, "y")
+    assert watch_bytes("/" + "\u2713" * 1000) > 4000
+    assert table.fattest() == "y"
+    assert table.remove("/a/b", "x", int(RECURSIVE))
+    assert table.bytes_of("x") == plain
+    assert table.trigger(DELETED, "/a/b") == ["x"]
+    table.remove_watcher("y")
+    assert (table.total_bytes, table.bytes_of("x"), table.fattest()) == (0, 0, None)

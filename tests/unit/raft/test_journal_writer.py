@@ -11,11 +11,13 @@ from quorum.errors import NodeStoppedError
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.journal import writer as journal_writer
 from quorum.raft.journal.journal import Journal, JournalFailedError, JournalFullError, JournalOptions
+from quorum.raft.journal.refusals import JournalNoFilesError
 from quorum.raft.journal.writer import (
     INLINE_PROBES,
     INLINE_REST_MS,
     INLINE_WRITE_MS_WORST,
     JOURNAL_LANE,
+    REMOVAL_RETRY_MS,
     STALL_MS,
     JournalWriter,
 )
@@ -346,3 +348,40 @@ def test_the_statistics_add_up() -> None:
     assert (statistics.groups, statistics.records, statistics.inline_fsyncs) == (1, 3, 0)
     assert statistics.bytes_written == statistics.group_bytes_last > 300
     assert statistics.write_ms(0.5) == 0.0
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("operation", ["create", "fsync_dir", "open"])
+def test_a_lack_of_files_is_waited_out_and_no_broken_disk(operation: str, number: int) -> None:
+    bench = Bench(JournalOptions(segment_bytes_max=1024))
+    bench.submit(*range(1, 8))
+    bench.runtime.settle()
+    bench.disk.fail(operation, number, path_part=DIRECTORY, times=2)
+    bench.submit(*range(8, 20))
+    for attempt in (1, 2):
+        bench.runtime.settle()
+        assert len(bench.full) == attempt
+        assert isinstance(bench.full[-1], JournalNoFilesError)
+        assert bench.durable == [7]
+        bench.writer.retry()
+    bench.runtime.settle()
+    assert bench.durable == [7, 19]
+    assert bench.on_platter() == 19
+    assert bench.fatal == []
+
+
+def test_segments_that_no_folder_could_be_opened_for_are_removed_later() -> None:
+    bench = Bench(JournalOptions(segment_bytes_max=1024))
+    for first in range(1, 40, 3):
+        bench.submit(*range(first, first + 3))
+        bench.runtime.settle()
+    removed: list[int] = []
+    bench.disk.fail("fsync_dir", errno.EMFILE, path_part=DIRECTORY)
+    bench.writer.compact(30, removed.append)
+    bench.runtime.settle()
+    assert (removed, bench.fatal) == ([], [])
+    bench.runtime.advance(REMOVAL_RETRY_MS)
+    bench.runtime.settle()
+    assert len(removed) == 1
+    assert removed[0] > 1
+    assert bench.on_platter() == 39
