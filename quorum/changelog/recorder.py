@@ -106,7 +106,7 @@ class ChangeRecorder:
         machine = self._machine
         tree = machine.tree
         trace = tree.trace
-        if not trace and machine.zxid == self._zxid:
+        if self._stopped or (not trace and machine.zxid == self._zxid):
             return
         tree.trace = []
         first_zxid = self._zxid + 1
