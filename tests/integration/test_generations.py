@@ -96,23 +96,27 @@ def create(cluster: BrokerCluster, topic: str) -> None:
     cluster.wait_in_sync(topic)
 
 
-def fill(cluster: BrokerCluster, topic: str, count: int = 20) -> None:
-    """Append records to every partition, acknowledged by all."""
-    for partition in range(PARTITIONS):
+def append(cluster: BrokerCluster, topic: str, partition: int, values: list[bytes]) -> int:
+    """Append records, acknowledged by all; returns the first offset, and waits for a leader as clients do."""
+
+    def attempt() -> list[int]:
         leader = cluster.leader_of(topic, partition)
-        row = produce(cluster.address(leader), topic, partition, record_batch([b"value"] * count))
-        assert row.error_code == 0
+        row = produce(cluster.address(leader), topic, partition, record_batch(values))
+        assert row.error_code == 0, f"error {row.error_code}"
+        return [row.base_offset]
+
+    return eventually(attempt, DEADLINE_S, f"records are appended to {topic}-{partition}")[0]
+
+
+def fill(cluster: BrokerCluster, topic: str) -> None:
+    """Append 20 records to every partition."""
+    for partition in range(PARTITIONS):
+        append(cluster, topic, partition, [b"value"] * 20)
 
 
 def end_offsets(cluster: BrokerCluster, topic: str) -> dict[int, int]:
     """Append one more record to every partition; returns where it went."""
-    found = {}
-    for partition in range(PARTITIONS):
-        leader = cluster.leader_of(topic, partition)
-        row = produce(cluster.address(leader), topic, partition, record_batch([b"one more"]))
-        assert row.error_code == 0
-        found[partition] = row.base_offset
-    return found
+    return {partition: append(cluster, topic, partition, [b"more"]) for partition in range(PARTITIONS)}
 
 
 def a_victim(cluster: BrokerCluster) -> int:
@@ -289,6 +293,7 @@ def test_a_first_request_from_before_the_start_is_refused(cluster: BrokerCluster
     partitions = cluster.status(victim)["partitions"]
     assert (partitions["led"], partitions["followed"]) == (0, 0)
     cluster.resume(controller)
+    cluster.wait_ready(victim)
     cluster.wait_in_sync("before")
     assert end_offsets(cluster, "before") == dict.fromkeys(range(PARTITIONS), 20)
 
