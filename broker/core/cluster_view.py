@@ -108,6 +108,8 @@ class ClusterView:
     def __init__(self) -> None:
         #: True once a request was applied: what is missing here does not exist then.
         self.received = False
+        #: How many requests were applied; who follows the view looks again when it has risen.
+        self.changes = 0
         self.controller_id = -1
         #: {broker id: endpoints}
         self.brokers: dict[int, BrokerEndpoints] = {}
@@ -118,6 +120,7 @@ class ClusterView:
     def apply(self, request: UpdateMetadata) -> None:
         """Take a request over that has passed its fences."""
         self.received = True
+        self.changes += 1
         self.controller_id = request.controller_id
         self.brokers = {
             broker.id: BrokerEndpoints(

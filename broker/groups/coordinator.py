@@ -12,6 +12,7 @@ import logging
 import time
 from typing import Final
 
+from broker.core.cluster_view import ClusterView
 from broker.groups.errors import NotCoordinatorError
 from broker.groups.options import GroupOptions
 from broker.groups.term import Term
@@ -32,11 +33,19 @@ STOP_TIMEOUT_S: Final = 3.0
 class Coordinator:
     """One candidate in one broker, for one quorum session."""
 
-    def __init__(self, client: Client, broker_id: int, options: GroupOptions) -> None:
-        """Prepare; run() competes."""
+    def __init__(self, client: Client, broker_id: int, options: GroupOptions, view: ClusterView) -> None:
+        """Prepare; run() competes.
+
+        Args:
+            client: started; its session owns /consumers/coordinator after a victory.
+            broker_id: the candidate.
+            options: of the coordinator.
+            view: tells when topics may have changed.
+        """
         self._client = client
         self._broker_id = broker_id
         self._options = options
+        self._view = view
         self._term: Term | None = None
         #: The broker that is the coordinator, as far as this one knows.
         self.coordinator_id: int | None = None
@@ -122,7 +131,7 @@ class Coordinator:
         log.info(
             "broker %d is the coordinator of groups, epoch %d", self._broker_id, mandate.controller_epoch
         )
-        term = self._term = Term(self._client, mandate, self._options)
+        term = self._term = Term(self._client, mandate, self._options, self._view)
         self.coordinator_id = self._broker_id
         guard = asyncio.ensure_future(self._guard(term))
         reason = "its work was broken off"

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.core.groups.classic import ClassicGroup
+from broker.core.groups.consumer import ConsumerGroup
 from broker.groups.store import StoredGroup
 from quorum.metadata.group_records import GroupRecord, OffsetRecord
 from quorum.metadata.paths import PartitionKey
 
-Machine = ClassicGroup
+Machine = ClassicGroup | ConsumerGroup
 
 
 @dataclass(slots=True)

@@ -1,233 +1,37 @@
-"""The term of an elected coordinator: all groups in memory, one loop, one timer wheel.
+"""The term of an elected coordinator: what members and administrators ask of it.
 
-Carries requests to the machines, their records to the quorum and their answers back. A term that was fenced,
-or that has not been heard by the quorum for a session, answers nothing more: its successor gives every member
-a full session, so a member that still talks to the old coordinator must not be kept alive here.
-Hard state is in the quorum; the answers that wait are soft state.
-Source: control-plane design, "Coordinator"; seed [4.x].
+Carries each request to the machine of its group; when the answer leaves is the engine's affair.
+Source: control-plane design, "Coordinator"; KIP-848; seed [4.x].
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import logging
-import time
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
 
 from broker.core.groups.classic import ClassicGroup
+from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import (
-    GroupState,
+    JOIN_EPOCH,
+    HeartbeatAnswer,
+    HeartbeatRequest,
     Joined,
     JoinRequest,
     Synced,
     SyncRequest,
-    Ticket,
 )
-from broker.core.groups.timers import TICK_MS, TimerWheel
-from broker.groups.errors import (
-    CoordinatorFencedError,
-    GroupChangedError,
-    GroupRefusedError,
-    NotCoordinatorError,
-)
-from broker.groups.options import GroupOptions
+from broker.groups.engine import GroupEngine, clock_ms
+from broker.groups.errors import GroupRefusedError
 from broker.groups.slot import GroupSlot
-from broker.groups.store import GroupStore, StoredGroup
 from controller.messages.codes import ErrorCode
-from quorum.client import Client, ClientError, ClientState
-from quorum.errors import QuorateError
-from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError
-from quorum.metadata.group_records import ClassicGroupRecord, OffsetRecord
+from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import Mandate
-
-log = logging.getLogger("quorate.broker.groups")
-
-#: How often empty groups are looked at for offsets that nobody needs any more.
-SWEEP_MS: Final = 60_000
-
-T = TypeVar("T")
 
 
-class Term:
-    """One term; `run` returns its reason when it is over."""
-
-    def __init__(self, client: Client, mandate: Mandate, options: GroupOptions) -> None:
-        """Know nothing yet; `run` loads."""
-        self.mandate = mandate
-        self._client = client
-        self._options = options
-        self._store = GroupStore(client, mandate)
-        #: {group: its slot}
-        self._slots: dict[str, GroupSlot] = {}
-        #: {group: why its record is left alone}
-        self._problems: dict[str, str] = {}
-        self._wheel: TimerWheel[tuple[str, str]] = TimerWheel(_now_ms())
-        self._tickets = (Ticket(number) for number in itertools.count())
-        #: {ticket: what waits for its answer}
-        self._waiting: dict[Ticket, asyncio.Future[Any]] = {}
-        self._loaded = asyncio.Event()
-        self._over = asyncio.Event()
-        #: Set for a moment at the end of each tick.
-        self._ticked = asyncio.Event()
-        self._reason = ""
-        self._tasks: set[asyncio.Task[None]] = set()
-        #: When the loop last saw a connection to the quorum; monotonic.
-        self._heard_ms = _now_ms()
-
-    # -- life ------------------------------------------------------------------------------------------------
-
-    async def run(self) -> str:
-        """Load every group, then serve; returns why the term is over.
-
-        Raises:
-            ClientError: the session is over, or the quorum refused.
-        """
-        try:
-            await self._load()
-            self._loaded.set()
-            self._heard_ms = _now_ms()
-            swept_ms = self._heard_ms
-            while not self._over.is_set():
-                await self._tick()
-                self._ticked.set()
-                self._ticked.clear()
-                if self._heard_ms - swept_ms >= SWEEP_MS:
-                    swept_ms = self._heard_ms
-                    self._sweep()
-            return self._reason
-        finally:
-            self.end(self._reason or "its work was broken off")
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def end(self, reason: str) -> None:
-        """End the term; whoever waits is answered that this broker is not the coordinator."""
-        if self._over.is_set():
-            return
-        self._reason = reason
-        self._over.set()
-        self._loaded.set()
-        self._ticked.set()
-        error = NotCoordinatorError(f"this broker is no longer the coordinator of groups: {reason}")
-        for slot in self._slots.values():
-            slot.fail(error)
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(error)
-        self._waiting.clear()
-
-    async def _load(self) -> None:
-        started = time.monotonic()
-        loaded = await self._store.load()
-        for group_id, problem in loaded.problems.items():
-            log.warning("group %r is left alone: %s", group_id, problem)
-        self._problems = dict(loaded.problems)
-        now_ms = _now_ms()
-        for stored in loaded.groups.values():
-            self._adopt(stored, now_ms)
-        log.info(
-            "coordinator epoch %d: loaded %d groups in %d ms",
-            self.mandate.controller_epoch,
-            len(self._slots),
-            (time.monotonic() - started) * 1000,
-        )
-
-    def _adopt(self, stored: StoredGroup, now_ms: int) -> GroupSlot:
-        assert stored.record is None or isinstance(stored.record, ClassicGroupRecord)
-        machine = ClassicGroup(stored.group_id, self._options.limits, stored.record)
-        slot = self._slots[stored.group_id] = GroupSlot(machine, stored)
-        if stored.record is not None:
-            machine.resume(now_ms)
-            self._settle(slot)
-        return slot
-
-    async def _tick(self) -> None:
-        """Wait for a tick, then act on what is due."""
-        try:
-            async with asyncio.timeout(TICK_MS / 1000):
-                await self._over.wait()
-        except TimeoutError:
-            pass
-        else:
-            return
-        now_ms = _now_ms()
-        if self._client.state is ClientState.CONNECTED:
-            if self._is_doubtful(now_ms):
-                # The process was stopped for a while: somebody else may have been elected meanwhile.
-                await self._client.sync(paths.COORDINATOR_EPOCH)
-                stat = await self._client.exists(paths.COORDINATOR_EPOCH)
-                if stat is None or stat.version != self.mandate.controller_epoch_version:
-                    self.end("another coordinator was elected")
-                    return
-                now_ms = _now_ms()
-            self._heard_ms = now_ms
-        elif self._is_doubtful(now_ms):
-            self.end("the quorum was not heard for a session")
-            return
-        for group_id, key in self._wheel.expired(now_ms):
-            slot = self._slots.get(group_id)
-            deadline_ms = None if slot is None else slot.machine.deadline_ms(key)
-            if slot is None or deadline_ms is None:
-                continue
-            if deadline_ms > now_ms:
-                self._wheel.schedule((group_id, key), deadline_ms)
-                continue
-            generation_id = slot.machine.generation_id
-            slot.machine.expire(key, now_ms)
-            log.info(
-                "group %r, generation %d: deadline of %r passed", group_id, generation_id, key or "group"
-            )
-            self._settle(slot)
-
-    def _is_doubtful(self, now_ms: int) -> bool:
-        # A silent connection is given up after two thirds of a session; this is the last third.
-        return now_ms - self._heard_ms >= self._client.session_timeout_ms // 3
-
-    # -- requests --------------------------------------------------------------------------------------------
-
-    async def ready(self) -> None:
-        """Return when requests are served.
-
-        Raises:
-            NotCoordinatorError: the term is over.
-        """
-        await self._loaded.wait()
-        while self._is_doubtful(_now_ms()) and not self._over.is_set():
-            await self._ticked.wait()
-        if self._over.is_set():
-            raise NotCoordinatorError
-
-    def group(self, group_id: str) -> GroupSlot | None:
-        """Return a group, or None.
-
-        Raises:
-            GroupRefusedError: no group can have this name, or its record is left alone.
-        """
-        if not group_id or len(group_id.encode("utf-8", "surrogatepass")) > paths.GROUP_BYTES_MAX:
-            remedy = f"give a name of 1 to {paths.GROUP_BYTES_MAX} bytes"
-            raise GroupRefusedError(
-                ErrorCode.INVALID_GROUP_ID, f"group {group_id[:64]!r} has no name", remedy
-            )
-        if group_id in self._problems:
-            problem = f"the record of group {group_id!r} is malformed: {self._problems[group_id]}"
-            raise GroupRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, problem, "correct or delete its znode")
-        return self._slots.get(group_id)
-
-    def _group_or_new(self, group_id: str) -> GroupSlot:
-        slot = self.group(group_id)
-        if slot is not None:
-            return slot
-        if len(self._slots) >= self._options.groups_max:
-            problem = f"there are {len(self._slots)} groups, as many as groups.groups_max allows"
-            raise GroupRefusedError(ErrorCode.POLICY_VIOLATION, problem, "delete groups, or raise the limit")
-        return self._adopt(StoredGroup(group_id), _now_ms())
+class Term(GroupEngine):
+    """One term; `ready` returns when requests are served."""
 
     async def join(self, group_id: str, request: JoinRequest) -> Joined:
         """Take a member into the next generation; returns when that begins.
@@ -240,9 +44,14 @@ class Term:
             if request.member_id:
                 return Joined(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             slot = self._group_or_new(group_id)
+        machine = slot.machine
+        if isinstance(machine, ConsumerGroup):
+            if not machine.is_empty:
+                return Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            machine = slot.machine = ClassicGroup(group_id, self._options.limits)
         name = request.instance_id or request.client_id
         ticket, future = self._ticket()
-        slot.machine.join(ticket, request, f"{name}-{uuid.uuid4()}", _now_ms())
+        machine.join(ticket, request, f"{name}-{uuid.uuid4()}", clock_ms())
         self._settle(slot)
         joined: Joined = await future
         return joined
@@ -254,10 +63,10 @@ class Term:
             GroupRefusedError: no answer of the group's.
         """
         slot = self.group(group_id)
-        if slot is None:
+        if slot is None or isinstance(slot.machine, ConsumerGroup):
             return Synced(ErrorCode.UNKNOWN_MEMBER_ID)
         ticket, future = self._ticket()
-        slot.machine.sync(ticket, request, _now_ms())
+        slot.machine.sync(ticket, request, clock_ms())
         self._settle(slot)
         synced: Synced = await future
         return synced
@@ -271,9 +80,9 @@ class Term:
             GroupRefusedError: no answer of the group's.
         """
         slot = self.group(group_id)
-        if slot is None:
+        if slot is None or isinstance(slot.machine, ConsumerGroup):
             return ErrorCode.UNKNOWN_MEMBER_ID
-        code = slot.machine.heartbeat(member_id, instance_id, generation_id, _now_ms())
+        code = slot.machine.heartbeat(member_id, instance_id, generation_id, clock_ms())
         return await self._after_records(slot, code)
 
     async def leave(
@@ -285,12 +94,37 @@ class Term:
             GroupRefusedError: no answer of the group's.
         """
         slot = self.group(group_id)
-        if slot is None:
+        if slot is None or isinstance(slot.machine, ConsumerGroup):
             return [(ErrorCode.UNKNOWN_MEMBER_ID, member_id) for member_id, _ in members]
-        now_ms = _now_ms()
+        now_ms = clock_ms()
         left = [slot.machine.leave(member_id, instance_id, now_ms) for member_id, instance_id in members]
         self._settle(slot)
         return await self._after_records(slot, left)
+
+    async def consumer_heartbeat(self, group_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
+        """Take in what a member of a group says whose coordinator assigns; returns what it may own.
+
+        Raises:
+            GroupRefusedError: no answer of the group's.
+        """
+        if await self._topics.learn(request.topics or (), request.topic_pattern):
+            await self._follow_topics()
+        slot = self.group(group_id)
+        if slot is None:
+            if request.member_epoch != JOIN_EPOCH:
+                return HeartbeatAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            slot = self._group_or_new(group_id)
+        machine = slot.machine
+        if isinstance(machine, ClassicGroup):
+            if not machine.is_empty or request.member_epoch != JOIN_EPOCH:
+                problem = "the members of this group assign among themselves"
+                raise GroupRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, problem, "use another group")
+            machine = slot.machine = ConsumerGroup(group_id, self._options.limits)
+        now_ms = clock_ms()
+        machine.update_catalog(self._topics.catalog, now_ms)
+        answer = machine.heartbeat(request, now_ms)
+        self._settle(slot)
+        return await self._after_records(slot, answer)
 
     async def commit(
         self,
@@ -310,7 +144,7 @@ class Term:
             if generation_id >= 0:
                 return ErrorCode.ILLEGAL_GENERATION
             slot = self._group_or_new(group_id)
-        code = slot.machine.check_commit(member_id, instance_id, generation_id, _now_ms())
+        code = slot.machine.check_commit(member_id, instance_id, generation_id, clock_ms())
         if code is not ErrorCode.NONE or not offsets:
             return await self._after_records(slot, code)
         return await self._write_offsets(slot, offsets, code)
@@ -334,151 +168,3 @@ class Term:
         batch.answers.append((future, code))
         self._settle(slot)
         return await future
-
-    def slots(self) -> list[GroupSlot]:
-        """Return every group."""
-        return list(self._slots.values())
-
-    async def delete(self, group_id: str) -> ErrorCode:
-        """Remove a group without members, and its offsets.
-
-        Raises:
-            GroupRefusedError: no answer of the group's.
-        """
-        slot = self.group(group_id)
-        if slot is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        if not slot.machine.is_empty:
-            return ErrorCode.NON_EMPTY_GROUP
-        if slot.writer is not None:
-            await asyncio.wait([slot.writer])
-            return await self.delete(group_id)
-        # A member that comes meanwhile finds no group, and begins a new one when this is gone.
-        del self._slots[group_id]
-        self._problems[group_id] = "it is being deleted"
-        try:
-            await self._store.delete(slot.stored)
-        except CoordinatorFencedError as error:
-            self.end(error.message)
-            raise NotCoordinatorError from error
-        except (GroupChangedError, ContendedError, ClientError) as error:
-            log.warning("group %r was not deleted: %s", group_id, error.message)
-            self.end(f"group {group_id!r} is to be read again")
-            raise NotCoordinatorError from error
-        finally:
-            del self._problems[group_id]
-        log.info("group %r deleted", group_id)
-        return ErrorCode.NONE
-
-    # -- inside ----------------------------------------------------------------------------------------------
-
-    def _ticket(self) -> tuple[Ticket, asyncio.Future[Any]]:
-        ticket = next(self._tickets)
-        future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
-        return ticket, future
-
-    async def _after_records(self, slot: GroupSlot, value: T) -> T:
-        """Return a value once every record that was decided before is durable."""
-        if not slot.holds_back:
-            return value
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        slot.answer(future, value)
-        return await future
-
-    def _settle(self, slot: GroupSlot) -> None:
-        """Carry out what the last call to a machine has led to."""
-        machine = slot.machine
-        if machine.unsaved:
-            machine.unsaved = False
-            before = slot.stored.record
-            if before is None or (machine.state is GroupState.EMPTY) == bool(before.members):
-                machine.state_timestamp_ms = _wall_ms()
-            slot.next_batch().record = machine.record()
-            log.info(
-                "group %r: %s, generation %d, %d members, protocol %s (%s)",
-                *(slot.group_id, machine.state.value, machine.generation_id),
-                *(len(machine.members), machine.protocol, machine.reason),
-            )
-        for key, deadline_ms in machine.take_timers():
-            self._wheel.schedule((slot.group_id, key), deadline_ms)
-        for ticket, answer in machine.take_answers():
-            future = self._waiting.pop(ticket, None)
-            if future is not None:
-                slot.answer(future, answer)
-        if slot.pending is not None and slot.writer is None:
-            slot.writer = self._spawn(self._write(slot))
-        elif slot.is_idle:
-            self._slots.pop(slot.group_id, None)
-
-    async def _write(self, slot: GroupSlot) -> None:
-        """Write what is pending of a group, one multi at a time, until nothing is."""
-        try:
-            while slot.pending is not None and not self._over.is_set():
-                batch, slot.pending = slot.pending, None
-                slot.flying = batch
-                if not batch.is_empty:
-                    await self._store.write(slot.stored, batch.record, batch.offsets)
-                slot.flying = None
-                for future, value in batch.answers:
-                    if not future.done():
-                        future.set_result(value)
-        except GroupChangedError as error:
-            await self._reload(slot, error)
-        except QuorateError as error:
-            self.end(error.message)
-        finally:
-            slot.writer = None
-
-    async def _reload(self, slot: GroupSlot, error: QuorateError) -> None:
-        """Forget what is known of a group that somebody else has written, and read it again."""
-        log.warning("%s; it is read again", error)
-        slot.fail(NotCoordinatorError(error.message))
-        self._slots.pop(slot.group_id, None)
-        self._problems[slot.group_id] = "it is being read again"
-        try:
-            stored = await self._store.load_group(slot.group_id)
-        except QuorateError as failure:
-            self.end(failure.message)
-            return
-        del self._problems[slot.group_id]
-        if stored is not None and not self._over.is_set():
-            self._adopt(stored, _now_ms())
-
-    def _sweep(self) -> None:
-        """Remove the offsets of groups that have been empty for long, and groups that have nothing left."""
-        too_old_ms = _wall_ms() - self._options.offsets_retention_ms
-        for slot in self.slots():
-            if slot.machine.state is not GroupState.EMPTY or slot.machine.state_timestamp_ms > too_old_ms:
-                continue
-            old = [key for key, each in slot.stored.offsets.items() if each.commit_timestamp_ms <= too_old_ms]
-            if len(old) == len(slot.stored.offsets):
-                self._spawn(self._forget(slot.group_id))
-            elif old:
-                slot.next_batch().offsets.update(dict.fromkeys(old))
-                self._settle(slot)
-
-    async def _forget(self, group_id: str) -> None:
-        try:
-            await self.delete(group_id)
-        except NotCoordinatorError:
-            return
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the coordinator's work failed", exc_info=error)
-            self.end(f"a bug: {error!r}")
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -20,8 +20,9 @@ from quorum.metadata.decode import INT64_MAX, JsonFields
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 
+TopicId = uuid.UUID
 #: {topic id: partitions}
-Assignment = Mapping[uuid.UUID, tuple[int, ...]]
+Assignment = Mapping[TopicId, tuple[int, ...]]
 _NOTHING: Final[Assignment] = {}
 
 

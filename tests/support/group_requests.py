@@ -39,6 +39,15 @@ GROUP_REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.DESCRIBE_GROUPS: {"groups": ("g",), "include_authorized_operations": False},
     ApiKey.LIST_GROUPS: {},
     ApiKey.DELETE_GROUPS: {"groups_names": ("g",)},
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 0,
+        "rebalance_timeout": 1_000,
+        "subscribed_topic_names": ("t",),
+        "topic_partitions": (),
+    },
+    ApiKey.CONSUMER_GROUP_DESCRIBE: {"group_ids": ("g",), "include_authorized_operations": False},
     ApiKey.OFFSET_DELETE: {
         "group_id": "g",
         "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}],
@@ -55,6 +64,7 @@ ERROR_OF: dict[ApiKey, Callable[[Any, int], int]] = {
         else (answer.error_code if version >= 2 else answer.topics[0].partitions[0].error_code)
     ),
     ApiKey.DESCRIBE_GROUPS: lambda answer, _: answer.groups[0].error_code,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda answer, _: answer.groups[0].error_code,
     ApiKey.DELETE_GROUPS: lambda answer, _: answer.results[0].error_code,
 }
 

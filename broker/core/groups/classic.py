@@ -26,6 +26,7 @@ from broker.core.groups.model import (
     Ticket,
 )
 from broker.core.groups.roster import Member, Roster, member_of, new_member
+from broker.core.groups.subscriptions import subscribed_topics
 from controller.messages.codes import ErrorCode
 from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord
 from quorum.metadata.numbers import GenerationId
@@ -116,6 +117,10 @@ class ClassicGroup:
     def members(self) -> list[MemberRecord]:
         """The members, for people."""
         return [member.record() for member in self._roster]
+
+    def subscribed_topics(self) -> set[str] | None:
+        """Return the topics of all members; None if what one has sent cannot be read."""
+        return subscribed_topics(self.members)
 
     @property
     def is_empty(self) -> bool:

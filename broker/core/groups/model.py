@@ -6,11 +6,13 @@ Source: Kafka's JoinGroup, SyncGroup and LeaveGroup requests; KIP-345 (static me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NewType
 
 from controller.messages.codes import ErrorCode
+from quorum.metadata.group_records import Assignment, TopicId
 from quorum.metadata.numbers import GenerationId
 
 Ticket = NewType("Ticket", int)
@@ -46,6 +48,11 @@ class GroupLimits:
     members_max: int = 1_000
     #: Of what all members of a group have sent: names, metadata, assignments.
     group_bytes_max: int = 512 * 1024
+    #: Of groups whose coordinator assigns: when a silent member is dead, and how often it shall be heard.
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    #: Assignments of one group are at least so far apart; what happens between them is one change.
+    assignment_interval_ms: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +123,53 @@ class Synced:
 
 
 Answer = Joined | Synced
+
+
+# -- groups whose coordinator assigns (KIP-848) --------------------------------------------------------------
+
+#: As member epoch of a heartbeat: the member joins, leaves, or (static) leaves for a while.
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+LEAVE_FOR_A_WHILE_EPOCH: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    """What a member says of itself; None: as before."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    #: -1: as before
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] | None = None
+    #: A regular expression of topic names; "": none.
+    topic_pattern: str | None = None
+    assignor: str | None = None
+    #: What the member owns.
+    owned: Assignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswer:
+    """What a member is answered."""
+
+    error_code: ErrorCode
+    member_id: str
+    member_epoch: int = 0
+    #: None: as before.
+    assignment: Assignment | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The topics that exist, as far as groups subscribe to them."""
+
+    #: {topic: (topic id, number of partitions)}
+    topics: Mapping[str, tuple[TopicId, int]] = field(default_factory=dict)
+    #: {pattern: topics that match it}
+    matched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
+from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import GroupState
-from broker.core.groups.subscriptions import subscribed_topics
 from broker.groups.errors import GroupRefusedError
 from broker.groups.slot import GroupSlot
 from broker.server.api.groups import term_of
@@ -78,7 +78,16 @@ async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
     """Answer with committed offsets: of named partitions, or of all that have one."""
     body = call.body
     if call.api_version >= _MANY_GROUPS_VERSION:
-        groups = [await _fetched(services, each.group_id, each.topics) for each in body.groups]
+        groups = [
+            await _fetched(
+                services,
+                each.group_id,
+                each.topics,
+                getattr(each, "member_id", None),
+                getattr(each, "member_epoch", -1),
+            )
+            for each in body.groups
+        ]
         return {
             "groups": [
                 {"group_id": asked.group_id, "topics": topics, "error_code": code}
@@ -92,12 +101,22 @@ async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
 
 
 async def _fetched(
-    services: BrokerServices, group_id: str, asked: Iterable[Any] | None
+    services: BrokerServices,
+    group_id: str,
+    asked: Iterable[Any] | None,
+    member_id: str | None = None,
+    member_epoch: int = -1,
 ) -> tuple[list[Values], ErrorCode]:
     try:
         slot = (await term_of(services)).group(group_id)
     except GroupRefusedError as error:
         return [], error.error_code
+    machine = None if slot is None else slot.machine
+    if member_id is not None and member_epoch >= 0 and isinstance(machine, ConsumerGroup):
+        # A member that names its epoch gets offsets only if it is up to date.
+        code = machine.check_commit(member_id, None, member_epoch, 0)
+        if code is not ErrorCode.NONE:
+            return [], code
     if asked is not None:
         wanted = {topic.name: list(topic.partition_indexes) for topic in asked}
     else:
@@ -137,7 +156,7 @@ async def offset_delete(services: BrokerServices, call: Call) -> Answer:
         machine = slot.machine
         if machine.state is not GroupState.EMPTY and machine.protocol_type != "consumer":
             return {"error_code": ErrorCode.NON_EMPTY_GROUP, "topics": ()}
-        held = subscribed_topics(machine.members)
+        held = machine.subscribed_topics()
         codes: dict[PartitionKey, ErrorCode] = {}
         for topic in body.topics:
             for each in topic.partitions:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.model import GroupState, JoinRequest, SyncRequest
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
-from broker.groups.slot import GroupSlot
 from broker.groups.term import Term
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -161,8 +161,10 @@ async def describe_groups(services: BrokerServices, call: Call) -> Answer:
         except GroupRefusedError as error:
             rows.append(_described(group_id, "", error.error_code))
             continue
+        machine = None if slot is None else slot.machine
+        # A group whose coordinator assigns is described by ConsumerGroupDescribe.
         dead = _described(group_id, GroupState.DEAD.value)
-        rows.append(dead if slot is None else _described_group(slot))
+        rows.append(_described_group(machine) if isinstance(machine, ClassicGroup) else dead)
     return {"groups": rows}
 
 
@@ -177,24 +179,23 @@ def _described(group_id: str, state: str, error_code: ErrorCode = ErrorCode.NONE
     }
 
 
-def _described_group(slot: GroupSlot) -> Values:
-    machine = slot.machine
-    stable = machine.state is GroupState.STABLE
+def _described_group(group: ClassicGroup) -> Values:
+    stable = group.state is GroupState.STABLE
     members = [
         {
             "member_id": each.member_id,
             "group_instance_id": each.instance_id,
             "client_id": each.client_id,
             "client_host": each.client_host,
-            "member_metadata": dict(each.protocols).get(machine.protocol or "", b"") if stable else b"",
+            "member_metadata": dict(each.protocols).get(group.protocol or "", b"") if stable else b"",
             "member_assignment": each.assignment if stable else b"",
         }
-        for each in machine.members
+        for each in group.members
     ]
     return {
-        **_described(slot.group_id, machine.state.value),
-        "protocol_type": machine.protocol_type or "",
-        "protocol_data": (machine.protocol or "") if stable else "",
+        **_described(group.group_id, group.state.value),
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol or "") if stable else "",
         "members": members,
     }
 
@@ -207,16 +208,19 @@ async def list_groups(services: BrokerServices, call: Call) -> Answer:
         return {"error_code": error.error_code, "groups": ()}
     states = {each.lower() for each in getattr(call.body, "states_filter", ())}
     types = {each.lower() for each in getattr(call.body, "types_filter", ())}
-    rows = [
-        {
-            "group_id": slot.group_id,
-            "protocol_type": slot.machine.protocol_type or "",
-            "group_state": slot.machine.state.value,
-            "group_type": "classic",
-        }
-        for slot in slots
-        if (not states or slot.machine.state.value.lower() in states) and (not types or "classic" in types)
-    ]
+    rows = []
+    for slot in slots:
+        state = slot.machine.state.value
+        group_type = "classic" if isinstance(slot.machine, ClassicGroup) else "consumer"
+        if (not states or state.lower() in states) and (not types or group_type in types):
+            rows.append(
+                {
+                    "group_id": slot.group_id,
+                    "protocol_type": slot.machine.protocol_type or "",
+                    "group_state": state,
+                    "group_type": group_type,
+                }
+            )
     return {"error_code": ErrorCode.NONE, "groups": rows}
 
 

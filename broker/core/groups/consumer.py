@@ -1,0 +1,467 @@
+"""A group whose coordinator assigns: KIP-848, as the seed wanted it.
+
+Decides which partitions each member shall own (its target), and moves members there: a member first gives up
+what it shall no longer own, and gets what others have given up. A rebalance happens only if the new targets
+differ from the old ones. It does not know where topics are looked up: they come in as a `Catalog`.
+
+Hard state is `record`: members with their epochs, what they own, what they must give up, their targets. Soft
+state: deadlines, and that targets are to be computed.
+Source: KIP-848; CurrentAssignmentBuilder (Kafka 3.9); seed [4.x], "rebalance".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from broker.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR
+from broker.core.groups.consumer_member import ConsumerMember, Owned, assignment_of, owned_of
+from broker.core.groups.model import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    WHOLE_GROUP,
+    Catalog,
+    GroupLimits,
+    GroupState,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+)
+from controller.messages.codes import ErrorCode
+from quorum.metadata.group_records import Assignment, ConsumerGroupRecord, ConsumerMemberRecord, TopicId
+from quorum.metadata.numbers import GenerationId
+from quorum.metadata.paths import PartitionKey
+
+_EPOCH_MAX: Final = 2**31 - 1
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """One group. `take_timers` and `unsaved` say what a call has led to.
+
+    Invariant: no partition is owned, or being given up, by two members (`check_invariants`).
+    """
+
+    group_id: str
+    limits: GroupLimits
+    #: Rises with each rebalance.
+    group_epoch: int = 0
+    assignor: str = DEFAULT_ASSIGNOR
+    state_timestamp_ms: int = 0
+    unsaved: bool = False
+    reason: str = ""
+    #: {topic: (topic id, partitions)} that the targets were computed for
+    topics: Mapping[str, tuple[TopicId, int]] = field(default_factory=dict)
+    _catalog: Catalog = field(default_factory=Catalog)
+    _members: dict[str, ConsumerMember] = field(default_factory=dict)
+    #: {instance id: member id}
+    _instances: dict[str, str] = field(default_factory=dict)
+    #: {partition: who owns it or has not given it up yet}
+    _owners: dict[Owned, str] = field(default_factory=dict)
+    #: When the targets are computed; None: they are good.
+    _assign_ms: int | None = None
+    _assigned_ms: int | None = None
+    _timers: dict[str, None] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, group_id: str, limits: GroupLimits, record: ConsumerGroupRecord) -> ConsumerGroup:
+        """Return the group that a record describes; then `resume` starts the clocks of its members."""
+        group = cls(group_id, limits, record.group_epoch, record.assignor, record.state_timestamp_ms)
+        group.topics = dict(record.topics)
+        for each in record.members:
+            member = ConsumerMember(each, target=owned_of(each.target))
+            group._take_in(member)
+            group._set_owned(member, owned_of(each.assigned), owned_of(each.revoking))
+        return group
+
+    def resume(self, now_ms: int) -> None:
+        """Give every member a full session, and a full rebalance timeout where it gives something up."""
+        for member in self._members.values():
+            self._keep_alive(member, now_ms)
+            if member.revoking:
+                member.revoke_deadline_ms = now_ms + member.record.rebalance_timeout_ms
+
+    # -- what calls have led to ------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> GroupState:
+        """What the group is doing."""
+        if not self._members:
+            return GroupState.EMPTY
+        if self._assign_ms is not None:
+            return GroupState.ASSIGNING
+        settled = all(each.assigned == each.target and not each.revoking for each in self._members.values())
+        return GroupState.STABLE if settled else GroupState.RECONCILING
+
+    @property
+    def members(self) -> list[ConsumerMemberRecord]:
+        """The members."""
+        return [each.full_record() for each in self._members.values()]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no member."""
+        return not self._members
+
+    @property
+    def generation_id(self) -> GenerationId:
+        """The group's epoch, for people."""
+        return GenerationId(self.group_epoch)
+
+    @property
+    def protocol(self) -> str:
+        """The assignor, for people."""
+        return self.assignor
+
+    @property
+    def patterns(self) -> set[str]:
+        """The patterns that members subscribe to."""
+        return {each.record.topic_pattern for each in self._members.values() if each.record.topic_pattern}
+
+    @property
+    def protocol_type(self) -> str:
+        """What the members are, for people."""
+        return "consumer"
+
+    def subscribed_topics(self) -> set[str]:
+        """Return the topics that exist and that members subscribe to."""
+        return set(self._subscribed_topics())
+
+    @property
+    def topic_names(self) -> set[str]:
+        """The topics that members name."""
+        return {topic for each in self._members.values() for topic in each.record.topics}
+
+    def take_timers(self) -> list[tuple[str, int]]:
+        """Return (member id or WHOLE_GROUP, deadline) of deadlines that are new or may have come nearer."""
+        timers = [(key, self.deadline_ms(key)) for key in self._timers]
+        self._timers.clear()
+        return [(key, deadline) for key, deadline in timers if deadline is not None]
+
+    def deadline_ms(self, key: str) -> int | None:
+        """Return the deadline of a member, or when the targets are to be computed."""
+        if key == WHOLE_GROUP:
+            return self._assign_ms
+        member = self._members.get(key)
+        return None if member is None else member.deadline_ms
+
+    def record(self) -> ConsumerGroupRecord:
+        """Return the hard state."""
+        return ConsumerGroupRecord(
+            self.group_epoch,
+            self.group_epoch,
+            self.assignor,
+            self.state_timestamp_ms,
+            self.topics,
+            tuple(self.members),
+        )
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        held = [each for member in self._members.values() for each in (*member.assigned, *member.revoking)]
+        assert len(held) == len(set(held)) == len(self._owners)
+        assert all(self._owners[each] in self._members for each in held)
+        targets = [each for member in self._members.values() for each in member.target]
+        assert len(targets) == len(set(targets))
+        for member in self._members.values():
+            assert (member.revoke_deadline_ms is not None) == bool(member.revoking)
+            assert 0 <= member.record.member_epoch <= self.group_epoch or (
+                member.record.member_epoch == LEAVE_FOR_A_WHILE_EPOCH
+            )
+
+    # -- heartbeats ------------------------------------------------------------------------------------------
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatAnswer:
+        """Take in what a member says, and move it towards its target."""
+        if request.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH):
+            return self._leave(request, now_ms)
+        joins = request.member_epoch == JOIN_EPOCH
+        refusal = self._refusal_of_join(request) if joins else self._refusal(request)
+        if refusal is not None:
+            return refusal
+        member = self._member_of(request) if joins else self._members[request.member_id]
+        before = member.assigned
+        self._update(member, request)
+        self._keep_alive(member, now_ms)
+        if self._assign_ms is not None and self._assign_ms <= now_ms:
+            self._assign(now_ms)
+        self._reconcile(member, request.owned, now_ms)
+        told = joins or request.owned is not None or member.assigned != before
+        return HeartbeatAnswer(
+            ErrorCode.NONE,
+            member.record.member_id,
+            member.record.member_epoch,
+            assignment_of(member.assigned) if told else None,
+        )
+
+    def _refusal_of_join(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:
+        if request.topics is None and request.topic_pattern is None:
+            return _refused(request, ErrorCode.INVALID_REQUEST, "a member that joins names its topics")
+        if request.rebalance_timeout_ms < 0:
+            return _refused(request, ErrorCode.INVALID_REQUEST, "a member that joins has a rebalance timeout")
+        if request.owned:
+            return _refused(request, ErrorCode.INVALID_REQUEST, "a member that joins owns nothing")
+        if request.assignor is not None and request.assignor not in ASSIGNORS:
+            known = ", ".join(sorted(ASSIGNORS))
+            problem = f"assignor {request.assignor!r} is not known; there are {known}"
+            return _refused(request, ErrorCode.UNSUPPORTED_ASSIGNOR, problem)
+        holder = self._instances.get(request.instance_id or "")
+        if holder is not None and holder != request.member_id:
+            away = self._members[holder].record.member_epoch == LEAVE_FOR_A_WHILE_EPOCH
+            problem = f"instance {request.instance_id!r} has a member that has not left"
+            return None if away else _refused(request, ErrorCode.UNRELEASED_INSTANCE_ID, problem)
+        if request.member_id in self._members:
+            return None
+        used = sum(each.size for each in self._members.values()) + sum(map(len, request.topics or ()))
+        if len(self._members) >= self.limits.members_max or used > self.limits.group_bytes_max:
+            return _refused(request, ErrorCode.GROUP_MAX_SIZE_REACHED, "the group is full")
+        return None
+
+    def _refusal(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:
+        if request.instance_id is not None:
+            holder = self._instances.get(request.instance_id)
+            if holder is not None and holder != request.member_id:
+                problem = f"instance {request.instance_id!r} has a newer member"
+                return _refused(request, ErrorCode.FENCED_INSTANCE_ID, problem)
+        member = self._members.get(request.member_id)
+        if member is None:
+            return _refused(request, ErrorCode.UNKNOWN_MEMBER_ID, "not a member of this group")
+        record = member.record
+        if request.member_epoch == record.member_epoch:
+            return None
+        # The answer that told of the present epoch was lost.
+        again = request.member_epoch == record.previous_member_epoch and request.owned is not None
+        if again and owned_of(request.owned or {}) <= member.assigned:
+            return None
+        problem = f"the member's epoch is {record.member_epoch}, not {request.member_epoch}"
+        return _refused(request, ErrorCode.FENCED_MEMBER_EPOCH, problem)
+
+    def _member_of(self, request: HeartbeatRequest) -> ConsumerMember:
+        """Return the member that joins: a new one, one that returns, or in place of a static one."""
+        known = self._members.get(request.member_id)
+        if known is not None:
+            return known
+        blank = ConsumerMemberRecord(
+            request.member_id,
+            request.instance_id,
+            *(request.rack, request.client_id, request.client_host, request.rebalance_timeout_ms),
+            *((), None, None),
+            *(JOIN_EPOCH, JOIN_EPOCH, {}),
+        )
+        member = ConsumerMember(blank)
+        holder = self._instances.get(request.instance_id or "")
+        if holder is not None:
+            # It takes over what its former life owned; a client that returns owns nothing yet.
+            former = self._members[holder]
+            member.target = former.target
+            member.record = replace(blank, topics=former.record.topics, assignor=former.record.assignor)
+            member.record = replace(member.record, topic_pattern=former.record.topic_pattern)
+            owned = former.assigned
+            self._remove(former)
+            self._take_in(member)
+            self._set_owned(member, owned, frozenset())
+        else:
+            self._take_in(member)
+            self._want_assignment(f"{request.member_id} is new")
+        self.unsaved = True
+        return member
+
+    def _update(self, member: ConsumerMember, request: HeartbeatRequest) -> None:
+        """Take over what the member says of itself."""
+        before = member.record
+        changed = replace(
+            before,
+            rack=before.rack if request.rack is None else request.rack,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=(
+                before.rebalance_timeout_ms
+                if request.rebalance_timeout_ms < 0
+                else request.rebalance_timeout_ms
+            ),
+            topics=before.topics if request.topics is None else tuple(sorted(set(request.topics))),
+            topic_pattern=(
+                before.topic_pattern if request.topic_pattern is None else request.topic_pattern or None
+            ),
+            assignor=before.assignor if request.assignor is None else request.assignor,
+        )
+        if changed == before:
+            return
+        member.record = changed
+        self.unsaved = True
+        subscribed = (before.topics, before.topic_pattern, before.assignor)
+        if (changed.topics, changed.topic_pattern, changed.assignor) != subscribed:
+            self._want_assignment(f"{before.member_id} subscribes to something else")
+
+    def _leave(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatAnswer:
+        holder = self._instances.get(request.instance_id or "")
+        if request.instance_id is not None and holder not in (None, request.member_id):
+            problem = f"instance {request.instance_id!r} has a newer member"
+            return _refused(request, ErrorCode.FENCED_INSTANCE_ID, problem)
+        member = self._members.get(request.member_id)
+        if member is None:
+            return _refused(request, ErrorCode.UNKNOWN_MEMBER_ID, "not a member of this group")
+        if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH and member.record.instance_id is not None:
+            # Its partitions wait for it; what it had to give up, it has given up.
+            member.record = replace(member.record, member_epoch=LEAVE_FOR_A_WHILE_EPOCH)
+            self._set_owned(member, member.assigned, frozenset())
+            member.revoke_deadline_ms = None
+            self._keep_alive(member, now_ms)
+            self.unsaved = True
+        else:
+            self._evict(member, f"{request.member_id} leaves")
+        return HeartbeatAnswer(ErrorCode.NONE, request.member_id, request.member_epoch)
+
+    # -- targets ---------------------------------------------------------------------------------------------
+
+    def update_catalog(self, catalog: Catalog, now_ms: int) -> None:
+        """Learn which topics exist; a change of those that members subscribe to asks for new targets."""
+        self._catalog = catalog
+        if self._members and self._subscribed_topics() != self.topics:
+            self._want_assignment("topics have changed")
+            if self._assign_ms is not None and self._assign_ms <= now_ms:
+                self._assign(now_ms)
+
+    def _subscription(self, member: ConsumerMember) -> set[str]:
+        pattern = member.record.topic_pattern
+        names = (*member.record.topics, *(self._catalog.matched.get(pattern, ()) if pattern else ()))
+        return {name for name in names if name in self._catalog.topics}
+
+    def _subscribed_topics(self) -> dict[str, tuple[TopicId, int]]:
+        names = set[str]().union(*(self._subscription(each) for each in self._members.values()))
+        return {name: self._catalog.topics[name] for name in sorted(names)}
+
+    def _want_assignment(self, reason: str) -> None:
+        """Compute the targets soon; what happens until then is part of the same change."""
+        if self._assign_ms is None:
+            last = self._assigned_ms
+            self._assign_ms = 0 if last is None else last + self.limits.assignment_interval_ms
+            self._timers[WHOLE_GROUP] = None
+            self.reason = reason
+
+    def _assign(self, now_ms: int) -> None:
+        """Compute the targets; a rebalance begins only if they differ from those before."""
+        self._assign_ms, self._assigned_ms = None, now_ms
+        self.assignor = self._select_assignor()
+        topics = self._subscribed_topics()
+        names = {topic_id: name for name, (topic_id, _) in topics.items()}
+        subscriptions = {member_id: self._subscription(each) for member_id, each in self._members.items()}
+        before = {
+            member_id: {PartitionKey(names[each], index) for each, index in member.target if each in names}
+            for member_id, member in self._members.items()
+        }
+        counts = {name: count for name, (_, count) in topics.items()}
+        found = ASSIGNORS[self.assignor](subscriptions, counts, before)
+        targets = {
+            member_id: frozenset((topics[key.topic][0], key.partition) for key in keys)
+            for member_id, keys in found.items()
+        }
+        differs = any(each.target != targets[member_id] for member_id, each in self._members.items())
+        self.unsaved = self.unsaved or differs or topics != self.topics
+        self.topics = topics
+        if differs or self.group_epoch == 0:
+            self.group_epoch = self.group_epoch + 1 if self.group_epoch < _EPOCH_MAX else 1
+            for member_id, member in self._members.items():
+                member.target = targets[member_id]
+
+    def _select_assignor(self) -> str:
+        """Return the assignor that most members wish, the default in doubt."""
+        votes: dict[str, int] = {DEFAULT_ASSIGNOR: 0}
+        for member in self._members.values():
+            wish = member.record.assignor
+            if wish is not None:
+                votes[wish] = votes.get(wish, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    # -- reconciliation --------------------------------------------------------------------------------------
+
+    def _reconcile(self, member: ConsumerMember, owned: Assignment | None, now_ms: int) -> None:
+        """Move a member as far towards its target as it and the others have given up partitions."""
+        if member.revoking:
+            if owned is None or owned_of(owned) & member.revoking:
+                return
+            self._set_owned(member, member.assigned, frozenset())
+            member.revoke_deadline_ms = None
+        kept = member.assigned & member.target
+        leaving = member.assigned - kept
+        if leaving and not (owned is not None and not owned_of(owned) & leaving):
+            self._set_owned(member, kept, leaving)
+            member.revoke_deadline_ms = now_ms + member.record.rebalance_timeout_ms
+            self._timers[member.record.member_id] = None
+            self.unsaved = True
+            return
+        free = frozenset(each for each in member.target - kept if self._is_free(each, member))
+        if kept | free != member.assigned:
+            self._set_owned(member, kept | free, frozenset())
+            self.unsaved = True
+        epoch = member.record.member_epoch
+        if epoch != self.group_epoch:
+            previous = epoch if epoch > 0 else JOIN_EPOCH
+            member.record = replace(
+                member.record, member_epoch=self.group_epoch, previous_member_epoch=previous
+            )
+            self.unsaved = True
+
+    def _is_free(self, each: Owned, member: ConsumerMember) -> bool:
+        return self._owners.get(each, member.record.member_id) == member.record.member_id
+
+    def _set_owned(
+        self, member: ConsumerMember, assigned: frozenset[Owned], revoking: frozenset[Owned]
+    ) -> None:
+        for each in (*member.assigned, *member.revoking):
+            self._owners.pop(each, None)
+        member.assigned, member.revoking = assigned, revoking
+        for each in (*assigned, *revoking):
+            self._owners[each] = member.record.member_id
+
+    # -- members ---------------------------------------------------------------------------------------------
+
+    def check_commit(
+        self, member_id: str, _instance_id: str | None, member_epoch: int, _now_ms: int
+    ) -> ErrorCode:
+        """Say whether somebody may commit or fetch offsets; anybody may in an empty group."""
+        if member_epoch < 0 and not member_id:
+            return ErrorCode.NONE if self.is_empty else ErrorCode.UNKNOWN_MEMBER_ID
+        member = self._members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        current = member_epoch == member.record.member_epoch
+        return ErrorCode.NONE if current else ErrorCode.STALE_MEMBER_EPOCH
+
+    def expire(self, key: str, now_ms: int) -> None:
+        """Act on a deadline that has passed."""
+        if key == WHOLE_GROUP:
+            if self._members:
+                self._assign(now_ms)
+            else:
+                self._assign_ms = None
+        elif key in self._members:
+            slow = self._members[key].revoke_deadline_ms
+            silent = slow is None or slow > now_ms
+            told = "was not heard of" if silent else "did not give up its partitions in time"
+            self._evict(self._members[key], f"{key} {told}")
+
+    def _evict(self, member: ConsumerMember, reason: str) -> None:
+        self._remove(member)
+        self._want_assignment(reason)
+        self.unsaved = True
+
+    def _take_in(self, member: ConsumerMember) -> None:
+        self._members[member.record.member_id] = member
+        if member.record.instance_id is not None:
+            self._instances[member.record.instance_id] = member.record.member_id
+
+    def _remove(self, member: ConsumerMember) -> None:
+        self._set_owned(member, frozenset(), frozenset())
+        del self._members[member.record.member_id]
+        if member.record.instance_id is not None:
+            self._instances.pop(member.record.instance_id, None)
+
+    def _keep_alive(self, member: ConsumerMember, now_ms: int) -> None:
+        member.session_deadline_ms = now_ms + self.limits.consumer_session_timeout_ms
+        self._timers[member.record.member_id] = None
+
+
+def _refused(request: HeartbeatRequest, error_code: ErrorCode, problem: str) -> HeartbeatAnswer:
+    return HeartbeatAnswer(error_code, request.member_id, message=problem)
