@@ -108,6 +108,12 @@ class GroupsSection:
     #: what the members of a group send to each other, in bytes; it is one znode
     group_bytes_max: int = setting(integer(1024, 640 * 1024), 512 * 1024)
     groups_max: int = setting(integer(1, 1_000_000), 10_000)
+    #: of groups whose coordinator assigns: a member that is silent for so long is dead
+    group_consumer_session_timeout_ms: int = setting(integer(100, _HOUR_MS), 45_000)
+    #: how often such a member shall be heard
+    group_consumer_heartbeat_interval_ms: int = setting(integer(10, _HOUR_MS), 5_000)
+    #: assignments of such a group are at least so far apart
+    group_consumer_assignment_interval_ms: int = setting(integer(0, _HOUR_MS), 1_000)
     #: of one committed offset
     offset_metadata_max_bytes: int = setting(integer(0, 64 * 1024), 4_096)
     #: offsets of a group that has been empty for so long are removed
@@ -317,6 +323,12 @@ def _check_groups(groups: GroupsSection, problems: list[ConfigProblem]) -> None:
     if low > high:
         problem = f"is below groups.group_min_session_timeout_ms, {low}"
         problems.append(ConfigProblem("groups.group_max_session_timeout_ms", str(high), problem, "raise it"))
+    session_ms = groups.group_consumer_session_timeout_ms
+    if groups.group_consumer_heartbeat_interval_ms >= session_ms:
+        name = "groups.group_consumer_heartbeat_interval_ms"
+        problem = f"is not below groups.group_consumer_session_timeout_ms, {session_ms}"
+        value = str(groups.group_consumer_heartbeat_interval_ms)
+        problems.append(ConfigProblem(name, value, problem, "make it a third of the session timeout"))
 
 
 def _read_dial(given: Mapping[str, Origin], problems: list[ConfigProblem]) -> dict[int, Address]:

@@ -288,7 +288,8 @@ class Broker:
             dial={each: (address.host, address.port) for each, address in self.config.dial.items()},
         )
         self._spawn(self._controller.run())
-        self._coordinator = Coordinator(client, self.broker_id, group_options(self.config.groups))
+        groups = group_options(self.config.groups)
+        self._coordinator = Coordinator(client, self.broker_id, groups, self.view)
         self._spawn(self._coordinator.run())
         if client.state in (ClientState.LOST, ClientState.CLOSED):
             lost.set()

@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.server.api.acls import create_acls, delete_acls, describe_acls
 from broker.server.api.configs import describe_configs, incremental_alter_configs
+from broker.server.api.consumer_groups import consumer_group_describe, consumer_group_heartbeat
 from broker.server.api.control import leader_and_isr, stop_replica, update_metadata
 from broker.server.api.coordinators import find_coordinator
 from broker.server.api.fetch import fetch
@@ -70,6 +71,8 @@ _HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
 }
 #: Those that may wait.
 _WAITING: Final = {api_key for api_key, handler in _HANDLERS.items() if iscoroutinefunction(handler)}

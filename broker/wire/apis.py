@@ -49,6 +49,8 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
 
 class Versions(NamedTuple):
@@ -93,6 +95,8 @@ CLIENT_APIS: Final[Mapping[int, Versions]] = MappingProxyType(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _served(0, 1),
         ApiKey.OFFSET_DELETE: _served(0, 0),
         ApiKey.DESCRIBE_CLUSTER: _served(0, 1),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: _served(0, 1),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: _served(0, 0),
     }
 )
 
