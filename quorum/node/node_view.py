@@ -28,9 +28,6 @@ from quorum.raft.peers.transport import PeerTransport
 from quorum.raft.requests.requests import Action, Request
 from quorum.raft.snapshots.snapshots import SnapshotFile
 
-#: committed entries that a node which had caught up may be behind and still be ready
-READY_LAG_MAX = 1000
-
 #: name, what it says, value
 Reading = tuple[str, str, float]
 
@@ -43,8 +40,6 @@ class NodeView:
     def __init__(self, member: QuorumMember, transport: PeerTransport) -> None:
         """Keep the parts that are read."""
         self.engine = member.engine
-        #: once everything committed was applied, a short lag is the normal life of a busy node
-        self._caught_up = False
         self._member = member
         self._config = member.config
         self._core = member.core
@@ -179,6 +174,16 @@ class NodeView:
             for (reason, remedy), node_ids in told.items()
         )
 
+    def _disk_problem(self) -> str:
+        """Say for how long the disk hangs; empty if it does not, as far as is known."""
+        waited_ms = self.engine.undurable_ms()
+        if waited_ms < self._frontend.options.contact_loss_ms_max:
+            return ""
+        return (
+            f"{self._config.node.data_dir} has made nothing durable for {waited_ms:.0f} ms, so this node "
+            "answers nobody: see whether its disk hangs"
+        )
+
     def _leader_problem(self, status: Status) -> str:
         """Say why no leader is heard; empty if one is."""
         if self.engine.leader_id is not None:
@@ -202,6 +207,9 @@ class NodeView:
         soft_state = self.engine.soft_state
         if soft_state.halted:
             return False, f"nothing is acknowledged: {soft_state.halted}"
+        problem = self._disk_problem()
+        if problem:
+            return False, problem
         status = self._core.status()
         problem = self._membership_problem(status)
         if problem:
@@ -209,11 +217,9 @@ class NodeView:
         problem = self._leader_problem(status)
         if problem:
             return False, problem
-        applied_index = self._replica.machine.applied_index
-        lag = status.commit_index - applied_index
-        self._caught_up = not status.installing and (lag <= 0 or (self._caught_up and lag <= READY_LAG_MAX))
-        if not self._caught_up:
-            return False, f"applied {applied_index} of {status.commit_index} committed entries"
+        if not self._replica.caught_up():
+            applied_index = self._replica.machine.applied_index
+            return False, f"applied {applied_index} of {status.known_index} committed entries"
         if self.engine.leads and not self.engine.accepts_proposals:
             return (
                 False,
@@ -315,6 +321,7 @@ class NodeView:
             ("quorate_handshakes_refused", "Handshakes without a promise", clients.handshakes_refused),
             ("quorate_malformed_frames", "Clients closed for a malformed frame", clients.malformed_frames),
             ("quorate_connections_rejected", "Clients over an address's limit", clients.connections_rejected),
+            ("quorate_clients_shed", "Clients closed for what all hold together", clients.connections_shed),
             ("quorate_slow_clients_closed", "Clients that did not read their replies", clients.overflows),
             ("quorate_batches_abandoned", "Batches of unknown outcome", self._replica.batches_abandoned),
             (
