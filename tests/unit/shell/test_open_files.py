@@ -82,8 +82,8 @@ class Port:
         self._acceptor.stop()
         for transport in self.open:
             transport.abort()
-        while self.open:
-            await asyncio.sleep(0)  # noqa: ASYNC110 - only lets the loop close what was aborted
+        while self.open:  # noqa: ASYNC110 - only lets the loop close what was aborted
+            await asyncio.sleep(0)
 
     def _has_room(self, coming: int) -> bool:
         return len(self.open) + coming < self.connections_max
