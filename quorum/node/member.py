@@ -53,6 +53,8 @@ SNAPSHOT_CHUNK_BYTES_MAX = 256 * 1024
 CHUNK_BYTES_MAX = 512 * 1024
 #: origin incarnations of a disk begin between this and its double; connection ids leave them 32 bits
 FIRST_INCARNATION_MIN = 1 << 30
+#: of the longest election timeout: how long leader and own disk may be silent while clients are answered
+CONTACT_LOSS_TIMEOUTS = 2.0
 #: how often a full disk is tried again
 RETRY_INTERVAL_MS = 500.0
 #: measures the data directory for the four-letter words that tell its size
@@ -307,6 +309,7 @@ class QuorumMember:
         options = Options(
             election_timeout_min_ms=raft.election_timeout_ms[0],
             election_timeout_max_ms=raft.election_timeout_ms[1],
+            undurable_ms_max=CONTACT_LOSS_TIMEOUTS * raft.election_timeout_ms[1],
             heartbeat_interval_ms=raft.heartbeat_interval_ms,
             entry_bytes_max=self.entry_bytes_max,
             log_cache_bytes_max=raft.log_cache_bytes_max,
@@ -358,7 +361,7 @@ class QuorumMember:
             watch_bytes_total_max=limits.watch_bytes_total_max,
             outstanding_requests_max=limits.outstanding_requests_max,
             watches_per_connection_max=limits.watches_per_connection_max,
-            contact_loss_ms_max=2.0 * self.config.raft.election_timeout_ms[1],
+            contact_loss_ms_max=CONTACT_LOSS_TIMEOUTS * self.config.raft.election_timeout_ms[1],
             # Ticks come more often than heartbeats, whatever their interval.
             pause_ms_min=max(100.0, 2.0 * self.config.raft.heartbeat_interval_ms),
             four_letter_words=self.config.security.four_letter_words,

@@ -24,6 +24,7 @@ from quorum.core.machine import StateMachine, config_version
 from quorum.core.reaping import Rounds
 from quorum.core.watches import WatchTable
 from quorum.errors import NotLeaderError, ProposalRefusedError, QuorateError, shown
+from quorum.node.catching_up import CatchingUp
 from quorum.node.digests.exchange import DigestExchange
 from quorum.platform.runtime import Runtime
 from quorum.raft.core.configuration import Configuration, parse_configuration
@@ -135,12 +136,13 @@ class Replica:
         self._reported_ms = 0.0
         #: whether the last tick came late because this process stood still
         self._late = False
+        self._catching_up = CatchingUp()
         self._reaping = Rounds(container_check_interval_ms)
         self._when_deposed: list[Callable[[], None]] = []
-
-    def attach(self, observer: Observer) -> None:
         #: what is told of every state that replaces this one
         self.when_installed: list[Callable[[StateMachine], None]] = []
+
+    def attach(self, observer: Observer) -> None:
         """Set who is told of every applied entry; once, before the engine starts."""
         self._observer = observer
 
@@ -206,8 +208,12 @@ class Replica:
         return self._forwarder.batches_abandoned
 
     def contact_age_ms(self) -> float:
-        """Milliseconds since a current leader was heard (on the leader: a majority); inf if there is none."""
-        return self._engine.contact_age_ms()
+        """Milliseconds since this node can last have known what is committed; see ReplicaView."""
+        return max(self._engine.contact_age_ms(), self._engine.undurable_ms())
+
+    def caught_up(self) -> bool:
+        """Tell whether what was committed is applied, all of it once, but a short lag later."""
+        return self._catching_up.look(self._engine.known_index(), self.machine.applied_index)
 
     def mode(self) -> str:
         """This node's part, as the four-letter words say it: leader, follower, standalone or looking."""
@@ -334,16 +340,19 @@ class Replica:
         incarnation, number = machine.origins.get(self._engine.node_id, (0, 0))
         self._forwarder.installed(number, incarnation)
         self.administration.state_installed(machine.applied_term)
+        for callback in self.when_installed:
+            callback(machine)
 
     # --- leadership, peers, time ------------------------------------------------------------------
 
     def leadership_changed(self, soft_state: SoftState) -> None:
         """React to a new role, term or leader."""
         self.digests.leadership_changed()
-        for callback in self.when_installed:
-            callback(machine)
         self.administration.leadership_changed(soft_state.transfer_target)
         self.sessions.report_again()
+        waited_ms = self._engine.undurable_ms()
+        if soft_state.transfer_target and waited_ms >= self._frontend.options.contact_loss_ms_max:
+            log.warning("begins to hand over: this disk made nothing durable for %.0f ms", waited_ms)
         if soft_state.role is not Role.LEADER or soft_state.term != self._ready_term:
             self._ready_term = 0
             self._engine.accepts_proposals = False
@@ -407,6 +416,7 @@ class Replica:
             self._forwarder.tick(now_ms)
             self.administration.tick(now_ms)
         self._late = stall_ms > 0
+        self.caught_up()
         self.digests.tick(now_ms)
         if self.sessions.leading:
             if stall_ms:

@@ -428,7 +428,8 @@ class Frontend:
             at_risk: list[ClientStream] = [
                 each for each in self._by_session.values() if silence_ms >= shares * each.silence_limit_ms
             ]
-            self._finish_all(at_risk, f"no leader was heard for {silence_ms:.0f} ms")
+            # The age of the contact is that of the disk, too; which of them it is /readyz tells.
+            self._finish_all(at_risk, f"no leader was heard, or nothing was durable, for {silence_ms:.0f} ms")
         self._contact_ms = max(self._contact_ms, now_ms - self.replica.contact_age_ms())
         if self._awaiting:
             silence_ms = self.silence_ms(now_ms)

@@ -70,7 +70,11 @@ class ReplicaView(Protocol):
         """Tell whether so much waits for its outcome that connections must not be read for now."""
 
     def contact_age_ms(self) -> float:
-        """Milliseconds since a current leader was heard (the leader: a majority); inf if there is none."""
+        """Milliseconds since this node can last have known what is committed.
+
+        That is, since a current leader was heard (on the leader: a majority; inf if there is none), or since
+        the oldest group went to the journal that is not durable, whichever is longer.
+        """
 
     def mode(self) -> str:
         """This node's part, as the four-letter words say it: leader, follower, standalone or looking."""

@@ -88,6 +88,8 @@ class ClientLink:
 
     def answer(self, data: bytes | None) -> None:
         """The node sends bytes, or (None) closes behind what it sent."""
+        if data is not None:
+            self._node.answers()
         if (self._node.node_id, CLIENTS) in self._network.cuts:
             self._held_for_client.append(data)
             return

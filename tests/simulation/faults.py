@@ -39,11 +39,10 @@ from tests.simulation.network_faults import (
     slow_line,
 )
 from tests.simulation.operators import Change
-from tests.simulation.sim_node import DiskSpeed, SimNode
+from tests.simulation.sim_node import SimNode
+from tests.simulation.slow_disks import SLOW_DISKS, hang_disk, slow_disk
 from tests.support.memory_disk import Cut
 
-#: writes go to the journal's thread, or, where each fsync but the last was quick, hold up the loop itself
-SLOW_DISKS = (DiskSpeed(5.0, 40.0, 0.1, 400.0), DiskSpeed(0.05, 0.4, 0.05, 1000.0))
 #: between two looks at a node that is to come to something
 LOOK_EVERY_MS = 4.0
 #: what may be called on a disk: (operation, part of the path)
@@ -308,20 +307,6 @@ def jump_clock(world: World, rng: random.Random) -> Script:
 
 
 # --- disks ------------------------------------------------------------------------------------------------
-
-
-def slow_disk(world: World, rng: random.Random) -> Script:
-    """Each fsync of a machine takes long, or one in twenty, up to a second."""
-    node = some_node(world, rng)
-    if node is None:
-        return False
-    before, quick = node.syncs, node.speed
-    node.speed = rng.choice(SLOW_DISKS)
-    world.timeline.note(node.node_id, "slow disk")
-    yield rng.uniform(500.0, 6000.0)
-    node.speed = quick
-    world.timeline.note(node.node_id, "quick disk")
-    return node.syncs > before
 
 
 def io_error(world: World, rng: random.Random) -> Script:
@@ -725,6 +710,7 @@ FAULTS: dict[str, Callable[[World, random.Random], Script]] = {
         stale_votes,
         jump_clock,
         slow_disk,
+        hang_disk,
         io_error,
         fill_disk,
         refuse_segment,
@@ -761,7 +747,14 @@ def _mix(*names: str, **weights: float) -> dict[str, float]:
 
 #: {fault of the mix: share of the seeds that have it, once}; drawn apart from all others, so that
 #: a seed without it is as it would be if there were none
-SELDOM = {"tear_twice": 0.1, "lose_name": 0.1, "misread": 0.1, "refuse_segment": 0.05, "break_second": 0.1}
+SELDOM = {
+    "tear_twice": 0.1,
+    "lose_name": 0.1,
+    "misread": 0.1,
+    "refuse_segment": 0.05,
+    "break_second": 0.1,
+    "hang_disk": 0.15,
+}
 #: {profile: {fault: weight}}
 PROFILES: dict[str, dict[str, float]] = {
     "mix": _mix(
@@ -778,6 +771,7 @@ PROFILES: dict[str, dict[str, float]] = {
     "crashes": _mix(*_CRASHES, "ask_snapshot"),
     "pauses": _mix("pause", "transfer", "stale_votes", "jump_clock", "kill_one", "isolate"),
     "disks": _mix(*_DISKS, "cut_power", "crash_all", "ask_snapshot"),
+    "hangs": _mix("hang_disk", "slow_disk", "transfer", "cut_clients", "break_clients", hang_disk=4.0),
     "members": _mix(
         *_MEMBERS, "kill_one", "cut_power", "isolate", "transfer", "pause", "cut_one_way", grow=3.0
     ),

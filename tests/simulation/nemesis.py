@@ -35,6 +35,9 @@ class World(Protocol):
     def running(self) -> list[SimNode]:
         """Return the nodes that run and are not stopped, ascending."""
 
+    def break_off(self, invariant: str, story: str, error: BaseException | None = None) -> None:
+        """End the run: a promise was broken."""
+
     def whole(self) -> list[SimNode]:
         """Return the members whose disks hold everything that was ever committed, ascending."""
 

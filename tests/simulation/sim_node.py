@@ -15,6 +15,7 @@ from quorum.config.node import NodeConfig
 from quorum.errors import DataDirError
 from quorum.node.member import QuorumMember, Sizes
 from quorum.raft.datadir.identity import IDENTITY_NAME, Start
+from quorum.raft.journal.writer import JOURNAL_LANE
 from tests.simulation.client_link import ClientEnd, ClientLink, ServerEnd
 from tests.simulation.network import Network, SimTransport
 from tests.simulation.scheduler import Scheduler
@@ -22,6 +23,8 @@ from tests.simulation.sim_runtime import SimRuntime
 from tests.simulation.timeline import Timeline
 from tests.support.memory_disk import Cut, MemoryDisk, Stopped
 
+#: twice the longest election timeout, and what a turn of the loop takes
+STUCK_ANSWERS_MS_MAX = 1300.0
 #: long enough to be noticed by clients and other nodes
 LOOP_STALL_MS = 100.0
 
@@ -61,6 +64,8 @@ class SimNode:
         syncs: fsyncs that took time.
         loop_stalls: how often an fsync held up the loop for LOOP_STALL_MS or longer.
         held: what fell due while the process was stopped.
+        stuck_ms: since when entries wait for an fsync of the journal that never comes back, or None.
+        told_stuck: answers to clients that left later than STUCK_ANSWERS_MS_MAX behind that.
         on_start: told of each member before it runs.
         on_end: told when a life has ended, however it did.
         on_story: told of each story, and what it is: "refused", "stopped itself" or "escaped".
@@ -96,6 +101,10 @@ class SimNode:
         self.syncs = 0
         self.loop_stalls = 0
         self.held = 0
+        self.stuck_ms: float | None = None
+        self.told_stuck = 0
+        #: the life whose disk hangs
+        self._hung_life = 0
         self.on_start: list[Callable[[SimNode], object]] = []
         self.on_end: list[Callable[[SimNode], object]] = []
         self.on_story: list[Callable[[SimNode, str, BaseException], object]] = []
@@ -242,6 +251,7 @@ class SimNode:
         self._timeline.note(self.node_id, "got an empty disk")
 
     def _end(self, *, silently: bool) -> None:
+        self.stuck_ms = None
         if self.runtime is not None:
             self.runtime.end()
         if self.transport is not None:
@@ -273,6 +283,26 @@ class SimNode:
         if speed.stall_chance and random_() < speed.stall_chance:
             return speed.high_ms + random_() * speed.stall_ms
         return speed.low_ms + random_() * (speed.high_ms - speed.low_ms)
+
+    def hang(self) -> None:
+        """From here on no fsync of a lane comes back in this life."""
+        self._hung_life = self.lives
+        self._timeline.note(self.node_id, "its disk hangs")
+
+    def hangs(self, lane: str) -> bool:
+        """Tell whether an fsync of a lane that begins now never comes back."""
+        if self._hung_life != self.lives or self.member is None:
+            return False
+        status = self.member.core.status()
+        if lane == JOURNAL_LANE and self.stuck_ms is None and status.durable_index < status.last_index:
+            self.stuck_ms = self.scheduler.now_ms
+        return True
+
+    def answers(self) -> None:
+        """Bytes leave for a client."""
+        stuck_ms = self.stuck_ms
+        if stuck_ms is not None and self.scheduler.now_ms > stuck_ms + STUCK_ANSWERS_MS_MAX:
+            self.told_stuck += 1
 
     def blocked(self, for_ms: float) -> None:
         """An fsync held up the loop."""

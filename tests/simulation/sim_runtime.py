@@ -1,5 +1,7 @@
 """The Runtime of one life of a node under virtual time.
 
+A lane's fsync may also hang for good: its work then never goes on, and the loop does.
+
 Decides what "later" means: a turn of the loop follows after a drawn moment (what arrives in between belongs
 to it). A lane's work runs in one piece when its drawn fsync would be done, or, as drawn, beside the loop
 from one call of the disk to the next (lane_work.py); `done` follows in a turn behind it. While a life is
@@ -49,6 +51,9 @@ class Machine(Protocol):
     def sync_ms(self) -> float:
         """Draw how long the next fsync takes."""
 
+    def hangs(self, lane: str) -> bool:
+        """Tell whether an fsync of a lane that begins now never comes back."""
+
     def blocked(self, for_ms: float) -> None:
         """An fsync held up the loop."""
 
@@ -62,9 +67,10 @@ class Machine(Protocol):
 class _Lane:
     """Works in order, the first one under way."""
 
-    __slots__ = ("done_ms", "thread", "works")
+    __slots__ = ("done_ms", "name", "thread", "works")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         #: of the first one, if it runs beside the loop
         self.thread: LaneWork | None = None
         self.works: deque[tuple[Callable[[], Any], Callable[[Any, Any], object]]] = deque()
@@ -99,6 +105,8 @@ class SimRuntime:
         #: the thread that runs at this moment, and how long its next call of the disk takes
         self._running: LaneWork | None = None
         self._call_ms = 0.0
+        #: whether that call is a sync
+        self._syncs = False
 
     # --- Runtime ----------------------------------------------------------------------------------
 
@@ -141,7 +149,7 @@ class SimRuntime:
         """Run `work` when its fsync would be done, then `done`; one work of a lane after the other."""
         queue = self._lanes.get(lane)
         if queue is None:
-            queue = self._lanes[lane] = _Lane()
+            queue = self._lanes[lane] = _Lane(lane)
         queue.works.append((work, done))
         if len(queue.works) == 1:
             self._begin(queue)
@@ -184,7 +192,7 @@ class SimRuntime:
         """The disk was asked for something, and has not done it yet."""
         thread = self._running
         if thread is not None:
-            syncs = operation in _SYNCS
+            self._syncs = syncs = operation in _SYNCS
             self._call_ms = self._machine.sync_ms() if syncs else self._delays.random() * CALL_MS_MAX
             thread.halt()
 
@@ -244,7 +252,7 @@ class SimRuntime:
         if self._delays.random() < BESIDE_SHARE:
             lane.thread = LaneWork(lane.works[0][0], begun_ms)
             self._scheduler.at(self._delays.random() * HANDOVER_MS_MAX, self._advance, lane)
-        else:
+        elif not self._machine.hangs(lane.name):
             self._scheduler.at(self._machine.sync_ms(), self.enter, self._work, lane, begun_ms)
 
     def _work(self, lane: _Lane, begun_ms: float) -> None:
@@ -277,7 +285,8 @@ class SimRuntime:
         thread.clock_ms = self._lane_ms
         self._running = self._lane_ms = None
         if not thread.finished:
-            self._scheduler.at(self._call_ms, self._advance, lane)
+            if not (self._syncs and self._machine.hangs(lane.name)):
+                self._scheduler.at(self._call_ms, self._advance, lane)
             return
         lane.thread = None
         if isinstance(thread.error, Stopped):

@@ -24,6 +24,8 @@ PLAN = (
     ("crashes", 3, 1, 14, SHORT),
     ("pauses", 3, 1, 10, SHORT),
     ("disks", 3, 1, 14, SHORT),
+    ("hangs", 3, 1, 8, SHORT),
+    ("hangs", 5, 1, 2, SHORT),
     ("members", 3, 1, 14, SHORT),
     ("snapshots", 3, 1, 14, SHORT),
     ("forced", 3, 1, 8, SHORT),

@@ -42,12 +42,16 @@ class FakeMachine:
 
     def __init__(self) -> None:
         self.sync = 5.0
+        self.hanging_lane = ""
         self.crashes = 0
         self.blocked_ms = 0.0
         self.escapes: list[BaseException] = []
 
     def sync_ms(self) -> float:
         return self.sync
+
+    def hangs(self, lane: str) -> bool:
+        return lane == self.hanging_lane
 
     def blocked(self, for_ms: float) -> None:
         self.blocked_ms = for_ms
@@ -726,6 +730,22 @@ def test_a_forced_node_that_lacks_something_is_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(World, "whole", lacking)
     stories = [run_seed(seed, "forced", 3, SHORT).story for seed in (2, 3, 6, 7)]
     assert any(story.startswith("I2") for story in stories), stories
+
+
+@pytest.mark.parametrize("seed", range(1, 12))
+def test_an_fsync_that_hangs_keeps_its_lane_and_not_the_loop(seed: int) -> None:
+    scheduler = Scheduler(seed)
+    runtime, machine = new_runtime(scheduler)
+    machine.hanging_lane = "journal"
+    seen: list[str] = []
+    runtime.run_in_thread(
+        "journal", lambda: runtime.disk_called("fdatasync"), lambda *_: seen.append("durable")
+    )
+    runtime.run_in_thread("other", lambda: None, lambda *_: seen.append("other"))
+    runtime.call_later(10_000.0, seen.append, "loop")
+    scheduler.run(60_000.0)
+    runtime.end()
+    assert seen == ["other", "loop"]
 
 
 def test_a_slow_disk_holds_up_the_loop() -> None:

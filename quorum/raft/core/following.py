@@ -23,6 +23,7 @@ def handle_append(node: Node, append: Append) -> None:
         InvariantError: it contradicts what is committed. Fatal.
     """
     _check_form(append)
+    node.known_index = max(node.known_index, append.commit_index)
     if node.halted or node.installing:
         return
     if _needs_proof_from_the_start(node, append):
@@ -148,6 +149,7 @@ def acknowledge(node: Node) -> None:
 def handle_heartbeat(node: Node, heartbeat: Heartbeat) -> None:
     """Commit what both sides know to match, and answer; a founder of a second cluster gets no answer."""
     hear_of_leader(node, heartbeat)
+    node.known_index = max(node.known_index, heartbeat.known_index)
     if not node.installing:
         node.commit_to(min(heartbeat.commit_index, node.matched_index))
     if not node.halted and not follows_rival(node):

@@ -1,4 +1,5 @@
-"""Leadership that goes to another node, by request or because the leader is no member any more.
+"""Leadership that goes to another node: by request, because the leader is no member any more, or because its
+own disk makes nothing durable.
 
 Decides who gets it and when that node is told to campaign. Does not know how it campaigns (`elections.py`).
 Soft state of one leadership.
@@ -100,6 +101,17 @@ def begin_departure(node: Node) -> None:
     """Hand over because the removal of this leader is committed; without a successor in contact it goes on
     until check-quorum ends it."""
     if _is_departing(node) and not node.transfer_target:
+        fit = _successors(node)
+        if fit:
+            _begin(node, fit[0])
+
+
+def leave_for_disk(node: Node) -> None:
+    """Hand over because this leader's disk hangs: it answers nobody, and its clients would wait for it.
+
+    Without a successor in contact it goes on: it still brings the others what they lack.
+    """
+    if not node.transfer_target:
         fit = _successors(node)
         if fit:
             _begin(node, fit[0])

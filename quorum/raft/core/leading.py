@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from quorum.raft.core.configuration import founding_configuration, majority_value, parse_configuration
 from quorum.raft.core.entry import Entry, EntryKind, size_bytes
 from quorum.raft.core.errors import ConfigurationError, InvariantError, MessageError
-from quorum.raft.core.handover import begin_departure, give_up_transfer, hand_over
+from quorum.raft.core.handover import begin_departure, give_up_transfer, hand_over, leave_for_disk
 from quorum.raft.core.membership import append_configuration, maintain, sync_progress
 from quorum.raft.core.messages import Append, AppendReply, Heartbeat, HeartbeatReply, Role
 from quorum.raft.core.node import NEVER, Node
@@ -59,8 +59,13 @@ def _found(node: Node, electors: Mapping[int, str]) -> None:
     append_configuration(node, EntryKind.FOUND, founded, payload)
 
 
-def tick_leader(node: Node) -> None:
-    """Let time work on the leadership: quorum contact, heartbeats, hand-over, stalled peers."""
+def tick_leader(node: Node, undurable_ms: float) -> None:
+    """Let time work on the leadership: quorum contact, heartbeats, hand-over, stalled peers.
+
+    Args:
+        node: the leader.
+        undurable_ms: for how long its oldest group waits for its own disk.
+    """
     check_quorum(node)
     if node.role is not Role.LEADER:
         return
@@ -68,6 +73,8 @@ def tick_leader(node: Node) -> None:
         give_up_transfer(node)
         maintain(node)
     begin_departure(node)
+    if undurable_ms >= node.options.undurable_ms_max:
+        leave_for_disk(node)
     if node.now_ms >= node.heartbeat_ms:
         node.heartbeat_ms = node.now_ms + node.options.heartbeat_interval_ms
         node.heartbeat_due = True
@@ -247,13 +254,16 @@ def replicate(node: Node) -> None:
     """
     heartbeats, node.heartbeat_due = node.heartbeat_due, False
     own = node.identity.node_id
-    known = (node.history.latest, node.history.at(1)) if heartbeats else ()
-    clusters = tuple("" if each is None else each.cluster_id for each in known)
+    latest, founding = (node.history.latest, node.history.at(1)) if heartbeats else (None, None)
+    cluster_id = "" if latest is None else latest.cluster_id
+    founding_id = "" if founding is None else founding.cluster_id
     slices: Slices = {}
     for node_id, peer in node.progress.items():
         if heartbeats:
             commit = min(node.commit_index, peer.match_index)
-            node.send(Heartbeat(node.term, own, node_id, commit, node.now_ms, peer.clock_ms, *clusters))
+            clocks, clusters = (node.now_ms, peer.clock_ms), (cluster_id, founding_id)
+            known = node.commit_index
+            node.send(Heartbeat(node.term, own, node_id, commit, *clocks, *clusters, known))
         if not peer.incarnation:
             continue
         if peer.flow is Flow.PROBE and not peer.probe_sent:

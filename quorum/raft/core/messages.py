@@ -54,6 +54,7 @@ class Heartbeat(NamedTuple):
     heard_ms: float = -1.0
     cluster_id: str = ""  #: 32 hex digits: the cluster that the leader's log names
     founding_id: str = ""  #: 32 hex digits: what the first entry of that log founded; empty if it is gone
+    known_index: int = 0  #: leader's commit index; the receiver judges its lag by it, and commits nothing
 
 
 class HeartbeatReply(NamedTuple):
@@ -158,6 +159,8 @@ class Tick(NamedTuple):
     """Time passed. At least twice per heartbeat interval, or at ``Raft.deadline_ms``."""
 
     wall_ms: int = 0  #: wall clock, for the stamps of the core's own entries; 0: unknown
+    #: for how long the oldest Persist that is not durable has been with the shell; 0: there is none
+    undurable_ms: float = 0.0
 
 
 class Receive(NamedTuple):

@@ -96,6 +96,7 @@ class Node:
                 f"the log ends in term {self.log.last_term} but the hard state is of term {self.term}"
             )
         self.commit_index = mark.snapshot_index if mark is not None else 0
+        self.known_index = self.commit_index  #: the highest commit index that this node heard of
         self.handed_index = self.commit_index  #: last committed entry that was handed out for applying
 
         self.role = Role.FOLLOWER

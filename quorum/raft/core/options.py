@@ -16,6 +16,7 @@ class Options:
     election_timeout_min_ms: float = 300.0
     election_timeout_max_ms: float = 600.0
     heartbeat_interval_ms: float = 50.0
+    undurable_ms_max: float = 1200.0  #: a leader whose own disk makes nothing durable for so long hands over
     #: first attempt of a node that hears no leader and has a fresh reason to ask (start, a connection came or
     #: went)
     prompt_delay_min_ms: float = 10.0

@@ -134,9 +134,9 @@ class Raft:
         self.rests = type(stimulus) is Tick and node.role is Role.FOLLOWER and now_ms < node.campaign_ms
         self._advance_clock(now_ms)
         match stimulus:
-            case Tick(wall_ms):
+            case Tick(wall_ms, undurable_ms):
                 node.wall_ms = wall_ms
-                self._tick()
+                self._tick(undurable_ms)
             case Receive(message, incarnation):
                 self._receive(message, incarnation)
             case Persisted(seq):
@@ -188,9 +188,9 @@ class Raft:
             else:
                 elections.forgive_pause(node)
 
-    def _tick(self) -> None:
+    def _tick(self, undurable_ms: float) -> None:
         if self._node.role is Role.LEADER:
-            leading.tick_leader(self._node)
+            leading.tick_leader(self._node, undurable_ms)
             sending.tick_snapshots(self._node)
         else:
             elections.tick_election(self._node)
@@ -435,6 +435,12 @@ class Raft:
     def has_committed(self) -> bool:
         """Return whether the next ``ready()`` may hand out committed entries."""
         return self._node.handed_index < self._node.commit_index
+
+    @property
+    def known_index(self) -> int | None:
+        """Return the highest commit index that this node heard of; None while a snapshot is installed."""
+        node = self._node
+        return None if node.installing else max(node.commit_index, node.known_index)
 
     @property
     def deadline_ms(self) -> float:

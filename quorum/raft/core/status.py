@@ -37,6 +37,7 @@ class Status(NamedTuple):
     last_index: int
     durable_index: int
     commit_index: int
+    known_index: int  #: the highest commit index that it heard of, its own included
     handed_index: int  #: last committed entry that was handed out for applying
     term_start_index: int  #: of a leader: index of its no-op; 0 otherwise
     configuration_index: int  #: of the latest configuration
@@ -68,6 +69,7 @@ def describe(node: Node) -> Status:
         last_index=node.log.last_index,
         durable_index=node.log.durable_index,
         commit_index=node.commit_index,
+        known_index=max(node.commit_index, node.known_index),
         handed_index=node.handed_index,
         term_start_index=node.term_start_index if leads else 0,
         configuration_index=node.history.latest_index,

@@ -51,6 +51,7 @@ from quorum.raft.engine.contracts import (
     SnapshotExchange,
 )
 from quorum.raft.engine.syncobj_host import SyncObjHost, library_settings, refuse_foreign_library
+from quorum.raft.engine.undurable import Undurable
 from quorum.raft.journal.format import OriginIncarnation, Record
 from quorum.raft.peers.peers import PeerNode, speaks_for_member
 from quorum.raft.requests.origins import incarnation_above
@@ -128,6 +129,7 @@ class Engine(SyncObjHost):
         self._contacts: dict[int, float] = {}
         #: {index: [(term, callback)]} of proposals that asked for their fate
         self._waiting: dict[int, list[tuple[int, Callable[[int | None, int], None]]]] = {}
+        self._undurable = Undurable()
         self._pump_scheduled = False
         self._timer: TimerHandle | None = None
         #: when the next tick is due
@@ -278,7 +280,7 @@ class Engine(SyncObjHost):
         """Take one tick; SyncObj's own polling loop is not used, so `timeToWait` does nothing."""
         now_ms = self._runtime.monotonic_ms()
         late_ms = now_ms - self._tick_ms
-        self.step(Tick(self._runtime.wall_ms()))
+        self.step(Tick(self._runtime.wall_ms(), self._undurable.age_ms(now_ms)))
         if not self._stopped:
             self._arm_timer(now_ms)
         if self._application is not None and not self._stopped:
@@ -357,13 +359,13 @@ class Engine(SyncObjHost):
 
     def _pump_once(self) -> None:
         applied = False
-        until_ms = self._runtime.monotonic_ms() + TURN_MS_MAX
+        begun_ms = self._runtime.monotonic_ms()
         try:
             while not self._stopped and (ready := self._core.ready()) is not None:
-                if not self._carry_out(ready):
+                if not self._carry_out(ready, begun_ms):
                     break
                 applied = True
-                if self._runtime.monotonic_ms() > until_ms:
+                if self._runtime.monotonic_ms() > begun_ms + TURN_MS_MAX:
                     # A long log is applied in many turns, so that heartbeats are answered in between.
                     self._schedule_pump()
                     break
@@ -375,7 +377,7 @@ class Engine(SyncObjHost):
         except Exception as error:  # noqa: BLE001 - stops the node with the story
             self.fail(_story(error, f"after applied index {self.applied_index}"))
 
-    def _carry_out(self, ready: Ready) -> bool:
+    def _carry_out(self, ready: Ready, now_ms: float) -> bool:
         """Do what a Ready asks in the order of its contract; True if something was applied."""
         application, exchange = self._application, self._exchange
         assert application is not None
@@ -383,9 +385,10 @@ class Engine(SyncObjHost):
         if ready.configuration is not None:
             self._take_configuration(ready.configuration)
         if ready.persist is not None:
-            _seq, hard_state, entries = ready.persist
+            seq, hard_state, entries = ready.persist
             records: tuple[Record, ...] = entries if hard_state is None else (hard_state, *entries)
-            self._journal.submit(records, partial(self._on_durable, ready.persist.seq))
+            self._undurable.handed_over(seq, now_ms)
+            self._journal.submit(records, partial(self._on_durable, seq))
         for message in ready.messages:
             self._transmit(message.receiver, message)
         if ready.persist is not None:
@@ -416,6 +419,7 @@ class Engine(SyncObjHost):
 
     def _on_durable(self, seq: int) -> None:
         """An fsync covers this persist: what waited for it may leave in this very turn."""
+        self._undurable.became_durable(seq)
         self.step(Persisted(seq))
 
     def _transmit(self, receiver: int, message: Message | ShellMessage) -> None:

@@ -27,6 +27,7 @@ from quorum.raft.core.membership import AddMember, MembershipChange, RemoveMembe
 from quorum.raft.core.messages import Heartbeat, HeartbeatReply, Message, SoftState, Transfer
 from quorum.raft.core.raft import Raft
 from quorum.raft.engine.contracts import ShellMessage
+from quorum.raft.engine.undurable import Undurable
 from quorum.raft.peers.peers import PeerNode
 
 log = logging.getLogger("quorate.raft")
@@ -67,6 +68,7 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
     _core: Raft
     _runtime: Runtime
     _election_timeout_max_ms: int
+    _undurable: Undurable
     #: ids of the other members, ascending
     _peers: tuple[int, ...]
     #: {node id: monotonic ms until when it is known to have heard this node in the current term}
@@ -167,6 +169,18 @@ class SyncObjHost(SyncObj):  # type: ignore[misc]  # pysyncobj is untyped
         others = [self._contacts.get(peer, float("-inf")) for peer in voters if peer != self.node_id]
         needed = quorum_size(len(voters)) - len(voters) + len(others)
         return 0.0 if needed == 0 else now_ms - sorted(others, reverse=True)[needed - 1]
+
+    def undurable_ms(self) -> float:
+        """Milliseconds for which the oldest group waits for this node's disk; 0.0 if all is durable."""
+        # A look at the clock costs more than the usual answer.
+        return 0.0 if self._undurable.idle else self._undurable.age_ms(self._runtime.monotonic_ms())
+
+    def known_index(self) -> int | None:
+        """Return the highest commit index that this node heard of.
+
+        None while it hears no leader, or installs a snapshot.
+        """
+        return self._core.known_index if self.isReady() else None
 
     def isReady(self) -> bool:  # noqa: N802
         """Tell whether a leader is known and was heard within the longest election timeout."""

@@ -18,6 +18,19 @@ _WATCHES = "zookeeper.md, Watches"
 
 RULES: Final = (
     Rule(
+        "nobody-is-answered-while-the-disk-hangs",
+        "guarantees.md, Reads; replica.contact_age_ms",
+        "the age of the oldest group that is not durable counts as silence of the leader",
+        (
+            Edit(
+                f"{_REPLICA}.contact_age_ms",
+                "max(self._engine.contact_age_ms(), self._engine.undurable_ms())",
+                "self._engine.contact_age_ms()",
+            ),
+        ),
+        profile="hangs",
+    ),
+    Rule(
         "an-attach-fences-older-connections",
         _SESSIONS,
         "a command that arrives from an older attachment takes no effect",
