@@ -14,7 +14,12 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from broker.client import groups
-from broker.client.errors import INDEFINITE, BrokerRequestError, NoBrokerAnswersError
+from broker.client.errors import (
+    INDEFINITE,
+    BrokerRequestError,
+    NoBrokerAnswersError,
+    UnsupportedByBrokerError,
+)
 from broker.client.groups import CommittedOffset, GroupDescription, GroupListing
 from broker.client.links import Address, Link, Links
 from broker.client.metadata import ClusterMetadata, read_metadata
@@ -291,6 +296,18 @@ class BrokerClient:
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """Return a group and its members; a group that does not exist is "Dead"."""
+        try:
+            return await self._coordinate(
+                group_id,
+                ApiKey.CONSUMER_GROUP_DESCRIBE,
+                {"group_ids": (group_id,), "include_authorized_operations": False},
+                lambda response: groups.read_assigned_by_coordinator(response.groups[0]),
+            )
+        except BrokerRequestError as error:
+            if error.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+        except UnsupportedByBrokerError:
+            pass
         values = {"groups": (group_id,), "include_authorized_operations": False}
         return await self._coordinate(
             group_id,

@@ -1,6 +1,7 @@
 """Requests about consumer groups, and what is answered.
 
-Source: Kafka's ListGroups, DescribeGroups, OffsetFetch, OffsetCommit, DeleteGroups requests.
+Source: Kafka's ListGroups, DescribeGroups, ConsumerGroupDescribe, OffsetFetch, OffsetCommit and DeleteGroups
+requests.
 """
 
 from __future__ import annotations
@@ -93,6 +94,31 @@ def read_description(group: Any) -> GroupDescription:
         for each in group.members
     )
     return GroupDescription(group.group_id, group.group_state, group.protocol_data, members)
+
+
+def read_assigned_by_coordinator(group: Any) -> GroupDescription:
+    """Return one group of a ConsumerGroupDescribe response.
+
+    Raises:
+        BrokerRequestError: the broker refuses, or the members assign among themselves (GROUP_ID_NOT_FOUND).
+    """
+    if group.error_code:
+        raise BrokerRequestError(f"group {group.group_id}", group.error_code, group.error_message)
+    members = tuple(
+        GroupMember(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            tuple(
+                PartitionKey(topic.topic_name, index)
+                for topic in each.assignment.topic_partitions
+                for index in topic.partitions
+            ),
+        )
+        for each in group.members
+    )
+    return GroupDescription(group.group_id, group.group_state, group.assignor_name, members)
 
 
 def fetch_values(group_id: str, keys: Iterable[PartitionKey] | None) -> Values:

@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from broker.local import BlockingBrokers, brokers_in_thread
 from quorum.metadata import paths
-from tests.support.group_members import ConfluentMember, Member, PythonMember, overlaps, owned_by_all
+from tests.support.group_members import (
+    ConfluentMember,
+    Member,
+    PythonMember,
+    create_topic,
+    overlaps,
+    owned_by_all,
+)
 from tests.support.nodes import eventually
 
 WAIT_S = 30.0
@@ -40,8 +46,7 @@ def zookeeper(cluster: BlockingBrokers) -> Iterator[KazooClient]:
 
 
 def create(cluster: BlockingBrokers, topic: str, partitions: int = PARTITIONS) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(WAIT_S)
+    create_topic(AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}), topic, partitions)
 
 
 def produce(cluster: BlockingBrokers, topic: str, count: int, partitions: int = PARTITIONS) -> None:

@@ -14,9 +14,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.errors import KafkaError as PythonKafkaError
+
+from tests.support.nodes import eventually
 
 SESSION_MS = 6_000
 HEARTBEAT_MS = 300
@@ -229,3 +233,19 @@ def owned_by_all(members: Iterable[Member], partitions: int) -> bool:
     """Say whether the members own so many partitions together, each of one member."""
     owned = [each for member in members for each in list(member.owned)]
     return len(owned) == partitions == len(set(owned))
+
+
+def create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Create a topic with three replicas, also while another controller is being elected."""
+
+    def created() -> bool:
+        try:
+            admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(30)
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                return True
+            raise AssertionError(error) from error
+        return True
+
+    eventually(created, 60.0, f"topic {topic} is created")
