@@ -41,7 +41,9 @@ class Register(NamedTuple):
 ABSENT: Final = Register(-1, None)
 
 
-def check_registers(operations: Iterable[Operation], steps_max: int = STEPS_MAX) -> Verdict:
+def check_registers(
+    operations: Iterable[Operation], steps_max: int = STEPS_MAX, *, check: str = CHECK
+) -> Verdict:
     """Look at every key on its own: linearizability is a property of each object."""
     judged = 0
     undecided: list[str] = []
@@ -53,10 +55,10 @@ def check_registers(operations: Iterable[Operation], steps_max: int = STEPS_MAX)
             undecided.append(f"{key}: no order was found or excluded in {steps_max} steps")
         elif not found:
             shown = shortest(relevant, steps_max)
-            return judge(CHECK, judged, [f"{key}: no order of these agrees with their results"], shown)
+            return judge(check, judged, [f"{key}: no order of these agrees with their results"], shown)
     if undecided:
-        return Verdict(CHECK, UNDECIDED, judged, tuple(undecided))
-    return judge(CHECK, judged, [])
+        return Verdict(check, UNDECIDED, judged, tuple(undecided))
+    return judge(check, judged, [])
 
 
 def _matters(operation: Operation) -> bool:

@@ -26,9 +26,11 @@ class Kill(Nemesis):
         """Choose victims and kill them."""
         self.nodes, self.brokers = self.victims()
         self.under_way = self.recorder.under_way
+        before = self.cluster.proxies.connections()
         for node_id in self.nodes:
             self.cluster.nodes.kill(node_id)
         self.cluster.brokers.kill(*self.brokers)
+        self.cut = len(before - self.cluster.proxies.connections())
         names = [f"node {each}" for each in self.nodes] + [f"broker {each}" for each in self.brokers]
         return ", ".join(names)
 
@@ -44,8 +46,10 @@ class Kill(Nemesis):
             self.cluster.brokers.start_broker(broker_id)
 
     def bite(self) -> str:
-        """Count what was under way at the kill."""
-        return f"{self.under_way} operations under way at the kill" if self.under_way else ""
+        """Count what was under way at the kill, and the connections that it cut."""
+        if not self.cut:
+            return ""
+        return f"{self.cut} connections cut, {self.under_way} operations under way"
 
 
 class KillNode(Kill):

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos.workloads.appends import Appends
+from tests.chaos.workloads.bank import Bank
 from tests.chaos.workloads.base import Workload
+from tests.chaos.workloads.epochs import Epochs
+from tests.chaos.workloads.locks import Locks
 from tests.chaos.workloads.records import Records
 from tests.chaos.workloads.registers import Registers
+from tests.chaos.workloads.states import States
+from tests.chaos.workloads.watches import Watches
 
-WORKLOADS: Final[dict[str, type[Workload]]] = {each.name: each for each in (Registers, Appends, Records)}
+WORKLOADS: Final[dict[str, type[Workload]]] = {
+    each.name: each for each in (Registers, Appends, Bank, Locks, Watches, Epochs, Records, States)
+}

@@ -19,11 +19,12 @@ from quorum.client import (
     BadVersionError,
     Client,
     ClientClosedError,
-    ClientError,
     MultiFailedError,
     NoServerError,
     SessionExpiredError,
 )
+from quorum.client.client import DEFAULT_SESSION_TIMEOUT_MS
+from quorum.errors import QuorateError
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.recorder import Call, Process, Recorder
 
@@ -49,6 +50,8 @@ class Workload(abc.ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     needs_brokers: ClassVar[bool] = False
+    #: it plays a part that real brokers would play, too
+    excludes_brokers: ClassVar[bool] = False
 
     def __init__(self, cluster: ChaosCluster, recorder: Recorder, rng: random.Random) -> None:
         self.cluster = cluster
@@ -105,7 +108,7 @@ async def record(
     except MultiFailedError as error:
         call.fail(BAD_VERSION if isinstance(error.cause, BadVersionError) else str(error), node=node)
         return None
-    except ClientError as error:
+    except QuorateError as error:
         if error.definite:
             call.fail(str(error), node=node)
         else:
@@ -116,9 +119,11 @@ async def record(
 
 
 @contextlib.asynccontextmanager
-async def connected(hosts: str, rng: random.Random) -> AsyncIterator[Client | None]:
+async def connected(
+    hosts: str, rng: random.Random, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
+) -> AsyncIterator[Client | None]:
     """A session, or None if no server gave one in time."""
-    client = Client(hosts, rng=random.Random(rng.random()))
+    client = Client(hosts, session_timeout_ms=session_timeout_ms, rng=random.Random(rng.random()))
     try:
         await client.start(CONNECT_PATIENCE_MS)
     except (NoServerError, SessionExpiredError):
@@ -140,6 +145,7 @@ class QuorumWorkload(Workload):
     clients: ClassVar[int] = 6
     #: seconds between two operations of a client, drawn anew each time from zero to twice as much
     pace_s: ClassVar[float] = 0.05
+    session_timeout_ms: ClassVar[int] = DEFAULT_SESSION_TIMEOUT_MS
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run every client, each with sessions one after the other."""
@@ -154,7 +160,7 @@ class QuorumWorkload(Workload):
         self, process: Process, hosts: str, node: str, rng: random.Random, stop: asyncio.Event
     ) -> None:
         while not stop.is_set():
-            async with connected(hosts, rng) as client:
+            async with connected(hosts, rng, self.session_timeout_ms) as client:
                 if client is None:
                     continue
                 with contextlib.suppress(SessionExpiredError, ClientClosedError):

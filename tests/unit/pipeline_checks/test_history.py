@@ -54,5 +54,5 @@ def test_a_folder_is_read_and_a_torn_last_line_left_out(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text(json.dumps(line("invoke", "b", 1, process="q")) + "\n")
     assert [each.argument for each in read_history(tmp_path)] == ["b", "a"]
     (tmp_path / "q.jsonl").write_text("nonsense\n" + whole)
-    with pytest.raises(HistoryError, match="q.jsonl:1"):
+    with pytest.raises(HistoryError, match=r"q\.jsonl:1"):
         read_history(tmp_path)

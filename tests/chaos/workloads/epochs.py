@@ -1,0 +1,183 @@
+"""Controller epochs and leaderAndISR through quorum.metadata, by candidates that are no brokers.
+
+Every client stands for controller. The one that is elected changes leaders in the name of its epoch; the
+others change ISRs as leaders do, at the version that they read. Judged for I16 and I18, and every state as a
+register. Runs only without brokers, whose controller would be a stranger to the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+from pipeline.checks.epochs import check_epochs, check_states
+from pipeline.checks.history import OK, Operation
+from pipeline.checks.registers import check_registers
+from pipeline.checks.verdicts import Verdict
+from quorum.client import Client, ConnectionLossError, Transaction
+from quorum.errors import QuorateError
+from quorum.metadata import paths
+from quorum.metadata.errors import ContendedError
+from quorum.metadata.fenced import FencedWriter
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import HeldBy, Mandate
+from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
+from quorum.metadata.store import (
+    compare_and_set_state,
+    create_topic,
+    elect_controller,
+    ensure_base_paths,
+    register_broker,
+    resign_controller,
+)
+from tests.chaos.recorder import Process
+from tests.chaos.workloads.base import Answer, History, QuorumWorkload, connected, record
+
+TOPIC: Final = "chaos-states"
+REPLICAS: Final = (1, 2, 3, 4, 5, 6)
+PARTITIONS: Final = tuple(PartitionKey(TOPIC, number) for number in range(3))
+NAMES: Final = {f"state-{key.partition}": key for key in PARTITIONS}
+FIRST: Final = PartitionStateRecord(ControllerEpoch(0), REPLICAS[0], LeaderEpoch(0), REPLICAS)
+
+
+FIRST_LISTED: Final = str([FIRST.controller_epoch, FIRST.leader, FIRST.leader_epoch, list(FIRST.isr)])
+
+
+class NotElectedError(QuorateError):
+    """Another candidate is the controller."""
+
+    def __init__(self, broker_id: int) -> None:
+        super().__init__(f"broker {broker_id} is the controller")
+
+
+class Epochs(QuorumWorkload):
+    """Six candidates and three partitions."""
+
+    name: ClassVar[str] = "epochs"
+    description: ClassVar[str] = "elections of a controller, fenced writes of leaders, and of ISRs by leaders"
+    excludes_brokers: ClassVar[bool] = True
+
+    async def set_up(self) -> None:
+        """Create the base paths and the partitions."""
+        async with connected(self.cluster.hosts, self.rng) as client:
+            assert client is not None, "no node gave a session before anything was wrong"
+            await ensure_base_paths(client)
+            topic = TopicRecord(uuid.uuid4(), {key.partition: REPLICAS for key in PARTITIONS})
+            await create_topic(client, TOPIC, topic)
+            await client.create(paths.topic_partitions_path(TOPIC))
+            for key in PARTITIONS:
+                await client.create(paths.partition_path(key))
+                await client.create(paths.partition_state_path(key), FIRST.encode())
+
+    async def session(
+        self, process: Process, client: Client, node: str, rng: random.Random, stop: asyncio.Event
+    ) -> None:
+        """Register, then do one step after the other."""
+        broker_id = int(process.name.rpartition("-")[2])
+        incarnation = uuid.UUID(int=rng.getrandbits(128)).hex
+        registration = BrokerRecord("127.0.0.1", 1, (), {}, 0, incarnation=incarnation)
+        try:
+            async with asyncio.timeout(10):
+                await register_broker(client, broker_id, registration)
+        except (TimeoutError, ConnectionLossError, ContendedError):
+            return
+        await super().session(process, client, node, rng, stop)
+
+    async def step(self, process: Process, client: Client, node: str, rng: random.Random) -> None:
+        """Stand for controller; write as one, or as a leader."""
+        broker_id = int(process.name.rpartition("-")[2])
+        name = rng.choice(list(NAMES))
+        seen = await record(process.invoke("state", name, None), lambda: self._read(client, name), node)
+        if seen is None:
+            return
+        version, (controller_epoch, leader, leader_epoch, _) = seen
+        if rng.random() < 0.5:
+            isr = sorted({leader, *rng.sample(REPLICAS, 3)})
+            argument = [version, [controller_epoch, leader, leader_epoch, isr]]
+            call = process.invoke("isr", name, argument)
+            await record(call, lambda: self._write_isr(client, name, argument), node)
+            return
+        mandates: list[Mandate] = []
+        call = process.invoke("elect", "controller", broker_id)
+        await record(call, lambda: self._elect(client, broker_id, mandates), node)
+        if not mandates:
+            return
+        leader = rng.choice(REPLICAS)
+        isr = sorted({leader, *rng.sample(REPLICAS, 2)})
+        argument = [version, [mandates[0].controller_epoch, leader, leader_epoch + 1, isr]]
+        call = process.invoke("lead", name, argument)
+        await record(call, lambda: self._write_leader(client, mandates[0], name, argument), node)
+        if rng.random() < 0.1:
+            await record(
+                process.invoke("resign", "controller", broker_id),
+                lambda: self._resign(client, mandates[0]),
+                node,
+            )
+
+    @staticmethod
+    async def _read(client: Client, name: str) -> Answer:
+        path = paths.partition_state_path(NAMES[name])
+        _, (data, stat) = await asyncio.gather(client.sync(path), client.get(path))
+        state = PartitionStateRecord.decode(NAMES[name], data)
+        found = [state.controller_epoch, state.leader, state.leader_epoch, list(state.isr)]
+        return [stat.version, found], stat.mzxid
+
+    @staticmethod
+    async def _elect(client: Client, broker_id: int, mandates: list[Mandate]) -> Answer:
+        outcome = await elect_controller(client, broker_id, 0)
+        if isinstance(outcome, HeldBy):
+            raise NotElectedError(outcome.broker_id)
+        mandates.append(outcome.mandate)
+        return outcome.mandate.controller_epoch, 0
+
+    @staticmethod
+    async def _resign(client: Client, mandate: Mandate) -> Answer:
+        return await resign_controller(client, mandate), 0
+
+    @staticmethod
+    async def _write_isr(client: Client, name: str, argument: list[Any]) -> Answer:
+        version, state = argument
+        return await compare_and_set_state(client, NAMES[name], _state(state), PartitionVersion(version)), 0
+
+    @staticmethod
+    async def _write_leader(client: Client, mandate: Mandate, name: str, argument: list[Any]) -> Answer:
+        version, state = argument
+        transaction = Transaction()
+        transaction.set(paths.partition_state_path(NAMES[name]), _state(state).encode(), version)
+        results = await FencedWriter(client, mandate).multi(transaction)
+        stat = results[0].written_stat
+        return stat.version, stat.mzxid
+
+    @staticmethod
+    def check(history: History) -> list[Verdict]:
+        """Judge epochs, the states of each partition, and each state as a register."""
+        operations = [each for each in history.operations if each.key in NAMES or each.key == "controller"]
+        states = [each for each in operations if each.key in NAMES]
+        registers = [
+            *(Operation("setup", "create", name, FIRST_LISTED, OK, 0, 0, "", 0, 0) for name in NAMES),
+            *(_as_register(each) for each in states),
+        ]
+        return [
+            check_epochs(operations),
+            check_states(states, {name: list(REPLICAS) for name in NAMES}),
+            check_registers(registers, check="linearizable states"),
+        ]
+
+
+def _state(listed: list[Any]) -> PartitionStateRecord:
+    controller_epoch, leader, leader_epoch, isr = listed
+    return PartitionStateRecord(
+        ControllerEpoch(controller_epoch), leader, LeaderEpoch(leader_epoch), tuple(isr)
+    )
+
+
+def _as_register(operation: Operation) -> Operation:
+    if operation.operation == "state":
+        result = operation.result and [operation.result[0], str(operation.result[1])]
+        return replace(operation, operation="read", result=result)
+    version, state = operation.argument
+    return replace(operation, operation="cas", argument=[version, str(state)])
