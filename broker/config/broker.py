@@ -63,6 +63,9 @@ class BrokerSection:
     session_timeout_ms: int = setting(integer(100, _HOUR_MS), 6000)
     replica_lag_time_max_ms: int = setting(integer(100, _HOUR_MS), 30_000)
     control_request_timeout_ms: int = setting(integer(100, _HOUR_MS), 30_000)
+    #: how often a broker that stops asks again that others lead what it leads; 0: it asks once
+    controlled_shutdown_max_retries: int = setting(integer(0, 100), 3)
+    controlled_shutdown_retry_backoff_ms: int = setting(integer(1, _HOUR_MS), 5_000)
     auto_create_topics: bool = setting(BOOLEAN, False)
     num_partitions: int = setting(integer(1, 100_000), 1)
     default_replication_factor: int = setting(integer(1, 1000), 1)

@@ -26,6 +26,7 @@ from broker.datadir.directory import LogDirectory
 from broker.groups.coordinator import Coordinator
 from broker.groups.options import group_options
 from broker.lifecycle.admin import BrokerView
+from broker.lifecycle.departure import Departure, DepartureOptions
 from broker.lifecycle.listening import AnnouncedView, BrokerSockets, Listeners
 from broker.lifecycle.producer_ids import ProducerIds
 from broker.lifecycle.registration import broker_record
@@ -143,7 +144,7 @@ class Broker:
         await self._stopped.wait()
 
     async def stop(self) -> None:
-        """End the session, so that the controller acts at once, and close everything; may be called again."""
+        """Let others lead, end the session, and close everything; may be called again."""
         await self._stop(ends_session=True, closes_logs=self.failure is None)
 
     async def kill(self) -> None:
@@ -156,6 +157,8 @@ class Broker:
             return
         self._stopping = True
         try:
+            if ends_session and closes_logs and self._follower is not None:
+                await self._departure().run()
             await self._end(ends_session=ends_session, closes_logs=closes_logs)
         finally:
             self._stopped.set()
@@ -351,6 +354,19 @@ class Broker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_DEADLINE_S):
                     await self._client.close()
+
+    def _departure(self) -> Departure:
+        config = self.config
+        options = DepartureOptions(
+            broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
+            secrets=self._secrets,
+            dial={each: (address.host, address.port) for each, address in config.dial.items()},
+            retries_max=config.broker.controlled_shutdown_max_retries,
+            retry_backoff_ms=config.broker.controlled_shutdown_retry_backoff_ms,
+            request_timeout_ms=config.broker.control_request_timeout_ms,
+        )
+        return Departure(options, lambda: (self._client, self._generation))
 
     async def _end(self, *, ends_session: bool, closes_logs: bool) -> None:
         if self._follower is not None:

@@ -30,6 +30,8 @@ READY_DEADLINE_S: Final = 30.0
 #: Sessions of the brokers, and the tick of the quorum that allows them.
 SESSION_TIMEOUT_MS: Final = 1_000
 TICK_MS: Final = 200
+#: Of a controlled shutdown; sessions are short, too.
+RETRY_BACKOFF_MS: Final = 500
 
 Settings = Mapping[str, Mapping[str, object]]
 T = TypeVar("T")
@@ -148,6 +150,7 @@ class EmbeddedBrokers:
                 "data_dir": f"broker-{broker_id}",
                 "session_timeout_ms": SESSION_TIMEOUT_MS,
                 "auto_create_topics": True,
+                "controlled_shutdown_retry_backoff_ms": RETRY_BACKOFF_MS,
             },
             "listen": {
                 "client": f"{HOST}:{client}",

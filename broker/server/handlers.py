@@ -12,7 +12,12 @@ from typing import Final
 from broker.server.api.acls import create_acls, delete_acls, describe_acls
 from broker.server.api.configs import describe_configs, incremental_alter_configs
 from broker.server.api.consumer_groups import consumer_group_describe, consumer_group_heartbeat
-from broker.server.api.control import leader_and_isr, stop_replica, update_metadata
+from broker.server.api.control import (
+    controlled_shutdown,
+    leader_and_isr,
+    stop_replica,
+    update_metadata,
+)
 from broker.server.api.coordinators import find_coordinator
 from broker.server.api.fetch import fetch
 from broker.server.api.group_offsets import offset_commit, offset_delete, offset_fetch
@@ -49,6 +54,7 @@ _HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.LEADER_AND_ISR: leader_and_isr,
     ApiKey.STOP_REPLICA: stop_replica,
     ApiKey.UPDATE_METADATA: update_metadata,
+    ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown,
     ApiKey.OFFSET_COMMIT: offset_commit,
     ApiKey.OFFSET_FETCH: offset_fetch,
     ApiKey.FIND_COORDINATOR: find_coordinator,

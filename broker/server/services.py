@@ -30,7 +30,8 @@ from controller.messages.entities import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from controller.runtime.outcomes import TopicOutcome
+from controller.runtime.outcomes import ShutdownOutcome, TopicOutcome
+from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 
@@ -96,6 +97,9 @@ class TopicAdministration(Protocol):
         self, counts: Sequence[NewPartitions], /, *, timeout_ms: int, validate_only: bool
     ) -> Mapping[str, TopicOutcome]:
         """Add partitions."""
+
+    async def shut_down(self, broker_id: int, generation: BrokerGeneration, /) -> ShutdownOutcome:
+        """Give the leaderships of a broker away."""
 
 
 class TopicSettingsStore(Protocol):

@@ -24,6 +24,7 @@ class ApiKey(IntEnum):
     LEADER_AND_ISR = 4
     STOP_REPLICA = 5
     UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -107,6 +108,7 @@ BROKER_APIS: Final[Mapping[int, Versions]] = MappingProxyType(
         ApiKey.LEADER_AND_ISR: _served(6, 6),
         ApiKey.STOP_REPLICA: _served(3, 3),
         ApiKey.UPDATE_METADATA: _served(7, 7),
+        ApiKey.CONTROLLED_SHUTDOWN: _served(3, 3),
         ApiKey.SASL_HANDSHAKE: _served(1, 1),
         ApiKey.API_VERSIONS: _served(0, 4),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _served(2, 4),

@@ -5,10 +5,12 @@ the first of them in assignment order leads. With no live member the partition i
 unless its topic allows an unclean election: then the first live replica leads alone, marked, and records
 may be lost. A broker with another disk than the one that its memberships were judged by (an outcast) loses
 them whatever becomes of the ISR, which may end up empty. A partition without a state gets its first one:
-all live replicas, the first one leads. leader_epoch rises by exactly 1 with every state decided here. A
+all live replicas, the first one leads. A broker that shuts down leads nothing that another member of the ISR
+can lead, and leaves the ISRs of others. A partition that is reassigned gets a decision with each step, so
+that its brokers learn of its replicas. leader_epoch rises by exactly 1 with every state decided here. A
 decision is only a wish: it counts once the quorum has acknowledged it at the version it was decided on.
-Source: control-plane design, "change_leaders", "Broker changes"; seeds [0.A], [0.C]; KIP-704 (recovery
-state).
+Source: control-plane design, "change_leaders", "Broker changes", "Preferred leaders"; seeds [0.A], [0.C],
+[0.F], [1.4]; KIP-704 (recovery state); KIP-460 (elections on request).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from controller.core.model import ClusterModel, KnownState
+from controller.core.reassignment import Replicas, wanted_replicas
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import NO_LEADER, RECOVERED, RECOVERING, PartitionStateRecord
@@ -39,6 +42,12 @@ class Situation:
     #: {broker id: generation}, given by a new controller only: a leader that registered after its state was
     #: written has bounced while no controller watched.
     generations: Mapping[int, BrokerGeneration] = field(default_factory=lambda: _NO_GENERATIONS)
+    #: Live brokers that shut down.
+    leaving: Collection[int] = ()
+    #: Whether the preferred replica shall lead wherever it can, and not whoever leads.
+    preferring: bool = False
+    #: Whether an unclean election was requested for these very partitions.
+    forcing: bool = False
 
     def allowing(self, unclean_topics: Collection[str]) -> Situation:
         """Return the same with unclean elections allowed in these topics."""
@@ -57,6 +66,8 @@ class Decisions:
     unclean: list[PartitionKey] = field(default_factory=list)
     #: Topics with a partition that only an unclean election could bring back: ask for their setting.
     undecided_topics: dict[str, None] = field(default_factory=dict)
+    #: {partition that is being reassigned, of those above: replicas that shall hold it}
+    announced: dict[PartitionKey, Replicas] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Say whether there is anything to write."""
@@ -69,18 +80,32 @@ def decide(
     """Decide about partitions, all by default; a partition that is as it should be gets no decision."""
     decisions = Decisions()
     chosen = model.partitions() if keys is None else ((key, model.replicas(key)) for key in keys)
-    for key, replicas in chosen:
-        if not replicas or not model.may_decide(key.topic):
+    for key, assigned in chosen:
+        if not assigned or not model.may_decide(key.topic):
             continue
-        known = model.states.get(key)
+        known, move = model.states.get(key), model.move(key)
         if known is None:
-            first = first_state(situation, replicas)
+            first = first_state(situation, assigned)
             if first is not None:
                 decisions.creations[key] = first
+                if move is not None:
+                    decisions.announced[key] = assigned
             continue
-        state = next_state(situation, key, replicas, known)
+        replicas = assigned
+        if move is not None:
+            replicas = wanted_replicas(move, _electable(situation, known.state.isr), model.announced.get(key))
+        state = next_state(
+            situation,
+            key,
+            replicas,
+            known,
+            leavers=() if move is None else tuple(each for each in assigned if each not in replicas),
+            is_told=move is None or replicas == model.announced.get(key),
+        )
         if state is not None:
             decisions.updates[key] = (state, known.partition_version)
+            if move is not None:
+                decisions.announced[key] = replicas
             if state.leader != NO_LEADER and state.leader not in known.state.isr:
                 decisions.unclean.append(key)
         leader = known.state.leader if state is None else state.leader
@@ -89,41 +114,61 @@ def decide(
     return decisions
 
 
-def first_state(situation: Situation, replicas: tuple[int, ...]) -> PartitionStateRecord | None:
+def first_state(situation: Situation, replicas: Replicas) -> PartitionStateRecord | None:
     """Return the first state of a partition, or None while no replica lives (init_leaders)."""
-    isr = tuple(each for each in replicas if each in situation.live)
+    isr = _electable(situation, replicas)
     if not isr:
         return None
     return PartitionStateRecord(situation.controller_epoch, isr[0], LeaderEpoch(0), isr)
 
 
 def next_state(
-    situation: Situation, key: PartitionKey, replicas: tuple[int, ...], known: KnownState
+    situation: Situation,
+    key: PartitionKey,
+    replicas: Replicas,
+    known: KnownState,
+    *,
+    leavers: Replicas = (),
+    is_told: bool = True,
 ) -> PartitionStateRecord | None:
-    """Return what a partition's state should become, or None if it is right (change_leaders)."""
+    """Return what a partition's state should become, or None if it is right (change_leaders).
+
+    Args:
+        situation: what else elections depend on.
+        key: the partition.
+        replicas: those that shall hold it, the first one preferred.
+        known: its present state.
+        leavers: replicas that a reassignment takes away.
+        is_told: whether its brokers know these replicas.
+    """
     state = known.state
-    members = tuple(each for each in state.isr if each not in situation.outcasts)
-    alive = tuple(each for each in members if each in situation.live)
+    members = tuple(each for each in state.isr if each not in situation.outcasts and each not in leavers)
+    alive = _electable(situation, members)
     recovery = state.leader_recovery_state
+    unclean = situation.forcing or key.topic in situation.unclean_topics
     if alive:
         # A leader of the ISR ends what an unclean election had begun.
-        leader, isr, recovery = _leader_among(alive, replicas, state.leader), alive, RECOVERED
-    elif key.topic in situation.unclean_topics and (candidates := _live(situation, replicas)):
+        leader, isr, recovery = _leader_among(situation, alive, replicas, state.leader), alive, RECOVERED
+    elif unclean and (candidates := _electable(situation, replicas)):
         leader, isr, recovery = candidates[0], candidates[:1], RECOVERING
     else:
         leader, isr = NO_LEADER, members
-    if leader == state.leader and isr == state.isr and not _bounced_unseen(situation, known):
+    if is_told and leader == state.leader and isr == state.isr and not _bounced_unseen(situation, known):
         return None
     return PartitionStateRecord(
         situation.controller_epoch, leader, LeaderEpoch(state.leader_epoch + 1), isr, recovery
     )
 
 
-def _live(situation: Situation, replicas: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(each for each in replicas if each in situation.live)
+def _electable(situation: Situation, brokers: Replicas) -> Replicas:
+    """Return the live ones; those that shut down only where there are no others."""
+    live = tuple(each for each in brokers if each in situation.live and each not in situation.outcasts)
+    return tuple(each for each in live if each not in situation.leaving) or live
 
 
-def _leader_among(alive: tuple[int, ...], replicas: tuple[int, ...], present: int) -> int:
+def _leader_among(situation: Situation, alive: Replicas, replicas: Replicas, present: int) -> int:
+    if situation.preferring and replicas[0] in alive:
+        return replicas[0]
     if present in alive:
         return present
     return next((each for each in replicas if each in alive), NO_LEADER)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from controller.core.reassignment import Move, move_of
 from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import NO_LEADER, BrokerRecord, PartitionStateRecord, TopicRecord
@@ -64,6 +65,10 @@ class ClusterModel:
         self.left_alone: dict[str, str] = {}
         #: Topics that are being deleted; nothing is decided about them.
         self.deleting: dict[str, None] = {}
+        #: Brokers that have asked to shut down, until that life of them is over.
+        self.leaving: dict[int, None] = {}
+        #: {partition that is being reassigned: replicas that its brokers were last asked to hold}
+        self.announced: dict[PartitionKey, tuple[int, ...]] = {}
 
     def partitions(self) -> Iterator[tuple[PartitionKey, tuple[int, ...]]]:
         """Yield every partition with its replicas, whether it has a state or not."""
@@ -80,6 +85,33 @@ class ClusterModel:
         """Return the replicas of a partition; none if it is unknown."""
         known = self.topics.get(key.topic)
         return () if known is None else known.record.partitions.get(key.partition, ())
+
+    def move(self, key: PartitionKey) -> Move | None:
+        """Return the reassignment of a partition, or None where there is none."""
+        known = self.topics.get(key.topic)
+        if known is None or key.partition not in known.record.partitions:
+            return None
+        return move_of(known.record, key.partition)
+
+    def moves(self) -> Iterator[tuple[PartitionKey, Move]]:
+        """Yield every partition that is being reassigned."""
+        for topic, known in self.topics.items():
+            record = known.record
+            for partition in dict.fromkeys((*record.adding_replicas, *record.removing_replicas)):
+                key = PartitionKey(topic, partition)
+                move = self.move(key)
+                if move is not None:
+                    yield key, move
+
+    def holders(self, key: PartitionKey) -> tuple[int, ...]:
+        """Return the replicas that shall hold a partition now: while it is reassigned, as announced."""
+        replicas = self.replicas(key)
+        return replicas if self.move(key) is None else self.announced.get(key, replicas)
+
+    def drop_broker(self, broker_id: int) -> None:
+        """Forget a life of a broker that is over."""
+        del self.brokers[broker_id]
+        self.leaving.pop(broker_id, None)
 
     def may_decide(self, topic: str) -> bool:
         """Say whether the controller decides about a topic's partitions."""
@@ -99,6 +131,7 @@ class ClusterModel:
         """Forget a topic and its states."""
         for key in self.keys_of(topic):
             self.states.pop(key, None)
+            self.announced.pop(key, None)
         self.topics.pop(topic, None)
         self.left_alone.pop(topic, None)
         self.deleting.pop(topic, None)
@@ -113,12 +146,15 @@ class ClusterModel:
         ]
 
     def under_replicated(self) -> list[PartitionKey]:
-        """Return the partitions whose ISR lacks a replica."""
+        """Return the partitions whose ISR lacks a replica; one that is still to come is no lack."""
         return [
             key
             for key, replicas in self.partitions()
             if key.topic not in self.deleting
-            and ((known := self.states.get(key)) is None or len(known.state.isr) < len(replicas))
+            and (
+                (known := self.states.get(key)) is None
+                or len(known.state.isr) < len(replicas if (move := self.move(key)) is None else move.origin)
+            )
         ]
 
 

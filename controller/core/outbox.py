@@ -35,9 +35,10 @@ class LeadershipBatch(NamedTuple):
 
 
 class StopBatch(NamedTuple):
-    """A StopReplica that deletes."""
+    """A StopReplica."""
 
-    keys: tuple[PartitionKey, ...]
+    #: {partition: whether its log is deleted, too}
+    stops: Mapping[PartitionKey, bool]
 
 
 Batch = MetadataBatch | LeadershipBatch | StopBatch
@@ -53,7 +54,7 @@ class Outbox:
         self._brokers_due = True
         self._metadata: dict[PartitionKey, None] = {}
         self._leadership: dict[PartitionKey, bool] = {}
-        self._stops: dict[PartitionKey, None] = {}
+        self._stops: dict[PartitionKey, bool] = {}
         self._under_way: Batch | None = None
 
     def owe_brokers(self) -> None:
@@ -66,12 +67,18 @@ class Outbox:
 
     def owe_leadership(self, key: PartitionKey, *, is_new: bool = False) -> None:
         """The broker's replica of this partition has a new role, or a new ISR by the controller."""
+        if not self._stops.get(key, True):
+            del self._stops[key]
         self._leadership[key] = is_new or self._leadership.get(key, False)
 
-    def owe_stop(self, key: PartitionKey) -> None:
-        """The broker must delete its replica of this partition."""
+    def owe_stop(self, key: PartitionKey, *, deletes: bool = True) -> None:
+        """The broker must stop its replica of this partition, and delete its log."""
         self._leadership.pop(key, None)
-        self._stops[key] = None
+        self._stops[key] = deletes or self._stops.get(key, False)
+
+    def owes_stop(self, key: PartitionKey) -> bool:
+        """Say whether the broker has yet to confirm that its replica is stopped."""
+        return key in self._stops or (isinstance(self._under_way, StopBatch) and key in self._under_way.stops)
 
     def next_batch(self) -> Batch | None:
         """Take the next request, or None if nothing is due or one is under way."""
@@ -100,8 +107,11 @@ class Outbox:
                 for key, is_new in new.items():
                     if (failed is None or key in failed) and key not in self._stops:
                         self.owe_leadership(key, is_new=is_new)
-            case StopBatch(keys):
-                self._stops.update(dict.fromkeys(key for key in keys if failed is None or key in failed))
+            case StopBatch(stops):
+                for key, deletes in stops.items():
+                    # One that only stops is over once another role is due.
+                    if (failed is None or key in failed) and (deletes or key not in self._leadership):
+                        self._stops[key] = deletes or self._stops.get(key, False)
             case None:
                 pass
 
@@ -117,10 +127,10 @@ class Outbox:
             return True
         pending: list[Iterable[PartitionKey]] = [self._metadata, self._leadership, self._stops]
         match self._under_way:
-            case MetadataBatch(keys) | StopBatch(keys):
+            case MetadataBatch(keys):
                 pending.append(keys)
-            case LeadershipBatch(new):
-                pending.append(new)
+            case LeadershipBatch(named) | StopBatch(named):
+                pending.append(named)
             case None:
                 pass
         return not any(key.topic in topics for keys in pending for key in keys)
@@ -131,7 +141,7 @@ class Outbox:
             self._introduced = not self._metadata
             return batch
         if self._stops:
-            return StopBatch(tuple(_take(self._stops, self._partitions_max)))
+            return StopBatch(_take(self._stops, self._partitions_max))
         if self._leadership:
             return LeadershipBatch(_take(self._leadership, self._partitions_max))
         if self._metadata or self._brokers_due:

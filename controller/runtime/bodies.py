@@ -86,16 +86,18 @@ class Bodies:
                 return Body(UPDATE_METADATA, packing.pack_update_metadata(*sender, topics, live_brokers))
             case LeadershipBatch(new):
                 return self._leader_and_isr(sender, new)
-            case StopBatch(keys):
+            case StopBatch(stops):
                 topics = [
                     packing.pack_stop_topic(
                         topic,
                         [
-                            packing.pack_stop(key.partition, LeaderEpoch(DELETED), delete_partition=True)
+                            packing.pack_stop(
+                                key.partition, self._stop_epoch(key), delete_partition=stops[key]
+                            )
                             for key in named
                         ],
                     )
-                    for topic, named in _by_topic(keys)
+                    for topic, named in _by_topic(stops)
                 ]
                 return Body(STOP_REPLICA, packing.pack_stop_replica(*sender, topics))
 
@@ -111,6 +113,12 @@ class Bodies:
     def _topic_id(self, topic: str) -> uuid.UUID | None:
         known = self._model.topics.get(topic)
         return None if known is None else known.record.topic_id
+
+    def _stop_epoch(self, key: PartitionKey) -> LeaderEpoch:
+        known = self._model.states.get(key)
+        if known is None or key.topic in self._model.deleting:
+            return LeaderEpoch(DELETED)
+        return known.state.leader_epoch
 
     def _leader_and_isr(self, sender: Sender, new: Mapping[PartitionKey, bool]) -> Body:
         model = self._model
@@ -129,7 +137,8 @@ class Bodies:
         kept = self._leadership.get(key)
         if kept is not None and kept.known is known and kept.record is record and kept.is_new == is_new:
             return kept.packed
-        state = known.state
+        state, move = known.state, self._model.move(key)
+        holders = self._model.holders(key)
         packed = packing.pack_leadership(
             key.partition,
             state.controller_epoch,
@@ -137,9 +146,9 @@ class Bodies:
             state.leader_epoch,
             state.isr,
             known.partition_version,
-            record.partitions[key.partition],
-            adding_replicas=record.adding_replicas.get(key.partition, ()),
-            removing_replicas=record.removing_replicas.get(key.partition, ()),
+            holders,
+            adding_replicas=() if move is None or holders == move.target else move.adding,
+            removing_replicas=() if move is None or holders == move.target else move.removing,
             is_new=is_new,
             leader_recovery_state=state.leader_recovery_state,
         )
@@ -148,7 +157,7 @@ class Bodies:
 
     def _metadata_of(self, key: PartitionKey) -> bytes:
         model = self._model
-        known, replicas = model.states.get(key), model.replicas(key)
+        known, replicas = model.states.get(key), model.holders(key)
         if known is None or key.topic in model.deleting:
             return packing.pack_metadata(
                 key.partition,

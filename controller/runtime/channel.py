@@ -234,7 +234,7 @@ class Channels:
             if key.topic in model.deleting:
                 channel.outbox.owe_stop(key)
             elif key in model.states:
-                channel.outbox.owe_leadership(key)
+                self._owe_role(channel, key)
 
     async def close(self, broker_ids: Iterable[int]) -> None:
         """Close the channels of brokers that are gone, or whose life is over."""
@@ -264,8 +264,30 @@ class Channels:
         for broker_id in self._share.model.replicas(key):
             channel = self._channels.get(broker_id)
             if channel is not None:
-                channel.outbox.owe_leadership(key, is_new=is_new)
+                self._owe_role(channel, key, is_new=is_new)
         self.owe_metadata((key,))
+
+    def owe_stops_of_leaver(self, broker_id: int, keys: Iterable[PartitionKey]) -> None:
+        """A broker that shuts down must stop those of these replicas that are in no ISR any more."""
+        channel = self._channels.get(broker_id)
+        for key in keys if channel is not None else ():
+            known = self._share.model.states.get(key)
+            if channel is not None and known is not None and broker_id not in known.state.isr:
+                self._owe_role(channel, key)
+                channel.wake()
+
+    def _owe_role(self, channel: Channel, key: PartitionKey, *, is_new: bool = False) -> None:
+        """Owe a broker what its replica shall be: leader or follower, stopped, or gone."""
+        model, broker_id = self._share.model, channel.broker_id
+        if broker_id not in model.holders(key):
+            channel.outbox.owe_stop(key)
+        elif broker_id in model.leaving and broker_id not in model.states[key].state.isr:
+            # It would fetch its way back into the ISR.
+            channel.outbox.owe_stop(key, deletes=False)
+        else:
+            move = model.move(key)
+            comes = move is not None and broker_id in move.adding
+            channel.outbox.owe_leadership(key, is_new=is_new or comes)
 
     def owe_stops(self, keys: Iterable[PartitionKey]) -> None:
         """The brokers of these partitions must delete their replicas."""
@@ -275,6 +297,11 @@ class Channels:
                 if channel is not None:
                     channel.outbox.owe_stop(key)
                     channel.wake()
+
+    def stopped(self, key: PartitionKey, broker_ids: Iterable[int]) -> bool:
+        """Say whether these brokers, as far as they live, have confirmed that they stopped a replica."""
+        found = [self._channels[each] for each in broker_ids if each in self._channels]
+        return not any(channel.outbox.owes_stop(key) for channel in found)
 
     def settled(self, topics: Collection[str]) -> bool:
         """Say whether every live broker has answered all that concerns these topics."""

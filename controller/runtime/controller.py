@@ -20,8 +20,9 @@ from controller.core.model import LiveBroker
 from controller.core.requests import NewPartitions, NewTopic
 from controller.messages.codes import ErrorCode
 from controller.messages.connection import BrokerConnection, BrokerUnreachableError
+from controller.runtime.membership import Standing
 from controller.runtime.options import ControllerOptions, ControllerStatus, Counters
-from controller.runtime.outcomes import TopicOutcome
+from controller.runtime.outcomes import ShutdownOutcome, TopicOutcome
 from controller.runtime.reader import highest_controller_epoch
 from controller.runtime.store import ensure_controller_epoch
 from controller.runtime.term import DeposedError, Term
@@ -35,7 +36,8 @@ from quorum.client import (
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, ControllerFencedError, MetadataDecodeError
-from quorum.metadata.numbers import ControllerEpoch
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
+from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import HeldBy, Mandate
 from quorum.metadata.store import elect_controller, resign_controller
 from quorum.metadata.topic_settings import TopicSettings
@@ -234,6 +236,39 @@ class Controller:
             client_id=f"controller-{self._broker_id}",
             timeout_ms=self._options.control_request_timeout_ms,
         )
+
+    # -- brokers -------------------------------------------------------------------------------------------
+
+    async def shut_down(self, broker_id: int, generation: BrokerGeneration) -> ShutdownOutcome:
+        """Give the leaderships of a broker away, because it is about to stop.
+
+        A generation above the known one waits for its registration to be noticed. The answer waits until the
+        brokers concerned have answered, but no longer than the option settle_ms.
+        """
+        term = self._term
+        if term is None:
+            return ShutdownOutcome(ErrorCode.NOT_CONTROLLER)
+        if not await term.wait_for_broker(broker_id, generation, self._options.broker_event_ms / 1000):
+            return ShutdownOutcome(ErrorCode.BROKER_NOT_AVAILABLE)
+
+        async def retire() -> list[PartitionKey] | None:
+            # It may have bounced while this waited for its turn.
+            if term.membership.standing(broker_id, generation) is not Standing.CURRENT:
+                return None
+            return await term.membership.retire(broker_id)
+
+        try:
+            remaining = await term.submit(retire, ())
+        except (DeposedError, ControllerFencedError, SessionExpiredError, ClientClosedError):
+            return ShutdownOutcome(ErrorCode.NOT_CONTROLLER)
+        except QuorateError as error:
+            log.warning("the shutdown of broker %d is not prepared: %s", broker_id, error)
+            return ShutdownOutcome(ErrorCode.REQUEST_TIMED_OUT)
+        if remaining is None:
+            return ShutdownOutcome(ErrorCode.STALE_BROKER_EPOCH)
+        topics = {key.topic for key, replicas in term.model.partitions() if broker_id in replicas}
+        await term.wait_until_settled(topics, self._options.settle_ms / 1000)
+        return ShutdownOutcome(ErrorCode.NONE, tuple(remaining))
 
     # -- topics --------------------------------------------------------------------------------------------
 

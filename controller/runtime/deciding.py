@@ -56,6 +56,8 @@ class Decider:
         live: Collection[int] | None = None,
         outcasts: Collection[int] = (),
         generations: Mapping[int, BrokerGeneration] | None = None,
+        preferring: bool = False,
+        forcing: bool = False,
     ) -> bool:
         """Decide about partitions and write until nothing is left to decide.
 
@@ -64,6 +66,8 @@ class Decider:
             live: brokers that may lead; None: the admitted ones.
             outcasts: brokers that lose every ISR membership.
             generations: of a new controller only, to find bounces that nobody saw.
+            preferring: the preferred replicas shall lead, where they can.
+            forcing: a partition without a live member of its ISR gets a leader all the same.
 
         Returns:
             False if others changed some of them in every round: those are dirty again.
@@ -73,6 +77,9 @@ class Decider:
             live=frozenset(self._model.brokers if live is None else live),
             outcasts=outcasts,
             generations=generations or {},
+            leaving=frozenset(self._model.leaving),
+            preferring=preferring,
+            forcing=forcing,
         )
         keys = None if keys is None else list(keys)
         for number in range(ROUNDS_MAX + 1):
@@ -80,6 +87,9 @@ class Decider:
             if not decisions:
                 return True
             written = await self._store.write(decisions, one_by_one=number == ROUNDS_MAX)
+            for key, replicas in decisions.announced.items():
+                if key in written.states:
+                    self._model.announced[key] = replicas
             self._cache.take_written(written.states, decisions.creations)
             self._count(decisions, written.states)
             if not written.unsettled:

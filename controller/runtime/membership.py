@@ -4,13 +4,17 @@ Failures first (bounced brokers count as failed), and the ISR memberships of rep
 incarnations are recorded; only then a broker is admitted, gets a channel, and may be elected. So no broker
 learns of a role that rests on a disk which is gone, and a controller that dies in between leaves nothing
 behind that its successor would misread. Hard state: /brokers/incarnations/N; the rest is soft.
-Source: control-plane design, "Broker changes", "Registration"; seeds [0.A], [0.E], [1.5]; KIP-380.
+A broker that asks to shut down gives its leaderships away and leaves the ISRs of others first; a request of a
+former life of it changes nothing.
+Source: control-plane design, "Broker changes", "Registration", "Controlled shutdown"; seeds [0.A], [0.E],
+[1.4], [1.5]; KIP-380.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from enum import Enum
 
 from controller.core.brokers import diff_brokers, find_outcasts, find_unjudged
 from controller.core.model import ClusterModel, LiveBroker
@@ -21,9 +25,19 @@ from controller.runtime.reader import JudgedIncarnation, read_incarnations, read
 from controller.runtime.store import Store
 from quorum.client import Client, MultiFailedError
 from quorum.metadata.errors import ContendedError
+from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 
 log = logging.getLogger("quorate.controller")
+
+
+class Standing(Enum):
+    """What a generation is to the controller."""
+
+    CURRENT = "current"
+    FORMER = "former"
+    #: The event of its registration is still to come.
+    UNKNOWN = "unknown"
 
 
 class Membership:
@@ -73,7 +87,7 @@ class Membership:
         outcasts = find_outcasts(arrived, incarnations)
         for each in (*diff.dead, *diff.bounced):
             log.info("broker %d %s", each, "bounced" if each in diff.bounced else "is gone")
-            del self._model.brokers[each]
+            self._model.drop_broker(each)
             self._failed[each] = None
         await self._channels.close((*diff.dead, *diff.bounced))
         gone = (*self._failed, *outcasts)
@@ -92,6 +106,37 @@ class Membership:
         settled = await self._decider.settle(None, generations=generations if self._taking_office else None)
         self._taking_office = self._taking_office and not settled
         return settled
+
+    def standing(self, broker_id: int, generation: BrokerGeneration) -> Standing:
+        """Compare a generation with the one that is known."""
+        known = self._model.brokers.get(broker_id)
+        if known is None or known.generation < generation:
+            return Standing.UNKNOWN
+        return Standing.CURRENT if known.generation == generation else Standing.FORMER
+
+    async def retire(self, broker_id: int) -> list[PartitionKey]:
+        """Let others lead what a broker leads, and take it out of their ISRs.
+
+        Returns:
+            The partitions that it still leads and that another live replica could lead, once it is in sync.
+        """
+        if broker_id not in self._model.leaving:
+            log.info("broker %d shuts down", broker_id)
+            self._model.leaving[broker_id] = None
+        keys = self._with_replica_on((broker_id,))
+        await self._decider.settle(keys)
+        self._channels.owe_stops_of_leaver(broker_id, keys)
+        return [key for key in keys if self._leads(broker_id, key) and self._has_heir(broker_id, key)]
+
+    def _leads(self, broker_id: int, key: PartitionKey) -> bool:
+        known = self._model.states.get(key)
+        return known is not None and known.state.leader == broker_id
+
+    def _has_heir(self, broker_id: int, key: PartitionKey) -> bool:
+        return any(
+            each != broker_id and each in self._model.brokers and each not in self._model.leaving
+            for each in self._model.holders(key)
+        )
 
     async def _record(
         self, arrived: Mapping[int, LiveBroker], judged: Mapping[int, JudgedIncarnation]

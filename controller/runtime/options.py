@@ -25,6 +25,8 @@ class ControllerOptions:
     isr_coalesce_ms: int = 100
     #: How long the answer to a creation waits for the brokers, once it is committed.
     settle_ms: int = 1_000
+    #: How long a controlled shutdown waits for the event of a registration that it names.
+    broker_event_ms: int = 5_000
 
 
 @dataclass(slots=True)

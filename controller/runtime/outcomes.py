@@ -1,4 +1,4 @@
-"""What became of a request about a topic, with Kafka's error codes.
+"""What became of a request, with Kafka's error codes.
 
 Source: Kafka's CreateTopics, CreatePartitions and DeleteTopics responses (3.9).
 """
@@ -12,6 +12,7 @@ from typing import Final
 
 from controller.core.topics import Reason, Refused
 from controller.messages.codes import ErrorCode
+from quorum.metadata.paths import PartitionKey
 
 _CODES: Final = {
     Reason.BAD_NAME: ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -37,6 +38,15 @@ class TopicOutcome:
     replication_factor: int = -1
     #: What was set for the topic itself: {Kafka's name: text}.
     settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownOutcome:
+    """What became of a controlled shutdown."""
+
+    error_code: ErrorCode
+    #: What the broker still leads and another live replica could lead, once it is in sync.
+    remaining: tuple[PartitionKey, ...] = ()
 
 
 def refused(refusal: Refused) -> TopicOutcome:

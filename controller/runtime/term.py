@@ -23,7 +23,7 @@ from controller.runtime.bodies import Bodies
 from controller.runtime.cache import Cache
 from controller.runtime.channel import Channels, Connect, TermShare
 from controller.runtime.deciding import Decider
-from controller.runtime.membership import Membership
+from controller.runtime.membership import Membership, Standing
 from controller.runtime.options import ControllerOptions, Counters
 from controller.runtime.store import Store
 from controller.runtime.topics import Deletions, TopicAdmin
@@ -41,6 +41,7 @@ from quorum.client import (
 from quorum.errors import Fault, QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
+from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate, named_broker
 from quorum.metadata.store import read_node
@@ -117,7 +118,7 @@ class Term:
             default_settings=default_settings,
             counters=counters,
         )
-        self._membership = Membership(client, self.model, store, self._decider, self.channels, counters)
+        self.membership = Membership(client, self.model, store, self._decider, self.channels, counters)
         self._deletions = Deletions(client, self.model, store, self._cache, self.channels)
         self.topics = TopicAdmin(self.model, store, options, rng)
         self._wake = asyncio.Event()
@@ -184,6 +185,16 @@ class Term:
         self._commands.append(_Command(work, topics, done))
         self._wake.set()
         return await done  # type: ignore[return-value]  # what work returned
+
+    async def wait_for_broker(self, broker_id: int, generation: BrokerGeneration, timeout_s: float) -> bool:
+        """Wait until a generation of a broker is known, or for that long; returns whether it is."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.membership.standing(broker_id, generation) is Standing.UNKNOWN and not self._over:
+                    await self._progress.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def wait_until_settled(self, topics: Collection[str], timeout_s: float) -> None:
         """Wait until every live broker has answered what concerns these topics, or for that long."""
@@ -280,9 +291,10 @@ class Term:
         await self._begin_deletions()
         if self._brokers_due:
             self._brokers_due = False
-            if not await self._membership.update():
+            if not await self.membership.update():
                 self._brokers_due = True
                 self._wake.set()
+            self._on_progress()
         await self._settle(touched)
         if self._settings_due:
             self._settings_due = False

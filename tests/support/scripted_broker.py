@@ -67,7 +67,9 @@ class ScriptedBroker:
         self.states: dict[PartitionKey, LeaderAndIsrPartitionState] = {}
         self.metadata: dict[PartitionKey, UpdateMetadataPartitionState] = {}
         self.live_brokers: list[int] = []
+        #: Replicas that it deleted, and those that it only stopped.
         self.stopped: list[PartitionKey] = []
+        self.halted: list[PartitionKey] = []
         self.controller_epoch = -1
         #: Answers wait until it is set.
         self.answers = asyncio.Event()
@@ -271,9 +273,8 @@ class ScriptedBroker:
         for topic in request.topic_states if code == ErrorCode.NONE else ():
             for state in topic.partition_states:
                 key = PartitionKey(topic.topic_name, state.partition_index)
-                assert state.delete_partition
                 self.states.pop(key, None)
-                self.stopped.append(key)
+                (self.stopped if state.delete_partition else self.halted).append(key)
                 errors.append(
                     StopReplicaPartitionError(
                         topic_name=topic.topic_name, partition_index=state.partition_index, error_code=0

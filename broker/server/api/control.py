@@ -1,6 +1,6 @@
-"""LeaderAndIsr, UpdateMetadata and StopReplica: what the controller says.
+"""LeaderAndIsr, UpdateMetadata and StopReplica: what the controller says. ControlledShutdown: what it is asked.
 
-Only hands on; fences and effects are the replica manager's. They exist on the broker listener alone.
+Only hands on; fences and effects are those of the replica manager and of the controller. They exist on the broker listener alone.
 Source: control-plane design, "Control requests".
 """
 
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
-from controller.messages.entities import encode_response
+from controller.messages.codes import ErrorCode
+from controller.messages.entities import ControlledShutdownResponse, RemainingPartition, encode_response
+from controller.runtime.outcomes import ShutdownOutcome
 
 
 async def leader_and_isr(services: BrokerServices, call: Call) -> Answer:
@@ -24,3 +26,18 @@ async def stop_replica(services: BrokerServices, call: Call) -> Answer:
 def update_metadata(services: BrokerServices, call: Call) -> Answer:
     """Take over what the controller says of the cluster."""
     return [encode_response(services.replicas.handle_update_metadata(call.body))]
+
+
+async def controlled_shutdown(services: BrokerServices, call: Call) -> Answer:
+    """Let other brokers lead what a broker leads that is about to stop."""
+    candidate = services.controller()
+    outcome = ShutdownOutcome(ErrorCode.NOT_CONTROLLER)
+    if candidate is not None and candidate.active:
+        outcome = await candidate.shut_down(call.body.broker_id, call.body.broker_epoch)
+    remaining = [
+        RemainingPartition(topic_name=key.topic, partition_index=key.partition) for key in outcome.remaining
+    ]
+    response = ControlledShutdownResponse(
+        error_code=int(outcome.error_code), remaining_partitions=tuple(remaining)
+    )
+    return [encode_response(response)]

@@ -36,7 +36,7 @@ def test_later_stops_go_first_then_roles_then_metadata() -> None:
     while (batch := outbox.next_batch()) is not None:
         batches.append(batch)
         outbox.confirm()
-    assert batches == [StopBatch((B,)), LeadershipBatch({A: True}), MetadataBatch((A,))]
+    assert batches == [StopBatch({B: True}), LeadershipBatch({A: True}), MetadataBatch((A,))]
 
 
 def test_one_request_is_under_way_at_a_time() -> None:
@@ -76,7 +76,7 @@ def test_of_stops_only_those_that_failed_are_owed_again() -> None:
     outbox.owe_stop(B)
     outbox.next_batch()
     outbox.put_back({B})
-    assert outbox.next_batch() == StopBatch((B,))
+    assert outbox.next_batch() == StopBatch({B: True})
 
 
 def test_a_stop_cancels_a_role_also_one_that_is_put_back() -> None:
@@ -85,7 +85,7 @@ def test_a_stop_cancels_a_role_also_one_that_is_put_back() -> None:
     outbox.next_batch()
     outbox.owe_stop(A)
     outbox.put_back()
-    assert outbox.next_batch() == StopBatch((A,))
+    assert outbox.next_batch() == StopBatch({A: True})
     outbox.confirm()
     assert outbox.next_batch() is None
 

@@ -1,0 +1,170 @@
+"""The last thing that a broker asks of the controller: that others lead what it leads, before it stops.
+
+Asks whichever broker holds /controller, itself included, on its broker listener. A request that names a
+generation which is over (77) is made again with the new one, after the pause of Kafka's setting; so is one
+that leaves partitions behind for which another replica is not in sync yet. A controller that is gone is
+waited for. Where nothing of this helps in time, the broker stops uncleanly: then the controller finds out by
+the end of its session.
+Source: control-plane design, "Controlled shutdown"; KIP-380; Kafka's controlled.shutdown.* (3.9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.core.brokers import broker_endpoint
+from controller.messages.codes import ErrorCode, code_name
+from controller.messages.connection import BrokerConnection, BrokerUnreachableError
+from controller.messages.entities import (
+    CONTROL_VERSIONS,
+    CONTROLLED_SHUTDOWN,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    decode_response,
+    encode_request,
+)
+from quorum.client import Client, ClientError, NoNodeError
+from quorum.errors import QuorateError
+from quorum.metadata import paths
+from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.records import NO_CONTROLLER, BrokerRecord, ControllerRecord
+
+log = logging.getLogger("quorate.broker")
+
+#: Answers that only another controller makes better: no pause is counted for them.
+_SEARCHING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class DepartureOptions:
+    """How a broker asks."""
+
+    broker_id: int
+    cluster_id: str
+    secrets: Sequence[str]
+    #: {broker id: address to dial in place of the registered one}
+    dial: Mapping[int, tuple[str, int]]
+    retries_max: int
+    retry_backoff_ms: int
+    request_timeout_ms: int
+
+
+class _NoAnswerError(Exception):
+    """Nobody could be asked; there may be another controller soon."""
+
+
+class Departure:
+    """The requests of one broker that stops."""
+
+    def __init__(
+        self,
+        options: DepartureOptions,
+        session: Callable[[], tuple[Client | None, BrokerGeneration | None]],
+    ) -> None:
+        """Ask nothing yet; session returns the present client and generation, as far as there are any."""
+        self._options = options
+        self._session = session
+        self._changed = asyncio.Event()
+
+    async def run(self) -> bool:
+        """Ask until nothing is left to move, or it is too late; returns whether nothing is left."""
+        options, loop = self._options, asyncio.get_running_loop()
+        patience_s = options.retries_max * options.retry_backoff_ms / 1000
+        deadline = loop.time() + patience_s
+        retries, problem = 0, ""
+        while True:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(options.request_timeout_ms / 1000):
+                    response = await self._ask()
+            except _NoAnswerError as error:
+                problem = str(error)
+            except (QuorateError, TimeoutError) as error:
+                problem = error.message if isinstance(error, QuorateError) else "no answer in time"
+            else:
+                problem = _problem_of(response)
+                if not problem:
+                    return True
+                if response.error_code not in _SEARCHING:
+                    retries += 1
+            if retries > options.retries_max or loop.time() >= deadline:
+                log.warning("broker %d stops uncleanly: %s", options.broker_id, problem)
+                return False
+            log.info("broker %d asks again for its controlled shutdown: %s", options.broker_id, problem)
+            await self._pause(retries > 0)
+
+    async def _pause(self, is_counted: bool) -> None:
+        """Wait for the backoff; a new controller ends the wait for one."""
+        try:
+            async with asyncio.timeout(self._options.retry_backoff_ms / 1000):
+                while True:
+                    await self._changed.wait()
+                    if not is_counted:
+                        return
+                    self._changed.clear()
+        except TimeoutError:
+            return
+
+    async def _ask(self) -> ControlledShutdownResponse:
+        client, generation = self._session()
+        if client is None or generation is None:
+            raise _NoAnswerError("it has no session with the quorum")
+        options = self._options
+        host, port = await self._find_controller(client)
+        connection = await BrokerConnection.open(
+            host,
+            port,
+            secrets=options.secrets,
+            cluster_id=options.cluster_id,
+            client_id=f"broker-{options.broker_id}",
+            timeout_ms=options.request_timeout_ms,
+        )
+        try:
+            body = await connection.request(
+                CONTROLLED_SHUTDOWN,
+                CONTROL_VERSIONS[CONTROLLED_SHUTDOWN],
+                encode_request(
+                    ControlledShutdownRequest(broker_id=options.broker_id, broker_epoch=generation)
+                ),
+                flexible=True,
+                timeout_ms=options.request_timeout_ms,
+            )
+        finally:
+            connection.close()
+        response = decode_response(CONTROLLED_SHUTDOWN, CONTROL_VERSIONS[CONTROLLED_SHUTDOWN], body)
+        assert isinstance(response, ControlledShutdownResponse)
+        return response
+
+    async def _find_controller(self, client: Client) -> tuple[str, int]:
+        await client.exists(paths.CONTROLLER, lambda _event: self._changed.set())
+        try:
+            value, _ = await client.get(paths.CONTROLLER)
+            controller_id = ControllerRecord.decode(value).broker_id
+            if controller_id == NO_CONTROLLER:
+                raise _NoAnswerError("there is no controller")
+            if controller_id in self._options.dial:
+                return self._options.dial[controller_id]
+            registration, _ = await client.get(paths.broker_id_path(controller_id))
+            endpoint = broker_endpoint(BrokerRecord.decode(controller_id, registration))
+        except NoNodeError:
+            raise _NoAnswerError("there is no controller") from None
+        except (ClientError, MetadataDecodeError) as error:
+            raise _NoAnswerError(error.message) from error
+        if endpoint is None:
+            raise BrokerUnreachableError(
+                f"broker {controller_id} names no broker listener", "register it again"
+            )
+        return endpoint.host, endpoint.port
+
+
+def _problem_of(response: ControlledShutdownResponse) -> str:
+    """Say what is not as it should be; "" if the broker may stop."""
+    if response.error_code != ErrorCode.NONE:
+        return f"the controller answered {code_name(response.error_code)}"
+    left = len(response.remaining_partitions)
+    return f"it still leads {left} partitions whose other replicas are not in sync" if left else ""
