@@ -16,6 +16,7 @@ from quorum.raft.core.messages import (
     PeerUp,
     Role,
     SnapshotChunk,
+    Tick,
     TimeoutNow,
     Transfer,
     Vote,
@@ -47,6 +48,43 @@ def leader(behind: bool = False) -> Solo:
 
 def told(messages: list[Message]) -> list[int]:
     return [message.receiver for message in messages if isinstance(message, TimeoutNow)]
+
+
+# --- a leader whose disk hangs
+
+
+def test_a_leader_whose_disk_makes_nothing_durable_hands_over() -> None:
+    solo = leader()
+    assert told(solo.step(Tick(0, OPTIONS.undurable_ms_max - 1))) == []
+    assert told(solo.step(Tick(0, OPTIONS.undurable_ms_max))) == [2]
+
+
+def test_it_goes_on_while_nobody_could_take_over_and_hands_over_once_somebody_can() -> None:
+    solo = leader(behind=True)
+    solo.step(PeerDown(2))
+    solo.step(PeerDown(3))
+    assert told(solo.step(Tick(0, OPTIONS.undurable_ms_max))) == []
+    assert solo.raft.status().role is Role.LEADER
+    solo.step(PeerUp(3))
+    solo.hear(ack(3, 3))
+    assert told(solo.step(Tick(0, OPTIONS.undurable_ms_max))) == [3]
+
+
+def test_a_hand_over_that_came_to_nothing_is_begun_again_while_the_disk_hangs() -> None:
+    solo = leader(behind=True)
+    # Node 2 is in contact, lacks what is on its way, and never takes it.
+    solo.step(Tick(0, OPTIONS.undurable_ms_max))
+    assert solo.raft.status().transfer_target
+    solo.now_ms += OPTIONS.election_timeout_max_ms
+    for peer in (2, 3):
+        solo.hear(ack(peer, 2))
+    solo.step(Tick(0, OPTIONS.undurable_ms_max))
+    assert solo.raft.status().transfer_target, "begun anew"
+    solo.now_ms += OPTIONS.election_timeout_max_ms
+    for peer in (2, 3):
+        solo.hear(ack(peer, 2))
+    solo.step(Tick(0, 0.0))
+    assert not solo.raft.status().transfer_target, "the disk is back"
 
 
 # --- whom it goes to
