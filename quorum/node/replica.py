@@ -68,6 +68,13 @@ class Observer(Protocol):
 class Replica:
     """One node's copy of the state, and its part in changing it."""
 
+    #: what is told of every state that replaces this one
+    when_installed: list[Callable[[StateMachine], None]]
+    #: term in which this node applied its own no-op as the leader; proposals are accepted only then
+    _ready_term: int
+    #: whether the last tick came late because this process stood still
+    _late: bool
+
     def __init__(
         self,
         machine: StateMachine,
@@ -131,16 +138,13 @@ class Replica:
         self._close_scheduled = False
         self._close_batch_soon = engine.guarded("closing a batch", self._close_batch)
         self._nonce = incarnation << 32
-        #: term in which this node applied its own no-op as the leader; proposals are accepted only then
         self._ready_term = 0
         self._reported_ms = 0.0
-        #: whether the last tick came late because this process stood still
         self._late = False
         self._catching_up = CatchingUp()
         self._reaping = Rounds(container_check_interval_ms)
         self._when_deposed: list[Callable[[], None]] = []
-        #: what is told of every state that replaces this one
-        self.when_installed: list[Callable[[StateMachine], None]] = []
+        self.when_installed = []
 
     def attach(self, observer: Observer) -> None:
         """Set who is told of every applied entry; once, before the engine starts."""
