@@ -130,7 +130,7 @@ class GroupEngine:
         now_ms = clock_ms()
         for stored in loaded.groups.values():
             self._adopt(stored, now_ms)
-        await self._follow_topics()
+        await self.read_topics()
         log.info(
             "coordinator epoch %d: loaded %d groups in %d ms",
             self.mandate.controller_epoch,
@@ -234,18 +234,26 @@ class GroupEngine:
             raise GroupRefusedError(ErrorCode.POLICY_VIOLATION, problem, "delete groups, or raise the limit")
         return self._adopt(StoredGroup(group_id), clock_ms())
 
+    async def read_topics(self) -> None:
+        """Look up the topics of all groups, and ask of every group whether it needs a rebalance.
+
+        Raises:
+            ClientError: the quorum cannot be asked.
+        """
+        machines = [slot.machine for slot in self.slots() if isinstance(slot.machine, ConsumerGroup)]
+        await self._topics.read(machines)
+        for slot in self.slots():
+            if isinstance(slot.machine, ConsumerGroup):
+                slot.machine.update_catalog(self._topics.catalog, clock_ms())
+                self._settle(slot)
+
     async def _follow_topics(self) -> None:
-        """Look up the topics of all groups, and ask of every group whether it needs a rebalance."""
         try:
-            machines = [slot.machine for slot in self.slots() if isinstance(slot.machine, ConsumerGroup)]
-            await self._topics.read(machines)
-            for slot in self.slots():
-                if isinstance(slot.machine, ConsumerGroup):
-                    slot.machine.update_catalog(self._topics.catalog, clock_ms())
-                    self._settle(slot)
+            await self.read_topics()
         except ClientError as error:
-            if not error.retriable:
-                self.end(error.message)
+            # The next change, or the end of the session, is noticed anyway.
+            log.info("topics were not read: %s", error.message)
+            self._topics.forget()
         finally:
             self._follower = None
 

@@ -25,6 +25,7 @@ from broker.groups.engine import GroupEngine, clock_ms
 from broker.groups.errors import GroupRefusedError
 from broker.groups.slot import GroupSlot
 from controller.messages.codes import ErrorCode
+from quorum.client import ClientError
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
@@ -107,8 +108,13 @@ class Term(GroupEngine):
         Raises:
             GroupRefusedError: no answer of the group's.
         """
-        if await self._topics.learn(request.topics or (), request.topic_pattern):
-            await self._follow_topics()
+        if self._topics.learn(request.topics or (), request.topic_pattern):
+            try:
+                await self.read_topics()
+            except ClientError as error:
+                self._topics.forget()
+                problem = f"topics could not be looked up: {error.message}"
+                raise GroupRefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem) from error
         slot = self.group(group_id)
         if slot is None:
             if request.member_epoch != JOIN_EPOCH:
@@ -121,7 +127,8 @@ class Term(GroupEngine):
                 raise GroupRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, problem, "use another group")
             machine = slot.machine = ConsumerGroup(group_id, self._options.limits)
         now_ms = clock_ms()
-        machine.update_catalog(self._topics.catalog, now_ms)
+        if machine.catalog is not self._topics.catalog:
+            machine.update_catalog(self._topics.catalog, now_ms)
         answer = machine.heartbeat(request, now_ms)
         self._settle(slot)
         return await self._after_records(slot, answer)

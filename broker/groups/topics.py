@@ -25,6 +25,8 @@ from quorum.metadata.records import TopicRecord
 
 #: Topics that one request reads.
 READ_CHUNK: Final = 1_000
+#: Names and patterns that are remembered, before those are dropped to which no group subscribes any more.
+NAMES_MAX: Final = 100_000
 #: Topics are looked up at most so often.
 READ_INTERVAL_MS: Final = 500
 PATTERN_LENGTH_MAX: Final = 1_024
@@ -75,14 +77,20 @@ class GroupTopics:
 
     def are_due(self, now_ms: int) -> bool:
         """Say whether topics may have changed, and were not looked up just now."""
-        watched = bool(self._names or self._patterns)
+        watched = bool(self._names or self._patterns or self._seen_changes < 0)
         changed = self._view.changes != self._seen_changes
         if watched and changed and now_ms - self._read_ms >= READ_INTERVAL_MS:
             self._read_ms = now_ms
             return True
         return False
 
-    async def learn(self, names: Iterable[str], pattern: str | None) -> bool:
+    def forget(self) -> None:
+        """Look everything up once more: the last time it failed."""
+        self._names.clear()
+        self._patterns.clear()
+        self._seen_changes = -1
+
+    def learn(self, names: Iterable[str], pattern: str | None) -> bool:
         """Note what a member subscribes to; says whether it has to be looked up.
 
         Raises:
@@ -103,10 +111,13 @@ class GroupTopics:
         """
         async with self._lock:
             self._seen_changes = self._view.changes
-            names, patterns = set(self._names), set(self._patterns)
+            if len(self._names) + len(self._patterns) > NAMES_MAX:
+                self._names.clear()
+                self._patterns.clear()
             for group in groups:
-                names |= group.topic_names
-                patterns |= group.patterns
+                self._names |= group.topic_names
+                self._patterns |= group.patterns
+            names, patterns = set(self._names), set(self._patterns)
             self.catalog = await read_catalog(self._client, names, patterns)
 
 

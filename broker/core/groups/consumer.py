@@ -53,7 +53,8 @@ class ConsumerGroup:
     reason: str = ""
     #: {topic: (topic id, partitions)} that the targets were computed for
     topics: Mapping[str, tuple[TopicId, int]] = field(default_factory=dict)
-    _catalog: Catalog = field(default_factory=Catalog)
+    #: None: not known yet, so nothing is assigned.
+    _catalog: Catalog | None = None
     _members: dict[str, ConsumerMember] = field(default_factory=dict)
     #: {instance id: member id}
     _instances: dict[str, str] = field(default_factory=dict)
@@ -76,11 +77,22 @@ class ConsumerGroup:
         return group
 
     def resume(self, now_ms: int) -> None:
-        """Give every member a full session, and a full rebalance timeout where it gives something up."""
+        """Give every member a full session, and a full rebalance timeout where it gives something up.
+
+        What was about to be assigned is not in the record: the targets are computed once more, and a
+        rebalance begins only if they differ.
+        """
         for member in self._members.values():
             self._keep_alive(member, now_ms)
             if member.revoking:
                 member.revoke_deadline_ms = now_ms + member.record.rebalance_timeout_ms
+        if self._members:
+            self._want_assignment("another coordinator is elected")
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """What the group knows of topics."""
+        return self._catalog
 
     # -- what calls have led to ------------------------------------------------------------------------------
 
@@ -184,8 +196,7 @@ class ConsumerGroup:
         before = member.assigned
         self._update(member, request)
         self._keep_alive(member, now_ms)
-        if self._assign_ms is not None and self._assign_ms <= now_ms:
-            self._assign(now_ms)
+        self._maybe_assign(now_ms)
         self._reconcile(member, request.owned, now_ms)
         told = joins or request.owned is not None or member.assigned != before
         return HeartbeatAnswer(
@@ -320,17 +331,17 @@ class ConsumerGroup:
         self._catalog = catalog
         if self._members and self._subscribed_topics() != self.topics:
             self._want_assignment("topics have changed")
-            if self._assign_ms is not None and self._assign_ms <= now_ms:
-                self._assign(now_ms)
+        self._maybe_assign(now_ms)
 
     def _subscription(self, member: ConsumerMember) -> set[str]:
-        pattern = member.record.topic_pattern
-        names = (*member.record.topics, *(self._catalog.matched.get(pattern, ()) if pattern else ()))
-        return {name for name in names if name in self._catalog.topics}
+        pattern, catalog = member.record.topic_pattern, self._catalog or Catalog()
+        names = (*member.record.topics, *(catalog.matched.get(pattern, ()) if pattern else ()))
+        return {name for name in names if name in catalog.topics}
 
     def _subscribed_topics(self) -> dict[str, tuple[TopicId, int]]:
+        catalog = self._catalog or Catalog()
         names = set[str]().union(*(self._subscription(each) for each in self._members.values()))
-        return {name: self._catalog.topics[name] for name in sorted(names)}
+        return {name: catalog.topics[name] for name in sorted(names)}
 
     def _want_assignment(self, reason: str) -> None:
         """Compute the targets soon; what happens until then is part of the same change."""
@@ -339,6 +350,15 @@ class ConsumerGroup:
             self._assign_ms = 0 if last is None else last + self.limits.assignment_interval_ms
             self._timers[WHOLE_GROUP] = None
             self.reason = reason
+
+    def _maybe_assign(self, now_ms: int) -> None:
+        """Compute the targets if it is time for that and the topics are known."""
+        if self._assign_ms is None or self._assign_ms > now_ms or self._catalog is None:
+            return
+        if self._members:
+            self._assign(now_ms)
+        else:
+            self._assign_ms = None
 
     def _assign(self, now_ms: int) -> None:
         """Compute the targets; a rebalance begins only if they differ from those before."""
@@ -432,10 +452,7 @@ class ConsumerGroup:
     def expire(self, key: str, now_ms: int) -> None:
         """Act on a deadline that has passed."""
         if key == WHOLE_GROUP:
-            if self._members:
-                self._assign(now_ms)
-            else:
-                self._assign_ms = None
+            self._maybe_assign(now_ms)
         elif key in self._members:
             slow = self._members[key].revoke_deadline_ms
             silent = slow is None or slow > now_ms
