@@ -7,13 +7,14 @@ python -m tests.chaos --check FOLDER
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import sys
 from pathlib import Path
 
 from tests.chaos.nemeses import NEMESES
 from tests.chaos.report import summary
-from tests.chaos.run import Plan, judge_run, run
+from tests.chaos.run import Plan, judge_run, run, stages
 from tests.chaos.workloads import WORKLOADS
 
 
@@ -38,23 +39,24 @@ def main(words: list[str]) -> int:
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--check", type=Path, default=None, help="judge the run in this folder again")
     arguments = parser.parse_args(words)
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # its session loses its node now and then
     if arguments.check is not None:
         report = judge_run(arguments.check)
-    else:
-        seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed
-        print(f"seed {seed}", flush=True)
-        report = run(
-            Plan(
-                arguments.seconds,
-                seed,
-                arguments.workload,
-                arguments.nemesis,
-                arguments.nodes,
-                arguments.brokers,
-            )
-        )
-    print(summary(report))
-    return int(report.failed)
+        print(summary(report))
+        return int(report.failed)
+    seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed
+    plan = Plan(
+        *(arguments.seconds, seed, arguments.workload, arguments.nemesis, arguments.nodes, arguments.brokers)
+    )
+    failed = False
+    for stage in stages(plan):
+        print(f"seed {seed}: {', '.join(stage.workloads)} for {stage.seconds:.0f} s", flush=True)
+        report = run(stage)
+        print(summary(report), flush=True)
+        failed = failed or report.failed
+    if failed:
+        print(f"again: python -m tests.chaos {' '.join(words)} {'' if arguments.seed else f'--seed {seed}'}")
+    return int(failed)
 
 
 if __name__ == "__main__":

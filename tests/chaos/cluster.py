@@ -108,6 +108,12 @@ class ChaosCluster:
                 terms.append(int(self.nodes.status(node_id)["term"]))
         return max(terms)
 
+    def leader_now(self) -> int:
+        """The node that says that it leads, in the highest term; 0 if none."""
+        with contextlib.suppress(NodeError):
+            return self.nodes.leader_now()
+        return 0
+
     def controller_now(self) -> int:
         """The broker that says that it is the controller with the highest epoch; 0 if none."""
         found = [(0, 0)]

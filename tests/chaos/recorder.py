@@ -19,6 +19,10 @@ from pipeline.checks.history import FAIL, INVOKE, OK, UNKNOWN
 
 #: Answers whose latencies are remembered.
 LATENCIES_MAX: Final = 5000
+#: What takes less was only noted, as a record that a reader received; nobody was asked.
+NOTED_NS: Final = 100_000
+#: Fewer latencies than this say nothing.
+FEW: Final = 4
 
 
 class Call:
@@ -95,7 +99,7 @@ class Recorder:
         self._began: dict[int, int] = {}
         #: {outcome: how many operations}
         self.counts = {OK: 0, FAIL: 0, UNKNOWN: 0}
-        #: (time of the answer, latency) of the last operations that succeeded
+        #: (time of the answer, latency) of the last operations that were asked and succeeded
         self._latencies: deque[tuple[int, int]] = deque(maxlen=LATENCIES_MAX)
 
     def process(self, name: str) -> Process:
@@ -134,14 +138,14 @@ class Recorder:
         with self._lock:
             self._began.pop(call)
             self.counts[outcome] += 1
-            if outcome == OK:
+            if outcome == OK and ended_ns - began_ns > NOTED_NS:
                 self._latencies.append((ended_ns, ended_ns - began_ns))
 
     def latency_ms(self, since_ns: int, until_ns: int) -> float | None:
-        """The median latency of operations that succeeded in a time; None if there were none."""
+        """What a quarter of the operations that succeeded in a time exceeded; None if there were too few."""
         with self._lock:
             found = [took for ended, took in self._latencies if since_ns <= ended <= until_ns]
-        return statistics.median(found) / 1e6 if found else None
+        return statistics.quantiles(found, n=4)[-1] / 1e6 if len(found) >= FEW else None
 
     def close(self) -> None:
         """Close all files; what is still under way stays without completion, which means unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tests.chaos.recovery import table
 from tests.chaos.run import Report
 
 
@@ -20,6 +21,8 @@ def summary(report: Report) -> str:
         lines.append(f"{verdict.check:<28} {verdict.state:>7}   {verdict.judged} judged")
         lines += [f"    {problem}" for problem in verdict.problems]
         lines += [f"    {operation}" for operation in verdict.counter_example]
+    if report.recovery:
+        lines += ["", *table(report.recovery), ""]
     lines += [f"does not count: {what}" for what in report.missing]
-    lines.append(f"{'FAILED' if report.failed else 'passed'}: {report.folder}")
+    lines.append(f"{'FAILED' if report.failed else 'passed'}: {report.folder}/timeline.html")
     return "\n".join(lines)

@@ -3,6 +3,8 @@
     chaos-results/<utc>-<seed>/history/<process>.jsonl   two lines an operation
                               /run.json                  workloads, faults, topology
                               /final.jsonl               what the cluster holds at the end
+                              /output/*.log              what the processes printed
+                              /timeline.html             all of it to look at
 
 A run counts only if every kind of nemesis that struck bit at least once.
 Source: testing design ("Histories", "Nemeses").
@@ -17,7 +19,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,11 +28,16 @@ from pipeline.checks.verdicts import BAD, UNKNOWN, Verdict
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.nemeses import NEMESES
 from tests.chaos.recorder import Recorder
+from tests.chaos.recovery import Figure, figures
+from tests.chaos.roles import Roles
 from tests.chaos.strikes import Strikes
+from tests.chaos.timeline import write_timeline
 from tests.chaos.workloads import WORKLOADS
 from tests.chaos.workloads.base import History, Workload, pause
 
 QUIET_S: Final = 2.0
+#: Workloads of the quorum that run beside brokers, too.
+SHARED: Final = ("registers", "appends")
 #: How long clients may take to end what they have begun.
 DRAIN_S: Final = 120.0
 
@@ -48,6 +55,28 @@ class Plan:
     results: Path = Path("chaos-results")
 
 
+def stages(plan: Plan) -> list[Plan]:
+    """Split a plan in two where it has workloads with and without brokers: each part gets half of the time.
+
+    The quorum alone is pressed harder when no brokers share the machine with it, and some workloads play the
+    part of brokers.
+    """
+    kinds = [WORKLOADS[name] for name in plan.workloads]
+    alone = [each.name for each in kinds if not each.needs_brokers]
+    if len(alone) == len(kinds) and not any(NEMESES[name].needs_brokers for name in plan.nemeses):
+        return [plan]
+    together = [each.name for each in kinds if not each.excludes_brokers]
+    if len(alone) < len(kinds):
+        together = [each.name for each in kinds if each.needs_brokers or each.name in SHARED]
+    parts = []
+    if alone and any(each.excludes_brokers for each in kinds):
+        quiet = [name for name in plan.nemeses if not NEMESES[name].needs_brokers]
+        parts.append(replace(plan, workloads=alone, nemeses=quiet))
+    if together:
+        parts.append(replace(plan, workloads=together))
+    return [replace(part, seconds=plan.seconds / len(parts)) for part in parts]
+
+
 @dataclass
 class Report:
     """What a run did and found."""
@@ -57,8 +86,9 @@ class Report:
     #: {outcome: operations}
     operations: Counter[str]
     verdicts: list[Verdict]
-    seed: int = 0
-    missing: list[str] = field(default_factory=list)
+    recovery: list[Figure]
+    #: why the run does not count
+    missing: list[str]
 
     @property
     def failed(self) -> bool:
@@ -83,12 +113,15 @@ def run(plan: Plan) -> Report:
     with ChaosCluster(nodes=plan.nodes, brokers=plan.brokers if with_brokers else 0) as cluster:
         workloads = [kind(cluster, recorder, random.Random(rng.random())) for kind in kinds]
         strikes = Strikes(cluster, recorder, nemeses, random.Random(rng.random()))
+        roles = Roles(cluster)
         began_ns = time.monotonic_ns()
         try:
+            roles.start()
             final = asyncio.run(_load(workloads, strikes, plan.seconds))
         finally:
+            roles.stop()
             recorder.close()
-            _write_run(folder, plan, cluster, strikes, began_ns)
+            _write_run(folder, plan, cluster, strikes, roles, began_ns)
             _keep_outputs(folder, cluster)
     with (folder / "final.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in final)
@@ -118,7 +151,9 @@ async def _load(workloads: Sequence[Workload], strikes: Strikes, seconds: float)
     return lines
 
 
-def _write_run(folder: Path, plan: Plan, cluster: ChaosCluster, strikes: Strikes, began_ns: int) -> None:
+def _write_run(
+    folder: Path, plan: Plan, cluster: ChaosCluster, strikes: Strikes, roles: Roles, began_ns: int
+) -> None:
     record = {
         "seed": plan.seed,
         "seconds": plan.seconds,
@@ -132,6 +167,7 @@ def _write_run(folder: Path, plan: Plan, cluster: ChaosCluster, strikes: Strikes
         "began_ns": began_ns,
         "ended_ns": time.monotonic_ns(),
         "faults": [strike.line() for strike in strikes.strikes],
+        "roles": roles.changes,
     }
     (folder / "run.json").write_text(json.dumps(record, indent=1) + "\n")
 
@@ -160,11 +196,7 @@ def judge_run(folder: Path) -> Report:
     ]
     if record["nemeses"] and not struck:
         missing.append("no nemesis struck")
-    return Report(
-        folder,
-        record["faults"],
-        Counter(each.outcome for each in operations),
-        verdicts,
-        record["seed"],
-        missing,
-    )
+    write_timeline(folder, record, operations, verdicts)
+    counts = Counter(each.outcome for each in operations)
+    recovery = figures(operations, record["faults"])
+    return Report(folder, record["faults"], counts, verdicts, recovery, missing)

@@ -237,10 +237,10 @@ class SlowLinks(Nemesis):
         """Compare latencies."""
         found_ms = self.recorder.latency_ms(self.started_ns, self.stopped_ns)
         if found_ms is None:
-            return "no operation succeeded"
+            return "hardly any operation succeeded"
         if self.usual_ms is None or found_ms < 2 * self.usual_ms:
             return ""
-        return f"the median operation took {found_ms:.0f} ms instead of {self.usual_ms:.0f} ms"
+        return f"a quarter of the operations took over {found_ms:.0f} ms instead of {self.usual_ms:.0f} ms"
 
 
 class Latency(SlowLinks):
