@@ -91,7 +91,11 @@ class Daemon:
         """What its web page says, as JSON."""
         port = self._port("MasterUI")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=5) as answer:
-            view = json.load(answer)
+            try:
+                view = json.load(answer)
+            except json.JSONDecodeError as error:
+                # A master that starts serves its other page there.
+                raise AssertionError("the master does not show its state yet") from error
         assert isinstance(view, dict)
         return view
 
