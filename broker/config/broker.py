@@ -66,6 +66,11 @@ class BrokerSection:
     #: how often a broker that stops asks again that others lead what it leads; 0: it asks once
     controlled_shutdown_max_retries: int = setting(integer(0, 100), 3)
     controlled_shutdown_retry_backoff_ms: int = setting(integer(1, _HOUR_MS), 5_000)
+    #: whether the controller gives leaderships back to preferred replicas by itself
+    auto_leader_rebalance_enable: bool = setting(BOOLEAN, True)
+    leader_imbalance_check_interval_ms: int = setting(integer(10, 24 * _HOUR_MS), 300_000)
+    #: leaderships that a broker may lack, in percent of those that are preferably its
+    leader_imbalance_per_broker_percentage: int = setting(integer(0, 100), 10)
     auto_create_topics: bool = setting(BOOLEAN, False)
     num_partitions: int = setting(integer(1, 100_000), 1)
     default_replication_factor: int = setting(integer(1, 1000), 1)

@@ -280,6 +280,12 @@ class Broker:
             control_request_timeout_ms=self.config.broker.control_request_timeout_ms,
             default_num_partitions=self.config.broker.num_partitions,
             default_replication_factor=self.config.broker.default_replication_factor,
+            leader_imbalance_check_interval_ms=(
+                self.config.broker.leader_imbalance_check_interval_ms
+                if self.config.broker.auto_leader_rebalance_enable
+                else None
+            ),
+            leader_imbalance_per_broker_percentage=self.config.broker.leader_imbalance_per_broker_percentage,
         )
         self._controller = Controller(
             client,

@@ -32,6 +32,11 @@ from broker.server.api.groups import (
 )
 from broker.server.api.list_offsets import list_offsets, offset_for_leader_epoch
 from broker.server.api.metadata import describe_cluster, metadata
+from broker.server.api.partition_admin import (
+    alter_partition_reassignments,
+    elect_leaders,
+    list_partition_reassignments,
+)
 from broker.server.api.produce import produce
 from broker.server.api.producer_ids import init_producer_id
 from broker.server.api.topics import create_partitions, create_topics, delete_topics
@@ -74,7 +79,10 @@ _HANDLERS: Final[Mapping[int, Handler]] = {
     ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.DELETE_GROUPS: delete_groups,
+    ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,

@@ -7,7 +7,7 @@ Source: architecture design, "Code map"; broker.replication, controller.runtime,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +21,9 @@ from broker.replication.outcomes import (
     ListedOffset,
     ProduceOutcome,
 )
+from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
+from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -30,7 +32,7 @@ from controller.messages.entities import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from controller.runtime.outcomes import ShutdownOutcome, TopicOutcome
+from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
@@ -97,6 +99,19 @@ class TopicAdministration(Protocol):
         self, counts: Sequence[NewPartitions], /, *, timeout_ms: int, validate_only: bool
     ) -> Mapping[str, TopicOutcome]:
         """Add partitions."""
+
+    async def elect_leaders(
+        self, keys: Collection[PartitionKey] | None, /, *, unclean: bool, timeout_ms: int
+    ) -> Mapping[PartitionKey, PartitionOutcome] | ErrorCode:
+        """Elect preferred leaders, or unclean ones."""
+
+    async def reassign(
+        self, targets: Mapping[PartitionKey, tuple[int, ...] | None], /, *, timeout_ms: int
+    ) -> Mapping[PartitionKey, PartitionOutcome] | ErrorCode:
+        """Begin reassignments, or cancel them."""
+
+    def reassignments(self) -> Mapping[PartitionKey, Move] | None:
+        """Return the reassignments under way."""
 
     async def shut_down(self, broker_id: int, generation: BrokerGeneration, /) -> ShutdownOutcome:
         """Give the leaderships of a broker away."""

@@ -47,7 +47,10 @@ class ApiKey(IntEnum):
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -93,7 +96,10 @@ CLIENT_APIS: Final[Mapping[int, Versions]] = MappingProxyType(
         ApiKey.DESCRIBE_CONFIGS: _served(1, 4),
         ApiKey.CREATE_PARTITIONS: _served(0, 3),
         ApiKey.DELETE_GROUPS: _served(0, 2),
+        ApiKey.ELECT_LEADERS: _served(0, 2),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _served(0, 1),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _served(0, 0),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: _served(0, 0),
         ApiKey.OFFSET_DELETE: _served(0, 0),
         ApiKey.DESCRIBE_CLUSTER: _served(0, 1),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: _served(0, 1),

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from controller.core.model import ClusterModel, KnownTopic
 from controller.core.placement import place, ring_of
 from controller.core.requests import NewPartitions, NewTopic
-from quorum.metadata.paths import check_topic
+from quorum.metadata.paths import PartitionKey, check_topic
 
 #: Partitions of one topic: its assignment is one znode, which must fit one request.
 TOPIC_PARTITIONS_MAX: Final = 10_000
@@ -32,6 +32,8 @@ class Reason(Enum):
     BAD_ASSIGNMENT = "bad assignment"
     BAD_REQUEST = "bad request"
     BAD_SETTING = "bad setting"
+    REASSIGNED = "reassigned"
+    NOT_REASSIGNED = "not reassigned"
 
 
 class Refused(NamedTuple):
@@ -86,6 +88,10 @@ def plan_partitions(model: ClusterModel, wanted: NewPartitions, spread: Spread) 
     known = model.topics.get(wanted.name)
     if known is None or not model.may_decide(wanted.name):
         return Refused(Reason.UNKNOWN, f"topic {wanted.name!r} does not exist")
+    if known.record.adding_replicas or known.record.removing_replicas:
+        return Refused(
+            Reason.REASSIGNED, f"topic {wanted.name!r} is being reassigned: wait until that is over"
+        )
     present = len(known.record.partitions)
     if wanted.count <= present:
         return Refused(
@@ -105,6 +111,33 @@ def plan_partitions(model: ClusterModel, wanted: NewPartitions, spread: Spread) 
             return Refused(Reason.BAD_ASSIGNMENT, f"the topic has {factor} replicas of each partition")
         return _given(model, dict(enumerate(wanted.assignments, present)), first=present)
     return _placed(model, range(present, wanted.count), _factor_of(known), _continued(model, known, spread))
+
+
+def check_move(
+    model: ClusterModel, key: PartitionKey, target: tuple[int, ...] | None
+) -> tuple[int, ...] | Refused:
+    """Return the replicas that a partition shall go to, or why it may not.
+
+    Args:
+        model: the cluster.
+        key: the partition.
+        target: its replicas, the first one preferred; None: those that it had before it was reassigned.
+    """
+    present, move = model.replicas(key), model.move(key)
+    if not present or not model.may_decide(key.topic):
+        return Refused(Reason.UNKNOWN, f"there is no partition {key.topic}-{key.partition}")
+    if target is None:
+        return (
+            Refused(Reason.NOT_REASSIGNED, "it is not being reassigned, so there is nothing to cancel")
+            if move is None
+            else move.origin
+        )
+    if not target:
+        return Refused(Reason.BAD_ASSIGNMENT, "a partition needs at least one replica")
+    if len(dict.fromkeys(target)) != len(target) or min(target) < 0:
+        return Refused(Reason.BAD_ASSIGNMENT, f"replicas {list(target)} name a broker twice, or none")
+    away = [each for each in target if each not in model.brokers and each not in present]
+    return Refused(Reason.BAD_ASSIGNMENT, f"there is no live broker {away[0]}") if away else target
 
 
 def _continued(model: ClusterModel, known: KnownTopic, spread: Spread) -> Spread:

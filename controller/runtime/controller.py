@@ -17,12 +17,13 @@ from typing import Final
 
 from controller.core.brokers import broker_endpoint
 from controller.core.model import LiveBroker
+from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
 from controller.messages.codes import ErrorCode
 from controller.messages.connection import BrokerConnection, BrokerUnreachableError
 from controller.runtime.membership import Standing
 from controller.runtime.options import ControllerOptions, ControllerStatus, Counters
-from controller.runtime.outcomes import ShutdownOutcome, TopicOutcome
+from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
 from controller.runtime.reader import highest_controller_epoch
 from controller.runtime.store import ensure_controller_epoch
 from controller.runtime.term import DeposedError, Term
@@ -50,6 +51,7 @@ PAUSE_MAX_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 5.0
 
 Outcomes = dict[str, TopicOutcome]
+PartitionOutcomes = dict[PartitionKey, PartitionOutcome]
 
 
 class Controller:
@@ -269,6 +271,54 @@ class Controller:
         topics = {key.topic for key, replicas in term.model.partitions() if broker_id in replicas}
         await term.wait_until_settled(topics, self._options.settle_ms / 1000)
         return ShutdownOutcome(ErrorCode.NONE, tuple(remaining))
+
+    # -- partitions ----------------------------------------------------------------------------------------
+
+    async def elect_leaders(
+        self, keys: Collection[PartitionKey] | None, *, unclean: bool, timeout_ms: int
+    ) -> PartitionOutcomes | ErrorCode:
+        """Elect preferred leaders, or unclean ones: {partition: outcome}, or why nothing was done.
+
+        Args:
+            keys: the partitions; None: all, and only those that needed it are in the answer.
+            unclean: elect replicas outside of the ISR where no member of it lives.
+            timeout_ms: of all of it.
+        """
+        return await self._ask_partitions(
+            lambda term: term.elections.elect(keys, unclean=unclean), timeout_ms
+        )
+
+    async def reassign(
+        self, targets: Mapping[PartitionKey, tuple[int, ...] | None], *, timeout_ms: int
+    ) -> PartitionOutcomes | ErrorCode:
+        """Begin reassignments, or cancel those whose target is None: {partition: outcome}, or why not.
+
+        An outcome is good once the request is committed; `reassignments` shows what is under way.
+        """
+        return await self._ask_partitions(lambda term: term.reassignments.begin(targets), timeout_ms)
+
+    def reassignments(self) -> Mapping[PartitionKey, Move] | None:
+        """Return the reassignments under way; None where this candidate is not the controller."""
+        return None if self._term is None else dict(self._term.model.moves())
+
+    async def _ask_partitions(
+        self, work: Callable[[Term], Awaitable[PartitionOutcomes]], timeout_ms: int
+    ) -> PartitionOutcomes | ErrorCode:
+        term = self._term
+        if term is None:
+            return ErrorCode.NOT_CONTROLLER
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                outcomes = await term.submit(lambda: work(term), ())
+        except (DeposedError, ControllerFencedError, SessionExpiredError, ClientClosedError):
+            return ErrorCode.NOT_CONTROLLER
+        except (TimeoutError, QuorateError) as error:
+            log.warning("a request about partitions has no known outcome: %s", error)
+            return ErrorCode.REQUEST_TIMED_OUT
+        done = {key.topic for key, each in outcomes.items() if each.error_code == ErrorCode.NONE}
+        if done:
+            await self._settled(term, done)
+        return outcomes
 
     # -- topics --------------------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ class ControllerOptions:
     settle_ms: int = 1_000
     #: How long a controlled shutdown waits for the event of a registration that it names.
     broker_event_ms: int = 5_000
+    #: How often the balance of leaderships is checked; None: never.
+    leader_imbalance_check_interval_ms: int | None = 300_000
+    #: Leaderships that a broker may lack, in percent of those that are preferably its.
+    leader_imbalance_per_broker_percentage: int = 10
 
 
 @dataclass(slots=True)
@@ -41,6 +45,10 @@ class Counters:
     rounds_repeated: int = 0
     #: Elections that may have lost records.
     unclean_elections: int = 0
+    #: Partitions that went back to their preferred leader by the check of the balance.
+    leaders_rebalanced: int = 0
+    #: Passes in which reassignments were ended.
+    reassignments_finished: int = 0
     #: Brokers that lost their ISR memberships because they came with another disk.
     disks_replaced: int = 0
     requests_sent: int = 0

@@ -23,6 +23,8 @@ _CODES: Final = {
     Reason.BAD_ASSIGNMENT: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     Reason.BAD_REQUEST: ErrorCode.INVALID_REQUEST,
     Reason.BAD_SETTING: ErrorCode.INVALID_CONFIG,
+    Reason.REASSIGNED: ErrorCode.REASSIGNMENT_IN_PROGRESS,
+    Reason.NOT_REASSIGNED: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
 }
 
 
@@ -41,6 +43,14 @@ class TopicOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """What became of one partition of a request."""
+
+    error_code: ErrorCode
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownOutcome:
     """What became of a controlled shutdown."""
 
@@ -51,4 +61,9 @@ class ShutdownOutcome:
 
 def refused(refusal: Refused) -> TopicOutcome:
     """Return the outcome of a request that was refused."""
-    return TopicOutcome(_CODES[refusal.reason], refusal.message)
+    return TopicOutcome(code_of(refusal), refusal.message)
+
+
+def code_of(refusal: Refused) -> ErrorCode:
+    """Return Kafka's code for a refusal."""
+    return _CODES[refusal.reason]

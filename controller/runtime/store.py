@@ -150,6 +150,27 @@ class Store:
             return False
         return True
 
+    async def replace_request(self, path: str, value: bytes | None, version: int) -> bool:
+        """Replace a request of an administrator by what is left of it; None: remove it.
+
+        Returns:
+            False if it changed meanwhile: then it is due again.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            ConnectionLossError: the outcome is unknown.
+        """
+        transaction = Transaction()
+        if value is None:
+            transaction.delete(path, version)
+        else:
+            transaction.set(path, value, version)
+        try:
+            await self._writer.multi(transaction)
+        except MultiFailedError:
+            return False
+        return True
+
     async def request_deletion(self, topic: str) -> None:
         """Create the request to delete a topic; one that exists is as good.
 

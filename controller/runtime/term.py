@@ -23,8 +23,10 @@ from controller.runtime.bodies import Bodies
 from controller.runtime.cache import Cache
 from controller.runtime.channel import Channels, Connect, TermShare
 from controller.runtime.deciding import Decider
+from controller.runtime.electing import Elections
 from controller.runtime.membership import Membership, Standing
 from controller.runtime.options import ControllerOptions, Counters
+from controller.runtime.reassigning import Reassignments
 from controller.runtime.store import Store
 from controller.runtime.topics import Deletions, TopicAdmin
 from quorum.client import (
@@ -119,6 +121,9 @@ class Term:
             counters=counters,
         )
         self.membership = Membership(client, self.model, store, self._decider, self.channels, counters)
+        self.elections = Elections(client, self.model, store, self._decider, counters)
+        self.reassignments = Reassignments(client, self.model, store, self._decider, self.channels)
+        self._counters = counters
         self._deletions = Deletions(client, self.model, store, self._cache, self.channels)
         self.topics = TopicAdmin(self.model, store, options, rng)
         self._wake = asyncio.Event()
@@ -130,6 +135,10 @@ class Term:
         self._brokers_due = True
         self._deletions_due = True
         self._settings_due = False
+        self._reassignments_due = True
+        self._elections_due = True
+        self._balance_due = False
+        self._balancing: asyncio.TimerHandle | None = None
         self._coalescing: asyncio.TimerHandle | None = None
         self._over = ""
         self._failure: BaseException | None = None
@@ -137,6 +146,8 @@ class Term:
             (paths.BROKER_TOPICS, self._on_topics, True),
             (paths.BROKER_IDS, self._on_brokers, False),
             (paths.DELETE_TOPICS, self._on_deletions, False),
+            (paths.REASSIGN_PARTITIONS, self._on_reassignments, False),
+            (paths.PREFERRED_REPLICA_ELECTION, self._on_elections, False),
             (CONFIG, self._on_settings, True),
             (paths.CONTROLLER, self._on_office, False),
         )
@@ -151,6 +162,7 @@ class Term:
             SessionExpiredError: the session, and with it the office, is over.
         """
         self._client.add_listener(self._on_client_state)
+        self._plan_balance()
         try:
             for path, callback, recursive in self._watches:
                 await self._client.add_watch(path, callback, recursive=recursive)
@@ -235,6 +247,26 @@ class Term:
             self._deletions_due = True
             self._wake.set()
 
+    def _on_reassignments(self, event: WatchEvent) -> None:
+        if _tells(event):
+            self._reassignments_due = True
+            self._wake.set()
+
+    def _on_elections(self, event: WatchEvent) -> None:
+        if _tells(event):
+            self._elections_due = True
+            self._wake.set()
+
+    def _on_balance(self) -> None:
+        self._balance_due = True
+        self._wake.set()
+        self._plan_balance()
+
+    def _plan_balance(self) -> None:
+        interval_ms = self._options.leader_imbalance_check_interval_ms
+        if interval_ms is not None:
+            self._balancing = asyncio.get_running_loop().call_later(interval_ms / 1000, self._on_balance)
+
     def _on_settings(self, event: WatchEvent) -> None:
         if _tells(event):
             self._settings_due = True
@@ -258,7 +290,7 @@ class Term:
     def _on_progress(self) -> None:
         progress, self._progress = self._progress, asyncio.Event()
         progress.set()
-        if self.model.deleting:
+        if self.model.deleting or self.model.announced:
             self._wake.set()
 
     def _on_failure(self, error: BaseException) -> None:
@@ -268,6 +300,7 @@ class Term:
     def _mark_all_due(self) -> None:
         self._cache.dirty.mark_everything()
         self._office_due = self._brokers_due = self._deletions_due = self._settings_due = True
+        self._reassignments_due = self._elections_due = True
         self._wake.set()
 
     # -- the loop ------------------------------------------------------------------------------------------
@@ -299,8 +332,13 @@ class Term:
         if self._settings_due:
             self._settings_due = False
             await self._settle(self.model.offline())
+        await self._take_requests()
         await self._run_commands()
         await self._begin_deletions()
+        if self.model.announced and await self.reassignments.finish():
+            self._counters.reassignments_finished += 1
+            await self.reassignments.trim()
+            self._on_progress()
         if await self._deletions.finish():
             self._on_progress()
 
@@ -308,6 +346,17 @@ class Term:
         if self._deletions_due:
             self._deletions_due = False
             await self._deletions.begin()
+
+    async def _take_requests(self) -> None:
+        if self._reassignments_due:
+            self._reassignments_due = False
+            await self.reassignments.take_request()
+        if self._elections_due:
+            self._elections_due = False
+            await self.elections.take_request()
+        if self._balance_due:
+            self._balance_due = False
+            await self.elections.balance(self._options.leader_imbalance_per_broker_percentage)
 
     async def _settle(self, keys: Collection[PartitionKey]) -> None:
         if keys and not await self._decider.settle(keys):
@@ -344,8 +393,9 @@ class Term:
         """Stop everything; nothing of this term acts any more."""
         self.end("the term is over")
         self._client.remove_listener(self._on_client_state)
-        if self._coalescing is not None:
-            self._coalescing.cancel()
+        for timer in (self._coalescing, self._balancing):
+            if timer is not None:
+                timer.cancel()
         self._progress.set()
         for command in self._commands:
             if not command.done.done():

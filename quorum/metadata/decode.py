@@ -101,6 +101,18 @@ class JsonFields:
             self.refuse(name, "a list of different broker ids")
         return ids
 
+    def objects(self, name: str) -> list[JsonFields]:
+        """Read a list of objects."""
+        value = self._required(name)
+        if not isinstance(value, list):
+            self.refuse(name, "a list of objects")
+        found: list[JsonFields] = []
+        for index, item in enumerate(value):
+            if not _is_object(item):
+                self.refuse(name, "a list of objects")
+            found.append(JsonFields(self._path, item, f"{self._prefix}{name}[{index}]."))
+        return found
+
     def nested(self, name: str) -> JsonFields:
         """Read a field that is an object itself."""
         value = self._required(name)

@@ -228,6 +228,7 @@ async def test_the_former_controllers_watches_are_gone(cluster: ControlledCluste
     one, two = await cluster.start(2)
     assert watched(one.client) == {
         *(paths.BROKER_TOPICS, paths.BROKER_IDS, paths.DELETE_TOPICS, paths.CONTROLLER, "/config"),
+        *(paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION),
     }
     await depose(cluster, two)
     await until(lambda: one.controller is not None and one.controller.status().controller_id == 2)

@@ -12,7 +12,7 @@ import asyncio
 import struct
 import threading
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ from broker.replication.outcomes import EpochEnd, FetchOutcome, FetchPosition, L
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener, ListenerLimits
 from broker.server.services import BrokerServices
+from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
 from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
@@ -41,7 +42,7 @@ from controller.messages.entities import (
     UpdateMetadataTopicState,
 )
 from controller.messages.scram import ScramServer
-from controller.runtime.outcomes import TopicOutcome
+from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
 from quorum.metadata.errors import InvalidTopicSettingError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
@@ -239,6 +240,31 @@ class MemoryController:
         self.view = view
         self.client = client
         self.settings: dict[str, dict[str, str]] = {}
+        self.moves: dict[PartitionKey, Move] = {}
+
+    async def elect_leaders(
+        self, keys: Collection[PartitionKey] | None, *, unclean: bool, timeout_ms: int
+    ) -> dict[PartitionKey, PartitionOutcome]:
+        """Elect."""
+        return dict.fromkeys(keys or (), PartitionOutcome(ErrorCode.NONE))
+
+    async def reassign(
+        self, targets: Mapping[PartitionKey, tuple[int, ...] | None], *, timeout_ms: int
+    ) -> dict[PartitionKey, PartitionOutcome]:
+        """Begin at once, from broker 1."""
+        for key, target in targets.items():
+            self.moves.pop(key, None)
+            if target is not None:
+                self.moves[key] = Move((*target, 1), (1,), target)
+        return dict.fromkeys(targets, PartitionOutcome(ErrorCode.NONE))
+
+    def reassignments(self) -> dict[PartitionKey, Move]:
+        """Say what was begun."""
+        return dict(self.moves)
+
+    async def shut_down(self, broker_id: int, generation: BrokerGeneration) -> ShutdownOutcome:
+        """Agree."""
+        return ShutdownOutcome(ErrorCode.NONE)
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool

@@ -1,6 +1,7 @@
-"""LeaderAndIsr, UpdateMetadata and StopReplica: what the controller says. ControlledShutdown: what it is asked.
+"""The controller's requests to brokers, and the one that brokers make to it, ControlledShutdown.
 
-Only hands on; fences and effects are those of the replica manager and of the controller. They exist on the broker listener alone.
+Only hands on; fences and effects are those of the replica manager and of the controller. They exist on the
+broker listener alone.
 Source: control-plane design, "Control requests".
 """
 

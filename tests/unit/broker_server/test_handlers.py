@@ -96,6 +96,9 @@ NEW_ACL = {
     "operation": 3,
     "permission_type": 3,
 }
+ELECT = {"election_type": 0, "topic_partitions": [{"topic": "t", "partitions": [0]}], "timeout": 1000}
+MOVE = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "replicas": (2,)}]}], "timeout": 1000}
+MOVES = {"topics": [{"name": "t", "partition_indexes": [0]}], "timeout": 1000}
 
 #: {request: (values, where the error code stands)}
 EVERY: dict[ApiKey, tuple[dict[str, Any], str]] = {
@@ -113,6 +116,9 @@ EVERY: dict[ApiKey, tuple[dict[str, Any], str]] = {
     ApiKey.DELETE_ACLS: ({"filters": [ACL]}, "filter_results.0"),
     ApiKey.DESCRIBE_CONFIGS: (DESCRIBE, "results.0"),
     ApiKey.CREATE_PARTITIONS: (PARTITIONS, "results.0"),
+    ApiKey.ELECT_LEADERS: (ELECT, "replica_election_results.0.partition_result.0"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (MOVE, "responses.0.partitions.0"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (MOVES, ""),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (ALTER, "responses.0"),
     ApiKey.DESCRIBE_CLUSTER: ({"include_cluster_authorized_operations": False}, ""),
 }
@@ -436,3 +442,40 @@ async def test_transactions_get_a_final_error(parts: MemoryParts) -> None:
 async def test_producer_ids_differ(parts: MemoryParts) -> None:
     found = [await ask(parts, ApiKey.INIT_PRODUCER_ID, 4, PRODUCER) for _ in range(3)]
     assert len({each.producer_id for each in found}) == 3
+
+
+# -- elections and reassignments ---------------------------------------------------------------------------
+
+
+async def test_a_reassignment_is_begun_listed_and_cancelled(parts: MemoryParts) -> None:
+    key = ApiKey.LIST_PARTITION_REASSIGNMENTS
+    await ask(parts, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, MOVE)
+    for asked in (MOVES, {**MOVES, "topics": None}):
+        row = (await ask(parts, key, 0, asked)).topics[0].partitions[0]
+        assert (row.replicas, row.adding_replicas, row.removing_replicas) == ((2, 1), (2,), (1,))
+    other = {**MOVES, "topics": [{"name": "t", "partition_indexes": [1]}]}
+    assert (await ask(parts, key, 0, other)).topics == ()
+    cancel = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "replicas": None}]}]}
+    found = await ask(parts, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, {**MOVE, **cancel})
+    assert found.responses[0].partitions[0].error_code == ErrorCode.NONE
+    assert (await ask(parts, key, 0, MOVES)).topics == ()
+
+
+async def test_a_partition_that_is_named_twice_is_not_reassigned(parts: MemoryParts) -> None:
+    row = {"partition_index": 0, "replicas": (2,)}
+    twice = {**MOVE, "topics": [{"name": "t", "partitions": [row, row]}]}
+    found = await ask(parts, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, twice)
+    assert found.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_broker_that_is_not_the_controller_elects_and_reassigns_nothing(parts: MemoryParts) -> None:
+    parts.controller.active = False
+    for api_key, values in (
+        (ApiKey.ELECT_LEADERS, ELECT),
+        (ApiKey.ALTER_PARTITION_REASSIGNMENTS, MOVE),
+        (ApiKey.LIST_PARTITION_REASSIGNMENTS, MOVES),
+    ):
+        version = CLIENT_APIS[api_key].served_max
+        assert (await ask(parts, api_key, version, values)).error_code == ErrorCode.NOT_CONTROLLER
+    found = await ask(parts, ApiKey.ELECT_LEADERS, 0, ELECT)
+    assert found.replica_election_results[0].partition_result[0].error_code == ErrorCode.NOT_CONTROLLER
