@@ -9,12 +9,13 @@ Source: the architecture's table of the admin port; RFC 9110 for status codes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from aiohttp import web
 
 from quorum.admin.changelog import HISTORY, History, get_changelog
+from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, lower_case
 from quorum.admin.members import delete_members, post_leader, post_members
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
 from quorum.admin.snapshots import post_snapshot
@@ -84,24 +85,37 @@ ENDPOINTS: Final = (
 )
 
 
-def build_app(view: AdminView, history: History | None = None) -> web.Application:
-    """Return the application of one node's admin port; without a history while the node is starting."""
-    app = base_app(view, ENDPOINTS)
+def build_app(
+    view: AdminView, history: History | None = None, *, hosts: Iterable[str] = LOCAL_HOSTS
+) -> web.Application:
+    """Return the application of one node's admin port; without a history while the node is starting.
+
+    Args:
+        view: the node. history: its change log. hosts: as of `base_app`.
+    """
+    app = base_app(view, ENDPOINTS, hosts=hosts)
     app[VIEW] = view
     if history is not None:
         app[HISTORY] = history
     return app
 
 
-def base_app(view: StatusView, endpoints: Sequence[Endpoint] = STATUS_ENDPOINTS) -> web.Application:
+def base_app(
+    view: StatusView,
+    endpoints: Sequence[Endpoint] = STATUS_ENDPOINTS,
+    *,
+    hosts: Iterable[str] = LOCAL_HOSTS,
+) -> web.Application:
     """Return an application that answers a table of endpoints.
 
     Args:
         view: what the status endpoints show.
         endpoints: every endpoint, those of STATUS_ENDPOINTS included.
+        hosts: names by which the port may be asked, besides literal addresses.
     """
     app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[_answer_errors_in_json])
     app[STATUS_VIEW] = view
+    app[HOSTS] = lower_case(hosts)
     app[_ENDPOINTS] = tuple(endpoints)
     app[_METRICS] = MetricsPage(view.metrics)
     for endpoint in endpoints:
@@ -112,24 +126,13 @@ def base_app(view: StatusView, endpoints: Sequence[Endpoint] = STATUS_ENDPOINTS)
     return app
 
 
-def _refuse_pages(request: web.Request) -> None:
-    """Refuse a change that a page in somebody's browser asks for: the port asks for no password.
-
-    Browsers name the page in Origin with every request that is no GET or HEAD, also where the page's own name
-    leads to this port; commands and curl send none. Source: RFC 6454 §7; the Fetch standard, "Origin header".
-
-    Raises:
-        web.HTTPForbidden: it has an Origin.
-    """
-    if request.method not in ("GET", "HEAD") and "Origin" in request.headers:
-        raise web.HTTPForbidden(reason="changes are not taken from pages in a browser")
-
-
 @web.middleware
 async def _answer_errors_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
-        _refuse_pages(request)
+        guard(request)
         return await handler(request)
+    except GuardError as error:
+        return error_answer(error.status, error.problem, error.remedy)
     except BadInputError as error:
         return error_answer(400, error.problem, error.remedy)
     except QuorateError as error:
@@ -148,8 +151,6 @@ async def _answer_errors_in_json(request: web.Request, handler: Handler) -> web.
     except web.HTTPRequestEntityTooLarge:
         problem = f"the body is larger than {REQUEST_BYTES_MAX} bytes"
         return error_answer(413, problem, "send less")
-    except web.HTTPForbidden as error:
-        return error_answer(error.status, error.reason, "use the command `quorate`, or send no Origin")
     except web.HTTPException as error:
         return error_answer(error.status, error.reason, "")
 

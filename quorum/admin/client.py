@@ -139,7 +139,8 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
             remedy = f"start the node, or {_NAME_A_NODE}"
             raise NotSentError(f"{url} cannot be reached: {reason}", remedy) from error
         connection.sock.settimeout(timeout_s)
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        # A change without a body is one, too.
+        headers = {} if method == "GET" else {"Content-Type": "application/json"}
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         content = response.read(ANSWER_BYTES_MAX + 1)

@@ -26,8 +26,10 @@ _INCARNATION: Final = re.compile("[0-9a-f]{32}", re.ASCII)
 _LEADER_EXAMPLE: Final = 'send {"node_id": 2}'
 _MEMBERS_EXAMPLE: Final = (
     'send {"node_id": 4, "address": "host:port"} to add a node, {"node_id": 4, "replace": true} if its '
-    'disk is lost, and "incarnation": "<32 hex digits>" with it to name that disk'
+    'disk is lost, "incarnation": "<32 hex digits>" with it to name that disk, and "force": true if it is in '
+    "use, or the last but one that votes"
 )
+_FIELDS: Final = {"node_id", "address", "replace", "incarnation", "force"}
 _REMOVE_EXAMPLE: Final = "send DELETE /v1/members?node_id=4"
 
 
@@ -40,18 +42,22 @@ async def post_leader(request: web.Request) -> web.Response:
 async def post_members(request: web.Request) -> web.Response:
     """Add a node, or replace a member's disk."""
     view = request.app[VIEW]
-    fields = await read_fields(request, {"node_id", "address", "replace", "incarnation"}, _MEMBERS_EXAMPLE)
+    fields = await read_fields(request, _FIELDS, _MEMBERS_EXAMPLE)
     node_id = _node_id(fields, _MEMBERS_EXAMPLE)
     if "replace" not in fields:
-        if "incarnation" in fields:
-            raise BadInputError("incarnation is given without replace", _MEMBERS_EXAMPLE)
+        for field in ("incarnation", "force"):
+            if field in fields:
+                raise BadInputError(f"{field} is given without replace", _MEMBERS_EXAMPLE)
         return json_answer(await view.add_member(node_id, _address(fields)))
     if fields["replace"] is not True:
         raise BadInputError(f"replace = {shown(fields['replace'])} is not true", _MEMBERS_EXAMPLE)
     if "address" in fields:
         problem = "address and replace cannot both be given: a replaced node keeps its address"
         raise BadInputError(problem, _MEMBERS_EXAMPLE)
-    return json_answer(await view.replace_member(node_id, _incarnation(fields)))
+    if type(fields.get("force", False)) is not bool:
+        raise BadInputError(f"force = {shown(fields['force'])} is neither true nor false", _MEMBERS_EXAMPLE)
+    force = fields.get("force", False) is True
+    return json_answer(await view.replace_member(node_id, _incarnation(fields), force=force))
 
 
 async def delete_members(request: web.Request) -> web.Response:

@@ -51,8 +51,9 @@ class AdminView(StatusView, Protocol):
     async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
         """Let a node join as a learner; returns log_index and members, as the others do."""
 
-    async def replace_member(self, node_id: int, incarnation: str) -> Mapping[str, object]:
-        """Retire the disk of a member: the one of this incarnation, or the recorded one if it is empty."""
+    async def replace_member(self, node_id: int, incarnation: str, *, force: bool) -> Mapping[str, object]:
+        """Retire the disk of a member: the one of this incarnation, or the recorded one if it is empty; one
+        that is in use, or the last but one that votes, only by force."""
 
     async def remove_member(self, node_id: int) -> Mapping[str, object]:
         """Let a member go."""

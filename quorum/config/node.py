@@ -35,6 +35,7 @@ from quorum.config.settings import (
     refuse_unknown,
     setting,
     text,
+    texts,
     words,
 )
 from quorum.errors import ConfigError, ConfigProblem, remedy_for_os, shown
@@ -44,6 +45,8 @@ FOUR_LETTER_WORDS = (
     *("wchs", "wchc", "wchp", "dump", "envi", "crst", "srst"),
 )
 
+#: of a Host header, without a port
+HOST_NAME = r"[A-Za-z0-9_-](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_-])?"
 NODE_ID_MAX = 255
 SECRET_BYTES_MIN = 16
 SECRET_BYTES_MAX = 4096
@@ -87,6 +90,8 @@ class SecuritySection:
     four_letter_words: tuple[str, ...] = setting(
         words(FOUR_LETTER_WORDS), ("srvr", "ruok", "mntr", "isro", "stat")
     )
+    #: names by which the admin port may be asked; literal addresses always may (DNS rebinding)
+    admin_hosts: tuple[str, ...] = setting(texts(HOST_NAME, "host name"), ("localhost",))
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,20 @@ def text(pattern: str, wanted: str) -> Kind:
     return Kind(wanted, read, text=True)
 
 
+def texts(pattern: str, wanted: str) -> Kind:
+    """A list of texts, each of which matches a regular expression as a whole."""
+
+    def read(value: Any, _folder: Path) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ValueError("is not a list of texts")
+        for each in value:
+            if not re.fullmatch(pattern, each):
+                raise ValueError(f"has {each!r}, which is not {wanted}")
+        return tuple(dict.fromkeys(value))
+
+    return Kind(f"a list of {wanted}s", read, listed=True)
+
+
 def words(known: Iterable[str]) -> Kind:
     """A list of known words without repeats, or ["*"] for all of them."""
     names = tuple(known)

@@ -241,7 +241,7 @@ class QuorumNode:
         self._listener.start_on(client)
         self._bound.remove(client)
         self._refuse_if_stopped()
-        self._admin = AdminServer(build_app(self.view, recorder), admin)
+        self._admin = AdminServer(build_app(self.view, recorder, hosts=config.security.admin_hosts), admin)
         await self._admin.start()
         self._bound.remove(admin)
         log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())
@@ -285,7 +285,9 @@ class QuorumNode:
                     if view is None:
                         log.error("the start waits for room on the disk: %s", error)
                         view = StartingView(self.config, error)
-                        waiting = AdminServer(build_app(view), admin.dup())
+                        waiting = AdminServer(
+                            build_app(view, hosts=self.config.security.admin_hosts), admin.dup()
+                        )
                         await waiting.start()
                     view.problem = error
                 await self._await_room(disk)

@@ -240,10 +240,11 @@ class NodeView:
         """Let a node join as a learner; returns once that is applied here."""
         return self._changed(await self._ask(Request(Action.ADD, node_id, address)))
 
-    async def replace_member(self, node_id: int, incarnation: str) -> Mapping[str, object]:
+    async def replace_member(self, node_id: int, incarnation: str, *, force: bool) -> Mapping[str, object]:
         """Retire the disk of a member, the recorded one if none is named; returns once that is applied
         here."""
-        return self._changed(await self._ask(Request(Action.REPLACE, node_id, incarnation=incarnation)))
+        request = Request(Action.REPLACE, node_id, incarnation=incarnation, force=force)
+        return self._changed(await self._ask(request))
 
     async def remove_member(self, node_id: int) -> Mapping[str, object]:
         """Let a member go; returns once that is applied here."""

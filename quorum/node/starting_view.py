@@ -57,7 +57,13 @@ class StartingView:
         """Refuse: another node has to be asked."""
         raise self._not_done(f"node {node_id} at {address} was not added")
 
-    async def replace_member(self, node_id: int, incarnation: str) -> Mapping[str, object]:
+    async def replace_member(
+        self,
+        node_id: int,
+        incarnation: str,
+        *,
+        force: bool,  # noqa: ARG002 -- refused in any case
+    ) -> Mapping[str, object]:
         """Refuse: another node has to be asked."""
         raise self._not_done(f"the disk {incarnation or 'of record'} of node {node_id} was not replaced")
 

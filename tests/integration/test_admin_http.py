@@ -80,8 +80,9 @@ class Node:
     async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
         return self._answer("add", node_id, address)
 
-    async def replace_member(self, node_id: int, incarnation: str) -> Mapping[str, object]:
-        return self._answer("replace", node_id, *([incarnation] if incarnation else []))
+    async def replace_member(self, node_id: int, incarnation: str, *, force: bool) -> Mapping[str, object]:
+        named = [incarnation] if incarnation else []
+        return self._answer("replace", node_id, *named, *(["force"] if force else []))
 
     async def remove_member(self, node_id: int) -> Mapping[str, object]:
         return self._answer("remove", node_id)
@@ -112,7 +113,8 @@ async def serve(node: Node) -> AsyncIterator[aiohttp.ClientSession]:
     host, port = admin.address
     timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
     try:
-        async with aiohttp.ClientSession(f"http://{host}:{port}", timeout=timeout) as client:
+        headers = {"Content-Type": "application/json"}
+        async with aiohttp.ClientSession(f"http://{host}:{port}", timeout=timeout, headers=headers) as client:
             yield client
     finally:
         await admin.stop()
@@ -228,6 +230,8 @@ CHANGES = [
     ("POST", "/v1/members", {"node_id": 4, "address": "h:2281"}, ("add", 4, "h:2281")),
     ("POST", "/v1/members", {"address": "[::1]:2281", "node_id": 255}, ("add", 255, "[::1]:2281")),
     ("POST", "/v1/members", {"node_id": 4, "replace": True}, ("replace", 4)),
+    ("POST", "/v1/members", {"node_id": 4, "replace": True, "force": False}, ("replace", 4)),
+    ("POST", "/v1/members", {"node_id": 4, "replace": True, "force": True}, ("replace", 4, "force")),
     (
         "POST",
         "/v1/members",

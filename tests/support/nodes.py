@@ -421,7 +421,8 @@ class QuorateNodes:
             "127.0.0.1", self.nodes[node_id].admin_port, timeout=timeout_s
         )
         with contextlib.closing(connection):
-            connection.request(method, path, body)
+            headers = {} if method == "GET" else {"Content-Type": "application/json"}
+            connection.request(method, path, body, headers)
             response = connection.getresponse()
             return response.status, response.read()
 

@@ -68,6 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 help="the disk that is lost, so that a repetition retires no other one (default: the one "
                 "that is recorded, which must not be in use)",
             )
+            action.add_argument(
+                "--force",
+                action="store_true",
+                help="also if the disk is in use (name it with --incarnation), or if a single voter is left",
+            )
         action.set_defaults(act=act)
 
 
@@ -114,7 +119,7 @@ def _add(arguments: argparse.Namespace) -> int:
     learner = (
         f"node {node_id} at {arguments.address} is a learner now: start it with "
         "`quorate serve --join`, with the present members and itself in [members]; it votes once it has "
-        "caught up (`quorate up` starts a node of its own by itself)"
+        "caught up"
     )
     voter = (
         f"node {node_id} at {arguments.address} is a voter already, nothing was changed: if its disk is lost "
@@ -137,6 +142,8 @@ def _replace(arguments: argparse.Namespace) -> int:
                 "give the 32 hex digits that `quorate members list --json` shows, or leave it out",
             )
         body["incarnation"] = arguments.incarnation
+    if arguments.force:
+        body["force"] = True
     doing, remedy = f"replace of node {node_id}", _how_to_repeat(named="incarnation" in body)
     request = Request("POST", "/v1/members", _ANSWER, doing, remedy, body)
     answer = ask(arguments.admin, request, CHANGE_TIMEOUT_S)
@@ -146,10 +153,7 @@ def _replace(arguments: argparse.Namespace) -> int:
         # The new disk, if this is a repetition; the one as before, if the named disk was another node's.
         then = f"the disk of node {node_id} that counts has the incarnation {printable(counts[0])}"
     else:
-        then = (
-            "start the node with an empty data directory and `quorate serve --join` (`quorate up` does so by "
-            "itself)"
-        )
+        then = "start the node with an empty data directory and `quorate serve --join`"
     for member in answer["members"]:
         if member["node_id"] == node_id and not arguments.json:
             # Of before; the node has not been heard since.

@@ -43,8 +43,9 @@ class ReplaceMember(NamedTuple):
     """
 
     node_id: int
-    #: whose disk is lost, recorded or not; empty: the recorded one, which must not be in contact
+    #: whose disk is lost, recorded or not; empty: the recorded one, which must not be in use
     incarnation: str = ""
+    force: bool = False  #: also if that disk is in use, or if a single voter is left
 
 
 class RemoveMember(NamedTuple):
@@ -52,6 +53,11 @@ class RemoveMember(NamedTuple):
 
     node_id: int
 
+
+#: a disk that was heard so recently, on the connection that is up, is in use
+IN_USE_MS = 1000.0
+#: of so many voters none is replaced unless it is forced
+VOTERS_LEFT_MIN = 2
 
 MembershipChange = AddMember | ReplaceMember | RemoveMember
 
@@ -82,8 +88,8 @@ def change_members(node: Node, change: MembershipChange) -> int:
         case AddMember(node_id, address):
             _check_addition(latest, node_id, address)
             wanted = latest.with_learner(node_id, address)
-        case ReplaceMember(node_id, incarnation):
-            _check_replacement(node, latest, node_id, incarnation)
+        case ReplaceMember(node_id, incarnation, force):
+            _check_replacement(node, latest, node_id, incarnation, force=force)
             wanted = latest if incarnation in latest.retired else latest.replaced(node_id, incarnation)
             if wanted == latest:
                 return confirm(node)
@@ -169,7 +175,9 @@ def _check_member(latest: Configuration, node_id: int, done: str) -> None:
         )
 
 
-def _check_replacement(node: Node, latest: Configuration, node_id: int, incarnation: str) -> None:
+def _check_replacement(
+    node: Node, latest: Configuration, node_id: int, incarnation: str, *, force: bool
+) -> None:
     member = latest.member(node_id)
     if member is not None and incarnation in latest.retired:
         # A repetition: what it asks for is so, whoever leads and votes by now.
@@ -178,6 +186,11 @@ def _check_replacement(node: Node, latest: Configuration, node_id: int, incarnat
     if node_id == node.identity.node_id:
         raise MembershipError(
             f"node {node_id} cannot be replaced: it leads; hand leadership over first (POST /v1/leader)"
+        )
+    if not force and node_id in latest.voters and len(latest.voters) <= VOTERS_LEFT_MIN:
+        raise MembershipError(
+            f"node {node_id} cannot be replaced: of the voters {sorted(latest.voters)} a single one would be "
+            "left, with the only disk that counts; add a node first, or force it (--force)"
         )
     if member is None or not member.incarnation:
         _check_not_of_others(node, latest, node_id, incarnation)
@@ -188,16 +201,14 @@ def _check_replacement(node: Node, latest: Configuration, node_id: int, incarnat
             f"{incarnation[:40]}; nothing was retired: look at the members and name the one that is lost"
         )
     peer = node.progress.get(node_id)
-    if (
-        not incarnation
-        and peer is not None
-        and _speaks(node, peer)
-        and peer.incarnation == member.incarnation
-    ):
+    if peer is None or not peer.heard or peer.incarnation != member.incarnation:
+        return
+    silent_ms = node.now_ms - peer.contact_ms
+    if silent_ms <= IN_USE_MS and not (force and incarnation):
         raise MembershipError(
-            f"node {node_id} cannot be replaced: its disk is in use and was heard "
-            f"{node.now_ms - peer.contact_ms:.0f} ms ago; stop the node first if that disk is lost, or name "
-            f"the incarnation that shall be retired: {member.incarnation}"
+            f"node {node_id} cannot be replaced: its disk is in use and was heard {silent_ms:.0f} ms ago; "
+            "stop the node first if that disk is lost, or force it (--force) and name the incarnation that "
+            f"shall be retired: {member.incarnation}"
         )
 
 

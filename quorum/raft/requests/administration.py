@@ -407,7 +407,7 @@ class Administration:
             case Action.ADD:
                 change = AddMember(node_id, request.address)
             case Action.REPLACE:
-                change = ReplaceMember(node_id, request.incarnation)
+                change = ReplaceMember(node_id, request.incarnation, request.force)
             case Action.REMOVE:
                 change = RemoveMember(node_id)
         return Answer(Outcome.ACCEPTED, host.change_members(change), host.term)

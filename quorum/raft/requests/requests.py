@@ -44,6 +44,7 @@ class Request(NamedTuple):
     #: the version of /zookeeper/config that it is meant for; None: any
     config_version: int | None = None
     incarnation: str = ""  #: of REPLACE: whose disk is lost; empty: the recorded one
+    force: bool = False  #: of REPLACE: also a disk that is in use, or the last but one that votes
 
 
 class Outcome(IntEnum):
@@ -70,6 +71,7 @@ class ChangeRequest(NamedTuple):
     address: str
     config_version: int | None
     incarnation: str
+    force: bool
 
 
 class ChangeReply(NamedTuple):

@@ -1,0 +1,86 @@
+"""What the admin port refuses before any endpoint looks: requests that a page in a browser may have made.
+
+The port asks for no password, so a page in the browser of somebody who reaches it must not get anywhere. A
+page that another site serves comes under a name of its own, also where it made that name lead to this port
+(DNS rebinding): so the Host must be a literal address or a configured name. A change needs
+`Content-Type: application/json`, which a page cannot send elsewhere without asking first, and no Origin.
+Decides nothing about what is asked. No state.
+
+Source: RFC 9110 §7.2 (Host) and §15.5.20 (421); RFC 6454 §7; the Fetch standard, "Origin header", "CORS".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Final
+
+from aiohttp import web
+
+from quorum.errors import shown
+
+#: names that lead to this machine wherever they are looked up
+LOCAL_HOSTS: Final = ("localhost",)
+#: what an application's port may be called; lower case
+HOSTS: Final = web.AppKey[frozenset[str]]("hosts")
+_CHANGES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
+_JSON: Final = "application/json"
+_PORT: Final = re.compile(r":[0-9]{0,5}\Z", re.ASCII)
+
+
+class GuardError(Exception):
+    """A request that is refused unseen.
+
+    Attributes:
+        status: HTTP status. problem, remedy: for the answer.
+    """
+
+    def __init__(self, status: int, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.status = status
+        self.problem = problem
+        self.remedy = remedy
+
+
+def lower_case(names: Iterable[str]) -> frozenset[str]:
+    """Return names as a Host is compared with them."""
+    return frozenset(name.lower() for name in names)
+
+
+def guard(request: web.Request) -> None:
+    """Let a request pass, or refuse it.
+
+    Raises:
+        GuardError: its Host is another name, or it asks for a change as a page could.
+    """
+    for host in request.headers.getall("Host", []):
+        if not _is_ours(host, request.app[HOSTS]):
+            raise GuardError(
+                421,
+                f"Host {shown(host)} is no address and no name of this port",
+                "use an address, or list the name in security.admin_hosts",
+            )
+    if request.method not in _CHANGES:
+        return
+    if "Origin" in request.headers:
+        remedy = "use the command `quorate`, or send no Origin"
+        raise GuardError(403, "changes are not taken from pages in a browser", remedy)
+    if request.content_type != _JSON:
+        raise GuardError(
+            415, f"a change needs Content-Type: {_JSON}", f"send the header Content-Type: {_JSON}"
+        )
+
+
+def _is_ours(host: str, names: frozenset[str]) -> bool:
+    """Tell whether a Host, with or without a port, is a literal address or one of some names."""
+    name = _PORT.sub("", host.strip()) if not _is_address(host) else host
+    return _is_address(name.removeprefix("[").removesuffix("]")) or name.lower().removesuffix(".") in names
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
