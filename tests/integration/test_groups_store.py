@@ -1,0 +1,176 @@
+"""Groups in a real quorum: what a coordinator writes, what a deposed one does not, and lost replies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from broker.groups.errors import CoordinatorFencedError, GroupChangedError
+from broker.groups.store import GroupStore, StoredGroup
+from quorum.client import Client, ConnectionLossError, NoNodeError, OperationResult, Transaction
+from quorum.local import ensemble
+from quorum.metadata import paths
+from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord, OffsetRecord
+from quorum.metadata.numbers import GenerationId
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import COORDINATOR_OFFICE, HeldBy, Won
+from quorum.metadata.records import BrokerRecord
+from quorum.metadata.store import elect, ensure_base_paths, register_broker, resign
+
+GROUP = "a/b ü.%"
+KEY, OTHER = PartitionKey("t", 0), PartitionKey("u", 7)
+
+
+def record(generation_id: int) -> ClassicGroupRecord:
+    member = MemberRecord("m", None, "c", "/h", 10_000, 20_000, (("range", b"\x00\xff"),), b"\x01")
+    generation = GenerationId(generation_id)
+    return ClassicGroupRecord(generation, "consumer", "range", "m", True, 5, (member,))
+
+
+def offset(number: int) -> OffsetRecord:
+    return OffsetRecord(number, 3, "meta", 1_700_000_000_000)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with ensemble(1) as quorum, Client(quorum.hosts) as made:
+        await ensure_base_paths(made)
+        yield made
+
+
+async def become_coordinator(client: Client, broker_id: int = 1) -> GroupStore:
+    outcome = await elect(client, COORDINATOR_OFFICE, broker_id, 0)
+    assert isinstance(outcome, Won)
+    return GroupStore(client, outcome.mandate)
+
+
+async def loaded(store: GroupStore, group: str = GROUP) -> StoredGroup:
+    found = await store.load()
+    assert not found.problems
+    return found.groups[group]
+
+
+async def test_a_group_and_its_offsets_come_back_as_written(client: Client) -> None:
+    store = await become_coordinator(client)
+    stored = StoredGroup(GROUP)
+    await store.write(stored, record(1), {KEY: offset(5)})
+    await store.write(stored, None, {KEY: offset(6), OTHER: offset(1)})
+    await store.write(stored, record(2), {OTHER: None})
+    found = await loaded(store)
+    assert (found.record, found.offsets) == (record(2), {KEY: offset(6)})
+    assert (found.version, found.nodes) == (stored.version, stored.nodes)
+
+
+async def test_a_group_that_is_deleted_leaves_nothing(client: Client) -> None:
+    store = await become_coordinator(client)
+    stored = StoredGroup(GROUP)
+    await store.write(stored, record(1), {PartitionKey("t", each): offset(each) for each in range(1_500)})
+    await store.delete(stored)
+    assert await client.get_children(paths.GROUPS) == []
+
+
+async def test_a_deposed_coordinator_writes_nothing(client: Client) -> None:
+    store = await become_coordinator(client)
+    stored = StoredGroup(GROUP)
+    await store.write(stored, record(1), {KEY: offset(5)})
+    outcome = await elect(client, COORDINATOR_OFFICE, 1, 0)
+    assert isinstance(outcome, Won)
+    await resign(client, COORDINATOR_OFFICE, outcome.mandate)
+    successor = await become_coordinator(client)
+    for write in (
+        store.write(stored, record(9), {}),
+        store.write(stored, None, {KEY: offset(1)}),
+        store.delete(stored),
+    ):
+        with pytest.raises(CoordinatorFencedError):
+            await write
+    found = await loaded(successor)
+    assert (found.record, found.offsets) == (record(1), {KEY: offset(5)})
+
+
+async def test_another_broker_waits_while_the_coordinator_lives(client: Client) -> None:
+    await become_coordinator(client)
+    registration = BrokerRecord("h", 1, (), {}, 0, incarnation="0" * 32)
+    await register_broker(client, 1, registration)
+    assert await elect(client, COORDINATOR_OFFICE, 2, 0) == HeldBy(1)
+
+
+async def test_a_foreign_hand_on_the_znode_is_noticed(client: Client) -> None:
+    store = await become_coordinator(client)
+    stored = StoredGroup(GROUP)
+    await store.write(stored, record(1), {KEY: offset(5)})
+    await client.set(paths.group_path(GROUP), record(7).encode())
+    for part in (record(2), None):
+        with pytest.raises(GroupChangedError):
+            await store.write(stored, part, {KEY: offset(6)})
+    assert (await loaded(store)).offsets == {KEY: offset(5)}
+
+
+async def test_offsets_that_a_foreign_hand_removed_are_written_again(client: Client) -> None:
+    store = await become_coordinator(client)
+    stored = StoredGroup(GROUP)
+    await store.write(stored, record(1), {KEY: offset(5)})
+    await client.delete(paths.group_offset_path(GROUP, KEY))
+    await client.delete(paths.group_topic_path(GROUP, KEY.topic))
+    await store.write(stored, None, {KEY: offset(6)})
+    assert (await loaded(store)).offsets == {KEY: offset(6)}
+
+
+async def test_a_malformed_group_is_left_alone(client: Client) -> None:
+    store = await become_coordinator(client)
+    await store.write(StoredGroup("good"), record(1), {})
+    await client.create(paths.group_path("bad"), b"no json")
+    await client.create(f"{paths.GROUPS}/%zz", b"")
+    found = await store.load()
+    assert set(found.groups) == {"good"}
+    assert set(found.problems) == {"bad", "%zz"}
+    assert paths.group_path("bad") in found.problems["bad"]
+
+
+class LossyClient:
+    """A client whose next multi loses its reply, after or before it has taken effect."""
+
+    def __init__(self, client: Client, *, after: bool) -> None:
+        self._client = client
+        self._after = after
+        self.losses = 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def multi(self, transaction: Transaction) -> list[OperationResult]:
+        if not self.losses:
+            return await self._client.multi(transaction)
+        self.losses -= 1
+        if self._after:
+            await self._client.multi(transaction)
+        raise ConnectionLossError("multi", "a test", sent=True)
+
+
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("part", ["new", "record", "offsets"])
+async def test_a_lost_reply_is_looked_up(client: Client, after: bool, part: str) -> None:
+    store = await become_coordinator(client)
+    stored = StoredGroup(GROUP)
+    if part != "new":
+        await store.write(stored, record(1), {KEY: offset(5)})
+    lossy: Any = LossyClient(client, after=after)
+    again = GroupStore(lossy, store._mandate)
+    await again.write(stored, None if part == "offsets" else record(2), {OTHER: offset(8)})
+    assert lossy.losses == 0
+    await store.write(stored, None, {KEY: offset(6)})
+    found = await loaded(store)
+    assert found.record == (record(1) if part == "offsets" else record(2))
+    assert found.offsets == {KEY: offset(6), OTHER: offset(8)}
+
+
+async def test_the_deletion_of_a_group_may_lose_its_reply(client: Client) -> None:
+    store = await become_coordinator(client)
+    stored = StoredGroup(GROUP)
+    await store.write(stored, record(1), {})
+    lossy: Any = LossyClient(client, after=True)
+    await GroupStore(lossy, store._mandate).delete(stored)
+    with pytest.raises(NoNodeError):
+        await client.get(paths.group_path(GROUP))
