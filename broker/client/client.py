@@ -41,6 +41,7 @@ from controller.core.requests import NewPartitions, NewTopic
 from controller.messages.codes import RETRIABLE, ErrorCode
 from controller.messages.connection import BrokerConnectionLostError, BrokerUnreachableError
 from quorum.config.address import parse_member_address
+from quorum.errors import UsageError, shown
 from quorum.metadata.paths import PartitionKey
 
 #: Pause between two attempts of one call, in seconds.
@@ -75,10 +76,9 @@ class BrokerClient:
             timeout_ms: of one call, attempts and pauses together.
 
         Raises:
-            ValueError: an address is malformed.
+            UsageError: an address is malformed.
         """
-        parsed = [parse_member_address(each.strip()) for each in bootstrap.split(",")]
-        self._bootstrap: list[Address] = [(each.host, each.port) for each in parsed]
+        self._bootstrap: list[Address] = [_parse_address(each.strip()) for each in bootstrap.split(",")]
         self._timeout_ms = timeout_ms
         self._links = Links(client_id)
         self._metadata = ClusterMetadata(None, -1, {}, {})
@@ -435,6 +435,14 @@ class BrokerClient:
             return dict.fromkeys(part, failed(ErrorCode.LEADER_NOT_AVAILABLE))
         except BrokerConnectionLostError:
             return dict.fromkeys(part, failed(ErrorCode.NETWORK_EXCEPTION))
+
+
+def _parse_address(text: str) -> Address:
+    try:
+        address = parse_member_address(text)
+    except ValueError as error:
+        raise UsageError(f"the address {shown(text)} of a broker {error}", "give HOST:PORT,…") from error
+    return address.host, address.port
 
 
 def _again(error_code: int, reads: bool) -> bool:

@@ -1,18 +1,23 @@
 """Requests about consumer groups, and what is answered.
 
 Source: Kafka's ListGroups, DescribeGroups, ConsumerGroupDescribe, OffsetFetch, OffsetCommit and DeleteGroups
-requests.
+requests; ConsumerProtocolAssignment.json.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from struct import Struct, error
+from typing import Any, Final, NamedTuple
 
 from broker.client.errors import BrokerRequestError
-from broker.core.groups.subscriptions import assigned_partitions
 from broker.wire.codec import Values
 from quorum.metadata.paths import PartitionKey
+
+#: version, number of topics
+_HEAD: Final = Struct(">hi")
+_LENGTH: Final = Struct(">h")
+_NUMBER: Final = Struct(">i")
 
 
 class GroupListing(NamedTuple):
@@ -194,3 +199,26 @@ def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
     for key in keys:
         topics.setdefault(key.topic, []).append(key.partition)
     return topics
+
+
+def assigned_partitions(assignment: bytes) -> tuple[PartitionKey, ...] | None:
+    """Return the partitions of a ConsumerProtocolAssignment of any version; None if it cannot be read."""
+    if not assignment:
+        return ()
+    keys: list[PartitionKey] = []
+    try:
+        _, count = _HEAD.unpack_from(assignment)
+        position = _HEAD.size
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(assignment, position)
+            position += _LENGTH.size
+            topic = assignment[position : position + length].decode("utf-8")
+            position += length
+            (partitions,) = _NUMBER.unpack_from(assignment, position)
+            position += _NUMBER.size
+            for _ in range(partitions):
+                keys.append(PartitionKey(topic, _NUMBER.unpack_from(assignment, position)[0]))
+                position += _NUMBER.size
+    except (error, ValueError):
+        return None
+    return tuple(keys)

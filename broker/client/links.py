@@ -43,7 +43,12 @@ class Link:
             UnsupportedByBrokerError: there is none.
         """
         ours = CLIENT_APIS[api_key]
-        low, high = self._served.get(api_key, (0, -1))
+        if api_key not in self._served:
+            raise UnsupportedByBrokerError(
+                f"{self.connection.address} does not serve {api_key.name}",
+                "name a client listener (the other ports of a broker are not for clients), or a newer broker",
+            )
+        low, high = self._served[api_key]
         newest = min(ours.served_max, at_most)
         chosen = min(newest, high)
         if chosen < max(ours.served_min, low, at_least):

@@ -1,8 +1,7 @@
-"""What the members of a classic group of consumers subscribe to and are assigned, as their bytes say.
+"""What the members of a classic group of consumers subscribe to, as far as their metadata says.
 
-Reads the heads of ConsumerProtocolSubscription (version, topics) and ConsumerProtocolAssignment (version,
-partitions by topic); every version begins so.
-Source: ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json (Kafka 3.9).
+Reads the head of ConsumerProtocolSubscription: version and topics; every version begins so.
+Source: ConsumerProtocolSubscription.json (Kafka 3.9).
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ from struct import Struct, error
 from typing import Final
 
 from quorum.metadata.group_records import MemberRecord
-from quorum.metadata.paths import PartitionKey
 
 _HEAD: Final = Struct(">hi")
 _LENGTH: Final = Struct(">h")
-_NUMBER: Final = Struct(">i")
 
 
 def subscribed_topics(members: Iterable[MemberRecord]) -> set[str] | None:
@@ -29,26 +26,6 @@ def subscribed_topics(members: Iterable[MemberRecord]) -> set[str] | None:
                 return None
             topics |= found
     return topics
-
-
-def assigned_partitions(assignment: bytes) -> tuple[PartitionKey, ...] | None:
-    """Return the partitions of an assignment; None if it cannot be read."""
-    if not assignment:
-        return ()
-    keys: list[PartitionKey] = []
-    try:
-        _, count = _HEAD.unpack_from(assignment)
-        position = _HEAD.size
-        for _ in range(count):
-            topic, position = _string(assignment, position)
-            (length,) = _NUMBER.unpack_from(assignment, position)
-            for _ in range(length):
-                position += _NUMBER.size
-                keys.append(PartitionKey(topic, _NUMBER.unpack_from(assignment, position)[0]))
-            position += _NUMBER.size
-    except (error, ValueError):
-        return None
-    return tuple(keys)
 
 
 def _topics(metadata: bytes) -> set[str] | None:
