@@ -13,6 +13,7 @@ import time
 from typing import Final
 
 from broker.core.cluster_view import ClusterView
+from broker.groups.engine import GroupStatus
 from broker.groups.errors import NotCoordinatorError
 from broker.groups.options import GroupOptions
 from broker.groups.term import Term
@@ -63,6 +64,10 @@ class Coordinator:
     def coordinator_epoch(self) -> CoordinatorEpoch | None:
         """Epoch of the running term; None where this candidate is not the coordinator."""
         return None if self._term is None else CoordinatorEpoch(self._term.mandate.controller_epoch)
+
+    def status(self) -> GroupStatus | None:
+        """Say what the running term holds; None where this candidate is not the coordinator."""
+        return None if self._term is None else self._term.status()
 
     async def term(self) -> Term:
         """Return the running term, once its groups are loaded.

@@ -13,16 +13,15 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from collections import Counter
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
 
 from broker.core.cluster_view import ClusterView
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.consumer import ConsumerGroup
-from broker.core.groups.model import (
-    GroupState,
-    Ticket,
-)
+from broker.core.groups.model import GroupState, Ticket
 from broker.core.groups.timers import TICK_MS, TimerWheel
 from broker.groups.errors import (
     CoordinatorFencedError,
@@ -35,7 +34,7 @@ from broker.groups.slot import GroupSlot, Machine
 from broker.groups.store import GroupStore, StoredGroup
 from broker.groups.topics import GroupTopics
 from controller.messages.codes import ErrorCode
-from quorum.client import Client, ClientError, ClientState
+from quorum.client import Client, ClientClosedError, ClientError, ClientState, SessionExpiredError
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
@@ -48,6 +47,28 @@ log = logging.getLogger("quorate.broker.groups")
 SWEEP_MS: Final = 60_000
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class GroupCounters:
+    """What has happened in a term."""
+
+    rebalances: int = 0
+    #: deadlines of members and phases that have passed
+    deadlines: int = 0
+    #: writes that the quorum did not take; their groups were left as they were
+    writes_failed: int = 0
+
+
+class GroupStatus(NamedTuple):
+    """What a term holds."""
+
+    #: {state: number of groups}
+    groups: Mapping[str, int]
+    members: int
+    #: Groups whose records are malformed.
+    left_alone: tuple[str, ...]
+    counters: GroupCounters
 
 
 class GroupEngine:
@@ -68,6 +89,7 @@ class GroupEngine:
         self._tickets = (Ticket(number) for number in itertools.count())
         #: {ticket: what waits for its answer}
         self._waiting: dict[Ticket, asyncio.Future[Any]] = {}
+        self.counters = GroupCounters()
         self._loaded = asyncio.Event()
         self._over = asyncio.Event()
         #: Set for a moment at the end of each tick.
@@ -186,6 +208,7 @@ class GroupEngine:
                 continue
             generation_id = slot.machine.generation_id
             slot.machine.expire(key, now_ms)
+            self.counters.deadlines += 1
             log.info(
                 "group %r, generation %d: deadline of %r passed", group_id, generation_id, key or "group"
             )
@@ -235,17 +258,24 @@ class GroupEngine:
         return self._adopt(StoredGroup(group_id), clock_ms())
 
     async def read_topics(self) -> None:
-        """Look up the topics of all groups, and ask of every group whether it needs a rebalance.
+        """Look up topics: ask of every group whether it needs a rebalance, drop offsets of deleted topics.
 
         Raises:
             ClientError: the quorum cannot be asked.
         """
         machines = [slot.machine for slot in self.slots() if isinstance(slot.machine, ConsumerGroup)]
+        # A topic that comes while we read, with the offsets that are committed for it, is not deleted.
+        before = {slot.group_id: set(slot.stored.nodes) for slot in self.slots()}
         await self._topics.read(machines)
         for slot in self.slots():
+            known = before.get(slot.group_id, set())
+            gone = known - self._topics.existing
+            removed = [key for key in slot.stored.offsets if key.topic in gone] if gone else []
+            if removed:
+                slot.next_batch().offsets.update(dict.fromkeys(removed))
             if isinstance(slot.machine, ConsumerGroup):
                 slot.machine.update_catalog(self._topics.catalog, clock_ms())
-                self._settle(slot)
+            self._settle(slot)
 
     async def _follow_topics(self) -> None:
         try:
@@ -316,6 +346,9 @@ class GroupEngine:
             if before is None or (machine.state is GroupState.EMPTY) == bool(before.members):
                 machine.state_timestamp_ms = _wall_ms()
             slot.next_batch().record = machine.record()
+            if machine.generation_id != slot.generation_id:
+                slot.generation_id = machine.generation_id
+                self.counters.rebalances += 1
             log.info(
                 "group %r: %s, generation %d, %d members, protocol %s (%s)",
                 *(slot.group_id, machine.state.value, machine.generation_id),
@@ -344,16 +377,18 @@ class GroupEngine:
                 for future, value in batch.answers:
                     if not future.done():
                         future.set_result(value)
-        except GroupChangedError as error:
-            await self._reload(slot, error)
-        except QuorateError as error:
+        except (CoordinatorFencedError, SessionExpiredError, ClientClosedError) as error:
             self.end(error.message)
+        except QuorateError as error:
+            # Others are unharmed: this group goes on from what the quorum has.
+            self.counters.writes_failed += 1
+            await self._reload(slot, error)
         finally:
             slot.writer = None
 
     async def _reload(self, slot: GroupSlot, error: QuorateError) -> None:
-        """Forget what is known of a group that somebody else has written, and read it again."""
-        log.warning("%s; it is read again", error)
+        """Leave a group as the quorum has it: it could not be written, or somebody else has written it."""
+        log.warning("group %r is left as it was: %s", slot.group_id, error)
         slot.fail(NotCoordinatorError(error.message))
         self._slots.pop(slot.group_id, None)
         self._problems[slot.group_id] = "it is being read again"
@@ -378,6 +413,13 @@ class GroupEngine:
             elif old:
                 slot.next_batch().offsets.update(dict.fromkeys(old))
                 self._settle(slot)
+
+    def status(self) -> GroupStatus:
+        """Say what this term holds."""
+        slots = self._slots.values()
+        states = Counter(slot.machine.state.value for slot in slots)
+        members = sum(len(slot.machine.members) for slot in slots)
+        return GroupStatus(dict(states), members, tuple(sorted(self._problems)), self.counters)
 
     async def _forget(self, group_id: str) -> None:
         try:

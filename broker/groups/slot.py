@@ -43,6 +43,8 @@ class GroupSlot:
         """Hold a machine and its mirror."""
         self.machine = machine
         self.stored = stored
+        #: Of the last record that was decided.
+        self.generation_id = machine.generation_id
         self.pending: Batch | None = None
         self.flying: Batch | None = None
         self.writer: asyncio.Task[None] | None = None

@@ -29,6 +29,7 @@ READ_CHUNK: Final = 1_000
 NAMES_MAX: Final = 100_000
 #: Topics are looked up at most so often.
 READ_INTERVAL_MS: Final = 500
+READ_AGAIN_MS: Final = 2_000
 PATTERN_LENGTH_MAX: Final = 1_024
 #: Bytes of memory that one pattern may take.
 PATTERN_MEMORY_MAX: Final = 1024 * 1024
@@ -68,19 +69,27 @@ class GroupTopics:
         self._client = client
         self._view = view
         self.catalog = Catalog()
+        #: Every topic that exists.
+        self.existing: frozenset[str] = frozenset()
         #: What was looked up, whether it exists or not.
         self._names: set[str] = set()
         self._patterns: set[str] = set()
         self._seen_changes = -1
         self._read_ms = 0
+        #: When to look once more after a change; None: no need.
+        self._again_ms: int | None = None
         self._lock = asyncio.Lock()
 
     def are_due(self, now_ms: int) -> bool:
         """Say whether topics may have changed, and were not looked up just now."""
-        watched = bool(self._names or self._patterns or self._seen_changes < 0)
         changed = self._view.changes != self._seen_changes
-        if watched and changed and now_ms - self._read_ms >= READ_INTERVAL_MS:
+        if changed and now_ms - self._read_ms >= READ_INTERVAL_MS:
             self._read_ms = now_ms
+            # Brokers learn of a deletion before the topic is gone from the quorum.
+            self._again_ms = now_ms + READ_AGAIN_MS
+            return True
+        if self._again_ms is not None and now_ms >= self._again_ms:
+            self._again_ms = None
             return True
         return False
 
@@ -118,20 +127,23 @@ class GroupTopics:
                 self._names |= group.topic_names
                 self._patterns |= group.patterns
             names, patterns = set(self._names), set(self._patterns)
-            self.catalog = await read_catalog(self._client, names, patterns)
+            self.existing = frozenset(await self._client.get_children(paths.BROKER_TOPICS))
+            self.catalog = await read_catalog(self._client, self.existing, names, patterns)
 
 
-async def read_catalog(client: Client, names: Iterable[str], patterns: Iterable[str]) -> Catalog:
-    """Return those of the named topics that exist, and those that match.
+async def read_catalog(
+    client: Client, existing: Iterable[str], names: Iterable[str], patterns: Iterable[str]
+) -> Catalog:
+    """Return those of the named topics that exist, and those of the existing that match.
 
     Raises:
         ClientError: the quorum cannot be asked.
         GroupRefusedError: a pattern is malformed.
     """
     tests = {pattern: matcher(pattern) for pattern in sorted(patterns)}
-    existing = sorted(await client.get_children(paths.BROKER_TOPICS)) if tests else []
+    ordered = sorted(existing) if tests else []
     matched = {
-        pattern: tuple(name for name in existing if matches(name)) for pattern, matches in tests.items()
+        pattern: tuple(name for name in ordered if matches(name)) for pattern, matches in tests.items()
     }
     wanted = sorted({*names, *(name for found in matched.values() for name in found)})
     topics = {}

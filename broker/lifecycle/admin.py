@@ -34,7 +34,9 @@ class BrokerView:
             controller_id and controller_epoch (as the last control request said), partitions (led, followed,
             offline, under_replicated of this broker), and controller: null unless this broker is the
             controller, else controller_epoch, brokers ({id: generation}), under_replicated and offline
-            (lists of [topic, partition]).
+            (lists of [topic, partition]); coordinator_id, and coordinator: null unless this broker is the
+            coordinator of groups, else coordinator_epoch, groups ({state: number}), members, left_alone
+            (groups with a malformed record).
         """
         broker = self._broker
         ready, problem = broker.readiness()
@@ -48,6 +50,8 @@ class BrokerView:
             "controller_id": None,
             "controller_epoch": None,
             "controller": self._controller(),
+            "coordinator_id": None if broker.coordinator is None else broker.coordinator.coordinator_id,
+            "coordinator": self._coordinator(),
         }
         if broker.parts is not None:
             replicas = broker.parts.replicas.status()
@@ -89,6 +93,7 @@ class BrokerView:
             ("truncations", "logs cut back to what a new leader has", replicas.truncations),
         ):
             yield CounterMetricFamily(f"quorate_broker_{name}", documentation, value=value)
+        yield from self._group_metrics()
         controller = self._broker.controller
         active = controller is not None and controller.active
         yield GaugeMetricFamily("quorate_controller_active", "1 in the controller", value=float(active))
@@ -100,6 +105,38 @@ class BrokerView:
             cluster.add_metric(["offline"], len(found.offline))
             cluster.add_metric(["under_replicated"], len(found.under_replicated))
             yield cluster
+
+    def _coordinator(self) -> Mapping[str, object] | None:
+        coordinator = self._broker.coordinator
+        found = None if coordinator is None else coordinator.status()
+        if coordinator is None or found is None:
+            return None
+        return {
+            "coordinator_epoch": coordinator.coordinator_epoch,
+            "groups": dict(found.groups),
+            "members": found.members,
+            "left_alone": list(found.left_alone),
+        }
+
+    def _group_metrics(self) -> Iterable[Metric]:
+        coordinator = self._broker.coordinator
+        found = None if coordinator is None else coordinator.status()
+        yield GaugeMetricFamily(
+            "quorate_coordinator_active", "1 in the coordinator of groups", value=float(found is not None)
+        )
+        if found is None:
+            return
+        groups = GaugeMetricFamily("quorate_groups", "consumer groups by state", labels=["state"])
+        for state, number in sorted(found.groups.items()):
+            groups.add_metric([state], number)
+        yield groups
+        yield GaugeMetricFamily("quorate_group_members", "members of consumer groups", value=found.members)
+        for name, documentation, value in (
+            ("rebalances", "generations of groups that have begun", found.counters.rebalances),
+            ("deadlines", "deadlines of members and rebalances that have passed", found.counters.deadlines),
+            ("writes_failed", "writes of groups that were given up", found.counters.writes_failed),
+        ):
+            yield CounterMetricFamily(f"quorate_group_{name}", documentation, value=value)
 
     def _controller(self) -> Mapping[str, object] | None:
         controller = self._broker.controller

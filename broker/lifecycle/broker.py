@@ -184,6 +184,11 @@ class Broker:
         return self._controller
 
     @property
+    def coordinator(self) -> Coordinator | None:
+        """The candidate for coordinator of groups of the present session."""
+        return self._coordinator
+
+    @property
     def parts(self) -> _Parts | None:
         """The parts of a broker that has started."""
         return self._parts

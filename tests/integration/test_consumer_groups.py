@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -153,3 +154,61 @@ def test_a_coordinator_that_dies_costs_a_pause_only(
             member.leave()
     assert overlaps(members) == []
     cluster.start(dead)
+
+
+def commit(cluster: BlockingBrokers, group: str, **offsets: int) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
+    wanted = [TopicPartition(topic.replace("_", "-"), 0, offset) for topic, offset in offsets.items()]
+    eventually(lambda: _committed(consumer, wanted), WAIT_S, "offsets are committed")
+    consumer.close()
+
+
+def _committed(consumer: Consumer, wanted: list[TopicPartition]) -> bool:
+    try:
+        done = consumer.commit(offsets=wanted, asynchronous=False)
+    except KafkaException as error:
+        raise AssertionError(error) from error
+    return all(each.error is None for each in done)
+
+
+def test_offsets_go_with_their_topic(cluster: BlockingBrokers, zookeeper: KazooClient) -> None:
+    for topic in ("goes-away", "stays-here"):
+        create(cluster, topic, 1)
+    commit(cluster, "reader", goes_away=5, stays_here=7)
+    assert committed(zookeeper, "reader") == {("goes-away", 0): 5, ("stays-here", 0): 7}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.delete_topics(["goes-away"])["goes-away"].result(WAIT_S)
+    eventually(
+        lambda: committed(zookeeper, "reader") == {("stays-here", 0): 7}, WAIT_S, "only the other's are left"
+    )
+
+
+def test_a_znode_that_a_foreign_hand_wrote_costs_its_group_only(
+    cluster: BlockingBrokers, zookeeper: KazooClient
+) -> None:
+    create(cluster, "touched", 1)
+    for group in ("touched", "untouched"):
+        commit(cluster, group, touched=1)
+    epoch = zookeeper.get(paths.COORDINATOR_EPOCH)[0]
+    path = paths.group_path("touched")
+    zookeeper.set(path, zookeeper.get(path)[0])
+    for group in ("touched", "untouched"):
+        commit(cluster, group, touched=2)
+        assert committed(zookeeper, group) == {("touched", 0): 2}
+    assert zookeeper.get(paths.COORDINATOR_EPOCH)[0] == epoch
+
+
+def test_status_and_metrics_show_the_groups(cluster: BlockingBrokers, zookeeper: KazooClient) -> None:
+    create(cluster, "counted", 1)
+    commit(cluster, "counted", counted=1)
+    number = coordinator_id(zookeeper)
+    assert number is not None
+    url = cluster.admin_urls[number - 1]
+    with urllib.request.urlopen(f"{url}/v1/status", timeout=WAIT_S) as answer:
+        status = json.load(answer)
+    assert status["coordinator_id"] == number
+    assert status["coordinator"]["groups"]["Empty"] >= 1
+    with urllib.request.urlopen(f"{url}/metrics", timeout=WAIT_S) as answer:
+        metrics = answer.read().decode()
+    assert "quorate_coordinator_active 1.0" in metrics
+    assert 'quorate_groups{state="Empty"}' in metrics
