@@ -98,7 +98,6 @@ class Node:
         self.commit_index = mark.snapshot_index if mark is not None else 0
         self.known_index = self.commit_index  #: the highest commit index that this node heard of
         self.handed_index = self.commit_index  #: last committed entry that was handed out for applying
-
         self.role = Role.FOLLOWER
         self.leader_id = 0  #: of this term, 0: unknown
         self.heard_ms = NEVER  #: last message of the current leader; forgotten when its connection closes

@@ -435,7 +435,7 @@ def test_memory_is_bounded(world: World) -> None:
     assert isinstance(world.outcome(), ChangeBusyError)
     leader = world.hosts[1].administration
     for number in range(ANSWERS_MAX + 10):
-        leader.receive(ChangeRequest(1, 3, 1, number, Action.TRANSFER, 9, "", None, ""))
+        leader.receive(ChangeRequest(1, 3, 1, number, Action.TRANSFER, 9, "", None, "", False))
     assert len(leader._answers) == ANSWERS_MAX
 
 
@@ -555,9 +555,9 @@ def test_a_node_that_stops_knows_nothing_of_what_waits(world: World) -> None:
 
 
 MESSAGES: list[ChangeRequest | ChangeReply] = [
-    ChangeRequest(3, 1, 2, 1 << 40, Action.ADD, 4, "h:4", None, ""),
-    ChangeRequest(3, 1, 2, 7, Action.REMOVE, 4, "", 1 << 50, ""),
-    ChangeRequest(3, 1, 2, 8, Action.REPLACE, 4, "", None, "d" * 32),
+    ChangeRequest(3, 1, 2, 1 << 40, Action.ADD, 4, "h:4", None, "", False),
+    ChangeRequest(3, 1, 2, 7, Action.REMOVE, 4, "", 1 << 50, "", False),
+    ChangeRequest(3, 1, 2, 8, Action.REPLACE, 4, "", None, "d" * 32, True),
     ChangeReply(3, 2, 1, 7, Outcome.REFUSED, 0, 0, "no", "do this"),
 ]
 
@@ -574,7 +574,7 @@ def test_messages_survive_the_codec(message: ChangeRequest | ChangeReply) -> Non
 
 def test_an_action_that_does_not_exist_is_refused_at_the_door() -> None:
     codec = Codec(REQUEST_MESSAGE_TYPES)
-    bad = ChangeRequest(3, 1, 2, 7, 9, 4, "h:4", None, "")  # type: ignore[arg-type]  # a later release's
+    bad = ChangeRequest(3, 1, 2, 7, 9, 4, "h:4", None, "", False)  # type: ignore[arg-type]  # a later release's
     with pytest.raises(ProtocolError, match="action"):
         codec.decode(b"".join(codec.encode(bad))[LENGTH_BYTES:])
 

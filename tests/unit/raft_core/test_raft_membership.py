@@ -281,7 +281,9 @@ def test_there_is_a_bound_on_members() -> None:
         solo.raft.change_members(AddMember(MEMBERS_MAX + 1, "h:4000"))
 
 
-@pytest.mark.parametrize("wanted", [RemoveMember(2), ReplaceMember(2, incarnation_of(2)), RemoveMember(1)])
+@pytest.mark.parametrize(
+    "wanted", [RemoveMember(2), ReplaceMember(2, incarnation_of(2), force=True), RemoveMember(1)]
+)
 @pytest.mark.parametrize("how", ["connection closed", "silent", "another incarnation"])
 def test_a_change_that_would_leave_no_majority_in_contact_is_refused(
     wanted: MembershipChange, how: str

@@ -35,7 +35,7 @@ from tests.unit.raft_core.members import (
 def test_a_replaced_member_is_a_learner_whose_old_incarnation_never_counts_again() -> None:
     solo = leader()
     beat(solo, 3)
-    change(solo, ReplaceMember(3, incarnation_of(3)))
+    change(solo, ReplaceMember(3, incarnation_of(3), force=True))
     assert (sorted(latest(solo).voters), latest(solo).retired) == ([1, 2], (incarnation_of(3),))
     assert latest(solo).learners == {3: Member("127.0.0.1:7003", "")}
     solo.sync()
@@ -52,13 +52,45 @@ def test_a_replaced_member_is_a_learner_whose_old_incarnation_never_counts_again
     assert solo.raft.status().refused == ()
 
 
+def test_a_disk_that_was_heard_within_a_second_is_retired_by_force_and_by_its_name_alone() -> None:
+    solo = leader()
+    beat(solo, 3)
+    for wanted in (
+        ReplaceMember(3),
+        ReplaceMember(3, incarnation_of(3)),
+        ReplaceMember(3, force=True),
+    ):
+        with pytest.raises(MembershipError, match=rf"in use and was heard 0 ms ago; .*{incarnation_of(3)}"):
+            solo.raft.change_members(wanted)
+    for _ in range(20):
+        solo.tick(50)
+        beat(solo, 2)
+    with pytest.raises(MembershipError, match=r"in use and was heard 1000 ms ago"):
+        solo.raft.change_members(ReplaceMember(3, incarnation_of(3)))
+    solo.tick(50)
+    beat(solo, 2)
+    change(solo, ReplaceMember(3, incarnation_of(3)))
+    assert latest(solo).retired == (incarnation_of(3),)
+
+
+def test_the_last_but_one_voter_is_retired_by_force_alone() -> None:
+    solo = leader()
+    change(solo, ReplaceMember(3, incarnation_of(3), force=True))
+    acked(solo, 2)
+    solo.step(PeerDown(3))
+    with pytest.raises(MembershipError, match=r"of the voters \[1, 2\] a single one would be left"):
+        solo.raft.change_members(ReplaceMember(2, incarnation_of(2)))
+    change(solo, ReplaceMember(2, incarnation_of(2), force=True))
+    assert sorted(latest(solo).voters) == [1]
+
+
 def test_a_repeated_replacement_of_a_member_that_is_still_awaited_changes_nothing() -> None:
     solo = leader()
-    change(solo, ReplaceMember(3, incarnation_of(3)))
+    change(solo, ReplaceMember(3, incarnation_of(3), force=True))
     acked(solo, 2)
     wanted = latest(solo)
     change(solo, ReplaceMember(3))
-    change(solo, ReplaceMember(3, incarnation_of(3)))
+    change(solo, ReplaceMember(3, incarnation_of(3), force=True))
     assert solo.raft.status().last_index == 5
     assert solo.raft.status().commit_index == 3, "without a majority it is not known to be so"
     assert latest(solo) == wanted
@@ -66,12 +98,12 @@ def test_a_repeated_replacement_of_a_member_that_is_still_awaited_changes_nothin
 
 def test_a_repeated_replacement_never_retires_the_new_disk() -> None:
     solo = leader()
-    change(solo, ReplaceMember(3, incarnation_of(3)))
+    change(solo, ReplaceMember(3, incarnation_of(3), force=True))
     acked(solo, 2)
     beat(solo, 3, 0, OTHER)
     acked(solo, 2)
     assert latest(solo).learners[3].incarnation == OTHER
-    change(solo, ReplaceMember(3, incarnation_of(3)))
+    change(solo, ReplaceMember(3, incarnation_of(3), force=True))
     assert latest(solo).learners[3].incarnation == OTHER
     before = solo.raft.status().last_index
     with pytest.raises(MembershipError, match=rf"its disk is in use and was heard 0 ms ago; .* {OTHER}"):
@@ -85,10 +117,10 @@ def test_a_repeated_replacement_never_retires_the_new_disk() -> None:
 
 def test_a_repeated_replacement_is_done_whoever_leads_by_now() -> None:
     solo = leader()
-    change(solo, ReplaceMember(3, incarnation_of(3)))
+    change(solo, ReplaceMember(3, incarnation_of(3), force=True))
     acked(solo, 2)
     wanted = latest(solo)
-    change(solo, ReplaceMember(1, incarnation_of(3)))
+    change(solo, ReplaceMember(1, incarnation_of(3), force=True))
     acked(solo, 2)
     assert (solo.raft.status().last_index, solo.raft.status().commit_index) == (4, 4)
     assert latest(solo) == wanted
@@ -147,7 +179,7 @@ def test_an_incarnation_counts_for_one_member_only() -> None:
 
 def test_a_retired_incarnation_gets_no_votes() -> None:
     solo = leader()
-    change(solo, ReplaceMember(3, incarnation_of(3)))
+    change(solo, ReplaceMember(3, incarnation_of(3), force=True))
     acked(solo, 2)
     solo.tick(TIMEOUT_MIN_MS + 50)
     assert solo.role() is Role.FOLLOWER
