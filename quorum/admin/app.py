@@ -1,24 +1,28 @@
 """The endpoints of the admin port.
 
-A new endpoint is one row of ENDPOINTS and its handler, which reads or asks the node through AdminView;
-unknown paths and wrong methods are answered from the same table. Every answer but /metrics is JSON,
-errors as ``{"error": ..., "remedy": ...}``. Decides nothing about the node and keeps no state.
+A new endpoint is one row of STATUS_ENDPOINTS, or of table.py, and its handler, which reads or asks the node
+through a view; unknown paths and wrong methods are answered from the same table, and so is the description of
+the API. Errors are problems that say what to do. Decides nothing about the node and keeps no state.
 
-Source: the architecture's table of the admin port; RFC 9110 for status codes.
+Source: the architecture's table of the admin port; RFC 9110 for status codes; RFC 9457 for problems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from quorum.admin.changelog import HISTORY, History, get_changelog
+from quorum.admin.changelog import HISTORY, History
+from quorum.admin.endpoint import BOOLEAN, OBJECT, STRING, Endpoint, Handler, fields
+from quorum.admin.gateway import Gateway
 from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, lower_case
-from quorum.admin.members import delete_members, post_leader, post_members
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
-from quorum.admin.snapshots import post_snapshot
+from quorum.admin.openapi import describe
+from quorum.admin.parameters import read_query
+from quorum.admin.state import STATE, StateView
+from quorum.admin.table import NODE_ENDPOINTS
 from quorum.admin.view import (
     STATUS_VIEW,
     VIEW,
@@ -29,21 +33,11 @@ from quorum.admin.view import (
     error_answer,
     json_answer,
 )
+from quorum.admin.znodes import GATEWAY
 from quorum.errors import QuorateError
 
 #: Largest body of a request; every command fits in a few hundred bytes.
 REQUEST_BYTES_MAX: Final = 64 * 1024
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class Endpoint(NamedTuple):
-    """One row of the table."""
-
-    method: str
-    path: str
-    handler: Handler
-
 
 _METRICS: Final = web.AppKey[MetricsPage]("metrics")
 _ENDPOINTS: Final = web.AppKey[tuple[Endpoint, ...]]("endpoints")
@@ -67,37 +61,58 @@ async def _get_status(request: web.Request) -> web.Response:
     return json_answer(request.app[STATUS_VIEW].status())
 
 
+async def _get_openapi(request: web.Request) -> web.Response:
+    read_query(request, ())
+    endpoints = request.app[_ENDPOINTS]
+    return json_answer(describe(endpoints))
+
+
 #: What every admin port answers, a node's or a broker's. GET answers HEAD, too.
 STATUS_ENDPOINTS: Final = (
-    Endpoint("GET", "/livez", _get_livez),
-    Endpoint("GET", "/readyz", _get_readyz),
-    Endpoint("GET", "/metrics", _get_metrics),
-    Endpoint("GET", "/v1/status", _get_status),
+    Endpoint("GET", "/livez", _get_livez, "Whether the process answers", answer=fields(live=BOOLEAN)),
+    Endpoint(
+        *("GET", "/readyz", _get_readyz, "Whether clients are served, with 503 if not"),
+        answer=fields(ready=BOOLEAN, reason=STRING),
+        status=(503,),
+    ),
+    Endpoint(
+        "GET", "/metrics", _get_metrics, "Metrics for Prometheus", answer=STRING, content=("text/plain",)
+    ),
+    Endpoint("GET", "/v1/status", _get_status, "What this node is, and how far", answer=OBJECT),
+    Endpoint("GET", "/v1/openapi.json", _get_openapi, "This description", answer=OBJECT),
 )
 #: Every endpoint of a node's admin port.
-ENDPOINTS: Final = (
-    *STATUS_ENDPOINTS,
-    Endpoint("POST", "/v1/leader", post_leader),
-    Endpoint("POST", "/v1/members", post_members),
-    Endpoint("DELETE", "/v1/members", delete_members),
-    Endpoint("POST", "/v1/snapshot", post_snapshot),
-    Endpoint("GET", "/v1/changelog", get_changelog),
-)
+ENDPOINTS: Final = (*STATUS_ENDPOINTS, *NODE_ENDPOINTS)
+
+
+class Parts(NamedTuple):
+    """What a node that has started shows besides its status."""
+
+    history: History
+    state: StateView
+    gateway: Gateway
 
 
 def build_app(
-    view: AdminView, history: History | None = None, *, hosts: Iterable[str] = LOCAL_HOSTS
+    view: AdminView, parts: Parts | None = None, *, hosts: Iterable[str] = LOCAL_HOSTS
 ) -> web.Application:
-    """Return the application of one node's admin port; without a history while the node is starting.
+    """Return the application of one node's admin port.
 
     Args:
-        view: the node. history: its change log. hosts: as of `base_app`.
+        view: the node.
+        parts: what it shows besides; None while it is starting.
+        hosts: as of `base_app`.
     """
     app = base_app(view, ENDPOINTS, hosts=hosts)
     app[VIEW] = view
-    if history is not None:
-        app[HISTORY] = history
+    if parts is not None:
+        app[HISTORY], app[STATE], app[GATEWAY] = parts
+        app.on_shutdown.append(_close_gateway)
     return app
+
+
+async def _close_gateway(app: web.Application) -> None:
+    await app[GATEWAY].close()
 
 
 def base_app(
@@ -134,7 +149,8 @@ async def _answer_errors_in_json(request: web.Request, handler: Handler) -> web.
     except GuardError as error:
         return error_answer(error.status, error.problem, error.remedy)
     except BadInputError as error:
-        return error_answer(400, error.problem, error.remedy)
+        more = {"field": error.field} if error.field else {}
+        return error_answer(400, error.problem, error.remedy, **more)
     except QuorateError as error:
         return answer_to(error)
     except web.HTTPNotFound:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from quorum.admin.parameters import Parameter, read_query
-from quorum.admin.view import error_answer
+from quorum.admin.view import error_answer, part
 from quorum.changelog.files import DamagedSegmentError
 from quorum.changelog.rows import ENCODERS, JSON_LINES, MSGPACK, Row
 
@@ -58,9 +58,7 @@ async def get_changelog(request: web.Request) -> web.Response:
     """Answer with records, as msgpack or as JSON lines; an empty body says that there is none yet."""
     query = read_query(request, PARAMETERS)
     from_zxid, bytes_max, wait_ms = (int(query[name]) for name in ("from_zxid", "bytes_max", "wait_ms"))
-    history = request.app.get(HISTORY)
-    if history is None:
-        return error_answer(503, "the change log is not open: the node has not started", "ask another node")
+    history = part(request, HISTORY)
     if wait_ms:
         await history.wait_for(from_zxid, wait_ms)
     content_type = MSGPACK if MSGPACK in request.headers.get("Accept", "") else JSON_LINES

@@ -18,7 +18,13 @@ from quorum.errors import shown
 
 
 async def read_fields(
-    request: web.Request, known: set[str], example: str, *, optional: bool = False
+    request: web.Request,
+    known: set[str],
+    example: str,
+    *,
+    optional: bool = False,
+    with_query: bool = False,
+    bytes_max: int = 0,
 ) -> Mapping[str, object]:
     """Read the body as a JSON object without unknown fields; beside it the query says nothing.
 
@@ -27,12 +33,15 @@ async def read_fields(
         known: fields that the endpoint knows.
         example: the remedy, as "send {...}".
         optional: whether no body at all counts as an object without fields.
+        with_query: whether the endpoint reads the query itself.
+        bytes_max: of the body; 0: what the application takes.
 
     Raises:
         BadInputError: it is anything else.
     """
-    refuse_unknown("query", set(request.query), set(), example)
-    body = await request.read()
+    if not with_query:
+        refuse_unknown("query", set(request.query), set(), example)
+    body = await (request.clone(client_max_size=bytes_max) if bytes_max else request).read()
     if optional and not body:
         return {}
     try:
@@ -53,4 +62,4 @@ def refuse_unknown(where: str, given: set[str], known: set[str], example: str) -
     """
     unknown = sorted(given - known)
     if unknown:
-        raise BadInputError(f"the {where} has the unknown field {shown(unknown[0])}", example)
+        raise BadInputError(f"the {where} has the unknown field {shown(unknown[0])}", example, unknown[0])

@@ -7,12 +7,19 @@ every error says what to do; keeps no state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from http import HTTPStatus
+from typing import Final, Protocol, TypeVar
 
 from aiohttp import web
 from prometheus_client.metrics_core import Metric
 
 from quorum.errors import QuorateError, UnknownMemberError
+
+#: content type of errors
+PROBLEM: Final = "application/problem+json"
+
+
+Part = TypeVar("Part")
 
 
 class StatusView(Protocol):
@@ -76,18 +83,43 @@ class BadInputError(Exception):
         self.remedy = remedy
 
 
+class NotStartedError(QuorateError):
+    """Something was asked for that only a node that has started shows."""
+
+    retriable = True
+
+    def __init__(self) -> None:
+        super().__init__("this node has not started yet", "see /readyz, or ask another node")
+
+
+def part(request: web.Request, key: web.AppKey[Part]) -> Part:
+    """Return a part of the application that only a node that has started has.
+
+    Raises:
+        NotStartedError: it has not.
+    """
+    found = request.app.get(key)
+    if found is None:
+        raise NotStartedError
+    return found
+
+
 VIEW: Final = web.AppKey[AdminView]("view")
 STATUS_VIEW: Final = web.AppKey[StatusView]("status_view")
 
 
-def json_answer(fields: Mapping[str, object], *, status: int = 200) -> web.Response:
+def json_answer(
+    fields: Mapping[str, object], *, status: int = 200, content_type: str = "application/json"
+) -> web.Response:
     """Answer with an object."""
-    return web.json_response(dict(fields), status=status)
+    return web.json_response(dict(fields), status=status, content_type=content_type)
 
 
 def error_answer(status: int, problem: str, remedy: str, **more: object) -> web.Response:
-    """Answer with what is wrong and what to do about it."""
-    return json_answer({"error": problem, "remedy": remedy, **more}, status=status)
+    """Answer with a problem: what is wrong and what to do about it. Source: RFC 9457."""
+    fields = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": problem}
+    told = {**fields, "error": problem, "remedy": remedy, **more}
+    return json_answer(told, status=status, content_type=PROBLEM)
 
 
 def answer_to(error: QuorateError) -> web.Response:

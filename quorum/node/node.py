@@ -18,13 +18,15 @@ import socket
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from quorum.admin.app import build_app
+from quorum.admin.app import Parts, build_app
+from quorum.admin.gateway import Gateway
 from quorum.admin.server import AdminServer
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.config.node import NodeConfig, read_peer_secret
 from quorum.errors import DiskFullError, NodeStoppedError
 from quorum.node.member import QuorumMember
+from quorum.node.node_state import NodeState
 from quorum.node.node_view import NodeView
 from quorum.node.starting_view import StartingView
 from quorum.platform.listening import Listen, bind
@@ -241,7 +243,8 @@ class QuorumNode:
         self._listener.start_on(client)
         self._bound.remove(client)
         self._refuse_if_stopped()
-        self._admin = AdminServer(build_app(self.view, recorder, hosts=config.security.admin_hosts), admin)
+        parts = Parts(recorder, NodeState(member, recorder), Gateway(str(config.listen.client)))
+        self._admin = AdminServer(build_app(self.view, parts, hosts=config.security.admin_hosts), admin)
         await self._admin.start()
         self._bound.remove(admin)
         log.info("node %d listens: clients %s, peers %s, admin %s", config.node.id, *self._addresses())

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
+from http import HTTPStatus
 
 import aiohttp
 import pytest
@@ -209,7 +210,7 @@ assert threading.active_count() == 1
 async def test_unknown_paths_name_the_known_ones(path: str) -> None:
     async with serve(Node()) as client, client.get(path) as response:
         assert response.status == 404
-        assert response.content_type == "application/json"
+        assert response.content_type == "application/problem+json"
         answer = await response.json()
     assert answer["known"] == [f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS]
     assert "GET /v1/status" in answer["known"]
@@ -299,6 +300,10 @@ async def test_an_error_of_the_node_has_its_status_and_says_whether_it_is_defini
     async with serve(node) as client, client.request(method, path, json=body) as response:
         assert response.status == status
         assert await response.json() == {
+            "type": "about:blank",
+            "title": HTTPStatus(status).phrase,
+            "status": status,
+            "detail": refusal.message,
             "error": refusal.message,
             "remedy": refusal.remedy,
             "definite": status != 504,

@@ -232,7 +232,7 @@ async def node_in_process(folder: Path) -> AsyncIterator[tuple[QuorumNode, aioht
 
 
 async def post(client: aiohttp.ClientSession) -> tuple[int, dict[str, Any]]:
-    async with client.post("/v1/snapshot") as response:
+    async with client.post("/v1/snapshot", json={}) as response:
         answer: dict[str, Any] = await response.json()
         return response.status, answer
 

@@ -1,0 +1,133 @@
+"""What a node shows of its own state: znodes, sessions, connections, watches, files, settings.
+
+Decides names and shapes only; quorum.admin decides pages. Reads are those of a client that proved nothing, at
+this node's applied zxid. Keeps no state.
+
+Source: architecture, "HTTP on the admin port".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from heapq import nsmallest
+from pathlib import PurePath
+from typing import Any
+
+from quorum.changelog.recorder import ChangeRecorder
+from quorum.core.queries import get_children, get_data
+from quorum.node.member import QuorumMember
+from quorum.server.connection import Connection
+from quorum.wire.jute import Reader, Stat
+
+
+class NodeState:
+    """The admin port's view of one running node's state."""
+
+    def __init__(self, member: QuorumMember, recorder: ChangeRecorder) -> None:
+        """Keep the parts that are read."""
+        self._member = member
+        self._recorder = recorder
+
+    @property
+    def zxid(self) -> int:
+        """The last transaction that is applied."""
+        return self._member.replica.machine.zxid
+
+    def znode(self, path: str) -> tuple[bytes | None, Stat, Sequence[str]] | int:
+        """Return data, Stat and children's names of a node, or ZooKeeper's code of an error."""
+        machine = self._member.replica.machine
+        found = get_data(machine, path)
+        if isinstance(found, int):
+            return found
+        names = get_children(machine, path)
+        assert not isinstance(names, int)
+        data, stat = found
+        return data, Reader(stat, 0, len(stat), "Stat").stat("stat"), names
+
+    def sessions(self, after: int, limit: int) -> list[Mapping[str, object]]:
+        """Return sessions by rising id."""
+        sessions = self._member.replica.machine.sessions
+        here = {each.session_id for each in self._connections()}
+        found = nsmallest(limit, (session_id for session_id in sessions if session_id > after))
+        return [
+            {
+                "session_id": session.session_id,
+                "timeout_ms": session.timeout_ms,
+                "node_id": session.node_id,
+                "ephemerals": len(session.ephemerals),
+                "connected_here": session.session_id in here,
+            }
+            for session in map(sessions.__getitem__, found)
+        ]
+
+    def _connections(self) -> list[Connection]:
+        return [each for each in self._member.frontend.connections if isinstance(each, Connection)]
+
+    def connections(self, after: int, limit: int) -> list[Mapping[str, object]]:
+        """Return connections by rising id."""
+        found = nsmallest(
+            limit, (each for each in self._connections() if each.nonce > after), key=lambda each: each.nonce
+        )
+        return [
+            {
+                "connection_id": each.nonce,
+                "address": str(each.address),
+                "session_id": each.session_id,
+                "timeout_ms": each.timeout_ms,
+                "outstanding": each.outstanding,
+                "requests_received": each.requests_received,
+                "packets_sent": each.packets_sent,
+            }
+            for each in found
+        ]
+
+    def watches(self, after: str, limit: int) -> list[Mapping[str, object]]:
+        """Return watched paths by name."""
+        watches = self._member.replica.watches
+        found = nsmallest(limit, {path for path in watches.paths() if path > after})
+        return [
+            {"path": path, "session_ids": sorted(each.session_id for each in watches.watchers_of(path))}
+            for path in found
+        ]
+
+    def snapshots(self) -> list[Mapping[str, object]]:
+        """Return the snapshots, oldest first."""
+        return [
+            {
+                "name": PurePath(file.path).name,
+                "log_index": file.log_index,
+                "term": file.term,
+                "size_bytes": file.size_bytes,
+            }
+            for file in self._member.storage.snapshots.files()
+        ]
+
+    def snapshot_path(self, name: str) -> str | None:
+        """Return the file of a snapshot that is listed."""
+        files = self._member.storage.snapshots.files()
+        return next((file.path for file in files if PurePath(file.path).name == name), None)
+
+    def journal(self) -> dict[str, object]:
+        """Return where the journal and the change log begin and end."""
+        member, recorder = self._member, self._recorder
+        status, statistics = member.core.status(), member.writer.statistics
+        return {
+            "first_index": status.first_index,
+            "durable_index": status.durable_index,
+            "commit_index": status.commit_index,
+            "applied_index": member.replica.machine.applied_index,
+            "queued_bytes": member.writer.queued_bytes,
+            "written_bytes": statistics.bytes_written,
+            "fsyncs": statistics.fsyncs,
+            "write_p50_ms": statistics.write_ms(0.5),
+            "write_p99_ms": statistics.write_ms(0.99),
+            "changelog_first_zxid": recorder.first_zxid,
+            "changelog_last_zxid": recorder.last_zxid,
+            "changelog_bytes": recorder.size_bytes,
+        }
+
+    def config(self) -> dict[str, Any]:
+        """Return the settings in force, secrets masked."""
+        masked: dict[str, Any] = json.loads(self._member.config.masked())
+        return masked
