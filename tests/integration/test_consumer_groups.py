@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka.admin import KafkaAdminClient
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -212,3 +213,15 @@ def test_status_and_metrics_show_the_groups(cluster: BlockingBrokers, zookeeper:
         metrics = answer.read().decode()
     assert "quorate_coordinator_active 1.0" in metrics
     assert 'quorate_groups{state="Empty"}' in metrics
+
+
+def test_admin_clients_list_groups_although_one_broker_has_them_all(cluster: BlockingBrokers) -> None:
+    create(cluster, "listed", 1)
+    commit(cluster, "listed", listed=1)
+    confluent = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    found = confluent.list_consumer_groups().result(WAIT_S)
+    assert found.errors == []
+    assert "listed" in [each.group_id for each in found.valid]
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","))
+    assert "listed" in json.dumps(admin.list_groups(), default=str)
+    admin.close()

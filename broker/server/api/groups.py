@@ -201,11 +201,18 @@ def _described_group(group: ClassicGroup) -> Values:
 
 
 async def list_groups(services: BrokerServices, call: Call) -> Answer:
-    """List groups, all or those in some states or of some types."""
+    """List groups, all or those in some states or of some types.
+
+    Administrators ask every broker and put the answers together, so another broker than the coordinator has
+    none.
+    """
+    candidate = services.groups()
     try:
         slots = (await term_of(services)).slots()
-    except GroupRefusedError as error:
-        return {"error_code": error.error_code, "groups": ()}
+    except GroupRefusedError:
+        unknown = candidate is None or candidate.coordinator_id in (None, services.broker_id)
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if unknown else ErrorCode.NONE
+        return {"error_code": code, "groups": ()}
     states = {each.lower() for each in getattr(call.body, "states_filter", ())}
     types = {each.lower() for each in getattr(call.body, "types_filter", ())}
     rows = []

@@ -15,6 +15,9 @@ from controller.messages.codes import ErrorCode
 from tests.support.group_requests import GROUP_REQUESTS, error_code_of
 from tests.support.memory_broker import MemoryParts, config, partition_state, update_metadata
 
+#: Every broker is asked for its groups; while no coordinator is known, the list is not empty but unknown.
+EXPECTED = {ApiKey.LIST_GROUPS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
 
 @pytest.mark.parametrize("api_key", sorted(GROUP_REQUESTS), ids=lambda key: ApiKey(key).name)
 async def test_a_broker_that_is_not_the_coordinator_says_so(tmp_path: Path, api_key: ApiKey) -> None:
@@ -29,4 +32,5 @@ async def test_a_broker_that_is_not_the_coordinator_says_so(tmp_path: Path, api_
         packed = await answer
         assert packed is not None
         found = decode_response(api_key, version, b"".join(packed))
-        assert error_code_of(api_key, version, found) == ErrorCode.NOT_COORDINATOR, version
+        code = EXPECTED.get(api_key, ErrorCode.NOT_COORDINATOR)
+        assert error_code_of(api_key, version, found) == code, version
