@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from quorum.config.address import Address, parse_member_address
-from quorum.config.node import read_peer_secret
+from quorum.config.node import HOST_NAME, read_peer_secret
 from quorum.config.settings import (
     ADDRESS,
     BOOLEAN,
@@ -35,6 +35,7 @@ from quorum.config.settings import (
     refuse_unknown,
     setting,
     text,
+    texts,
 )
 from quorum.errors import ConfigError, ConfigProblem, shown
 from quorum.metadata.topic_settings import TOPIC_SETTINGS, TopicSettings
@@ -147,6 +148,8 @@ class SecuritySection:
 
     #: the same bytes at every broker; surrounding white space does not count
     peer_secret_file: Path = setting(PATH)
+    #: names by which the admin port may be asked, as a node's
+    admin_hosts: tuple[str, ...] = setting(texts(HOST_NAME, "host name"), ("localhost",))
 
 
 def _topic_setting(name: str) -> Any:

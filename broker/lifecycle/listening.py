@@ -92,7 +92,9 @@ class Listeners:
         self._listeners.append(
             await Listener.start_on(bound.broker, name="broker", api=api, sasl=sasl, limits=self._limits())
         )
-        self._admin = AdminServer(base_app(self._admin_view), bound.admin)
+        self._admin = AdminServer(
+            base_app(self._admin_view, hosts=self._services.config.security.admin_hosts), bound.admin
+        )
         await self._admin.start()
         self._client_start = asyncio.ensure_future(self._accept_clients(bound.client))
 

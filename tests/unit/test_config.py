@@ -121,6 +121,15 @@ def test_all_four_letter_words_are_named_by_a_star(load: Load) -> None:
     assert {"ruok", "dump", "wchp", "srst"} <= set(words)
 
 
+def test_names_of_the_admin_port_are_a_list_of_host_names(load: Load) -> None:
+    assert load(FILE).security.admin_hosts == ("localhost",)
+    named = load(with_lines("security", 'admin_hosts = ["node-1.example", "db_1"]'))
+    assert named.security.admin_hosts == ("node-1.example", "db_1")
+    assert load(with_lines("security", "admin_hosts = []")).security.admin_hosts == ()
+    given = {"QUORATE_SECURITY_ADMIN_HOSTS": "node-1.example, db_1"}
+    assert load(FILE, given).security.admin_hosts == ("node-1.example", "db_1")
+
+
 @pytest.mark.parametrize("given", ["ruok, srvr", "ruok,srvr", '["ruok", "srvr"]', '"ruok,srvr"'])
 def test_words_of_the_environment_and_of_a_flag_may_stand_with_commas_between(load: Load, given: str) -> None:
     expected = ("ruok", "srvr")
@@ -184,6 +193,8 @@ def test_a_configuration_is_frozen(load: Load) -> None:
         (with_lines("limits", "read_only_mode = 1"), "limits.read_only_mode", ["true or false"]),
         (with_lines("limits", "tick_ms = 2000.0"), "limits.tick_ms", ["whole number"]),
         (with_lines("security", 'four_letter_words = ["rouk"]'), "security.four_letter_words", ["'ruok'"]),
+        (with_lines("security", 'admin_hosts = ["*"]'), "security.admin_hosts", ["'*'", "host name"]),
+        (with_lines("security", 'admin_hosts = ["h:81"]'), "security.admin_hosts", ["'h:81'"]),
         (
             with_lines("security", 'four_letter_words = "ruok"'),
             "security.four_letter_words",

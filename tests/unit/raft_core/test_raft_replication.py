@@ -214,6 +214,24 @@ def test_what_was_answered_before_there_was_a_connection_is_answered_on_it() -> 
     assert replies(solo.step(Tick(), after_ms=10)) == []
 
 
+def test_a_heartbeat_says_how_far_the_leader_is_and_commits_only_what_is_proven() -> None:
+    solo = Solo([1, 1])
+    solo.hear(Heartbeat(1, 2, 1, 0, 0.0, known_index=40))
+    status = solo.raft.status()
+    assert (status.commit_index, status.known_index, solo.raft.known_index) == (0, 40, 40)
+    solo.hear(Heartbeat(1, 2, 1, 0, 1.0, known_index=30))
+    assert solo.raft.known_index == 40, "what was committed stays so"
+    leader = Solo([1])
+    leader.lead()
+    leader.sync()
+    sent = leader.step(Tick(0))
+    leader.now_ms += 1000.0
+    sent = [*sent, *leader.step(Tick(0))]
+    beats = [message for message in sent if isinstance(message, Heartbeat)]
+    assert beats
+    assert {beat.known_index for beat in beats} == {leader.raft.status().commit_index}
+
+
 def test_heartbeats_are_answered_with_the_durable_match() -> None:
     solo = Solo([1])
     solo.hear(append(1, 1, 1, entry(2, 1)))
