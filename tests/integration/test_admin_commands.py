@@ -51,7 +51,7 @@ def read_request(connection: socket.socket) -> bytes:
         name, _, value = line.partition(b":")
         while name == b"content-length" and len(body) < int(value):
             body += connection.recv(65536)
-    return seen
+    return head + b"\r\n\r\n" + body
 
 
 def reset(connection: socket.socket) -> None:
@@ -128,6 +128,33 @@ def told(capsys: Lines, words: list[str], url: str, code: int = 1) -> tuple[str,
     assert error.startswith("error: ")
     assert remedy.startswith("remedy: ")
     return error.removeprefix("error: "), remedy.removeprefix("remedy: ")
+
+
+def noting(seen: list[bytes]) -> Act:
+    """Answer a change, and keep what was sent."""
+
+    def act(connection: socket.socket) -> None:
+        seen.append(read_request(connection))
+        body = b'{"members": []}'
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    return act
+
+
+@pytest.mark.parametrize(("words", "forced"), [([], False), (["--force"], True)])
+def test_a_replacement_is_forced_by_its_flag_alone(words: list[str], forced: bool) -> None:
+    seen: list[bytes] = []
+    with listener(noting(seen)) as url:
+        assert main([*REPLACE_NAMED, *words, "--admin", url]) == 0
+    assert b"Content-Type: application/json" in seen[0]
+    assert (b'"force": true' in seen[0]) == forced
+
+
+def test_a_change_without_a_body_says_that_it_is_json() -> None:
+    seen: list[bytes] = []
+    with listener(noting(seen)) as url:
+        assert main([*REMOVE, "--admin", url]) == 0
+    assert b"Content-Type: application/json" in seen[0]
 
 
 def test_a_refusal_from_before_a_replacement_is_not_told_behind_it(capsys: Lines) -> None:
