@@ -68,3 +68,19 @@ def kafka_java_command(source: Path, folder: Path) -> list[str]:
             "no java on PATH: run deploy/ensure-java.sh, or install a JDK of Java 17 or later"
         )
     return [java, *TEST_JVM_OPTIONS, "-cp", kafka_class_path(folder), str(source)]
+
+
+def kafka_tool_command(name: str, folder: Path) -> list[str]:
+    """Command line of a small virtual machine that runs one of Kafka's tools.
+
+    Args:
+        name: the tool's class.
+        folder: where Maven may leave a file.
+
+    Raises:
+        KafkaJarsError: Java or the jars cannot be had.
+    """
+    java = shutil.which("java")
+    if java is None:
+        raise KafkaJarsError("no java on PATH: run deploy/ensure-java.sh, or install Java 17")
+    return [java, *TEST_JVM_OPTIONS, "-cp", kafka_class_path(folder), name]
