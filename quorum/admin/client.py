@@ -32,6 +32,8 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 #: for a connection, however long the answer may take
 CONNECT_TIMEOUT_S = 10.0
 _NAME_A_NODE: Final = "name the admin port of a node with --admin http://host:port"
+#: HTTP status of a request under a name that the port does not answer to (guard.py)
+_MISDIRECTED: Final = 421
 _HOST: Final = re.compile(r"[\w.:%-]+")
 
 #: {field: type}
@@ -227,6 +229,8 @@ def get_status(url: str, timeout_s: float) -> dict[str, Any]:
     answer = _read(body)
     if code == 200 and _fits(answer, _STATUS_SHAPE, _STATUS_NULLABLE):
         return answer
+    if code == _MISDIRECTED and _fits(answer, {"error": str, "remedy": str}):
+        raise UnreachableError(f"{url}: {printable(answer['error'])}", printable(answer["remedy"]))
     raise UnreachableError(f"{url} does not answer as the admin port of a node (HTTP {code})", _NAME_A_NODE)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import socket
 from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
@@ -16,6 +17,7 @@ import pytest
 
 from quorum.admin.app import base_app, build_app
 from quorum.admin.server import AdminServer
+from quorum.cli.main import main
 from tests.integration.test_admin_http import Node
 from tests.support.nodes import QuorateNodes
 
@@ -152,6 +154,20 @@ def test_a_name_that_was_made_to_lead_to_a_node_reads_nothing(nodes: QuorateNode
         response = connection.getresponse()
         assert response.status == 421
         assert "rebound.example" in json.loads(response.read())["error"]
+
+
+def test_a_command_that_asks_by_another_name_is_told_what_to_do(
+    nodes: QuorateNodes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = nodes.nodes[1].admin_port
+    assert main(["status", "--admin", f"http://localhost:{port}"]) == 0
+    # Wherever the name leads: the connection goes to this machine.
+    connect = socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", lambda at, *rest: connect(("127.0.0.1", at[1]), *rest))
+    assert main(["status", "--admin", f"http://node-1.example:{port}"]) == 1
+    told = capsys.readouterr().err
+    assert "node-1.example" in told
+    assert "security.admin_hosts" in told
 
 
 def test_disks_in_use_and_the_last_but_one_voter_are_retired_by_force_alone(nodes: QuorateNodes) -> None:
