@@ -1,7 +1,7 @@
 """Recovery figures: how long nobody was answered around a strike, and how long until all was ready again.
 
 Reads a run's history and its faults, nothing else. A service is what operations of one kind ask: the quorum
-(registers, by clients that may go to any node), or a partition (records). It was away from one success to the
+(registers, through whichever node), or a partition (records). It was away from one success to the
 next; the longest such gap that touches a strike is the strike's.
 Source: testing design; the issue on chaos ("Recovery figures").
 """
@@ -36,7 +36,7 @@ def services(operations: Iterable[Operation]) -> dict[str, dict[str, list[int]]]
     for each in operations:
         if each.outcome != OK:
             continue
-        if each.key.startswith("register-") and each.node == "":
+        if each.key.startswith("register-"):
             found["quorum"].setdefault("", []).append(each.completed_ns)
         elif each.operation == "produce":
             found["partitions"].setdefault(each.key, []).append(each.completed_ns)

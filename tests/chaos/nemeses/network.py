@@ -14,8 +14,9 @@ from tests.chaos.nemeses.base import Nemesis
 from tests.chaos.proxies import BOTH
 
 Choice = tuple[str, list[str], tuple[str, ...]]
-#: How long before a strike operations are looked at for comparison.
-BEFORE_NS: Final = 3_000_000_000
+#: How long before a strike operations are looked at for comparison, second by second.
+BEFORE_S: Final = 10
+SECOND_NS: Final = 1_000_000_000
 UPSTREAM: Final = ("upstream",)
 DOWNSTREAM: Final = ("downstream",)
 
@@ -221,7 +222,10 @@ class SlowLinks(Nemesis):
         """Choose links and strengths."""
         self.names = self.cluster.proxies.matching(r"peer-\d+-\d+", r"broker-\d+-\d+", r"quorum-b\d+-\d+")
         self.started_ns = time.monotonic_ns()
-        self.usual_ms = self.recorder.latency_ms(self.started_ns - BEFORE_NS, self.started_ns)
+        # The best of the last seconds: in others the fault before this one may still be felt.
+        seconds = (self.started_ns - number * SECOND_NS for number in range(BEFORE_S))
+        found = [self.recorder.latency_ms(second - SECOND_NS, second) for second in seconds]
+        self.usual_ms = min((each for each in found if each is not None), default=None)
         return self.slow_down()
 
     def slow_down(self) -> str:

@@ -78,6 +78,10 @@ class Watches(QuorumWorkload):
         fired = asyncio.Event()
 
         def see(event: WatchEvent) -> None:
+            # In its turn: a reply before it in the same packet wakes its caller first, and is recorded first.
+            asyncio.get_running_loop().call_soon(note, event)
+
+        def note(event: WatchEvent) -> None:
             if event.event_type is not EventType.NONE:
                 process.invoke("event", key, None).ok(
                     event.event_type.name, zxid=max(0, event.zxid), node=node
