@@ -34,6 +34,8 @@ examples:
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 TIMEOUT_MS: Final = 30_000
+#: What a replication factor has room for in Kafka's protocol.
+_COUNT_MAX: Final = 32_767
 #: Where a setting comes from, by Kafka's number.
 _SOURCES: Final = {1: "topic", 4: "broker.toml", 5: "default"}
 
@@ -65,12 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         elif name != "list":
             action.add_argument("topic", metavar="TOPIC")
         if name in ("create", "alter"):
-            action.add_argument("--partitions", type=int, metavar="N", help="how many it shall have")
+            action.add_argument("--partitions", type=_count, metavar="N", help="how many it shall have")
             action.add_argument(
                 "--set", metavar="NAME=VALUE", dest="settings", action="append", default=[], help="a setting"
             )
         if name == "create":
-            action.add_argument("--replication-factor", type=int, metavar="N", help="replicas of a partition")
+            action.add_argument(
+                "--replication-factor", type=_count, metavar="N", help="replicas of a partition"
+            )
         if name == "alter":
             action.add_argument(
                 "--unset", metavar="NAME", action="append", default=[], help="back to its default"
@@ -126,8 +130,13 @@ async def _delete(client: BrokerClient, arguments: argparse.Namespace) -> int:
 
 async def _alter(client: BrokerClient, arguments: argparse.Namespace) -> int:
     from controller.core.requests import NewPartitions
+    from quorum.metadata.topic_settings import TOPIC_SETTINGS
 
     settings = _settings(arguments.settings)
+    for name in arguments.unset:
+        if name not in TOPIC_SETTINGS:
+            known = ", ".join(TOPIC_SETTINGS)
+            raise UsageError(f"--unset {shown(name)} is no known setting of a topic", f"name one of {known}")
     if not settings and not arguments.unset and arguments.partitions is None:
         raise UsageError("nothing to change", "give --set NAME=VALUE, --unset NAME or --partitions N")
     if settings or arguments.unset:
@@ -135,7 +144,8 @@ async def _alter(client: BrokerClient, arguments: argparse.Namespace) -> int:
     if arguments.partitions is not None:
         wanted = NewPartitions(arguments.topic, arguments.partitions)
         results = await client.create_partitions([wanted])
-        _done(f"topic {arguments.topic} got no partitions", results[arguments.topic])
+        so_far = ", though its settings were changed" if settings or arguments.unset else ""
+        _done(f"topic {arguments.topic} got no partitions{so_far}", results[arguments.topic])
     return _say(arguments, f"altered {arguments.topic}", {"topic": arguments.topic})
 
 
@@ -250,6 +260,13 @@ def _done(what: str, result: TopicResult) -> TopicResult:
 def _say(arguments: argparse.Namespace, text: str, fields: Mapping[str, object]) -> int:
     print(json.dumps(dict(fields)) if arguments.json else printable(text))
     return 0
+
+
+def _count(text: str) -> int:
+    """Read a number of partitions or replicas; how many there may be is the brokers' affair."""
+    if not text.isdecimal() or not 1 <= int(text) <= _COUNT_MAX:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no whole number from 1 to {_COUNT_MAX}")
+    return int(text)
 
 
 def _settings(given: list[str]) -> dict[str, str]:

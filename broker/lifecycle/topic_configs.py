@@ -82,14 +82,13 @@ class TopicConfigs:
         """
         assert self._client is not None
         topics = await self._client.get_children(paths.CONFIG_TOPICS)
-        gone = self._overrides.keys() - set(topics)
+        for topic in self._overrides.keys() - set(topics):
+            self._take(topic, None)
         for start in range(0, len(topics), READ_CHUNK):
             chunk = topics[start : start + READ_CHUNK]
             found = await self._client.read_all([paths.config_topic_path(topic) for topic in chunk])
             for topic, outcome in zip(chunk, found, strict=True):
                 self._take(topic, None if isinstance(outcome, ServerError) else outcome[0])
-        for topic in gone:
-            self._take(topic, None)
 
     def settings_of(self, topic: str) -> TopicSettings:
         """Return the effective settings of a topic; the defaults for one without overrides."""

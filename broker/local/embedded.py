@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 from broker.config.broker import broker_config
 from broker.lifecycle.broker import Broker, stopped_error
 from broker.lifecycle.listening import BrokerSockets
-from quorum.errors import UsageError
+from quorum.errors import NodeStoppedError, UsageError
 from quorum.local import ensemble, in_thread
 
 HOST: Final = "127.0.0.1"
@@ -83,10 +83,29 @@ class EmbeddedBrokers:
             raise UsageError(f"broker {broker_id} runs already", "stop it first")
         sockets = self._known(broker_id)
         broker = Broker(self._config(broker_id), sockets=sockets)
-        async with asyncio.timeout(READY_DEADLINE_S):
-            await broker.start()
-            self._running[broker_id] = broker
-            await broker.wait_ready()
+        try:
+            async with asyncio.timeout(READY_DEADLINE_S):
+                await broker.start()
+                self._running[broker_id] = broker
+                await broker.wait_ready()
+        except TimeoutError as error:
+            _, reason = broker.readiness()
+            problem = f"broker {broker_id} was not ready within {READY_DEADLINE_S:.0f} s: {reason}"
+            raise NodeStoppedError(problem, "see its log") from error
+
+    async def start_all(self) -> None:
+        """Start every broker at once.
+
+        Raises:
+            ConfigError: a setting is refused.
+            NodeStoppedError: as for `start`; of several errors the first.
+        """
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for broker_id in self._sockets:
+                    starts.create_task(self.start(broker_id))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
 
     async def stop(self, broker_id: int) -> None:
         """Stop a broker as SIGTERM does: its session ends at once.
@@ -159,6 +178,8 @@ class EmbeddedBrokers:
             },
             "quorum": {"hosts": self.hosts.split(",")},
             "security": {"peer_secret_file": str(self._secret)},
+            # Nobody waits for members that come late, as three seconds of every test would.
+            "groups": {"group_initial_rebalance_delay_ms": 0},
         }
         given = self._settings
         sections = {name: {**own.get(name, {}), **given.get(name, {})} for name in {**own, **given}}
@@ -188,9 +209,7 @@ async def brokers(
         async with ensemble(nodes, quorum_settings) as quorum:
             running = EmbeddedBrokers(quorum.hosts, Path(folder), count, settings or {})
             try:
-                async with asyncio.TaskGroup() as starts:
-                    for broker_id in range(1, count + 1):
-                        starts.create_task(running.start(broker_id))
+                await running.start_all()
                 yield running
             finally:
                 await running.close()

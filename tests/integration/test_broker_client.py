@@ -170,6 +170,9 @@ def test_versions_are_the_newest_of_both_sides() -> None:
     for api_key, at_least in ((ApiKey.PRODUCE, 0), (ApiKey.METADATA, 12), (ApiKey.LIST_OFFSETS, 0)):
         with pytest.raises(UnsupportedByBrokerError, match="b:1"):
             link.version(api_key, at_least=at_least)
+    # As a broker listener answers, which serves no clients.
+    with pytest.raises(UnsupportedByBrokerError, match="name a client listener"):
+        Link(connection, {}).version(ApiKey.METADATA)
 
 
 async def test_a_missing_topic_is_asked_of_the_controller_elsewhere(

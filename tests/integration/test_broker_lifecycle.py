@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
@@ -56,6 +56,29 @@ async def test_settings_follow_the_quorum(client: Client) -> None:
     await until(lambda: configs.overrides("a") == {})
     assert configs.settings_of("a") == TopicSettings(min_insync_replicas=2)
     assert changed == ["a", "b", "a"]
+
+
+async def test_a_topic_that_is_created_again_during_a_reload_keeps_its_settings(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = TopicConfigs(TopicSettings(), lambda _topic: None)
+    for topic in ("a", "b"):
+        await client.create(paths.config_topic_path(topic), TopicConfigRecord({"retention.ms": "5"}).encode())
+    await configs.attach(client)
+    read_all = client.read_all
+
+    async def names_without_b(_path: str) -> list[str]:
+        return ["a"]
+
+    async def read_while_b_returns(wanted: Sequence[str]) -> object:
+        await client.set(paths.config_topic_path("b"), TopicConfigRecord({"retention.ms": "9"}).encode())
+        await until(lambda: configs.overrides("b") == {"retention.ms": "9"})
+        return await read_all(wanted)
+
+    monkeypatch.setattr(client, "get_children", names_without_b)
+    monkeypatch.setattr(client, "read_all", read_while_b_returns)
+    await configs.reload()
+    assert configs.settings_of("b").retention_ms == 9
 
 
 async def test_two_brokers_change_different_settings_and_both_stay(client: Client) -> None:

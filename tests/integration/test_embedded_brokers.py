@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from broker.local import BlockingBrokers, brokers, brokers_in_thread
 from quorum.client import Client
-from quorum.errors import UsageError
+from quorum.errors import ConfigError, UsageError
 from quorum.metadata import paths
 from tests.support.nodes import clean_environment, eventually
 
@@ -126,6 +126,11 @@ def test_what_cannot_be_done_is_refused_with_a_remedy(cluster: BlockingBrokers) 
     with pytest.raises(UsageError, match="runs already"):
         cluster.start(1)
     with pytest.raises(UsageError, match="a cluster of 0 brokers"), brokers_in_thread(0):
+        pass
+    with (
+        pytest.raises(ConfigError, match="is no known key"),
+        brokers_in_thread(settings={"topics": {"a": 1}}),
+    ):
         pass
 
 

@@ -1,0 +1,92 @@
+"""`quorate topics` against a broker inside this process: what it prints, and what it says to odd input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from broker.local import BlockingBrokers, brokers_in_thread
+from quorum.cli.main import main
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BlockingBrokers]:
+    with brokers_in_thread() as running:
+        yield running
+
+
+def _run(output: Output, bootstrap: str, *words: str) -> tuple[int, str, str]:
+    output.readouterr()
+    code = main(["topics", words[0], "--bootstrap", bootstrap, *words[1:]])
+    captured = output.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_topic_from_its_creation_to_its_end(cluster: BlockingBrokers, capsys: Output) -> None:
+    def run(*words: str) -> str:
+        code, out, problem = _run(capsys, cluster.bootstrap, *words)
+        assert code == 0, problem
+        return out
+
+    assert (
+        run("create", "orders", "--partitions", "2") == "created orders: partitions 2, replication factor 1\n"
+    )
+    run("alter", "orders", "--partitions", "3", "--set", "retention.ms=5", "--set", "segment.bytes=2097152")
+    assert json.loads(run("alter", "orders", "--unset", "segment.bytes", "--json")) == {"topic": "orders"}
+    (found,) = json.loads(run("describe", "orders", "--json"))
+    assert [(row["leader"], row["isr"], row["osr"]) for row in found["partitions"]] == [(1, [1], [])] * 3
+    assert found["settings"]["retention.ms"] == {"value": "5", "source": "topic"}
+    assert found["settings"]["segment.bytes"]["source"] == "default"
+    assert "settings: retention.ms=5" in run("describe")
+    code, _, said = _run(
+        capsys, cluster.bootstrap, "alter", "orders", "--set", "retention.ms=5", "--partitions", "1"
+    )
+    assert code == 1
+    assert "got no partitions, though its settings were changed" in said
+    assert json.loads(run("list", "--json")) == [
+        {"topic": "orders", "partitions": 3, "replication_factor": 1}
+    ]
+    run("delete", "orders")
+    assert json.loads(run("list", "--json")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("create", "x", "--partitions", "999999999999"), "'999999999999' is no whole number from 1"),
+        (("create", "x", "--partitions", "20000"), "20000 partitions: give 1 to"),
+        (("create", "x", "--partitions", "0"), "'0' is no whole number from 1"),
+        (("create", "x", "--replication-factor", "70000"), "'70000' is no whole number from 1"),
+        (("create", "x", "--replication-factor", "2"), "larger than the 1 available"),
+        (("create", "x", "--set", "retention"), "is not a setting"),
+        (("create", "x", "--set", "retention.m=1"), "did you mean 'retention.ms'?"),
+        (("create", ""), "must not be empty"),
+        (("alter", "x"), "nothing to change"),
+        (("alter", "x", "--set", "retention.ms=1"), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (("alter", "x", "--unset", "retention.m"), "name one of retention.ms"),
+        (("describe", "x"), "does not exist"),
+        (("delete", "x"), "does not exist"),
+    ],
+)
+def test_odd_input_is_an_error_in_words(
+    cluster: BlockingBrokers, capsys: Output, words: tuple[str, ...], problem: str
+) -> None:
+    code, out, said = _run(capsys, cluster.bootstrap, *words)
+    assert code in (1, 2)
+    assert not out
+    assert problem in said
+
+
+def test_an_address_that_is_not_of_a_client_listener_is_said_to_be_so(
+    cluster: BlockingBrokers, capsys: Output
+) -> None:
+    code, _, said = _run(capsys, "nonsense", "list")
+    assert code == 2
+    assert "address 'nonsense' of a broker has no host or no port" in said
+    code, _, said = _run(capsys, cluster.hosts, "list")
+    assert code == 1
+    assert "remedy:" in said
