@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from broker.core.cluster_view import ClusterView
 from broker.groups.errors import CoordinatorFencedError, GroupChangedError
+from broker.groups.options import GroupOptions
 from broker.groups.store import GroupStore, StoredGroup
+from broker.groups.term import Term
 from quorum.client import Client, ConnectionLossError, NoNodeError, OperationResult, Transaction
 from quorum.local import ensemble
 from quorum.metadata import paths
@@ -174,3 +178,20 @@ async def test_the_deletion_of_a_group_may_lose_its_reply(client: Client) -> Non
     await GroupStore(lossy, store._mandate).delete(stored)
     with pytest.raises(NoNodeError):
         await client.get(paths.group_path(GROUP))
+
+
+@pytest.mark.parametrize("members", [True, False])
+async def test_offsets_of_a_group_that_was_empty_for_long_are_removed(client: Client, members: bool) -> None:
+    store = await become_coordinator(client)
+    empty = ClassicGroupRecord(GenerationId(2), "consumer", None, None, False, 5)
+    await store.write(StoredGroup(GROUP), record(1) if members else empty, {KEY: offset(5)})
+    await client.create(paths.topic_path(KEY.topic), b"{}")
+    term = Term(client, store._mandate, GroupOptions(offsets_retention_ms=1), ClusterView())
+    run = asyncio.ensure_future(term.run())
+    await term.ready()
+    term._sweep()
+    while term._tasks:
+        await asyncio.gather(*term._tasks)
+    assert (await client.get_children(paths.GROUPS) == []) is not members
+    term.end("the test is over")
+    assert await run == "the test is over"
