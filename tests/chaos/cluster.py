@@ -100,10 +100,12 @@ class ChaosCluster:
 
     # -- roles, as the processes tell them -------------------------------------------------------------------
 
-    def term(self) -> int:
-        """The highest term that a node reports; 0 if none answers."""
+    def term(self, *, without: int = 0) -> int:
+        """The highest term that a node, one excepted, reports; 0 if none answers."""
         terms = [0]
         for node_id in self.node_ids:
+            if node_id == without:
+                continue
             with contextlib.suppress(OSError, http.client.HTTPException, NodeError):
                 terms.append(int(self.nodes.status(node_id)["term"]))
         return max(terms)

@@ -149,7 +149,7 @@ class Pause(Nemesis):
     def stop(self) -> None:
         """Look who took over, and let it run on."""
         self.changes = []
-        if self.cluster.term() > self.term:
+        if self.cluster.term(without=self.node) > self.term:
             self.changes.append("another node leads")
         if self.broker and self.cluster.controller_now() not in (0, self.controller):
             self.changes.append("another broker is the controller")
@@ -175,7 +175,7 @@ class PauseLeader(Pause):
 
     name: ClassVar[str] = "pause-leader"
     description: ClassVar[str] = "SIGSTOP for the quorum's leader"
-    holds_s: ClassVar[tuple[float, float]] = (1.0, 8.0)
+    holds_s: ClassVar[tuple[float, float]] = (1.5, 8.0)
 
     def victim(self) -> tuple[int, int]:
         """The leader."""
