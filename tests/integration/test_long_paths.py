@@ -33,7 +33,7 @@ LEAF_BYTES = 8
 NODE_S_MAX = 1.0
 #: by the clock on the wall, so that a node that froze is seen on any machine
 GAP_S_MAX = 10.0
-SETTINGS = {**QUICK_SESSIONS, "raft": {"election_timeout_ms": [3000, 5000]}}
+SETTINGS: dict[str, dict[str, object]] = {**QUICK_SESSIONS, "raft": {"election_timeout_ms": [3000, 5000]}}
 
 
 @pytest.fixture(scope="module")

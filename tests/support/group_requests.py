@@ -71,4 +71,5 @@ ERROR_OF: dict[ApiKey, Callable[[Any, int], int]] = {
 
 def error_code_of(api_key: ApiKey, version: int, answer: Any) -> int:
     """Return the error code of an answer to one of the requests."""
-    return ERROR_OF.get(api_key, lambda found, _: found.error_code)(answer, version)
+    read = ERROR_OF.get(api_key)
+    return int(answer.error_code if read is None else read(answer, version))
