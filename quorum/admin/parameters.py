@@ -18,7 +18,8 @@ from quorum.errors import shown
 
 _NUMBER: Final = re.compile("-?[0-9]{1,19}", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
-TEXT_CHARS_MAX: Final = 4096
+#: of a text; percent-encoded, two of them are shorter than the line of a request may be
+TEXT_CHARS_MAX: Final = 2000
 
 Value: TypeAlias = "int | str | bool"
 

@@ -25,7 +25,8 @@ CONNECTIONS_MAX: Final = 256
 IDLE_TIMEOUT_S: Final = 30.0
 #: Seconds that a request under way may take when the server stops.
 _STOP_TIMEOUT_S: Final = 1.0
-_LINE_BYTES_MAX: Final = 8190
+#: of a request's line, which may hold two texts of any letters, and of a header
+_LINE_BYTES_MAX: Final = 64 * 1024
 _HEADERS_MAX: Final = 64
 
 
@@ -41,7 +42,8 @@ class _WithoutStacks(logging.LoggerAdapter[logging.Logger]):
             error = sys.exc_info()[1]
         elif isinstance(error, tuple):
             error = error[1]
-        return (f"{msg}: {error}" if error else msg), kwargs
+        # What a peer sent may look like a format.
+        return (f"{msg}: {str(error).replace('%', '%%')}" if error else msg), kwargs
 
 
 _QUIET_LOG: Final = _WithoutStacks(logging.getLogger("quorate.admin"))

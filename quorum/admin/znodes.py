@@ -203,10 +203,10 @@ def _add(transaction: Transaction, operation: object) -> None:
         BadInputError: it is not well-formed.
         InvalidArgumentError: no request can carry it.
     """
-    if not isinstance(operation, dict) or operation.get("op") not in _KEYS:
+    op = operation.get("op") if isinstance(operation, dict) else None
+    if not isinstance(operation, dict) or not isinstance(op, str) or op not in _KEYS:
         problem = f"operation {shown(operation)} is no object whose op is one of {', '.join(_KEYS)}"
         raise BadInputError(problem, _TRANSACTION_EXAMPLE, "operations")
-    op = operation["op"]
     known, needed = _KEYS[op]
     if not {"path", *needed} <= operation.keys() <= known:
         problem = f"operation {shown(operation)} must have {', '.join(sorted({'path', *needed}))}"

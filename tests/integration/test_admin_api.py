@@ -1,0 +1,232 @@
+"""The API of a node's admin port: its description holds for any request, and its endpoints tell the state."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from quorum.local.embedded import Ensemble, ensemble_in_thread
+from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
+
+DEADLINE_S = 30.0
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+NAMES = (
+    *("status", "members", "leader", "znodes", "transactions", "snapshots", "journal", "sessions", "watches"),
+    *("connections", "config", "cluster", "brokers", "topics", "groups", "changelog", "openapi.json"),
+)
+SUPER_DIGEST = "super:" + "A" * 27 + "="
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Ensemble]:
+    settings: dict[str, dict[str, object]] = {
+        "limits": {"tick_ms": 500},
+        "security": {"super_digest": SUPER_DIGEST},
+    }
+    with ensemble_in_thread(1, settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(node: Ensemble) -> Iterator[KazooClient]:
+    connected = KazooClient(hosts=node.hosts)
+    connected.start()
+    yield connected
+    connected.stop()
+    connected.close()
+
+
+def raw(node: Ensemble, method: str, path: str, body: object = None) -> tuple[int, str, bytes]:
+    """Status, content type and body of an answer."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = Request(node.admin_urls[0] + path, data, headers, method=method)
+    try:
+        with urlopen(request, timeout=DEADLINE_S) as response:
+            return response.status, response.headers.get_content_type(), response.read()
+    except HTTPError as error:
+        with error:
+            return error.code, error.headers.get_content_type(), error.read()
+
+
+def ask(node: Ensemble, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+    status, content_type, content = raw(node, method, path, body)
+    assert content_type == ("application/json" if status == 200 else "application/problem+json")
+    answer: dict[str, Any] = json.loads(content)
+    if status != 200:
+        assert (answer["status"], answer["type"]) == (status, "about:blank")
+        assert answer["title"]
+        assert answer["detail"]
+    return status, answer
+
+
+def show(node: Ensemble, path: str) -> dict[str, Any]:
+    status, answer = ask(node, "GET", path)
+    assert status == 200, answer
+    return answer
+
+
+def text(data: str) -> str:
+    return base64.b64encode(data.encode()).decode()
+
+
+def test_no_request_breaks_the_description(node: Ensemble, tmp_path: Path) -> None:
+    description = show(node, "/v1/openapi.json")
+    assert description["openapi"] == "3.1.0"
+    for parameter in description["paths"]["/v1/changelog"]["get"]["parameters"]:
+        if parameter["name"] == "wait_ms":
+            parameter["schema"]["maximum"] = 20
+    file = tmp_path / "openapi.json"
+    file.write_text(json.dumps(description))
+    url = node.admin_urls[0]
+    command = [sys.executable, "-m", "schemathesis.cli", "run", str(file), "--url", url]
+    command += ["--phases", "coverage,fuzzing", "--checks", CHECKS, "--max-examples", "10", "--seed", "7"]
+    # Members are changed by tests of their own: here each would wait for a node that does not exist.
+    command += ["--exclude-path", "/v1/members", "--no-color", "-H", "Content-Type: application/json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
+    assert "Tested: 2" in ended.stdout
+
+
+def test_every_endpoint_is_described(node: Ensemble) -> None:
+    paths = show(node, "/v1/openapi.json")["paths"]
+    assert {f"/v1/{name}" for name in NAMES} <= paths.keys()
+
+
+def test_a_znode_is_created_written_read_and_deleted(node: Ensemble, client: KazooClient) -> None:
+    assert ask(node, "PUT", "/v1/znodes?path=/w", {"data": text("1")})[0] == 404
+    status, created = ask(node, "PUT", "/v1/znodes?path=/w&create=true", {"data": text("1")})
+    assert (status, created["stat"]["version"]) == (200, 0)
+    assert client.get("/w")[0] == b"1"
+    assert ask(node, "PUT", "/v1/znodes?path=/w&version=5", {"data": text("2")})[0] == 409
+    assert ask(node, "PUT", "/v1/znodes?path=/w&version=0", {"data": text("2")})[0] == 200
+    client.create("/w/child")
+    found = show(node, "/v1/znodes?path=/w&linearizable=true")
+    assert (found["data"], found["stat"]["version"], found["children"]) == (text("2"), 1, ["child"])
+    assert ask(node, "DELETE", "/v1/znodes?path=/w")[0] == 409
+    client.delete("/w/child")
+    assert ask(node, "DELETE", "/v1/znodes?path=/w&version=0")[0] == 409
+    assert ask(node, "DELETE", "/v1/znodes?path=/w&version=1")[0] == 200
+    assert client.exists("/w") is None
+    assert ask(node, "GET", "/v1/znodes?path=/w")[0] == 404
+
+
+def test_a_transaction_is_carried_out_as_a_whole_or_not_at_all(node: Ensemble, client: KazooClient) -> None:
+    client.create("/t", b"0")
+    operations: list[Mapping[str, object]] = [
+        {"op": "check", "path": "/t", "version": 0},
+        {"op": "set", "path": "/t", "data": text("1")},
+        {"op": "create", "path": "/t/n", "data": None, "mode": "persistent_sequential"},
+    ]
+    status, answer = ask(node, "POST", "/v1/transactions", {"operations": operations})
+    assert (status, answer["results"][2]["path"]) == (200, "/t/n0000000000")
+    status, answer = ask(node, "POST", "/v1/transactions", {"operations": operations})
+    assert status == 409
+    assert "operation 0" in answer["detail"]
+    assert client.get("/t")[1].version == 1
+
+
+def test_access_lists_hold_for_who_proved_nothing(node: Ensemble, client: KazooClient) -> None:
+    client.create("/closed", b"x", acl=[make_digest_acl("u", "p", all=True)])
+    for method, query, body in (
+        ("GET", "", None),
+        ("PUT", "", {"data": None}),
+        ("GET", "&linearizable=true", None),
+    ):
+        assert ask(node, method, f"/v1/znodes?path=/closed{query}", body)[0] == 403
+
+
+def test_children_come_in_pages(node: Ensemble, client: KazooClient) -> None:
+    client.create("/many")
+    for number in range(7):
+        client.create(f"/many/{number}")
+    first = show(node, "/v1/znodes?path=/many&limit=4")["children"]
+    assert first == ["0", "1", "2", "3"]
+    assert show(node, f"/v1/znodes?path=/many&after={first[-1]}")["children"] == ["4", "5", "6"]
+
+
+def test_sessions_connections_and_watches_are_listed(node: Ensemble, client: KazooClient) -> None:
+    client.create("/mine", ephemeral=True)
+    client.get("/mine", watch=lambda _event: None)
+    session_id = client.client_id[0]
+    sessions = {each["session_id"]: each for each in show(node, "/v1/sessions")["items"]}
+    assert sessions[session_id]["ephemerals"] == 1
+    assert sessions[session_id]["connected_here"]
+    connections = [each["session_id"] for each in show(node, "/v1/connections")["items"]]
+    assert session_id in connections
+    assert {"path": "/mine", "session_ids": [session_id]} in show(node, "/v1/watches")["items"]
+
+
+def test_pages_follow_each_other(node: Ensemble) -> None:
+    clients = [KazooClient(hosts=node.hosts) for _ in range(3)]
+    for each in clients:
+        each.start()
+    try:
+        everything = [each["session_id"] for each in show(node, "/v1/sessions")["items"]]
+        paged: list[int] = []
+        after: int | None = -1
+        while after is not None:
+            page = show(node, f"/v1/sessions?limit=2&after={after}")
+            paged += [each["session_id"] for each in page["items"]]
+            after = page["next_after"]
+        assert paged == everything
+        assert len(paged) >= 3
+    finally:
+        for each in clients:
+            each.stop()
+            each.close()
+
+
+def test_the_settings_are_shown_without_secrets(node: Ensemble) -> None:
+    config = show(node, "/v1/config")
+    assert config["security"]["super_digest"] == "***"
+    assert config["limits"]["tick_ms"] == 500
+    assert SUPER_DIGEST not in json.dumps(config)
+
+
+def test_a_snapshot_is_taken_listed_and_sent(node: Ensemble) -> None:
+    status, taken = ask(node, "POST", "/v1/snapshots", {})
+    assert status == 200
+    *_, newest = show(node, "/v1/snapshots")["items"]
+    assert newest["log_index"] == taken["log_index"]
+    status, content_type, content = raw(node, "GET", f"/v1/snapshots/{newest['name']}")
+    assert (status, content_type) == (200, "application/octet-stream")
+    assert content == Path(taken["path"]).read_bytes()
+    for name in ("0.snapshot", "..", quote("../identity.json", safe="")):
+        assert raw(node, "GET", f"/v1/snapshots/{name}")[0] in (400, 404)
+
+
+def test_the_metadata_is_shown_typed(node: Ensemble, client: KazooClient) -> None:
+    for path in ("/brokers", "/brokers/ids", "/brokers/topics"):
+        client.ensure_path(path)
+    broker = BrokerRecord("127.0.0.1", 9092, ("PLAINTEXT://127.0.0.1:9092",), {"PLAINTEXT": "PLAINTEXT"}, 1)
+    client.create("/brokers/ids/3", broker.encode(), ephemeral=True)
+    topic = TopicRecord(uuid.UUID(int=1), {0: (3, 4), 1: (3,)})
+    client.create("/brokers/topics/orders", topic.encode())
+    client.create("/brokers/topics/broken", b"{")
+    state = PartitionStateRecord(controller_epoch=1, leader=3, leader_epoch=2, isr=(3,))  # type: ignore[arg-type]
+    for partition in (0, 1):
+        path = f"/brokers/topics/orders/partitions/{partition}/state"
+        client.create(path, state.encode(), makepath=True)
+    (shown,) = show(node, "/v1/brokers")["items"]
+    assert (shown["broker_id"], shown["generation"]) == (3, client.exists("/brokers/ids/3").czxid)
+    broken, orders = show(node, "/v1/topics")["items"]
+    assert "/brokers/topics/broken" in broken["problem"]
+    assert [each["leader_epoch"] for each in orders["partitions"]] == [2, 2]
+    (lacking,) = show(node, "/v1/topics?under_replicated=true&prefix=ord")["items"]
+    assert [each["partition"] for each in lacking["partitions"]] == [0]
+    cluster = show(node, "/v1/cluster")
+    assert (cluster["brokers"], cluster["topics"]) == (1, 2)
