@@ -16,6 +16,7 @@ from aiohttp import web
 
 from quorum.admin.changelog import HISTORY, History
 from quorum.admin.endpoint import BOOLEAN, OBJECT, STRING, Endpoint, Handler, fields
+from quorum.admin.events import LISTENERS
 from quorum.admin.gateway import Gateway
 from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, lower_case
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
@@ -107,6 +108,7 @@ def build_app(
     app[VIEW] = view
     if parts is not None:
         app[HISTORY], app[STATE], app[GATEWAY] = parts
+        app[LISTENERS] = set()
         app.on_shutdown.append(_close_gateway)
     return app
 

@@ -44,6 +44,10 @@ class History(Protocol):
     def last_zxid(self) -> int:
         """Last zxid that can be read; -1: there is none."""
 
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more will come: the node stops."""
+
     async def wait_for(self, zxid: int, wait_ms: int) -> None:
         """Return once a zxid can be read, or after a time."""
 
@@ -65,17 +69,18 @@ async def get_changelog(request: web.Request) -> web.Response:
     # Taken before: what is retained rises, and so does what there is.
     last_zxid = history.last_zxid
     if from_zxid < history.first_zxid:
-        return _gone(from_zxid, history.first_zxid)
+        return gone(from_zxid, history.first_zxid)
     try:
         body = await history.read(from_zxid, bytes_max, ENCODERS[content_type])
     except DamagedSegmentError as error:
-        return _gone(from_zxid, max(error.next_zxid, history.first_zxid))
+        return gone(from_zxid, max(error.next_zxid, history.first_zxid))
     if not body and from_zxid < history.first_zxid:
-        return _gone(from_zxid, history.first_zxid)
+        return gone(from_zxid, history.first_zxid)
     return web.Response(body=body, headers={"Content-Type": content_type, LAST_ZXID_HEADER: str(last_zxid)})
 
 
-def _gone(from_zxid: int, first_zxid: int) -> web.Response:
+def gone(from_zxid: int, first_zxid: int) -> web.Response:
+    """Answer that history was dropped, and where it begins now."""
     return error_answer(
         410,
         f"from_zxid = {from_zxid}: this node's history begins with zxid {first_zxid}",

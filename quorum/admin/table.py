@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from quorum.admin import changelog, members, snapshots, state, typed, znodes
+from quorum.admin import changelog, events, members, snapshots, state, typed, znodes
 from quorum.admin.endpoint import BOOLEAN, INTEGER, OBJECT, STRING, Endpoint, Schema, fields, list_of
 from quorum.admin.members import NODE_ID_MAX
 from quorum.admin.parameters import Parameter, read_query
@@ -145,6 +145,11 @@ _HISTORY: Final = (
         *("GET", "/v1/changelog", changelog.get_changelog, "Committed transactions from a zxid on"),
         changelog.PARAMETERS,
         content=(JSON_LINES, MSGPACK),
+    ),
+    Endpoint(
+        *("GET", "/v1/events", events.get_events, "Committed transactions as they come"),
+        events.PARAMETERS,
+        content=("text/event-stream",),
     ),
 )
 #: every endpoint of a node that no broker has

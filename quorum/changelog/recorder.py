@@ -79,6 +79,11 @@ class ChangeRecorder:
         return self._files.last_zxid
 
     @property
+    def stopped(self) -> bool:
+        """Whether nothing more will come: the node stops."""
+        return self._stopped
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all that is retained."""
         return self._files.size_bytes

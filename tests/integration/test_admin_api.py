@@ -25,7 +25,8 @@ DEADLINE_S = 30.0
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 NAMES = (
     *("status", "members", "leader", "znodes", "transactions", "snapshots", "journal", "sessions", "watches"),
-    *("connections", "config", "cluster", "brokers", "topics", "groups", "changelog", "openapi.json"),
+    *("connections", "config", "cluster", "brokers", "topics", "groups", "changelog", "events"),
+    "openapi.json",
 )
 SUPER_DIGEST = "super:" + "A" * 27 + "="
 
@@ -94,8 +95,10 @@ def test_no_request_breaks_the_description(node: Ensemble, tmp_path: Path) -> No
     url = node.admin_urls[0]
     command = [sys.executable, "-m", "schemathesis.cli", "run", str(file), "--url", url]
     command += ["--phases", "coverage,fuzzing", "--checks", CHECKS, "--max-examples", "10", "--seed", "7"]
-    # Members are changed by tests of their own: here each would wait for a node that does not exist.
-    command += ["--exclude-path", "/v1/members", "--no-color", "-H", "Content-Type: application/json"]
+    # Members are changed by tests of their own: here each would wait for a node that does not exist. Events
+    # do not end.
+    command += ["--exclude-path", "/v1/members", "--exclude-path", "/v1/events"]
+    command += ["--no-color", "-H", "Content-Type: application/json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
     assert "Tested: 2" in ended.stdout
@@ -230,3 +233,45 @@ def test_the_metadata_is_shown_typed(node: Ensemble, client: KazooClient) -> Non
     assert [each["partition"] for each in lacking["partitions"]] == [0]
     cluster = show(node, "/v1/cluster")
     assert (cluster["brokers"], cluster["topics"]) == (1, 2)
+
+
+def test_events_come_in_order_and_go_on_behind_the_last_one(node: Ensemble, client: KazooClient) -> None:
+    client.create("/events", b"0")
+    begin = client.exists("/events").czxid
+    for number in range(3):
+        client.set("/events", b"%d" % number)
+    url = f"{node.admin_urls[0]}/v1/events?from_zxid={begin}"
+    assert listen(Request(url), 4) == [begin + number for number in range(4)]
+    resumed = Request(url, headers={"Last-Event-ID": str(begin + 1)})
+    assert listen(resumed, 2) == [begin + 2, begin + 3]
+    assert raw(node, "HEAD", f"/v1/events?from_zxid={begin}")[:2] == (200, "text/event-stream")
+    assert ask(node, "GET", "/v1/events?from_zxid=-2")[0] == 400
+
+
+def test_an_event_comes_when_its_transaction_is_committed(node: Ensemble, client: KazooClient) -> None:
+    url = f"{node.admin_urls[0]}/v1/events"
+    with urlopen(url, timeout=DEADLINE_S) as stream:
+        client.create("/later", b"x")
+        zxid = client.exists("/later").czxid
+        while int(next_event(stream)["zxid"]) < zxid:
+            pass
+
+
+def listen(request: Request, count: int) -> list[int]:
+    with urlopen(request, timeout=DEADLINE_S) as stream:
+        assert stream.headers.get_content_type() == "text/event-stream"
+        return [next_event(stream)["zxid"] for _ in range(count)]
+
+
+def next_event(stream: Any) -> dict[str, Any]:
+    """The record of the next event."""
+    found: dict[bytes, bytes] = {}
+    while line := stream.readline().rstrip(b"\n"):
+        name, _, value = line.partition(b": ")
+        found[name] = value
+    if b"data" not in found:
+        return next_event(stream)
+    record: dict[str, Any] = json.loads(found[b"data"])
+    assert int(found[b"id"]) == record["zxid"]
+    assert found[b"event"] == b"transaction"
+    return record
