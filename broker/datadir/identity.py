@@ -22,7 +22,7 @@ _UNFORMATTED: Final = {"lock", META_NAME + ".tmp", "lost+found"}
 
 
 def claim(path: str, broker_id: int, cluster_id: str) -> str:
-    """Check that a locked directory is this broker's, or format an empty one.
+    """Check that a locked directory is this broker's, or format one that holds no log.
 
     Returns:
         Its incarnation: 32 hex digits.
@@ -36,6 +36,9 @@ def claim(path: str, broker_id: int, cluster_id: str) -> str:
     if content is None:
         return _format(path, broker_id, cluster_id)
     found = _parse(path, content)
+    if (found["cluster.id"], found["broker.id"]) != (cluster_id, str(broker_id)) and not _has_folders(path):
+        # It holds no log: a start under a wrong id, or with a wrong quorum, has left nothing to protect.
+        return _write(path, broker_id, cluster_id)
     if found["cluster.id"] != cluster_id:
         raise ForeignLogDirectoryError(
             f"log directory {path} belongs to the cluster with id {found['cluster.id']}, "
@@ -58,6 +61,15 @@ def _format(path: str, broker_id: int, cluster_id: str) -> str:
             f"log directory {path} has no {META_NAME} but holds {foreign[0]}",
             f"name an empty directory, or put the broker's {META_NAME} back",
         )
+    return _write(path, broker_id, cluster_id)
+
+
+def _has_folders(path: str) -> bool:
+    with disk_errors(path):
+        return any(each.is_dir() for each in Path(path).iterdir() if each.name not in _UNFORMATTED)
+
+
+def _write(path: str, broker_id: int, cluster_id: str) -> str:
     incarnation = uuid.uuid4().hex
     values = (_VERSION, str(broker_id), cluster_id, incarnation)
     lines = [f"{key}={value}\n" for key, value in zip(_KEYS, values, strict=True)]

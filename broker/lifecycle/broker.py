@@ -28,6 +28,7 @@ from broker.groups.options import group_options
 from broker.lifecycle.admin import BrokerView
 from broker.lifecycle.departure import Departure, DepartureOptions
 from broker.lifecycle.listening import AnnouncedView, BrokerSockets, Listeners
+from broker.lifecycle.peer_secret import check_peer_secret
 from broker.lifecycle.producer_ids import ProducerIds
 from broker.lifecycle.registration import broker_record
 from broker.lifecycle.topic_configs import TopicConfigs
@@ -109,6 +110,7 @@ class Broker:
             await ensure_base_paths(client)
             proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
             self.cluster_id = await ensure_cluster_id(client, proposed)
+            await check_peer_secret(client, self._secrets, self.cluster_id)
             self._parts = parts = self._open_parts()
             await parts.configs.attach(client)
             published = await read_published(client)

@@ -11,6 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 CLUSTER_ID: Final = "/cluster/id"
+PEER_SECRET: Final = "/cluster/peer_secret"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 BROKER_IDS: Final = "/brokers/ids"

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from broker.client import BrokerClient
+from broker.lifecycle.peer_secret import WrongPeerSecretError, check_peer_secret
 from broker.lifecycle.producer_ids import BLOCK_SIZE, ProducerIds
 from broker.lifecycle.topic_configs import NoSuchTopicError, TopicConfigs
 from broker.local import EmbeddedBrokers, brokers
@@ -190,3 +191,25 @@ async def test_a_session_that_is_over_is_followed_by_another_generation(cluster:
         async with asyncio.timeout(WAIT_S):
             while (await get(status))["partitions"] != IN_SYNC:
                 pass
+
+
+# -- what a start refuses ------------------------------------------------------------------------------------
+
+
+async def test_a_broker_with_another_secret_does_not_register(cluster: EmbeddedBrokers) -> None:
+    await cluster.stop(2)
+    cluster._secret.write_text("another secret of the wrong cluster")
+    with pytest.raises(WrongPeerSecretError, match="is not that of the cluster"):
+        await cluster.start(2)
+    async with Client(cluster.hosts) as client:
+        assert await client.exists(paths.broker_id_path(2)) is None
+
+
+async def test_a_secret_is_rotated_in_three_steps(client: Client) -> None:
+    for secrets in (["old"], ["old", "new"], ["new", "old"], ["new"]):
+        await check_peer_secret(client, secrets, "cluster")
+    with pytest.raises(WrongPeerSecretError):
+        await check_peer_secret(client, ["old"], "cluster")
+    data, _ = await client.get(paths.PEER_SECRET)
+    assert data is not None
+    assert b"new" not in data

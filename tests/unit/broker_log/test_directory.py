@@ -252,3 +252,10 @@ def test_many_logs_are_closed_and_found_again(broker: Broker) -> None:
         fill(broker.directory.create(key, TOPIC_ID, SETTINGS), 2)
     broker.directory.close()
     assert {key: each.log_end_offset for key, each in broker.open().logs.items()} == dict.fromkeys(keys, 2)
+
+
+def test_a_directory_without_logs_may_change_its_broker(broker: Broker) -> None:
+    before = broker.directory.incarnation
+    broker.directory.close()
+    broker.open(broker_id=2)
+    assert broker.directory.incarnation != before
