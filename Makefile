@@ -11,21 +11,21 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SEEDS ?= 1000
 # how many streams `make differential` compares
 STREAMS ?= 1000
-# how long `make fuzz` looks at each target, in seconds
+# how long `make chaos` lasts and `make fuzz` looks at each target, in seconds
 SECONDS ?= 600
 # how many records `make kafka-clients` sends with each codec
 RECORDS ?= 100000
 # how often `make nothing-lost` strikes
 STRIKES ?= 16
 # what `make test` runs, in this order: the quick and telling ones first
-SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance))
+SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance chaos))
 # how the tests of some suites run side by side; those of the others judge how quick something is
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 
-.PHONY: help up test lint format java maven strace kcat bench nothing-lost kafka-clients differential fuzz simulate simulate-defects clean
+.PHONY: help up test lint format java maven strace kcat toxiproxy bench nothing-lost kafka-clients chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -33,7 +33,7 @@ help: ## show this list
 up: $(VENV)/.installed ## start three nodes on 2181-2183 and three brokers on 9092-9094, until Ctrl-C (options: make up ARGS="--nodes 1 --brokers 1")
 	@exec $(BIN)/quorate up $(ARGS)
 
-test: lint java maven strace kcat ## everything that must pass on every change
+test: lint java maven strace kcat toxiproxy ## everything that must pass on every change
 	@$(foreach suite,$(SUITES),echo "== $(suite)"; \
 	  $(BIN)/python -m pytest $(suite) $(ON_ALL_CORES_$(suite)) $(ARGS);)
 
@@ -56,6 +56,13 @@ nothing-lost: $(VENV)/.installed-dev ## brokers and nodes struck while producers
 kafka-clients: $(VENV)/.installed-dev kcat ## unchanged Kafka clients send and read RECORDS with each codec (options: RECORDS=100000)
 	KAFKA_RECORDS=$(RECORDS) $(BIN)/python -m pytest tests/conformance/test_kafka_python.py \
 	  tests/conformance/test_confluent_kafka.py tests/conformance/test_kcat.py
+
+chaos: $(VENV)/.installed-dev toxiproxy ## workloads under faults, judged by checkers (options: SECONDS=600 SEED= WORKLOAD= NEMESIS= NODES=3)
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
+	  $(if $(NEMESIS),--nemesis $(NEMESIS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
+
+chaos-check: $(VENV)/.installed-dev ## judge a recorded chaos run again (HISTORY=chaos-results/…)
+	$(BIN)/python -m tests.chaos --check $(HISTORY)
 
 differential: $(VENV)/.installed-dev java ## requests compared with a real ZooKeeper (options: STREAMS=1000 ARGS="--seed 5000")
 	$(BIN)/python -m tests.conformance.differential --streams $(STREAMS) $(ARGS)
@@ -82,6 +89,9 @@ maven: ## see that Maven is there: it fetches what tests take of Apache Kafka
 
 kcat: ## see that kcat is there: an unchanged Kafka client of the tests
 	@bash deploy/ensure-kcat.sh
+
+toxiproxy: $(VENV)/.installed-dev ## see that toxiproxy is there: the chaos tests put every link behind it
+	@bash deploy/ensure-toxiproxy.sh $(BIN)
 
 clean: ## remove the environment and the caches, never data/
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
