@@ -25,8 +25,9 @@ CONNECTIONS_MAX: Final = 256
 IDLE_TIMEOUT_S: Final = 30.0
 #: Seconds that a request under way may take when the server stops.
 _STOP_TIMEOUT_S: Final = 1.0
-#: of a request's line, which may hold two texts of any letters, and of a header
+#: of a request's line, which may hold two texts of any letters
 _LINE_BYTES_MAX: Final = 64 * 1024
+_HEADER_BYTES_MAX: Final = 8190
 _HEADERS_MAX: Final = 64
 
 
@@ -68,7 +69,7 @@ class AdminServer:
             keepalive_timeout=IDLE_TIMEOUT_S,
             shutdown_timeout=_STOP_TIMEOUT_S,
             max_line_size=_LINE_BYTES_MAX,
-            max_field_size=_LINE_BYTES_MAX,
+            max_field_size=_HEADER_BYTES_MAX,
             max_headers=_HEADERS_MAX,
         )
         self._server: asyncio.Server | None = None

@@ -46,7 +46,7 @@ class AdminView(StatusView, Protocol):
         """Return what GET /v1/status answers.
 
         Returns:
-            node_id, cluster, cluster_id, role, term, leader_id, commit_index, applied_index, zxid,
+            node_id, cluster, cluster_id, role, phase, term, leader_id, commit_index, applied_index, zxid,
             state_digest, sessions, client_port, and members: a list of node_id, address, incarnation (of
             the disk that counts, null if none does yet), role, voter, refused, refusal, match_index;
             problem: why it is not ready, or null; refused_by: ids of nodes that refuse it.

@@ -237,7 +237,7 @@ class QuorumNode:
         member.attach(transport)
         self._running = True
         self._recorder = recorder = self._record(member, runtime)
-        self.view = NodeView(member, transport)
+        self.view = NodeView(member, transport, recorder)
         member.start()
         self._listener = ClientListener(member.frontend)
         self._listener.start_on(client)

@@ -18,8 +18,10 @@ from typing import TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from quorum.changelog.recorder import ChangeRecorder
 from quorum.errors import QuorateError
 from quorum.node.member import QuorumMember
+from quorum.node.node_metrics import families
 from quorum.raft.core.configuration import Member
 from quorum.raft.core.messages import Role
 from quorum.raft.core.status import Status
@@ -37,8 +39,9 @@ Result = TypeVar("Result")
 class NodeView:
     """The admin port's view of one running node."""
 
-    def __init__(self, member: QuorumMember, transport: PeerTransport) -> None:
+    def __init__(self, member: QuorumMember, transport: PeerTransport, recorder: ChangeRecorder) -> None:
         """Keep the parts that are read."""
+        self._recorder = recorder
         self.engine = member.engine
         self._member = member
         self._config = member.config
@@ -72,6 +75,7 @@ class NodeView:
             "cluster": self._config.node.cluster,
             "cluster_id": machine.cluster_id or self._storage.identity.cluster_id or None,
             "role": self._own_role(status),
+            "phase": self._phase(ready=ready),
             "term": status.term,
             "leader_id": status.leader_id or None,
             "commit_index": status.commit_index,
@@ -84,6 +88,12 @@ class NodeView:
             "problem": None if ready else reason,
             "refused_by": [refusal.node_id for refusal in self._transport.refusals.by_peers()],
         }
+
+    def _phase(self, *, ready: bool) -> str:
+        """Return what ZooKeeper calls it: election, synchronization, or broadcast, with clients served."""
+        if self.engine.leader_id is None:
+            return "election"
+        return "broadcast" if ready else "synchronization"
 
     def _own_role(self, status: Status) -> str:
         configuration = self._replica.configuration()
@@ -271,6 +281,7 @@ class NodeView:
             yield GaugeMetricFamily(name, text, value=value)
         for name, text, value in self._totals():
             yield CounterMetricFamily(name, text, value=value)
+        yield from families(self._member, self._recorder)
 
     def _raft_gauges(self) -> list[Reading]:
         status, machine, journal = self._core.status(), self._replica.machine, self._writer.statistics

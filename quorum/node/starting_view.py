@@ -33,6 +33,7 @@ class StartingView:
             "node_id": self._config.node.id,
             "cluster": self._config.node.cluster,
             "role": "starting",
+            "phase": "election",
             "sessions": 0,
             "members": [],
             "problem": self.readiness()[1],

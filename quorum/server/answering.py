@@ -270,6 +270,7 @@ class AnsweringStream(GreetingStream):
         self._auth_entries -= run.auth_entries
         latency_ms = host.turn_ms() - run.started_ms
         host.counters.answered(count, latency_ms)
+        host.counters.commits.add(latency_ms, count)
         self.waits.waited(count, latency_ms)
         if outcome.results:
             self.last_request = (run.xids[-1], run.op, outcome.results[-1].zxid)

@@ -6,7 +6,9 @@ one addition. Soft state. Source: ServerStats of ZooKeeper 3.9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from quorum.platform.histogram import Histogram
 
 
 @dataclass(slots=True)
@@ -53,9 +55,13 @@ class Counters:
     latency_total_ms: float = 0.0
     latency_min_ms: float = 0.0
     latency_max_ms: float = 0.0
+    #: of requests, and of writes among them; never reset
+    latencies: Histogram = field(default_factory=Histogram)
+    commits: Histogram = field(default_factory=Histogram)
 
     def answered(self, requests: int, latency_ms: float) -> None:
         """Count requests that were answered together."""
+        self.latencies.add(latency_ms, requests)
         self.latency_max_ms = max(self.latency_max_ms, latency_ms)
         if not self.latency_count or latency_ms < self.latency_min_ms:
             self.latency_min_ms = latency_ms

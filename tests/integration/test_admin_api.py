@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import sys
 import uuid
@@ -22,6 +23,7 @@ from quorum.local.embedded import Ensemble, ensemble_in_thread
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 
 DEADLINE_S = 30.0
+OBSERVABILITY = Path(__file__).resolve().parents[2] / "deploy" / "observability"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 NAMES = (
     *("status", "members", "leader", "znodes", "transactions", "snapshots", "journal", "sessions", "watches"),
@@ -275,3 +277,35 @@ def next_event(stream: Any) -> dict[str, Any]:
     assert int(found[b"id"]) == record["zxid"]
     assert found[b"event"] == b"transaction"
     return record
+
+
+def test_every_metric_of_dashboard_and_alerts_exists(node: Ensemble, client: KazooClient) -> None:
+    client.create("/metric", b"x")
+    page = raw(node, "GET", "/metrics")[2].decode()
+    known = set(re.findall(r"^(?:# TYPE )?(quorate_\w+)", page, re.MULTILINE))
+    dashboard = json.loads((OBSERVABILITY / "dashboard.json").read_text())
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    alerts = re.findall(r"^ +expr: (.+)$", (OBSERVABILITY / "alerts.yml").read_text(), re.MULTILINE)
+    assert len(alerts) == (OBSERVABILITY / "alerts.yml").read_text().count("- alert:")
+    used = {name for expression in (*shown, *alerts) for name in re.findall(r"quorate_\w+", expression)}
+    assert len(used) > 20
+    assert used <= known
+
+
+def test_times_of_writes_are_counted_in_buckets(node: Ensemble, client: KazooClient) -> None:
+    def counts() -> list[int]:
+        page = raw(node, "GET", "/metrics")[2].decode()
+        found = re.findall(
+            r"^quorate_(?:commit|request|journal_write)_seconds_count (\S+)$", page, re.MULTILINE
+        )
+        return [int(float(count)) for count in found]
+
+    before = counts()
+    for number in range(10):
+        client.create(f"/timed{number}")
+    assert len(before) == 3
+    assert all(now >= then + 10 for then, now in zip(before, counts(), strict=True))
+
+
+def test_the_status_names_the_phase(node: Ensemble) -> None:
+    assert show(node, "/v1/status")["phase"] == "broadcast"

@@ -389,7 +389,7 @@ async def talk(port: int, request: bytes) -> bytes:
     "request_head",
     [
         b"GARBAGE\r\n\r\n",
-        b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: h\r\n\r\n",
         b"GET /livez HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
         b"GET /livez HTTP/1.1\r\nHost: h\r\n" + b"X-A: b\r\n" * 200 + b"\r\n",
     ],

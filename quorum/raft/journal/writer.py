@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from quorum.errors import NodeStoppedError
+from quorum.platform.histogram import Histogram
 from quorum.platform.runtime import Runtime
 from quorum.raft.core.entry import Entry, size_bytes
 from quorum.raft.journal.format import Record
@@ -70,6 +71,7 @@ class JournalStatistics:
         records: records made durable.
         bytes_written: bytes of durable groups.
         group_bytes_last: size of the newest group.
+        durations: how long writing and syncing a group took.
     """
 
     def __init__(self) -> None:
@@ -79,6 +81,7 @@ class JournalStatistics:
         self.records = 0
         self.bytes_written = 0
         self.group_bytes_last = 0
+        self.durations = Histogram()
         self._durations_ms: deque[float] = deque(maxlen=_DURATIONS_MAX)
 
     def add(self, group: StagedGroup, duration_ms: float, *, inline: bool) -> None:
@@ -91,6 +94,7 @@ class JournalStatistics:
         self.bytes_written += size
         self.group_bytes_last = size
         self._durations_ms.append(duration_ms)
+        self.durations.add(duration_ms)
 
     def write_ms(self, quantile: float) -> float:
         """Return a quantile of how long writing and syncing one of the last 1,024 groups took; 0.0 for none.
