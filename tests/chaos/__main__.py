@@ -10,8 +10,10 @@ import argparse
 import logging
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from tests.chaos import peer
 from tests.chaos.nemeses import NEMESES
 from tests.chaos.report import summary
 from tests.chaos.run import Plan, judge_run, run, stages
@@ -37,6 +39,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--nemesis", type=_names(NEMESES), default=list(NEMESES))  # type: ignore[arg-type]
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--system", choices=("quorate", "zookeeper"), default="quorate")
     parser.add_argument("--check", type=Path, default=None, help="judge the run in this folder again")
     arguments = parser.parse_args(words)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # its session loses its node now and then
@@ -48,6 +51,9 @@ def main(words: list[str]) -> int:
     plan = Plan(
         *(arguments.seconds, seed, arguments.workload, arguments.nemesis, arguments.nodes, arguments.brokers)
     )
+    if arguments.system == "zookeeper":
+        known = [name for name in arguments.nemesis if name in peer.NEMESES]
+        plan = replace(plan, system="zookeeper", workloads=["registers"], nemeses=known)
     failed = False
     for stage in stages(plan):
         print(f"seed {seed}: {', '.join(stage.workloads)} for {stage.seconds:.0f} s", flush=True)

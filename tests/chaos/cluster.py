@@ -147,6 +147,13 @@ class ChaosCluster:
             self.brokers.ready(each) for each in self.broker_ids
         )
 
+    def output_files(self) -> dict[str, Path]:
+        """{name: what that process printed}."""
+        files = {f"node-{node.node_id}": node.output_path for node in self.nodes.nodes.values()}
+        return files | {
+            f"broker-{each.broker_id}": each.output_path for each in self.brokers.brokers.values()
+        }
+
     # -- life ------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:

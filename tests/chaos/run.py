@@ -27,6 +27,7 @@ from pipeline.checks.history import read_history, read_lines
 from pipeline.checks.verdicts import BAD, UNKNOWN, Verdict
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.nemeses import NEMESES
+from tests.chaos.peer import ZooKeeperCluster
 from tests.chaos.recorder import Recorder
 from tests.chaos.recovery import Figure, figures
 from tests.chaos.roles import Roles
@@ -53,6 +54,8 @@ class Plan:
     nodes: int = 3
     brokers: int = 3
     results: Path = Path("chaos-results")
+    #: "quorate", or "zookeeper" in its place
+    system: str = "quorate"
 
 
 def stages(plan: Plan) -> list[Plan]:
@@ -102,6 +105,13 @@ def folder_for(results: Path, seed: int) -> Path:
     return results / f"{now:%Y%m%dT%H%M%SZ}-{seed}"
 
 
+def made(plan: Plan, with_brokers: bool) -> ChaosCluster:
+    """Make the cluster of a plan; entering it starts it."""
+    if plan.system == "zookeeper":
+        return ZooKeeperCluster(nodes=plan.nodes)
+    return ChaosCluster(nodes=plan.nodes, brokers=plan.brokers if with_brokers else 0)
+
+
 def run(plan: Plan) -> Report:
     """Run, write everything down, and judge it."""
     folder = folder_for(plan.results, plan.seed)
@@ -110,7 +120,7 @@ def run(plan: Plan) -> Report:
     nemeses = [NEMESES[name] for name in plan.nemeses]
     with_brokers = any(each.needs_brokers for each in kinds) or any(each.needs_brokers for each in nemeses)
     recorder = Recorder(folder / "history")
-    with ChaosCluster(nodes=plan.nodes, brokers=plan.brokers if with_brokers else 0) as cluster:
+    with made(plan, with_brokers) as cluster:
         workloads = [kind(cluster, recorder, random.Random(rng.random())) for kind in kinds]
         strikes = Strikes(cluster, recorder, nemeses, random.Random(rng.random()))
         roles = Roles(cluster)
@@ -156,6 +166,7 @@ def _write_run(
 ) -> None:
     record = {
         "seed": plan.seed,
+        "system": plan.system,
         "seconds": plan.seconds,
         "workloads": list(plan.workloads),
         "nemeses": list(plan.nemeses),
@@ -176,10 +187,8 @@ def _keep_outputs(folder: Path, cluster: ChaosCluster) -> None:
     """Keep what the processes printed: the story behind a bad verdict."""
     outputs = folder / "output"
     outputs.mkdir()
-    for node in cluster.nodes.nodes.values():
-        (outputs / f"node-{node.node_id}.log").write_bytes(node.output_path.read_bytes())
-    for broker in cluster.brokers.brokers.values():
-        (outputs / f"broker-{broker.broker_id}.log").write_bytes(broker.output_path.read_bytes())
+    for name, path in cluster.output_files().items():
+        (outputs / f"{name}.log").write_bytes(path.read_bytes())
 
 
 def judge_run(folder: Path) -> Report:
