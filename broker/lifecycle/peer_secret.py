@@ -33,7 +33,7 @@ class WrongPeerSecretError(QuorateError):
         super().__init__(
             "security.peer_secret_file: its secret is not that of the cluster",
             "copy the file of a broker that runs; if the secret of the whole cluster was replaced, "
-            f"stop every broker and delete {paths.PEER_SECRET}",
+            f"stop every broker and delete {paths.PEER_CHECK_VALUE}",
         )
 
 
@@ -54,16 +54,16 @@ async def check_peer_secret(client: Client, secrets: Sequence[str], cluster_id: 
     values = [secret_check_value(secret, cluster_id) for secret in secrets]
     value = json.dumps({"version": 1, "stored_key": values[0]}, separators=(",", ":")).encode()
     for _ in range(ROUNDS_MAX):
-        node = await read_node(client, paths.PEER_SECRET)
+        node = await read_node(client, paths.PEER_CHECK_VALUE)
         try:
             if node is None:
-                await client.create(paths.PEER_SECRET, value)
+                await client.create(paths.PEER_CHECK_VALUE, value)
                 return
             found = _decode(node.data)
             if found not in values:
                 raise WrongPeerSecretError
             if found != values[0]:
-                await client.set(paths.PEER_SECRET, value, node.stat.version)
+                await client.set(paths.PEER_CHECK_VALUE, value, node.stat.version)
         except (NodeExistsError, BadVersionError, NoNodeError):
             continue
         return
@@ -75,5 +75,5 @@ def _decode(data: bytes | None) -> str:
         return str(json.loads(data or b"")["stored_key"])
     except (ValueError, TypeError, KeyError):
         raise MetadataDecodeError(
-            paths.PEER_SECRET, "stored_key", "something else", "a check value"
+            paths.PEER_CHECK_VALUE, "stored_key", "something else", "a check value"
         ) from None

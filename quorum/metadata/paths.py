@@ -11,7 +11,8 @@ import re
 from typing import Final, NamedTuple
 
 CLUSTER_ID: Final = "/cluster/id"
-PEER_SECRET: Final = "/cluster/peer_secret"
+#: A check value of the peer secret, never the secret.
+PEER_CHECK_VALUE: Final = "/cluster/peer_secret_check"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 BROKER_IDS: Final = "/brokers/ids"

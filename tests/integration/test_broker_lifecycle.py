@@ -210,6 +210,6 @@ async def test_a_secret_is_rotated_in_three_steps(client: Client) -> None:
         await check_peer_secret(client, secrets, "cluster")
     with pytest.raises(WrongPeerSecretError):
         await check_peer_secret(client, ["old"], "cluster")
-    data, _ = await client.get(paths.PEER_SECRET)
+    data, _ = await client.get(paths.PEER_CHECK_VALUE)
     assert data is not None
     assert b"new" not in data
