@@ -3,8 +3,8 @@
 Asks whichever broker holds /controller, itself included, on its broker listener. A request that names a
 generation which is over (77) is made again with the new one, after the pause of Kafka's setting; so is one
 that leaves partitions behind for which another replica is not in sync yet. A controller that is gone is
-waited for. Where nothing of this helps in time, the broker stops uncleanly: then the controller finds out by
-the end of its session.
+waited for; a quorum that is gone only for QUORUM_PATIENCE_S, as it may be stopping, too. Where nothing of
+this helps in time, the broker stops uncleanly: then the controller finds out by the end of its session.
 Source: control-plane design, "Controlled shutdown"; KIP-380; Kafka's controlled.shutdown.* (3.9).
 """
 
@@ -27,7 +27,7 @@ from controller.messages.entities import (
     decode_response,
     encode_request,
 )
-from quorum.client import Client, ClientError, NoNodeError
+from quorum.client import Client, ClientError, ClientState, NoNodeError
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
@@ -36,6 +36,8 @@ from quorum.metadata.records import NO_CONTROLLER, BrokerRecord, ControllerRecor
 
 log = logging.getLogger("quorate.broker")
 
+#: How long a quorum without a connection is waited for.
+QUORUM_PATIENCE_S: Final = 2.0
 #: Answers that only another controller makes better: no pause is counted for them.
 _SEARCHING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE)
 
@@ -76,9 +78,14 @@ class Departure:
         options, loop = self._options, asyncio.get_running_loop()
         patience_s = options.retries_max * options.retry_backoff_ms / 1000
         deadline = loop.time() + patience_s
-        retries, problem = 0, ""
+        retries, problem, heard_s = 0, "", loop.time()
         while True:
             self._changed.clear()
+            if self._is_connected():
+                heard_s = loop.time()
+            elif loop.time() - heard_s >= QUORUM_PATIENCE_S:
+                log.warning("broker %d stops uncleanly: the quorum cannot be reached", options.broker_id)
+                return False
             try:
                 async with asyncio.timeout(options.request_timeout_ms / 1000):
                     response = await self._ask()
@@ -98,10 +105,15 @@ class Departure:
             log.info("broker %d asks again for its controlled shutdown: %s", options.broker_id, problem)
             await self._pause(retries > 0)
 
+    def _is_connected(self) -> bool:
+        client, _ = self._session()
+        return client is not None and client.state is ClientState.CONNECTED
+
     async def _pause(self, is_counted: bool) -> None:
         """Wait for the backoff; a new controller ends the wait for one."""
         try:
-            async with asyncio.timeout(self._options.retry_backoff_ms / 1000):
+            pause_s = self._options.retry_backoff_ms / 1000
+            async with asyncio.timeout(pause_s if self._is_connected() else QUORUM_PATIENCE_S):
                 while True:
                     await self._changed.wait()
                     if not is_counted:
@@ -115,7 +127,8 @@ class Departure:
         if client is None or generation is None:
             raise _NoAnswerError("it has no session with the quorum")
         options = self._options
-        host, port = await self._find_controller(client)
+        async with asyncio.timeout(QUORUM_PATIENCE_S):
+            host, port = await self._find_controller(client)
         connection = await BrokerConnection.open(
             host,
             port,

@@ -432,7 +432,7 @@ BAD: list[tuple[str, str, bytes | None, int, str]] = [
     ("POST", "/v1/leader", b'{"node_id": 2, "force": 1}', 400, "'force'"),
     ("POST", "/v1/leader", b'{"node_id": 9}', 404, "node 9"),
     ("POST", "/v1/leader?node_id=1", b'{"node_id": 1}', 400, "'node_id'"),
-    ("GET", "/v1/leader", None, 405, "GET"),
+    ("DELETE", "/v1/leader", None, 405, "DELETE"),
     ("POST", "/v1/members", b"", 400, "JSON"),
     ("POST", "/v1/members", b"\xff", 400, "JSON"),
     ("POST", "/v1/members", b'{"node_id": 4}', 400, "address"),
