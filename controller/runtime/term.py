@@ -142,7 +142,11 @@ class Term:
         self._coalescing: asyncio.TimerHandle | None = None
         self._over = ""
         self._failure: BaseException | None = None
-        self._watches: tuple[tuple[str, WatchCallback, bool], ...] = (
+        self._watches = self._standing_watches()
+
+    def _standing_watches(self) -> tuple[tuple[str, WatchCallback, bool], ...]:
+        """Return what this term watches: (path, callback, whether what is below counts too)."""
+        return (
             (paths.BROKER_TOPICS, self._on_topics, True),
             (paths.BROKER_IDS, self._on_brokers, False),
             (paths.DELETE_TOPICS, self._on_deletions, False),
