@@ -15,6 +15,8 @@ from tests.chaos.nemeses.base import Nemesis
 
 #: The session timeout of a broker as shipped, which freezes are measured by.
 SESSION_S: Final = 6.0
+#: An operation that waited so long was held up; clients give up soon after.
+WAITED_S: Final = 4.0
 
 
 class Kill(Nemesis):
@@ -154,7 +156,7 @@ class Pause(Nemesis):
         if self.broker and self.cluster.controller_now() not in (0, self.controller):
             self.changes.append("another broker is the controller")
         waited_s = self.recorder.oldest_s()
-        if waited_s > (time.monotonic_ns() - self.started_ns) / 1e9 * 0.9:
+        if waited_s > min(0.9 * (time.monotonic_ns() - self.started_ns) / 1e9, WAITED_S):
             self.changes.append(f"an operation waited for {waited_s:.1f} s")
         if self.broker:
             left = self.cluster.partitions_left_by(self.broker)
