@@ -26,7 +26,10 @@ MAGIC: Final = b"QCL1"
 BODY_BYTES_MAX: Final = 1 << 31
 #: what is read from a file at once
 READ_BYTES_MAX: Final = 256 * 1024
-_CHECKED_FROM: Final = 8
+#: the header's two parts; the checksum is of all behind the first
+_UNCHECKED: Final = Struct(">4sI")
+_CHECKED: Final = Struct(">Iqqq")
+_CHECKED_FROM: Final = _UNCHECKED.size
 
 
 class Block(NamedTuple):
@@ -77,10 +80,11 @@ class BlockEncoder:
     def encode(self, first_zxid: int, last_zxid: int, stamp_ms: int, body: Body) -> Block:
         """Return a block; see Block and Body for the arguments."""
         packed = self._pack(body)
-        head = HEADER.pack(MAGIC, 0, len(packed), first_zxid, last_zxid, stamp_ms)
-        crc = crc32(packed, crc32(head[_CHECKED_FROM:]))
-        head = HEADER.pack(MAGIC, crc, len(packed), first_zxid, last_zxid, stamp_ms)
-        return Block(first_zxid, last_zxid, stamp_ms, head + packed)
+        checked = _CHECKED.pack(len(packed), first_zxid, last_zxid, stamp_ms)
+        crc = crc32(packed, crc32(checked))
+        return Block(
+            first_zxid, last_zxid, stamp_ms, b"".join((_UNCHECKED.pack(MAGIC, crc), checked, packed))
+        )
 
 
 def body_of(block: Block) -> Body:

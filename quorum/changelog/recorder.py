@@ -20,15 +20,17 @@ from quorum.changelog.files import ChangeFiles
 from quorum.changelog.rows import CONTROLLER_EPOCH_PATH, epoch_of, render
 from quorum.changelog.rows import Row as Row  # noqa: PLC0414 - what readers are given
 from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
-from quorum.core.tree import record_of
+from quorum.core.tree import Node, record_of
 from quorum.platform.runtime import Runtime
 
 log = logging.getLogger("quorate.changelog")
 
+_CONTROLLER_EPOCH_NAME: Final = CONTROLLER_EPOCH_PATH.removeprefix("/")
 #: the lane that writes
 CHANGELOG_LANE: Final = "changelog"
-#: how long a block waits for others
-DRAIN_AFTER_MS: Final = 10.0
+#: how long a block waits for others, and while a reader waits for it: each write wakes a thread
+DRAIN_AFTER_MS: Final = 50.0
+DRAIN_SOON_MS: Final = 5.0
 #: how long after a refusal of the disk it is asked again
 RETRY_AFTER_MS: Final = 500.0
 #: what may wait for the disk; past it applying waits
@@ -100,11 +102,17 @@ class ChangeRecorder:
         machine.tree.trace = []
         self._zxid = machine.zxid if machine.applied_index else -1
         self._cluster_id = machine.cluster_id
+        self._epoch_node: Node | None = None
+        self._epoch = 0
         self._controller_epoch = self._epoch_now()
 
     def _epoch_now(self) -> int:
-        node = self._machine.tree.get(CONTROLLER_EPOCH_PATH)
-        return 0 if node is None else epoch_of(record_of(node))
+        """Return the controller epoch; read anew only where the node is another object."""
+        node = self._machine.tree.root.children.get(_CONTROLLER_EPOCH_NAME)
+        if node is not self._epoch_node or not isinstance(node, bytes):
+            self._epoch_node = node
+            self._epoch = 0 if node is None else epoch_of(record_of(node))
+        return self._epoch
 
     def entry_applied(self) -> None:
         """Record what the entry that was just applied did."""
@@ -130,13 +138,17 @@ class ChangeRecorder:
         self._queued_bytes += len(block.data)
         if self.pending_bytes > PENDING_BYTES_MAX and not self._files.drain():
             self._files.abandon_queue(self._zxid)
-        self._drain_soon(DRAIN_AFTER_MS)
+        if not self._draining:
+            self._drain_soon(self._drain_delay_ms())
 
     def installed(self, machine: StateMachine) -> None:
         """A snapshot replaced the state: the log begins anew behind it."""
         self._adopt(machine)
         self._files.put(self._zxid)
         self._drain_soon(DRAIN_AFTER_MS)
+
+    def _drain_delay_ms(self) -> float:
+        return DRAIN_SOON_MS if self._waiting else DRAIN_AFTER_MS
 
     def _drain_soon(self, delay_ms: float) -> None:
         if not self._draining and not self._stopped:
@@ -157,7 +169,7 @@ class ChangeRecorder:
             if not written:
                 self._drain_soon(RETRY_AFTER_MS)
             elif self._zxid != last_queued:
-                self._drain_soon(DRAIN_AFTER_MS)
+                self._drain_soon(self._drain_delay_ms())
 
         self._runtime.run_in_thread(CHANGELOG_LANE, self._files.drain, drained)
 

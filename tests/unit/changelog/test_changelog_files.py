@@ -120,7 +120,7 @@ def test_a_full_disk_keeps_what_waits_and_writes_it_later() -> None:
     driver.settle()
     driver.disk.fail("pwrite", errno.ENOSPC, times=2)
     driver.client.make("/a")
-    driver.runtime.advance(10)
+    driver.runtime.advance(50)
     driver.runtime.settle()
     assert driver.files.last_zxid == 1
     driver.client.make("/b")
@@ -199,7 +199,7 @@ def test_one_drain_writes_what_several_entries_did() -> None:
     driver = Recorded()
     for number in range(10):
         driver.client.make(f"/a{number}")
-    driver.runtime.advance(10)
+    driver.runtime.advance(50)
     assert driver.runtime.work(CHANGELOG_LANE)
     assert not driver.runtime.work(CHANGELOG_LANE)
     assert driver.files.last_zxid == driver.zxid
