@@ -10,10 +10,12 @@ Source: the architecture's table of the admin port; RFC 9110 for status codes; R
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from aiohttp import web
 
+from quorum.admin.access import TOKENS, Tokens, authorize
 from quorum.admin.changelog import HISTORY, History
 from quorum.admin.endpoint import BOOLEAN, OBJECT, STRING, Endpoint, Handler, fields
 from quorum.admin.events import LISTENERS
@@ -95,7 +97,11 @@ class Parts(NamedTuple):
 
 
 def build_app(
-    view: AdminView, parts: Parts | None = None, *, hosts: Iterable[str] = LOCAL_HOSTS
+    view: AdminView,
+    parts: Parts | None = None,
+    *,
+    hosts: Iterable[str] = LOCAL_HOSTS,
+    tokens: Tokens | None = None,
 ) -> web.Application:
     """Return the application of one node's admin port.
 
@@ -103,9 +109,12 @@ def build_app(
         view: the node.
         parts: what it shows besides; None while it is starting.
         hosts: as of `base_app`.
+        tokens: that requests need; None: none.
     """
     app = base_app(view, ENDPOINTS, hosts=hosts)
     app[VIEW] = view
+    if tokens is not None:
+        app[TOKENS] = tokens
     if parts is not None:
         app[HISTORY], app[STATE], app[GATEWAY] = parts
         app[LISTENERS] = set()
@@ -147,9 +156,13 @@ def base_app(
 async def _answer_errors_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         guard(request)
+        authorize(request)
         return await handler(request)
     except GuardError as error:
-        return error_answer(error.status, error.problem, error.remedy)
+        refused = error_answer(error.status, error.problem, error.remedy)
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            refused.headers["WWW-Authenticate"] = "Bearer"
+        return refused
     except BadInputError as error:
         more = {"field": error.field} if error.field else {}
         return error_answer(400, error.problem, error.remedy, **more)

@@ -15,6 +15,8 @@ import http.client
 import json
 import re
 from collections.abc import Mapping
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeGuard
 from urllib.parse import urlsplit
 
@@ -50,6 +52,30 @@ _MEMBER_NULLABLE: Final[Shape] = {
     "refusal": str,
     "match_index": int,
 }
+
+
+#: what every request of this thread, or task, is asked with
+_TOKEN: Final = ContextVar("token", default="")
+
+
+def use_token(path: Path) -> None:
+    """Send a token with every request from here on.
+
+    Args:
+        path: its file.
+
+    Raises:
+        UsageError: the file cannot be read, or holds nothing that a header can carry.
+    """
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"--token-file {path} cannot be read: {error}", "name a file with a token"
+        ) from error
+    if not token or not token.isprintable() or " " in token:
+        raise UsageError(f"--token-file {path} holds no token", "name a file with one token in it")
+    _TOKEN.set(token)
 
 
 class NotSentError(UnreachableError):
@@ -143,6 +169,8 @@ def send(url: str, method: str, path: str, timeout_s: float, body: bytes | None 
         connection.sock.settimeout(timeout_s)
         # A change without a body is one, too.
         headers = {} if method == "GET" else {"Content-Type": "application/json"}
+        if token := _TOKEN.get():
+            headers["Authorization"] = f"Bearer {token}"
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         content = response.read(ANSWER_BYTES_MAX + 1)

@@ -14,9 +14,11 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import NoReturn, Protocol, cast
 
 from quorum import __version__
+from quorum.admin.client import use_token
 from quorum.cli.commands import changelog, chaos, down, journal, members, serve, shell, snapshot, status, up
 from quorum.errors import ConfigError, QuorateError, UsageError, printable, remedy_for_os, told_by_os
 from quorum.platform.terminal import styled
@@ -96,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command is None:
             parser.print_help(sys.stderr)
             return 2
+        if arguments.token_file is not None:
+            use_token(Path(arguments.token_file))
         code = cast("Command", arguments.module).run(arguments)
         # here, where an error still has two lines; at the interpreter's end it would be a traceback
         print(end="", flush=True)
@@ -128,6 +132,9 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"quorate {__version__}")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="token of the admin port that is asked, where it needs one"
+    )
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands", parser_class=_Parser
     )

@@ -25,6 +25,14 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def is_loopback(address: Address) -> bool:
+    """Tell whether an address is this machine's own, by its form."""
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host == "localhost"
+
+
 def parse_address(value: str) -> Address:
     """Read host:port.
 

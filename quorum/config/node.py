@@ -11,16 +11,17 @@ superDigest as in ZooKeeper's administrator's guide.
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from quorum.config.address import Address, parse_member_address
+from quorum.config.address import Address, is_loopback, parse_member_address
+from quorum.config.secrets import read_secret
 from quorum.config.settings import (
     ADDRESS,
     BOOLEAN,
+    OPTIONAL_PATH,
     PATH,
     Origin,
     Raw,
@@ -38,7 +39,7 @@ from quorum.config.settings import (
     texts,
     words,
 )
-from quorum.errors import ConfigError, ConfigProblem, remedy_for_os, shown
+from quorum.errors import ConfigError, ConfigProblem, shown
 
 FOUR_LETTER_WORDS = (
     *("ruok", "srvr", "stat", "mntr", "conf", "cons", "isro", "dirs"),
@@ -48,10 +49,9 @@ FOUR_LETTER_WORDS = (
 #: of a Host header, without a port
 HOST_NAME = r"[A-Za-z0-9_-](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_-])?"
 NODE_ID_MAX = 255
-SECRET_BYTES_MIN = 16
-SECRET_BYTES_MAX = 4096
 _MIB = 1024 * 1024
 _HOUR_MS = 3_600_000
+ADMIN_TOKEN_FILES = ("admin_operate_token_file", "admin_read_token_file")
 #: what one client may leave unread
 UNREAD_BYTES_MAX = 64 * _MIB
 
@@ -92,6 +92,11 @@ class SecuritySection:
     )
     #: names by which the admin port may be asked; literal addresses always may (DNS rebinding)
     admin_hosts: tuple[str, ...] = setting(texts(HOST_NAME, "host name"), ("localhost",))
+    #: tokens of the admin port, for all and for reading; both or none
+    admin_operate_token_file: Path | None = setting(OPTIONAL_PATH, None)
+    admin_read_token_file: Path | None = setting(OPTIONAL_PATH, None)
+    #: a proxy before the admin port encrypts; without it the port listens on loopback alone
+    admin_behind_proxy: bool = setting(BOOLEAN, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,30 +237,23 @@ def read_peer_secret(path: Path) -> bytes:
         path: security.peer_secret_file.
 
     Returns:
-        At least SECRET_BYTES_MIN bytes, without surrounding white space.
+        Its bytes, without surrounding white space.
 
     Raises:
         ConfigError: missing, unreadable, too short, too long, or readable for every user of the machine.
     """
-    field = "security.peer_secret_file"
     make = f"create it on one node and copy it to the others: openssl rand -hex 32 > {path}; chmod 600 {path}"
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise ConfigError(field, str(path), "is no regular file", f"name another one, and {make}")
-        with path.open("rb") as file:
-            secret = file.read(SECRET_BYTES_MAX + 1).strip()
-    except OSError as error:
-        # A secret that is there and cannot be read is that of the cluster: it must not be made anew.
-        remedy = make if isinstance(error, FileNotFoundError) else remedy_for_os(error)
-        raise ConfigError(field, str(path), f"cannot be read: {error.strerror}", remedy) from error
-    if mode & 0o007:
-        remedy = f"chmod 600 {path}"
-        raise ConfigError(field, str(path), "is open to every user of the machine", remedy)
-    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
-        problem = f"holds {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}"
-        raise ConfigError(field, str(path), problem, make)
-    return secret
+    return read_secret(path, "security.peer_secret_file", make)
+
+
+def read_admin_token(path: Path, field: str) -> bytes:
+    """Read a token of the admin port; see read_secret.
+
+    Args:
+        path: its file.
+        field: of [security], without the section.
+    """
+    return read_secret(path, f"security.{field}", f"openssl rand -hex 32 > {path}; chmod 600 {path}")
 
 
 def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> NodeConfig:
@@ -293,6 +291,7 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
             read_peer_secret(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
+        _check_admin(listen, security, problems)
     if problems or not (node and listen and security and raft and limits and changelog):
         raise ConfigError.of(problems)
     sorted_members = MappingProxyType(dict(sorted(members.items())))
@@ -345,6 +344,32 @@ def _check_listen(listen: ListenSection, problems: list[ConfigProblem]) -> None:
             problem = f"has the port of listen.{seen[address.port]}"
             problems.append(ConfigProblem(f"listen.{key}", str(address), problem, "give each its own port"))
         seen.setdefault(address.port, key)
+
+
+def _check_admin(
+    listen: ListenSection | None, security: SecuritySection, problems: list[ConfigProblem]
+) -> None:
+    """Who reaches the admin port off loopback must prove himself, over a connection that a proxy encrypts."""
+    files = {key: getattr(security, key) for key in ADMIN_TOKEN_FILES}
+    for key, path in files.items():
+        if path is None:
+            continue
+        try:
+            read_admin_token(path, key)
+        except ConfigError as error:
+            problems.extend(error.problems)
+    missing = [key for key, path in files.items() if path is None]
+    if listen is not None and not is_loopback(listen.admin):
+        missing += [] if security.admin_behind_proxy else ["admin_behind_proxy"]
+        if missing:
+            problem = f"is not on loopback, and {', '.join(f'security.{key}' for key in missing)} is not set"
+            remedy = (
+                "listen on 127.0.0.1, or give two tokens and have a proxy encrypt (admin_behind_proxy = true)"
+            )
+            problems.append(ConfigProblem("listen.admin", str(listen.admin), problem, remedy))
+    elif len(missing) == 1:
+        problem = "is not set, and the other token is"
+        problems.append(ConfigProblem(f"security.{missing[0]}", '""', problem, "give both tokens, or none"))
 
 
 def _check_raft(raft: RaftSection, problems: list[ConfigProblem]) -> None:

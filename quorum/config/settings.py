@@ -151,6 +151,11 @@ def words(known: Iterable[str]) -> Kind:
 BOOLEAN = Kind("true or false", _read_boolean)
 ADDRESS = Kind("host:port, as 127.0.0.1:2181 or [::1]:2181", _read_address, text=True)
 PATH = Kind("a path; a relative one counts from the folder of the configuration file", _read_path, text=True)
+OPTIONAL_PATH = Kind(
+    'a path, or ""; a relative one counts from the folder of the configuration file',
+    lambda value, folder: None if value == "" else _read_path(value, folder),
+    text=True,
+)
 
 _REQUIRED: Any = dataclasses.MISSING
 

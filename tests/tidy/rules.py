@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
         *("admin", "cli.offline", "cli.shell", "client", "config", "errors", "launcher", "metadata"),
         *("node", "platform"),
     },
-    "quorum.cli": {"cli.commands", "errors", "platform"},
+    "quorum.cli": {"admin", "cli.commands", "errors", "platform"},
     "quorum.__main__": {"cli"},
     "controller.core": set(),
     "controller.messages": set(),

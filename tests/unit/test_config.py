@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from quorum.config.address import Address, parse_address, parse_member_address
 from quorum.config.node import (
-    SECRET_BYTES_MAX,
     NodeConfig,
     load_node_config,
     node_config,
     read_peer_secret,
 )
+from quorum.config.secrets import SECRET_BYTES_MAX
 from quorum.errors import ConfigError, Fault
 
 SECRET = "0123456789abcdef"

@@ -1,0 +1,59 @@
+"""Who may ask the admin port: bearer tokens, where the node has any.
+
+Decides which token a request needs: none for /livez and /readyz, which a load balancer asks; the one of
+readers or of operators to read; the one of operators to change anything. Without tokens everybody may ask, so
+a node without them listens on loopback alone (quorum.config). TLS is a proxy's. No state.
+
+Source: RFC 6750; RFC 9110 §11.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from quorum.admin.guard import GuardError
+
+#: what anybody may ask
+OPEN_PATHS: Final = frozenset(("/livez", "/readyz"))
+_READS: Final = frozenset(("GET", "HEAD"))
+_SCHEME: Final = "bearer"
+
+
+class Tokens(NamedTuple):
+    """The tokens of one port.
+
+    Attributes:
+        operate: may do everything.
+        read: may read.
+    """
+
+    operate: bytes
+    read: bytes
+
+
+TOKENS: Final = web.AppKey[Tokens]("tokens")
+
+
+def authorize(request: web.Request) -> None:
+    """Let a request pass, or refuse it.
+
+    Raises:
+        GuardError: 401, it has no token that the port knows; 403, a reader's where an operator's is needed.
+    """
+    tokens = request.app.get(TOKENS)
+    if tokens is None or request.path in OPEN_PATHS:
+        return
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    token = given.strip().encode("utf-8", "surrogateescape")
+    known = scheme.lower() == _SCHEME
+    # Both are compared, whatever the first one said.
+    operates = hmac.compare_digest(token, tokens.operate)
+    reads = hmac.compare_digest(token, tokens.read)
+    if not known or not (operates or reads):
+        remedy = "send Authorization: Bearer with a token, or use `quorate --token-file FILE …`"
+        raise GuardError(401, "this port needs a token", remedy)
+    if not operates and request.method not in _READS:
+        raise GuardError(403, "this token reads only", "use the token of security.admin_operate_token_file")
