@@ -86,6 +86,12 @@ class StateView(Protocol):
     def journal(self) -> Item:
         """Return what JOURNAL has."""
 
+    def command_names(self) -> list[str]:
+        """Return the names of ZooKeeper's commands that are answered."""
+
+    def command(self, name: str) -> Mapping[str, object] | None:
+        """Answer one of them; None if there is none of that name."""
+
     def config(self) -> Item:
         """Return the settings in force, secrets masked."""
 

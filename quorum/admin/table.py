@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from quorum.admin import changelog, events, members, snapshots, state, typed, znodes
+from quorum.admin import changelog, commands, events, members, snapshots, state, typed, znodes
 from quorum.admin.endpoint import BOOLEAN, INTEGER, OBJECT, STRING, Endpoint, Schema, fields, list_of
 from quorum.admin.members import NODE_ID_MAX
 from quorum.admin.parameters import Parameter, read_query
@@ -152,5 +152,18 @@ _HISTORY: Final = (
         content=("text/event-stream",),
     ),
 )
+_COMMANDS: Final = (
+    Endpoint("GET", "/commands", commands.get_commands, "ZooKeeper's commands", answer=commands.LIST),
+    Endpoint(
+        *(
+            "GET",
+            "/commands/{name}",
+            commands.get_command,
+            "A command, as ZooKeeper answers it",
+        ),
+        places=(commands.NAME,),
+        answer=commands.ANSWER,
+    ),
+)
 #: every endpoint of a node that no broker has
-NODE_ENDPOINTS: Final = (*_MEMBERS, *_NODE, *_ZNODES, *_METADATA, *_HISTORY)
+NODE_ENDPOINTS: Final = (*_MEMBERS, *_NODE, *_ZNODES, *_METADATA, *_HISTORY, *_COMMANDS)

@@ -16,6 +16,7 @@ from typing import Any
 
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.core.queries import get_children, get_data
+from quorum.node import admin_commands
 from quorum.node.member import QuorumMember
 from quorum.server.connection import Connection
 from quorum.wire.jute import Reader, Stat
@@ -126,6 +127,14 @@ class NodeState:
             "changelog_last_zxid": recorder.last_zxid,
             "changelog_bytes": recorder.size_bytes,
         }
+
+    def command_names(self) -> list[str]:
+        """Return the names of ZooKeeper's commands that are answered."""
+        return list(admin_commands.NAMES)
+
+    def command(self, name: str) -> Mapping[str, object] | None:
+        """Answer one of them; None if there is none of that name."""
+        return admin_commands.run(self._member, name)
 
     def config(self) -> dict[str, Any]:
         """Return the settings in force, secrets masked."""

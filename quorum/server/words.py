@@ -109,10 +109,15 @@ def _mntr(server: Server) -> Iterator[str]:
     if not _running(server):
         yield NOT_SERVING
         return
+    yield "".join(f"zk_{name}\t{value}\n" for name, value in monitor_rows(server))
+
+
+def monitor_rows(server: Server) -> list[tuple[str, object]]:
+    """Return what monitors want to know, by the names that they know it by."""
     counters = server.counters
     replica = server.replica
     machine = replica.machine
-    rows: list[tuple[str, object]] = [
+    return [
         ("version", VERSION),
         ("server_state", _mode(server)),
         *_part(server),
@@ -134,7 +139,6 @@ def _mntr(server: Server) -> Iterator[str]:
         ("max_latency", f"{counters.latency_max_ms:.0f}"),
         ("connection_rejected", counters.connections_rejected),
     ]
-    yield "".join(f"zk_{name}\t{value}\n" for name, value in rows)
 
 
 def _part(server: Server) -> list[tuple[str, object]]:

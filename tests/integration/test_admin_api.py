@@ -309,3 +309,21 @@ def test_times_of_writes_are_counted_in_buckets(node: Ensemble, client: KazooCli
 
 def test_the_status_names_the_phase(node: Ensemble) -> None:
     assert show(node, "/v1/status")["phase"] == "broadcast"
+
+
+def test_monitors_find_the_commands_of_the_admin_server(node: Ensemble, client: KazooClient) -> None:
+    client.create("/monitored")
+    monitor = show(node, "/commands/mntr")
+    assert (monitor["command"], monitor["error"]) == ("monitor", None)
+    words = dict(line.split("\t") for line in client.command(b"mntr").splitlines())
+    assert {f"zk_{name}" for name in monitor} - {"zk_command", "zk_error"} == words.keys()
+    assert str(monitor["znode_count"]) == words["zk_znode_count"]
+    assert show(node, "/commands/ruok") == {"command": "ruok", "error": None}
+    assert show(node, "/commands/isro")["read_only"] is False
+    stats = show(node, "/commands/stats")
+    assert stats["server_stats"]["last_processed_zxid"] >= client.exists("/monitored").czxid
+    assert stats["connections"]
+    assert show(node, "/commands/leader")["is_leader"]
+    for name in show(node, "/commands")["commands"]:
+        assert show(node, f"/commands/{name}")["command"] == name
+    assert ask(node, "GET", "/commands/nothing")[0] == 404
