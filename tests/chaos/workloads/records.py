@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
@@ -154,9 +155,18 @@ class _Sender:
             if len(self._calls) < IN_FLIGHT_MAX:
                 self._send(number)
                 number += 1
-            self._producer.poll(0)
+            self._poll()
             stopping.wait(PAUSE_S)
-        self._producer.flush(2 * DELIVERY_TIMEOUT_MS / 1000)
+        deadline = time.monotonic() + 2 * DELIVERY_TIMEOUT_MS / 1000
+        while self._calls and time.monotonic() < deadline:
+            self._poll(0.1)
+
+    def _poll(self, timeout_s: float = 0) -> None:
+        """Take outcomes; a fatal error of the producer is raised here, before those of its records."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException:
+            self._broken = True
 
     def _send(self, number: int) -> None:
         partition = self._rng.randrange(PARTITIONS)
