@@ -620,3 +620,12 @@ def test_a_snapshot_that_cannot_be_read_is_not_called_damaged() -> None:
     with pytest.raises(OSError, match="Input/output"):
         bench.store.verify(taken)
     assert bench.store.newest == taken
+
+
+def test_what_must_be_durable_first_is_asked_for_before_the_file_has_its_name() -> None:
+    bench = Bench()
+    names: list[list[str]] = []
+    bench.store.before_finish = lambda: names.append(bench.disk.listdir(DIRECTORY))
+    snapshot = bench.taken()
+    [before] = names
+    assert snapshot.path.rpartition("/")[2] not in before
