@@ -10,6 +10,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -244,6 +245,11 @@ def refused_start(cluster: BrokerCluster, broker_id: int) -> str:
     return output
 
 
+def hold_a_log(data_dir: Path) -> None:
+    """Make a directory one with something to protect: without a log it may change its owner."""
+    (data_dir / "orders-0").mkdir()
+
+
 def test_a_data_directory_of_another_broker_is_refused(cluster: BrokerCluster, unharmed: BrokerLink) -> None:
     other = cluster.add_broker(41)
     other.settings["broker"] = {"id": 42}
@@ -251,6 +257,7 @@ def test_a_data_directory_of_another_broker_is_refused(cluster: BrokerCluster, u
     cluster.start_broker(41)
     cluster.wait_ready(41)
     cluster.stop(41)
+    hold_a_log(other.data_dir)
     broker.settings["broker"] = {"data_dir": str(other.data_dir)}
     assert re.search(r"broker (id )?42", refused_start(cluster, 43))
     cluster.remove_broker(41)
@@ -267,6 +274,7 @@ def test_a_data_directory_in_use_is_refused(cluster: BrokerCluster, unharmed: Br
 def test_a_data_directory_of_another_cluster_is_refused(cluster: BrokerCluster, unharmed: BrokerLink) -> None:
     with BrokerCluster(brokers=1) as another:
         another.stop(1)
+        hold_a_log(another.brokers[1].data_dir)
         broker = cluster.add_broker(45)
         broker.settings["broker"] = {"data_dir": str(another.brokers[1].data_dir), "id": 1}
         assert "cluster" in refused_start(cluster, 45)
