@@ -1,0 +1,223 @@
+"""`quorate reassign`: proposes, starts, watches and cancels reassignments of partitions, through any broker.
+
+Decides how they look to a person and to a script. The proposal is controller.core.plan's; what a
+reassignment does is the controller's affair. Files have the format of Kafka's own tool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker.commands.broker import require_extra
+from quorum.errors import QuorateError, UsageError, printable, shown
+
+if TYPE_CHECKING:
+    from broker.client.reassignments import PartitionResult, ReassignmentClient
+    from quorum.metadata.paths import PartitionKey
+
+HELP = "move partitions to other brokers"
+DESCRIPTION = """\
+Move partitions to other brokers while clients write and read. `plan` proposes replicas that spread data,
+leaders and racks evenly, and moves as little as that needs. `start` begins what a file says, `status` shows
+what is under way, `cancel` brings the former replicas back."""
+EXAMPLES = """\
+examples:
+  quorate reassign plan --brokers 1,2,3,4 > moves.json
+  quorate reassign plan --brokers 1,2 orders payments > moves.json
+  quorate reassign start moves.json
+  quorate reassign status
+  quorate reassign cancel moves.json
+  quorate reassign cancel --all
+"""
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+TIMEOUT_MS: Final = 30_000
+#: Longest file that is read, in bytes.
+FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+Act = Callable[["ReassignmentClient", argparse.Namespace], Awaitable[int]]
+Targets = Mapping["PartitionKey", tuple[int, ...]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT,…",
+        default=DEFAULT_BOOTSTRAP,
+        help=f"brokers to ask (default: {DEFAULT_BOOTSTRAP})",
+    )
+    shared.add_argument("--json", action="store_true", help="print JSON")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    rows: tuple[tuple[str, str, Act], ...] = (
+        ("plan", "propose replicas, as the file that `start` reads", _plan),
+        ("start", "begin the reassignments of a file", _start),
+        ("status", "show the reassignments under way", _status),
+        ("cancel", "cancel reassignments", _cancel),
+    )
+    for name, text, act in rows:
+        action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
+        if name == "plan":
+            action.add_argument("topics", metavar="TOPIC", nargs="*", help="default: every topic")
+            action.add_argument("--brokers", metavar="ID,…", help="who shall hold them (default: all)")
+        if name == "start":
+            action.add_argument("file", metavar="FILE", help="JSON as `plan` prints it; -: standard input")
+        if name == "cancel":
+            action.add_argument("file", metavar="FILE", nargs="?", help="the file that was started")
+            action.add_argument("--all", action="store_true", help="all that are under way")
+        action.set_defaults(act=act)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and print.
+
+    Raises:
+        UsageError: an argument or a file has not its form, or the extra is not installed.
+        NoBrokerAnswersError: nothing was sent.
+        BrokerRequestError: the brokers refuse, or the outcome is unknown (it says which).
+    """
+    require_extra()
+    from broker.client.reassignments import ReassignmentClient
+
+    async def ask() -> int:
+        act: Act = arguments.act
+        async with ReassignmentClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
+            return await act(client, arguments)
+
+    return asyncio.run(ask())
+
+
+async def _plan(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+    from controller.core.plan import plan_reassignment
+    from quorum.metadata.admin_requests import ReassignmentRecord
+    from quorum.metadata.paths import PartitionKey
+
+    metadata = await client.metadata(arguments.topics or None)
+    missing = [name for name in arguments.topics if not metadata.topics[name].partitions]
+    if missing:
+        raise UsageError(f"topic {shown(missing[0])} does not exist", "see `quorate topics list`")
+    racks = {each: broker.rack for each, broker in metadata.brokers.items()}
+    if arguments.brokers is not None:
+        chosen = _broker_ids(arguments.brokers)
+        unknown = [each for each in chosen if each not in racks]
+        if unknown:
+            known = ", ".join(map(str, sorted(racks)))
+            raise UsageError(f"there is no live broker {unknown[0]}", f"name some of {known}")
+        racks = {each: racks[each] for each in chosen}
+    assignments = {
+        PartitionKey(name, index): each.replicas
+        for name, topic in metadata.topics.items()
+        for index, each in topic.partitions.items()
+    }
+    try:
+        moves = plan_reassignment(racks, assignments)
+    except ValueError as error:
+        raise UsageError(str(error), "name more brokers") from error
+    # One format for people and scripts: it is the file that `start` reads.
+    print(ReassignmentRecord(moves).encode().decode("ascii"))
+    return 0
+
+
+async def _start(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+    targets = _read_file(arguments.file)
+    results = await client.alter_reassignments(targets)
+    return _report(arguments, "started", results)
+
+
+async def _cancel(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+    if (arguments.file is None) != arguments.all:
+        raise UsageError("it is not clear what to cancel", "give either a file or --all")
+    keys = list(await client.list_reassignments()) if arguments.all else list(_read_file(arguments.file))
+    results = await client.alter_reassignments(dict.fromkeys(keys)) if keys else {}
+    return _report(arguments, "cancelled", results)
+
+
+async def _status(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+    from quorum.platform.terminal import table
+
+    moves = await client.list_reassignments()
+    topics = (await client.metadata({key.topic for key in moves})).topics if moves else {}
+    rows = []
+    for key, move in sorted(moves.items()):
+        topic = topics.get(key.topic)
+        partition = None if topic is None else topic.partitions.get(key.partition)
+        isr = () if partition is None else partition.isr
+        waiting = [each for each in move.adding if each not in isr]
+        rows.append((key.topic, key.partition, move.replicas, move.adding, move.removing, waiting))
+    names = ("topic", "partition", "replicas", "adding", "removing", "not_in_sync")
+    if arguments.json:
+        print(json.dumps([dict(zip(names, row, strict=True)) for row in rows]))
+        return 0
+    if not rows:
+        print("no partition is being reassigned")
+        return 0
+    heads = [name.upper().replace("_", " ") for name in names]
+    cells = [
+        [printable(row[0]), row[1], *(",".join(map(str, ids)) or "-" for ids in row[2:])] for row in rows
+    ]
+    print("\n".join(table(heads, cells)))
+    return 0
+
+
+def _report(arguments: argparse.Namespace, what: str, results: Mapping[PartitionKey, PartitionResult]) -> int:
+    """Print what became of each partition; 1 if one was refused."""
+    from controller.messages.codes import code_name
+
+    refused = {key: result for key, result in results.items() if result.error_code}
+    if arguments.json:
+        rows = [
+            {
+                "topic": key.topic,
+                "partition": key.partition,
+                "error": code_name(result.error_code) if result.error_code else None,
+                "message": result.message,
+            }
+            for key, result in results.items()
+        ]
+        print(json.dumps(rows))
+    else:
+        for key, result in refused.items():
+            story = result.message or code_name(result.error_code)
+            print(f"{printable(key.topic)}-{key.partition}: {printable(story)}", file=sys.stderr)
+        print(f"{what} {len(results) - len(refused)} of {len(results)} partitions")
+    return 1 if refused else 0
+
+
+def _read_file(name: str) -> Targets:
+    from quorum.metadata.admin_requests import ReassignmentRecord
+
+    try:
+        if name == "-":
+            content = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+        else:
+            with Path(name).open("rb") as file:
+                content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise UsageError(
+            f"{shown(name)} cannot be read: {error.strerror}", "name a file of `plan`"
+        ) from error
+    if len(content) > FILE_BYTES_MAX:
+        raise UsageError(f"{shown(name)} is longer than {FILE_BYTES_MAX} bytes", "start it in parts")
+    try:
+        targets = ReassignmentRecord.decode(content).targets
+    except QuorateError as error:
+        raise UsageError(
+            f"{shown(name)} is no list of reassignments: {error.message}", error.remedy
+        ) from error
+    if not targets:
+        raise UsageError(f"{shown(name)} names no partition", "nothing has to move, or it is another file")
+    return targets
+
+
+def _broker_ids(text: str) -> list[int]:
+    ids = [int(each) for each in text.split(",") if each.isascii() and each.isdecimal() and len(each) < 11]
+    if len(ids) != text.count(",") + 1 or len(dict.fromkeys(ids)) != len(ids):
+        raise UsageError(f"--brokers {shown(text)} is no list of different broker ids", "give 1,2,3")
+    return ids

@@ -1,0 +1,243 @@
+"""`quorate reassign` and Kafka's clients against real brokers: records arrive whole while partitions move."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.admin import KafkaAdminClient
+from kazoo.client import KazooClient
+
+from broker.local import BlockingBrokers, brokers_in_thread
+from quorum.cli.main import main
+from quorum.metadata.paths import PartitionKey
+from tests.support.broker_records import quiet, reading
+from tests.support.nodes import eventually
+from tests.support.nothing_lost_brokers import PARTITIONS, TOPIC, SteadyProducer, wait_for_records
+
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BlockingBrokers]:
+    with brokers_in_thread(4) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def zookeeper(cluster: BlockingBrokers) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.hosts)
+    client.start(WAIT_S)
+    yield client
+    client.stop()
+    client.close()
+
+
+class Quorate:
+    """Runs the command line and reads what it prints."""
+
+    def __init__(self, cluster: BlockingBrokers, output: pytest.CaptureFixture[str]) -> None:
+        self._bootstrap = cluster.bootstrap
+        self._output = output
+
+    def text(self, *words: str, code: int = 0) -> str:
+        self._output.readouterr()
+        found = main(["reassign", words[0], "--bootstrap", self._bootstrap, *words[1:]])
+        captured = self._output.readouterr()
+        assert found == code, captured.err
+        return captured.err if code else captured.out
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        self._output.readouterr()
+        assert main(["reassign", words[0], "--bootstrap", self._bootstrap, "--json", *words[1:]]) == code
+        return json.loads(self._output.readouterr().out)
+
+
+@pytest.fixture
+def quorate(cluster: BlockingBrokers, capsys: pytest.CaptureFixture[str]) -> Quorate:
+    return Quorate(cluster, capsys)
+
+
+def create(cluster: BlockingBrokers, topic: str, assignment: list[list[int]]) -> None:
+    admin = AdminClient(quiet(cluster.bootstrap))
+    wanted = NewTopic(topic, len(assignment), replica_assignment=assignment)
+    admin.create_topics([wanted])[topic].result(WAIT_S)
+
+
+def record_of(zookeeper: KazooClient, topic: str) -> dict[str, Any]:
+    value, _ = zookeeper.get(f"/brokers/topics/{topic}")
+    found: dict[str, Any] = json.loads(value)
+    return found
+
+
+def isr_of(zookeeper: KazooClient, topic: str, partition: int) -> set[int]:
+    value, _ = zookeeper.get(f"/brokers/topics/{topic}/partitions/{partition}/state")
+    return set(json.loads(value)["isr"])
+
+
+def holders(cluster: BlockingBrokers, topic: str, partition: int) -> set[int]:
+    """The brokers whose data directory has the partition."""
+    key = PartitionKey(topic, partition)
+    return {
+        broker_id
+        for broker_id, broker in cluster._running._running.items()
+        if broker.parts is not None and key in broker.parts.directory.logs
+    }
+
+
+def until_nothing_moves(quorate: Quorate) -> None:
+    eventually(lambda: quorate.json("status") == [], WAIT_S, "nothing is under way")
+
+
+def test_partitions_move_under_load_to_exactly_the_target(
+    cluster: BlockingBrokers, zookeeper: KazooClient, quorate: Quorate, tmp_path: Path
+) -> None:
+    create(cluster, TOPIC, [[1, 2]] * PARTITIONS)
+    producer = SteadyProducer("moving", cluster.bootstrap)
+    try:
+        wait_for_records([producer], 1_000)
+        plan = tmp_path / "moves.json"
+        for brokers, expected in (("3,4", {3, 4}), ("1,2,3,4", None), ("2,3", {2, 3})):
+            plan.write_text(quorate.text("plan", "--brokers", brokers, TOPIC))
+            assert "started" in quorate.text("start", str(plan))
+            wait_for_records([producer], 500)
+            until_nothing_moves(quorate)
+            replicas = record_of(zookeeper, TOPIC)["partitions"]
+            for row in json.loads(plan.read_text())["partitions"]:
+                assert replicas[str(row["partition"])] == row["replicas"]
+            for number in range(PARTITIONS):
+                target = set(replicas[str(number)])
+                assert expected is None or target == expected
+                assert isr_of(zookeeper, TOPIC, number) == target
+                assert holders(cluster, TOPIC, number) == target
+            if expected is None:
+                load = [sum(each in found for found in replicas.values()) for each in (1, 2, 3, 4)]
+                assert load == [PARTITIONS // 2] * 4
+    finally:
+        producer.finish()
+    assert producer.failures == []
+    assert read_counts(cluster) == producer.sent
+
+
+def read_counts(cluster: BlockingBrokers) -> list[int]:
+    """Read the topic to its end: how many records each partition has."""
+    counts, ended = [0] * PARTITIONS, 0
+    consumer = Consumer(reading(cluster.bootstrap) | {"enable.partition.eof": True})
+    consumer.assign([TopicPartition(TOPIC, each, 0) for each in range(PARTITIONS)])
+    while ended < PARTITIONS:
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        if message.error() is None:
+            counts[message.partition() or 0] += 1
+        else:
+            ended += 1
+    consumer.close()
+    return counts
+
+
+def test_several_requests_run_at_once_and_kafkas_client_sees_them(
+    cluster: BlockingBrokers, zookeeper: KazooClient, quorate: Quorate
+) -> None:
+    create(cluster, "one", [[1, 2]])
+    create(cluster, "two", [[2, 1], [1, 2]])
+    cluster.stop(4)
+    eventually(lambda: 4 not in registered(zookeeper), WAIT_S)
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(",")[:3])
+    with contextlib.closing(admin):
+        wanted = {
+            KafkaTopicPartition("one", 0): [1, 3],
+            KafkaTopicPartition("two", 0): [3, 2],
+            KafkaTopicPartition("two", 1): [1, 4],
+        }
+        found = admin.alter_partition_reassignments(wanted)
+        refused = {each.topic: error.errno for each, error in found.items() if error is not None}
+        assert refused == {"two": 39}
+        zookeeper.create(
+            "/admin/reassign_partitions",
+            b'{"version":1,"partitions":[{"topic":"two","partition":1,"replicas":[3,1]}]}',
+        )
+        until_nothing_moves(quorate)
+        eventually(lambda: zookeeper.exists("/admin/reassign_partitions") is None, WAIT_S)
+        assert admin.list_partition_reassignments() == {}
+        cluster.start(4)
+    assert record_of(zookeeper, "one")["partitions"] == {"0": [1, 3]}
+    assert record_of(zookeeper, "two")["partitions"] == {"0": [3, 2], "1": [3, 1]}
+
+
+def test_a_move_to_a_broker_that_is_down_is_shown_and_cancelled(
+    cluster: BlockingBrokers, zookeeper: KazooClient, quorate: Quorate, tmp_path: Path
+) -> None:
+    create(cluster, "waits", [[1, 2]])
+    producer = Producer(quiet(cluster.bootstrap) | {"acks": "all"})
+    producer.produce("waits", b"value", partition=0)
+    assert producer.flush(WAIT_S) == 0
+    moves = tmp_path / "moves.json"
+    row = {"topic": "waits", "partition": 0, "replicas": [1, 4]}
+    moves.write_text(json.dumps({"version": 1, "partitions": [row]}))
+    assert "no live broker 9" in quorate.text("start", _file(tmp_path, [{**row, "replicas": [9]}]), code=1)
+    cluster.kill(4)
+    assert quorate.json("start", str(moves))[0]["error"] is None
+    eventually(lambda: 4 not in registered(zookeeper), WAIT_S)
+    shown = quorate.json("status")
+    assert [(each["adding"], each["removing"], each["not_in_sync"]) for each in shown] == [([4], [2], [4])]
+    assert "waits" in quorate.text("status")
+    assert quorate.json("cancel", "--all")[0]["error"] is None
+    until_nothing_moves(quorate)
+    assert record_of(zookeeper, "waits")["partitions"] == {"0": [1, 2]}
+    assert "not being reassigned" in quorate.text("cancel", str(moves), code=1)
+    assert "no partition" in quorate.text("status")
+    # What may have come to its disk is a stray there.
+    cluster.start(4)
+    eventually(lambda: holders(cluster, "waits", 0) == {1, 2}, WAIT_S)
+
+
+def test_a_replica_that_its_assignment_no_longer_names_is_a_stray(
+    cluster: BlockingBrokers, zookeeper: KazooClient, quorate: Quorate, tmp_path: Path
+) -> None:
+    create(cluster, "stray", [[1, 4]])
+    eventually(lambda: holders(cluster, "stray", 0) == {1, 4}, WAIT_S)
+    cluster.stop(4)
+    quorate.text("start", _file(tmp_path, [{"topic": "stray", "partition": 0, "replicas": [1, 2]}]))
+    until_nothing_moves(quorate)
+    cluster.start(4)
+    assert holders(cluster, "stray", 0) == {1, 2}
+    broker = cluster._running._running[4]
+    assert list(Path(broker.config.broker.data_dir).glob("**/stray-0*-stray"))
+    assert isr_of(zookeeper, "stray", 0) == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "story"),
+    [
+        (("plan", "--brokers", "1,1"), "different broker ids"),
+        (("plan", "--brokers", "9"), "no live broker 9"),
+        (("plan", "no-such-topic"), "does not exist"),
+        (("start", "/no/such/file"), "cannot be read"),
+        (("start", "-"), "no list of reassignments"),
+        (("cancel",), "either a file or --all"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(
+    quorate: Quorate, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], story: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"[]")))
+    assert story in quorate.text(*words, code=2)
+
+
+def _file(folder: Path, rows: list[dict[str, object]]) -> str:
+    path = folder / "rows.json"
+    path.write_text(json.dumps({"version": 1, "partitions": rows}))
+    return str(path)
+
+
+def registered(zookeeper: KazooClient) -> list[int]:
+    return [int(each) for each in zookeeper.get_children("/brokers/ids")]
