@@ -213,6 +213,7 @@ class WatchedDisk(OsDisk):
 
     def __init__(self, reporter: DiskReporter) -> None:
         """Report to `reporter`."""
+        super().__init__()
         self._reporter = reporter
 
     def create(self, path: str) -> OsFile:
