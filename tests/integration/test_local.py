@@ -307,3 +307,11 @@ def test_a_run_that_asks_for_no_quorum_does_not_load_one(
 def test_the_plugin_is_found_where_quorate_is_installed() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"quorate": "quorum.pytest_plugin"}
+
+
+def test_the_socket_module_stays_as_it_was() -> None:
+    """The library below replaces a function of it when it is imported."""
+    program = (
+        "import socket; before = socket.inet_ntop; import quorum.local; assert socket.inet_ntop is before"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env=clean_environment())
