@@ -120,7 +120,9 @@ class SyscallTrace:
                 "the audit needs ptrace: run it as root or with CAP_SYS_PTRACE (in a container --cap-add "
                 "SYS_PTRACE), or set kernel.yama.ptrace_scope to 0"
             )
-        return self._messages.read_text().count(" attached") == len(self._pids)
+        # A thread that begins meanwhile is reported in the same way.
+        attached = set(map(int, re.findall(r"Process (\d+) attached", self._messages.read_text())))
+        return attached >= set(self._pids)
 
     def __exit__(self, *_exc: object) -> None:
         self._end()
