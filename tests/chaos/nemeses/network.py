@@ -6,16 +6,19 @@ that ended, a slow one by operations that took longer than before.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from typing import ClassVar, Final
 
 from tests.chaos.nemeses.base import Nemesis
 from tests.chaos.proxies import BOTH
+from tests.support.nodes import eventually
 
 Choice = tuple[str, list[str], tuple[str, ...]]
 #: How long before a strike operations are looked at for comparison, second by second.
 BEFORE_S: Final = 10
+COUNTED_DEADLINE_S: Final = 10.0
 SECOND_NS: Final = 1_000_000_000
 UPSTREAM: Final = ("upstream",)
 DOWNSTREAM: Final = ("downstream",)
@@ -41,10 +44,16 @@ class HeldLinks(Nemesis):
         self.cluster.proxies.heal(self.names)
 
     def bite(self) -> str:
-        """Count the bytes that were held."""
+        """Count the bytes that were held, once toxiproxy has ended the connections: it counts them then."""
+        with contextlib.suppress(AssertionError):
+            held = eventually(self.held, COUNTED_DEADLINE_S, "toxiproxy counted what it held")
+            return f"{held} bytes held on {len(self.names)} links"
+        return ""
+
+    def held(self) -> int:
+        """Bytes that the links took since the start and never passed on; only ended connections count."""
         after = self.cluster.proxies.withheld()
-        held = sum(max(0, after[name] - self.before[name]) for name in self.names)
-        return f"{held} bytes held on {len(self.names)} links" if held else ""
+        return sum(max(0, after[name] - self.before[name]) for name in self.names)
 
     def peers(self, *node_ids: int) -> list[str]:
         """Links between these nodes and the others."""
