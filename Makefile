@@ -18,14 +18,14 @@ RECORDS ?= 100000
 # how often `make nothing-lost` strikes
 STRIKES ?= 16
 # what `make test` runs, in this order: the quick and telling ones first
-SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance chaos))
+SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance chaos pipeline))
 # how the tests of some suites run side by side; those of the others judge how quick something is
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 
-.PHONY: help up test lint format java maven strace kcat toxiproxy bench nothing-lost kafka-clients chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format java maven strace kcat toxiproxy bench nothing-lost kafka-clients chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -35,7 +35,10 @@ up: $(VENV)/.installed ## start three nodes on 2181-2183 and three brokers on 90
 
 test: lint java maven strace kcat toxiproxy ## everything that must pass on every change
 	@$(foreach suite,$(SUITES),echo "== $(suite)"; \
-	  $(BIN)/python -m pytest $(suite) $(ON_ALL_CORES_$(suite)) $(ARGS);)
+	  $(BIN)/python -m pytest $(suite) -m "not long" $(ON_ALL_CORES_$(suite)) $(ARGS);)
+
+test-long: $(VENV)/.installed-dev java maven strace kcat toxiproxy ## the tests that take minutes: once before a release
+	$(BIN)/python -m pytest tests -m long $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style, format and types
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
 """The data pipeline on Spark: sources and sinks for topics and the quorum's change log, and jobs over them.
 
-Reaches quorum and brokers only through their clients; neither imports it. Nothing stands here yet.
+Reaches quorum and brokers only through their clients; neither imports it.
 """

@@ -76,7 +76,16 @@ ALLOWED: dict[str, set[str]] = {
     "broker.lifecycle": {"config", "core", "datadir", "groups", "log", "replication", "server"},
     "broker.local": {"config", "lifecycle"},
     "broker.commands": {"client", "config", "lifecycle"},
+    "pipeline": set(),
+    "pipeline.errors": set(),
+    "pipeline.session": set(),
     "pipeline.checks": set(),
+    "pipeline.topics": {"errors", "sink"},
+    "pipeline.sink": {"errors"},
+    "pipeline.changelog": {"errors"},
+    "pipeline.jobs": {"changelog", "checks", "errors", "session", "topics"},
+    "pipeline.commands": {"errors", "jobs"},
+    "pipeline.autoload": {"changelog", "topics"},
 }
 #: What each package may import of the others: these folders and modules, and what is below them.
 FOREIGN: dict[str, set[str]] = {

@@ -1,0 +1,1 @@
+"""`format("quorate-changelog")`: the quorum's committed transactions as rows for Spark."""
