@@ -33,7 +33,14 @@ from broker.client.partitions import (
     read_list_offsets,
     read_produce,
 )
-from broker.client.topics import ConfigRow, TopicResult, read_configs, read_topic_results, topic_values
+from broker.client.topics import (
+    ConfigRow,
+    TopicResult,
+    describe_values,
+    read_configs,
+    read_topic_results,
+    topic_values,
+)
 from broker.wire.apis import ApiKey
 from broker.wire.codec import Values
 from broker.wire.packing import pack_produce_request
@@ -57,6 +64,7 @@ _FETCH_GROUPS_VERSION_MIN: Final = 8
 #: What a broker gets beyond the time that the request itself gives it, to say that the time is over.
 ANSWER_GRACE_MS: Final = 3_000
 _TOPIC: Final = 2
+_BROKER: Final = 4
 _SET: Final = 0
 _DELETE: Final = 1
 
@@ -196,17 +204,29 @@ class BrokerClient:
         Raises:
             BrokerRequestError: of the first topic that has none.
         """
-        values = {
-            "resources": [
-                {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}
-                for topic in topics
-            ],
-            "include_synonyms": False,
-            "include_documentation": False,
-        }
+        values = describe_values(_TOPIC, topics)
         link = await self._any()
         response = await link.request(ApiKey.DESCRIBE_CONFIGS, values, timeout_ms=self._timeout_ms)
         return read_configs(response.results)
+
+    async def describe_broker_configs(self) -> dict[str, str | None]:
+        """Return the settings that a broker runs with, whichever can be reached.
+
+        Raises:
+            NoBrokerAnswersError: none can be reached.
+        """
+        await self.metadata(())
+        problems: list[str] = []
+        for broker_id in self._metadata.brokers:
+            values = describe_values(_BROKER, [str(broker_id)])
+            try:
+                link = await self._broker(broker_id)
+                response = await link.request(ApiKey.DESCRIBE_CONFIGS, values, timeout_ms=self._timeout_ms)
+            except (BrokerUnreachableError, BrokerConnectionLostError) as error:
+                problems.append(error.message)
+                continue
+            return {row.name: row.value for row in read_configs(response.results)[str(broker_id)]}
+        raise NoBrokerAnswersError("; ".join(problems) or "no broker is alive", "start a broker")
 
     async def alter_topic_configs(
         self,
@@ -287,6 +307,23 @@ class BrokerClient:
             return read_list_offsets(response)
 
         return await self._by_leader(timestamps, send, ListedOffset, reads=True)
+
+    async def init_producer_id(self) -> int:
+        """Return a producer id that nobody else has.
+
+        Raises:
+            BrokerRequestError: the broker cannot give one.
+        """
+
+        async def attempt() -> int:
+            link = await self._any()
+            values = {"transactional_id": None, "transaction_timeout": 0}
+            response = await link.request(ApiKey.INIT_PRODUCER_ID, values, timeout_ms=self._timeout_ms)
+            if response.error_code:
+                raise BrokerRequestError("a producer id", response.error_code)
+            return int(response.producer_id)
+
+        return await self._until_deadline(attempt)
 
     # -- groups -----------------------------------------------------------------------------------------
 

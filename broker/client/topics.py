@@ -62,11 +62,19 @@ def read_topic_results(rows: Iterable[Any]) -> dict[str, TopicResult]:
     }
 
 
+def describe_values(resource_type: int, names: Iterable[str]) -> Values:
+    """Return the body of a DescribeConfigs request for all settings of topics or brokers."""
+    resources = [
+        {"resource_type": resource_type, "resource_name": name, "configuration_keys": None} for name in names
+    ]
+    return {"resources": resources, "include_synonyms": False, "include_documentation": False}
+
+
 def read_configs(results: Iterable[Any]) -> dict[str, list[ConfigRow]]:
-    """Return the settings of each topic.
+    """Return the settings of each topic or broker.
 
     Raises:
-        BrokerRequestError: of the first topic that has none.
+        BrokerRequestError: of the first that has none.
     """
     found: dict[str, list[ConfigRow]] = {}
     for result in results:

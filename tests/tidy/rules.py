@@ -68,7 +68,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker.core": set(),
     "broker.log": set(),
     "broker.wire": set(),
-    "broker.client": {"wire"},
+    "broker.client": {"log", "wire"},
     "broker.datadir": {"log"},
     "broker.replication": {"core", "datadir", "log"},
     "broker.groups": {"config", "core"},
