@@ -13,12 +13,9 @@ import random
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from pipeline.checks.appends import check_appends
-from pipeline.checks.sessions import check_session_order
-from pipeline.checks.verdicts import Verdict
 from quorum.client import Client, ClientState
 from tests.chaos.recorder import Process
-from tests.chaos.workloads.base import Answer, History, QuorumWorkload, connected, pause, record
+from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, pause, record
 
 ROOT: Final = "/chaos-appends"
 PREFIX: Final = "append/"
@@ -89,10 +86,3 @@ class Appends(QuorumWorkload):
                     connection, _, number = name.rpartition(".")
                     lines.append({"key": PREFIX + connection, "argument": int(number), "zxid": stat.czxid})
             return lines
-
-    @staticmethod
-    def check(history: History) -> list[Verdict]:
-        """Judge the set, and the order of every connection."""
-        operations = [each for each in history.operations if each.key.startswith(PREFIX)]
-        final = [line for line in history.final if str(line["key"]).startswith(PREFIX)]
-        return [check_appends(operations, final), check_session_order(operations, final)]

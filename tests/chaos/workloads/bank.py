@@ -6,17 +6,16 @@ import random
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from pipeline.checks.bank import check_bank
-from pipeline.checks.verdicts import Verdict
+from pipeline.checks.suites import BANK_TOTAL
 from quorum.client import Client, ServerError, Transaction
 from tests.chaos.recorder import Process
-from tests.chaos.workloads.base import Answer, History, QuorumWorkload, connected, record
+from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, record
 
 ROOT: Final = "/chaos-bank"
 KEY: Final = "bank"
 ACCOUNTS: Final = tuple(f"account-{number}" for number in range(1, 6))
 PATHS: Final = tuple(f"{ROOT}/{account}" for account in ACCOUNTS)
-FIRST_BALANCE: Final = 100
+FIRST_BALANCE: Final = BANK_TOTAL // len(ACCOUNTS)
 
 
 class Bank(QuorumWorkload):
@@ -76,10 +75,3 @@ class Bank(QuorumWorkload):
             await client.sync(ROOT)
             accounts, _ = await self._read(client)
             return [{"key": KEY, "accounts": accounts}]
-
-    @staticmethod
-    def check(history: History) -> list[Verdict]:
-        """Judge the total."""
-        operations = [each for each in history.operations if each.key == KEY]
-        final = [line for line in history.final if line["key"] == KEY]
-        return [check_bank(operations, final, FIRST_BALANCE * len(ACCOUNTS))]

@@ -10,13 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from pipeline.checks.epochs import check_epochs, check_states
-from pipeline.checks.history import OK, Operation
-from pipeline.checks.registers import check_registers
-from pipeline.checks.verdicts import Verdict
+from pipeline.checks.suites import EPOCHS_REPLICAS as REPLICAS
 from quorum.client import Client, ConnectionLossError, Transaction
 from quorum.errors import QuorateError
 from quorum.metadata import paths
@@ -35,16 +31,12 @@ from quorum.metadata.store import (
     resign_controller,
 )
 from tests.chaos.recorder import Process
-from tests.chaos.workloads.base import Answer, History, QuorumWorkload, connected, record
+from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, record
 
 TOPIC: Final = "chaos-states"
-REPLICAS: Final = (1, 2, 3, 4, 5, 6)
 PARTITIONS: Final = tuple(PartitionKey(TOPIC, number) for number in range(3))
 NAMES: Final = {f"state-{key.partition}": key for key in PARTITIONS}
 FIRST: Final = PartitionStateRecord(ControllerEpoch(0), REPLICAS[0], LeaderEpoch(0), REPLICAS)
-
-
-FIRST_LISTED: Final = str([FIRST.controller_epoch, FIRST.leader, FIRST.leader_epoch, list(FIRST.isr)])
 
 
 class NotElectedError(QuorateError):
@@ -152,32 +144,9 @@ class Epochs(QuorumWorkload):
         stat = results[0].written_stat
         return stat.version, stat.mzxid
 
-    @staticmethod
-    def check(history: History) -> list[Verdict]:
-        """Judge epochs, the states of each partition, and each state as a register."""
-        operations = [each for each in history.operations if each.key in NAMES or each.key == "controller"]
-        states = [each for each in operations if each.key in NAMES]
-        registers = [
-            *(Operation("setup", "create", name, FIRST_LISTED, OK, 0, 0, "", 0, 0) for name in NAMES),
-            *(_as_register(each) for each in states),
-        ]
-        return [
-            check_epochs(operations),
-            check_states(states, {name: list(REPLICAS) for name in NAMES}),
-            check_registers(registers, check="linearizable states"),
-        ]
-
 
 def _state(listed: list[Any]) -> PartitionStateRecord:
     controller_epoch, leader, leader_epoch, isr = listed
     return PartitionStateRecord(
         ControllerEpoch(controller_epoch), leader, LeaderEpoch(leader_epoch), tuple(isr)
     )
-
-
-def _as_register(operation: Operation) -> Operation:
-    if operation.operation == "state":
-        result = operation.result and [operation.result[0], str(operation.result[1])]
-        return replace(operation, operation="read", result=result)
-    version, state = operation.argument
-    return replace(operation, operation="cas", argument=[version, str(state)])

@@ -11,11 +11,9 @@ import random
 from functools import partial
 from typing import ClassVar, Final
 
-from pipeline.checks.fencing import check_fencing
-from pipeline.checks.verdicts import Verdict
 from quorum.client import Client, ClientError, CreateMode, Transaction, WatchEvent
 from tests.chaos.recorder import Process
-from tests.chaos.workloads.base import Answer, History, QuorumWorkload, connected, pause, record
+from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, pause, record
 
 ROOT: Final = "/chaos-lock"
 RESOURCE: Final = "/chaos-resource"
@@ -91,8 +89,3 @@ class Locks(QuorumWorkload):
         results = await client.multi(transaction)
         stat = results[-1].written_stat
         return stat.version, stat.mzxid
-
-    @staticmethod
-    def check(history: History) -> list[Verdict]:
-        """Judge the tokens."""
-        return [check_fencing([each for each in history.operations if each.key == KEY])]

@@ -19,15 +19,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pipeline.checks.records import check_records
-from pipeline.checks.verdicts import Verdict
+from pipeline.checks.suites import STATES_REPLICAS
 from tests.chaos.recorder import Call, Process
-from tests.chaos.workloads.base import History, Workload
+from tests.chaos.workloads.base import Workload
 from tests.support.broker_records import quiet, reading
 
 TOPIC: Final = "chaos"
 PARTITIONS: Final = 6
-REPLICAS: Final = 3
+REPLICAS: Final = len(STATES_REPLICAS)
 PRODUCERS: Final = 2
 #: Records of a producer without an outcome; it waits there.
 IN_FLIGHT_MAX: Final = 200
@@ -119,13 +118,6 @@ class Records(Workload):
                     lines.append({"key": key_of(partition), "argument": message.offset(), "value": value})
         consumer.close()
         return lines
-
-    @staticmethod
-    def check(history: History) -> list[Verdict]:
-        """Judge I19."""
-        operations = [each for each in history.operations if each.key.startswith(f"{TOPIC}-")]
-        final = [line for line in history.final if str(line["key"]).startswith(f"{TOPIC}-")]
-        return check_records(operations, final)
 
 
 class _Sender:

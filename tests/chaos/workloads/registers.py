@@ -12,11 +12,9 @@ import json
 import random
 from typing import Any, ClassVar, Final
 
-from pipeline.checks.registers import check_registers
-from pipeline.checks.verdicts import Verdict
 from quorum.client import Client
 from tests.chaos.recorder import Process
-from tests.chaos.workloads.base import Answer, History, QuorumWorkload, connected, record
+from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, record
 
 ROOT: Final = "/chaos-registers"
 KEYS: Final = tuple(f"register-{number}" for number in range(1, 6))
@@ -66,8 +64,3 @@ class Registers(QuorumWorkload):
     async def _write(client: Client, path: str, value: str, expected: int) -> Answer:
         stat = await client.set(path, json.dumps(value).encode(), expected)
         return stat.version, stat.mzxid
-
-    @staticmethod
-    def check(history: History) -> list[Verdict]:
-        """Judge every register."""
-        return [check_registers(each for each in history.operations if each.key in KEYS)]

@@ -10,12 +10,10 @@ import json
 import random
 from typing import ClassVar, Final
 
-from pipeline.checks.epochs import check_states
-from pipeline.checks.verdicts import Verdict
 from quorum.client import Client
 from tests.chaos.recorder import Process
-from tests.chaos.workloads.base import Answer, History, QuorumWorkload, record
-from tests.chaos.workloads.records import PARTITIONS, REPLICAS, TOPIC
+from tests.chaos.workloads.base import Answer, QuorumWorkload, record
+from tests.chaos.workloads.records import PARTITIONS, TOPIC
 
 PREFIX: Final = "published-"
 
@@ -42,9 +40,3 @@ class States(QuorumWorkload):
             return [stat.version, found], stat.mzxid
 
         await record(process.invoke("state", f"{PREFIX}{partition}", None), read, node)
-
-    @staticmethod
-    def check(history: History) -> list[Verdict]:
-        """Judge every partition."""
-        replicas = {f"{PREFIX}{partition}": list(range(1, REPLICAS + 1)) for partition in range(PARTITIONS)}
-        return [check_states([each for each in history.operations if each.key in replicas], replicas)]

@@ -7,11 +7,9 @@ import random
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from pipeline.checks.verdicts import Verdict
-from pipeline.checks.watches import check_watches
 from quorum.client import Client, EventType, WatchEvent
 from tests.chaos.recorder import Process
-from tests.chaos.workloads.base import Answer, History, QuorumWorkload, connected, pause, record
+from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, pause, record
 
 ROOT: Final = "/chaos-watched"
 KEYS: Final = ("watched-1", "watched-2")
@@ -109,9 +107,3 @@ class Watches(QuorumWorkload):
             await client.sync(ROOT)
             stats = {key: await client.exists(f"{ROOT}/{key}") for key in KEYS}
             return [{"key": key, "zxid": stat.mzxid} for key, stat in stats.items() if stat is not None]
-
-    @staticmethod
-    def check(history: History) -> list[Verdict]:
-        """Judge the watchers; what the writers did is only for the timeline."""
-        operations = [each for each in history.operations if each.key in KEYS and each.operation != "change"]
-        return [check_watches(operations, [line for line in history.final if line["key"] in KEYS])]
