@@ -1,0 +1,184 @@
+"""Where a job's change log comes from: the nodes of a quorum, or a recording of their history.
+
+Decides which part of it counts, and refuses a damaged recording, naming file and line. Each row is one change
+of a znode, as `format("quorate-changelog")` gives it.
+Source: pipeline, "What flows"; docs/http.md, "The change log".
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from pipeline.errors import InputError, OptionError
+from pipeline.jobs.arguments import Moment
+from quorum.errors import shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SOURCE: Final = "quorate-changelog"
+#: One record of `quorate changelog dump --json`; images are base64.
+RECORD: Final = (
+    "zxid BIGINT, term BIGINT, ts BIGINT, session_id BIGINT, node_id INT, controller_epoch INT, "
+    "cluster_id STRING, changes ARRAY<STRUCT<op: STRING, path: STRING, before: STRING, after: STRING, "
+    "version: INT>>, damage STRING"
+)
+
+
+def changes_schema() -> str:
+    """Return the columns of a change, as DDL."""
+    from pipeline.changelog.source import ChangelogDataSource
+
+    return ChangelogDataSource({}).schema()
+
+
+def read_changes(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
+    """Return the part of the history that the options name.
+
+    Raises:
+        OptionError: --input does not exist.
+        InputError: it is damaged.
+    """
+    if arguments.input is not None:
+        changes = read_recording(spark, arguments.input)
+    else:
+        reader = spark.read.format(SOURCE)
+        for name, value in source_options(arguments).items():
+            reader = reader.option(name, value)
+        changes = reader.load()
+    return within(changes, arguments.begin, arguments.end)
+
+
+def follow_changes(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
+    """Return the history from --from on as a stream."""
+    stream = spark.readStream.format(SOURCE)
+    for name, value in source_options(arguments).items():
+        stream = stream.option(name, value)
+    return within(stream.load(), arguments.begin, None)
+
+
+def source_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the source's options that the job's options mean."""
+    options = {"quorate.admin": arguments.admin}
+    if getattr(arguments, "token_file", None) is not None:
+        options["quorate.tokenFile"] = arguments.token_file
+    if isinstance(arguments.begin, int):
+        options["startingZxid"] = str(arguments.begin)
+    if isinstance(arguments.end, int):
+        options["endingZxid"] = str(arguments.end)
+    return options
+
+
+def within(changes: DataFrame, begin: Moment | None, end: Moment | None) -> DataFrame:
+    """Keep the transactions from one moment to another, both inclusive."""
+    from pyspark.sql import functions as F
+
+    if begin is not None:
+        changes = changes.where(F.col("ts" if isinstance(begin, datetime) else "zxid") >= F.lit(begin))
+    if end is not None:
+        changes = changes.where(F.col("ts" if isinstance(end, datetime) else "zxid") <= F.lit(end))
+    return changes
+
+
+def read_recording(spark: SparkSession, path: str) -> DataFrame:
+    """Read a recorded history: parquet where PATH is a directory or ends with .parquet, else JSON lines.
+
+    Raises:
+        OptionError: there is nothing at that path.
+        InputError: a line is no record, or the columns are others.
+    """
+    local = Path(path)
+    if "://" not in path and not local.exists():
+        raise OptionError("--input", path, "does not exist", "name a file or a directory with a history")
+    if local.is_dir() or local.suffix == ".parquet":
+        return _read_parquet(spark, path)
+    return _read_lines(spark, path)
+
+
+def _read_parquet(spark: SparkSession, path: str) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    wanted = spark.createDataFrame([], changes_schema()).schema
+    remedy = f'write it with spark.read.format("{SOURCE}")'
+    try:
+        found = spark.read.parquet(path)
+    except AnalysisException as error:
+        raise InputError(f"{path} holds no parquet files: {first_line(error)}", remedy) from None
+    types = {field.name: field.dataType for field in found.schema}
+    for field in wanted:
+        if types.get(field.name) != field.dataType:
+            kind = types.get(field.name)
+            was = "is missing" if kind is None else f"is {kind.simpleString()}"
+            raise InputError(
+                f"{path}: the column {field.name} {was}, not {field.dataType.simpleString()}", remedy
+            )
+    return found.select(*wanted.fieldNames())
+
+
+def _read_lines(spark: SparkSession, path: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    parsed = F.from_json("value", RECORD, {"columnNameOfCorruptRecord": "damage"})
+    records = spark.read.text(path).select("value", parsed.alias("record")).where("trim(value) != ''")
+    _refuse_damage(records)
+    change = F.explode(F.arrays_zip(F.sequence(F.lit(0), F.size("changes") - 1), "changes"))
+    return (
+        records.select("record.*")
+        .where("size(changes) > 0")
+        .select("*", change.alias("row"))
+        .select(
+            "zxid",
+            F.col("row.0").alias("txn_index"),
+            F.size("changes").alias("txn_size"),
+            "term",
+            F.timestamp_millis("ts").alias("ts"),
+            *(F.col(f"row.changes.{name}").alias(name) for name in ("op", "path")),
+            *(F.unbase64(f"row.changes.{name}").alias(name) for name in ("before", "after")),
+            F.col("row.changes.version").alias("version"),
+            "session_id",
+            "controller_epoch",
+            "cluster_id",
+        )
+    )
+
+
+def _refuse_damage(records: DataFrame) -> None:
+    """Refuse a recording with a line that is no record.
+
+    Raises:
+        InputError: names the file, the line and what stands there.
+    """
+    whole = (
+        "record.damage is null and record.zxid is not null and record.ts is not null and "
+        "record.changes is not null and forall(record.changes, c -> c.op is not null and c.path is not null "
+        "and (c.before is null or try_to_binary(c.before, 'base64') is not null) "
+        "and (c.after is null or try_to_binary(c.after, 'base64') is not null))"
+    )
+    found = (
+        records.where(f"not coalesce({whole}, false)")
+        .select("_metadata.file_path", "value")
+        .limit(1)
+        .collect()
+    )
+    if found:
+        file = Path(unquote(urlsplit(found[0][0]).path))
+        line = _line_number(file, found[0][1])
+        raise InputError(
+            f"{file} line {line}: {shown(found[0][1])} is no record of a change log",
+            "repair or drop the line, or record again with `quorate changelog dump --json`",
+        )
+
+
+def _line_number(file: Path, text: str) -> int:
+    with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
+        return next(number for number, line in enumerate(lines, 1) if line.rstrip("\r\n") == text)
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of Spark's says before its stack."""
+    return str(error).strip().splitlines()[0]
