@@ -25,7 +25,7 @@ ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 
-.PHONY: help up test test-long lint format java maven strace kcat toxiproxy bench nothing-lost kafka-clients chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format java maven strace kcat toxiproxy faketime bench nothing-lost kafka-clients chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -37,7 +37,7 @@ test: lint java maven strace kcat toxiproxy ## everything that must pass on ever
 	@$(foreach suite,$(SUITES),echo "== $(suite)"; \
 	  $(BIN)/python -m pytest $(suite) -m "not long" $(ON_ALL_CORES_$(suite)) $(ARGS);)
 
-test-long: $(VENV)/.installed-dev java maven strace kcat toxiproxy ## the tests that take minutes: once before a release
+test-long: $(VENV)/.installed-dev java maven strace kcat toxiproxy faketime ## the tests that take minutes: once before a release
 	$(BIN)/python -m pytest tests -m long $(ARGS)
 
 lint: $(VENV)/.installed-dev ## style, format and types
@@ -49,7 +49,7 @@ format: $(VENV)/.installed-dev ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-bench java ## Quorate beside ZooKeeper and etcd, to bench-results/ (options: ARGS="--cases write,read --rounds 5")
+bench: $(VENV)/.installed-bench java maven ## Quorate beside ZooKeeper and etcd, to bench-results/ (options: ARGS="--cases write,read --rounds 5")
 	$(BIN)/python -m pytest tests/bench
 	$(BIN)/python -m tests.bench $(ARGS)
 
@@ -60,7 +60,7 @@ kafka-clients: $(VENV)/.installed-dev kcat ## unchanged Kafka clients send and r
 	KAFKA_RECORDS=$(RECORDS) $(BIN)/python -m pytest tests/conformance/test_kafka_python.py \
 	  tests/conformance/test_confluent_kafka.py tests/conformance/test_kcat.py
 
-chaos: $(VENV)/.installed-dev toxiproxy ## workloads under faults, judged by checkers (options: SECONDS=600 SEED= WORKLOAD= NEMESIS= NODES=3)
+chaos: $(VENV)/.installed-dev toxiproxy faketime ## workloads under faults, judged by checkers (options: SECONDS=600 SEED= WORKLOAD= NEMESIS= NODES=3)
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
 	  $(if $(NEMESIS),--nemesis $(NEMESIS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
 
@@ -95,6 +95,9 @@ kcat: ## see that kcat is there: an unchanged Kafka client of the tests
 
 toxiproxy: $(VENV)/.installed-dev ## see that toxiproxy is there: the chaos tests put every link behind it
 	@bash deploy/ensure-toxiproxy.sh $(BIN)
+
+faketime: ## see that libfaketime is there: chaos lets the clocks of nodes jump
+	@bash deploy/ensure-faketime.sh
 
 clean: ## remove the environment and the caches, never data/
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

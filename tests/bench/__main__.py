@@ -4,8 +4,8 @@
 compares writes and reads with ZooKeeper alone, on the leader and on a follower, and counts fsyncs; `million`
 loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory and the time to ready;
 `failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a
-million znodes costs the writes meanwhile. Tables go to the standard output and to bench-results/. Nothing
-here asserts a time.
+million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka. Tables go to the standard
+output and to bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import chart, failover, million, peers, snapshots, speed
+from tests.bench import chart, failover, groups, million, peers, snapshots, speed
 from tests.bench.machine import machine
 from tests.bench.servers import KINDS, running
 from tests.support.arguments import at_least_one
@@ -100,6 +100,19 @@ def run_snapshots(options: argparse.Namespace, folder: Path) -> Report:
     return snapshots.run(folder, options.nodes, options.rate, options.quiet, options.rounds), ""
 
 
+def run_groups(options: argparse.Namespace, folder: Path) -> Report:
+    """Consumer groups beside Kafka: CPU time, rebalances, and the pause when the coordinator dies."""
+    sizes = groups.Sizes(
+        options.few,
+        options.many,
+        options.core,
+        rebalancing=options.rebalancing,
+        seconds=options.seconds,
+        rounds=options.rounds,
+    )
+    return groups.run(folder, options.brokers, sizes), ""
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The command line; without the name of a benchmark it is that of `peers`."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
@@ -154,6 +167,22 @@ def build_parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--quiet", type=float, default=15.0, help="seconds of each quiet phase (default: %(default)s)"
     )
+
+    found = add("groups", run_groups, 3)
+    full = groups.FULL
+    words = "beside Quorate: kafka, or none (default: %(default)s)"
+    found.add_argument("--brokers", type=names_of(["kafka"], "peer"), default="kafka", help=words)
+    for name, default, words in (
+        ("few", full.few, "members, in groups of four, that send heartbeats alone"),
+        ("many", full.many, "the same with more members; these commit, too"),
+        ("core", full.core, "members of the core without sockets"),
+        ("rebalancing", full.rebalancing, "members of the group that joins again"),
+    ):
+        found.add_argument(
+            f"--{name}", type=at_least_one, default=default, help=f"{words} (default: %(default)s)"
+        )
+    words = "seconds of each load (default: %(default)s)"
+    found.add_argument("--seconds", type=float, default=full.seconds, help=words)
     return parser
 
 

@@ -1,0 +1,182 @@
+"""The systems whose coordinators of consumer groups are compared: three brokers and their metadata servers.
+
+Quorate with the settings that are shipped; Kafka 3.9.1 in ZooKeeper mode, on ZooKeeper 3.9.5, with Kafka's
+own defaults. Both give their brokers the same session timeout. Knows nothing of what is measured.
+Source: Kafka's configuration reference (broker.id, zookeeper.session.timeout.ms).
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from tests.bench.servers import ZOOKEEPER_SETTINGS
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.kafka_jars import KafkaJarsError, kafka_class_path
+from tests.support.node_configs import free_ports
+from tests.support.nodes import STOP_DEADLINE_S, QuorateNodes, eventually, tail
+from tests.support.zookeeper import ZooKeeper
+
+BROKERS: Final = 3
+#: of a broker with its metadata servers, in both systems
+SESSION_TIMEOUT_MS: Final = 6_000
+START_DEADLINE_S: Final = 120.0
+#: As Kafka's start script has it.
+KAFKA_HEAP: Final = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+
+class GroupSystem(Protocol):
+    """Three brokers."""
+
+    name: str
+
+    @property
+    def addresses(self) -> list[str]: ...
+    @property
+    def pids(self) -> list[int]: ...
+    def kill(self, address: str) -> None: ...
+    def revive(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class QuorateBrokers:
+    """Three nodes and three brokers with the settings that are shipped."""
+
+    name = "Quorate"
+
+    def __init__(self, folder: Path) -> None:
+        """Start them in an empty folder."""
+        nodes = QuorateNodes(settings={}, folder=folder)
+        self._cluster = BrokerCluster(
+            brokers=BROKERS, session_timeout_ms=SESSION_TIMEOUT_MS, folder=folder, quorum=nodes
+        )
+        try:
+            with self._cluster.shown():
+                self._cluster.start()
+        except BaseException:
+            self._cluster.close()
+            raise
+
+    @property
+    def addresses(self) -> list[str]:
+        """host:port of every broker."""
+        return [self._cluster.address(each) for each in self._cluster.brokers]
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the running brokers."""
+        return [self._cluster.pid(each) for each in self._cluster.brokers if self._cluster.running(each)]
+
+    def kill(self, address: str) -> None:
+        """End a broker with SIGKILL."""
+        self._cluster.kill(
+            *(each for each in self._cluster.brokers if self._cluster.address(each) == address)
+        )
+
+    def revive(self) -> None:
+        """Start what was killed, and wait until it serves."""
+        for each in self._cluster.brokers:
+            if not self._cluster.running(each):
+                self._cluster.start_broker(each)
+        self._cluster.wait_ready(deadline_s=START_DEADLINE_S)
+
+    def close(self) -> None:
+        """End everything."""
+        self._cluster.close()
+
+
+class KafkaBrokers:
+    """Three Kafka 3.9.1 brokers on three ZooKeeper servers."""
+
+    name = "Kafka 3.9.1"
+
+    def __init__(self, folder: Path) -> None:
+        """Start them in an empty folder.
+
+        Raises:
+            KafkaJarsError: Java or the jars cannot be had.
+        """
+        java = shutil.which("java")
+        if java is None:
+            raise KafkaJarsError("no java on PATH: run deploy/ensure-java.sh, or install Java 17")
+        self._folder = folder
+        self._command = [java, *KAFKA_HEAP, "-cp", kafka_class_path(folder), "kafka.Kafka"]
+        self._ports = free_ports(BROKERS)
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._zookeeper = ZooKeeper(3, config=ZOOKEEPER_SETTINGS, data_dir=folder)
+        try:
+            self._zookeeper.start()
+            self.revive()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def addresses(self) -> list[str]:
+        """host:port of every broker."""
+        return [f"127.0.0.1:{port}" for port in self._ports]
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the running brokers."""
+        return [process.pid for process in self._processes.values()]
+
+    def _start(self, number: int) -> None:
+        settings = {
+            "broker.id": number,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._ports[number]}",
+            "log.dirs": self._folder / f"kafka-{number}",
+            "zookeeper.connect": self._zookeeper.hosts,
+            "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+        }
+        path = self._folder / f"kafka-{number}.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        with (self._folder / f"kafka-{number}.log").open("ab") as output:
+            self._processes[number] = subprocess.Popen(
+                [*self._command, str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+            )
+
+    def kill(self, address: str) -> None:
+        """End a broker with SIGKILL."""
+        process = self._processes.pop(self.addresses.index(address))
+        process.send_signal(signal.SIGKILL)
+        process.wait(STOP_DEADLINE_S)
+
+    def revive(self) -> None:
+        """Start what does not run, and wait until all listen."""
+        for number in range(BROKERS):
+            if number not in self._processes:
+                self._start(number)
+
+        def all_listen() -> bool:
+            for number, process in self._processes.items():
+                said = tail(self._folder / f"kafka-{number}.log")
+                if process.poll() is not None:
+                    raise KafkaJarsError(f"Kafka {number} ended with {process.returncode}: {said}")
+                socket.create_connection(("127.0.0.1", self._ports[number]), 1.0).close()
+            return True
+
+        eventually(all_listen, START_DEADLINE_S, "all Kafka brokers listen")
+
+    def close(self) -> None:
+        """End everything."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait(STOP_DEADLINE_S)
+        self._zookeeper.close()
+
+
+#: {name on the command line: what starts such a system in an empty folder}
+SYSTEMS: Final[Mapping[str, Callable[[Path], GroupSystem]]] = {
+    "quorate": QuorateBrokers,
+    "kafka": KafkaBrokers,
+}
