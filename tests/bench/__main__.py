@@ -110,7 +110,23 @@ def run_groups(options: argparse.Namespace, folder: Path) -> Report:
         seconds=options.seconds,
         rounds=options.rounds,
     )
-    return groups.run(folder, options.brokers, sizes), ""
+    return groups.run(folder, [] if options.alone else ["kafka"], sizes), ""
+
+
+def add_sizes_of_groups(benchmark: argparse.ArgumentParser) -> None:
+    """Declare how much `groups` does."""
+    full = groups.FULL
+    benchmark.add_argument("--alone", action="store_true", help="without Kafka")
+    for name, default, words in (
+        ("few", full.few, "members, in groups of four, that send heartbeats alone"),
+        ("many", full.many, "the same with more members; these commit, too"),
+        ("core", full.core, "members of the core without sockets"),
+        ("rebalancing", full.rebalancing, "members of the group that joins again"),
+    ):
+        words = f"{words} (default: %(default)s)"
+        benchmark.add_argument(f"--{name}", type=at_least_one, default=default, help=words)
+    words = "seconds of each load (default: %(default)s)"
+    benchmark.add_argument("--seconds", type=float, default=full.seconds, help=words)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -168,21 +184,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--quiet", type=float, default=15.0, help="seconds of each quiet phase (default: %(default)s)"
     )
 
-    found = add("groups", run_groups, 3)
-    full = groups.FULL
-    words = "beside Quorate: kafka, or none (default: %(default)s)"
-    found.add_argument("--brokers", type=names_of(["kafka"], "peer"), default="kafka", help=words)
-    for name, default, words in (
-        ("few", full.few, "members, in groups of four, that send heartbeats alone"),
-        ("many", full.many, "the same with more members; these commit, too"),
-        ("core", full.core, "members of the core without sockets"),
-        ("rebalancing", full.rebalancing, "members of the group that joins again"),
-    ):
-        found.add_argument(
-            f"--{name}", type=at_least_one, default=default, help=f"{words} (default: %(default)s)"
-        )
-    words = "seconds of each load (default: %(default)s)"
-    found.add_argument("--seconds", type=float, default=full.seconds, help=words)
+    add_sizes_of_groups(add("groups", run_groups, 3))
     return parser
 
 
