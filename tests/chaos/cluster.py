@@ -14,12 +14,14 @@ from __future__ import annotations
 import contextlib
 import http.client
 import itertools
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Self
 
 from kazoo.exceptions import KazooException
 
+from tests.chaos import clocks
 from tests.chaos.proxies import Proxies
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.nodes import Node, NodeError, QuorateNodes
@@ -28,12 +30,36 @@ from tests.support.nodes import Node, NodeError, QuorateNodes
 class ProxiedNodes(QuorateNodes):
     """Nodes that reach each other through proxies."""
 
-    def __init__(self, proxies: Proxies, nodes: int, folder: Path) -> None:
+    def __init__(self, proxies: Proxies, nodes: int, folder: Path, *, faked_clocks: bool) -> None:
         """Choose ports, make the links and write the configuration."""
         self._proxies = proxies
-        super().__init__(nodes=nodes, cluster="chaos", settings={}, folder=folder)
+        super().__init__(
+            nodes=nodes,
+            cluster="chaos",
+            settings={},
+            environment=clocks.environment() if faked_clocks else {},
+            folder=folder,
+            arguments=("-m", "tests.chaos.node", "serve"),
+        )
         for node in self.nodes.values():
             proxies.link(f"client-{node.node_id}", f"127.0.0.1:{node.client_port}")
+            clocks.put_off(node.folder, 0)
+
+    def add(self, node_id: int) -> str:
+        """Choose ports for one more node and make its links; returns where all others dial it."""
+        node = self.new_node(node_id)
+        clocks.put_off(node.folder, 0)
+        self._proxies.link(f"client-{node_id}", f"127.0.0.1:{node.client_port}")
+        return self._proxies.link(f"peer-any-{node_id}", f"127.0.0.1:{node.peer_port}")
+
+    def forget(self, node_id: int) -> None:
+        """End an added node, and remove its files and links."""
+        self.kill(node_id)
+        node = self.nodes.pop(node_id)
+        for holder in node.holders:
+            holder.close()
+        shutil.rmtree(node.folder)
+        self._proxies.remove(rf"client-{node_id}", rf"peer-any-{node_id}", rf"peer-{node_id}-\d+")
 
     def config(self, node: Node) -> dict[str, dict[str, object]]:
         """Sections of node.toml with the links to the other members."""
@@ -50,12 +76,12 @@ class ProxiedNodes(QuorateNodes):
 class ChaosCluster:
     """Nodes, and brokers if there are any, with a proxy on every link between them and to them."""
 
-    def __init__(self, *, nodes: int = 3, brokers: int = 0) -> None:
+    def __init__(self, *, nodes: int = 3, brokers: int = 0, faked_clocks: bool = False) -> None:
         """Choose ports and write the configuration; entering it starts the processes."""
         self._temporary = tempfile.TemporaryDirectory(prefix="quorate-chaos-")
         self.folder = Path(self._temporary.name)
         self.proxies = Proxies(self.folder)
-        self.nodes = ProxiedNodes(self.proxies, nodes, self.folder)
+        self.nodes = ProxiedNodes(self.proxies, nodes, self.folder, faked_clocks=faked_clocks)
         self.brokers = BrokerCluster(brokers=brokers, quorum=self.nodes, folder=self.folder)
         self._link_brokers()
 

@@ -82,6 +82,13 @@ class Proxies:
             self._proxies[name] = proxy
         return str(self._proxies[name].listen)
 
+    def remove(self, *patterns: str) -> None:
+        """Take links away that match one of the patterns as a whole; their connections end."""
+        for name in self.matching(*patterns):
+            with self._lock:
+                self._toxics.pop(name, None)
+                self._proxies.pop(name).destroy()
+
     def matching(self, *patterns: str) -> list[str]:
         """Names of links that match one of the patterns as a whole (regular expressions)."""
         return [name for name in self.names if any(re.fullmatch(pattern, name) for pattern in patterns)]

@@ -109,7 +109,10 @@ def made(plan: Plan, with_brokers: bool) -> ChaosCluster:
     """Make the cluster of a plan; entering it starts it."""
     if plan.system == "zookeeper":
         return ZooKeeperCluster(nodes=plan.nodes)
-    return ChaosCluster(nodes=plan.nodes, brokers=plan.brokers if with_brokers else 0)
+    faked_clocks = any(NEMESES[name].fakes_clocks for name in plan.nemeses)
+    return ChaosCluster(
+        nodes=plan.nodes, brokers=plan.brokers if with_brokers else 0, faked_clocks=faked_clocks
+    )
 
 
 def run(plan: Plan) -> Report:

@@ -20,6 +20,8 @@ class Nemesis(abc.ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     needs_brokers: ClassVar[bool] = False
+    #: the nodes run with libfaketime
+    fakes_clocks: ClassVar[bool] = False
     #: how long it holds, seconds: drawn from this range
     holds_s: ClassVar[tuple[float, float]] = (2.0, 6.0)
 

@@ -308,18 +308,23 @@ class Reset(Nemesis):
         links = self.cluster.proxies
         self.names = sorted(self.rng.sample(links.names, max(1, len(links.names) // 3)))
         self.before = {each for each in links.connections() if each[0] in self.names}
+        self.gone = 0
         links.add(self.names, "reset_peer", UPSTREAM, timeout=0)
         return f"{len(self.names)} links"
 
     def stop(self) -> None:
-        """Let connections stand."""
-        self.after = self.cluster.proxies.connections()
+        """Let connections stand, once one was reset."""
+        with contextlib.suppress(AssertionError):
+            self.gone = eventually(
+                lambda: len(self.before - self.cluster.proxies.connections()),
+                COUNTED_DEADLINE_S,
+                "toxiproxy reset a connection",
+            )
         self.cluster.proxies.heal(self.names)
 
     def bite(self) -> str:
         """Count the connections that ended."""
-        gone = len(self.before - self.after)
-        return f"{gone} connections reset" if gone else ""
+        return f"{self.gone} connections reset" if self.gone else ""
 
 
 NETWORK: Final[tuple[type[Nemesis], ...]] = (

@@ -1,6 +1,6 @@
 """Faults of processes: killed, frozen, restarted one after the other, or made to hand over leadership.
 
-A kill proves itself by operations that were under way at that instant, a freeze by a new leader, a new
+A kill proves itself by the connections that it cut, a freeze by a new leader, a new
 controller, or operations that found no answer until it ended; a transfer by the term.
 """
 
@@ -11,12 +11,27 @@ import http.client
 import time
 from typing import ClassVar, Final
 
+from tests.chaos.cluster import ChaosCluster
 from tests.chaos.nemeses.base import Nemesis
+from tests.support.nodes import eventually
 
 #: The session timeout of a broker as shipped, which freezes are measured by.
 SESSION_S: Final = 6.0
+#: Longer than a strike.
+LATE_MS: Final = 60_000
+#: How long a machine may take until something shows that it bit.
+BITE_DEADLINE_S: Final = 15.0
 #: An operation that waited so long was held up; clients give up soon after.
 WAITED_S: Final = 4.0
+
+
+def ended(cluster: ChaosCluster, before: set[tuple[str, int]]) -> int:
+    """How many of these connections are no more; waits until toxiproxy has noticed the first."""
+    with contextlib.suppress(AssertionError):
+        return eventually(
+            lambda: len(before - cluster.proxies.connections()), BITE_DEADLINE_S, "a connection ended"
+        )
+    return 0
 
 
 class Kill(Nemesis):
@@ -32,7 +47,7 @@ class Kill(Nemesis):
         for node_id in self.nodes:
             self.cluster.nodes.kill(node_id)
         self.cluster.brokers.kill(*self.brokers)
-        self.cut = len(before - self.cluster.proxies.connections())
+        self.before = before
         names = [f"node {each}" for each in self.nodes] + [f"broker {each}" for each in self.brokers]
         return ", ".join(names)
 
@@ -49,9 +64,44 @@ class Kill(Nemesis):
 
     def bite(self) -> str:
         """Count what was under way at the kill, and the connections that it cut."""
-        if not self.cut:
-            return ""
-        return f"{self.cut} connections cut, {self.under_way} operations under way"
+        cut = ended(self.cluster, self.before)
+        return f"{cut} connections cut, {self.under_way} operations under way" if cut else ""
+
+
+class SlowClose(Kill):
+    """A process dies, and the others learn late that its connections ended."""
+
+    name: ClassVar[str] = "slow-close"
+    description: ClassVar[str] = "SIGKILL for a node or broker; its connections end only when this is over"
+
+    def start(self) -> str:
+        """Let connections to and from the victim stay when it ends, then kill it."""
+        nodes, brokers = self.victims()
+        patterns = [rf"peer-{each}-\d+|(peer|quorum)-\w+-{each}|client-{each}" for each in nodes]
+        patterns += [rf"(broker|quorum-b){each}-\d+|broker-\d+-{each}|client-b{each}" for each in brokers]
+        self.names = self.cluster.proxies.matching(*patterns)
+        self.cluster.proxies.add(self.names, "slow_close", delay=LATE_MS)
+        target = super().start()
+        now = self.cluster.proxies.connections()
+        self.late = sum(each in now for each in self.before if each[0] in self.names)
+        return target
+
+    def victims(self) -> tuple[list[int], list[int]]:
+        """One node, or one broker if there are any; drawn once."""
+        if not hasattr(self, "_victims"):
+            brokers = [self.rng.choice(self.cluster.broker_ids)] if self.cluster.broker_ids else []
+            nodes = [self.rng.choice(self.cluster.node_ids)]
+            self._victims = ([], brokers) if brokers and self.rng.random() < 0.5 else (nodes, [])
+        return self._victims
+
+    def stop(self) -> None:
+        """Start it again, and let connections end."""
+        self.cluster.proxies.heal(self.names)
+        super().stop()
+
+    def bite(self) -> str:
+        """Count connections that stood after the process at one end was gone."""
+        return f"{self.late} connections stood without their process" if self.late else ""
 
 
 class KillNode(Kill):
@@ -149,23 +199,29 @@ class Pause(Nemesis):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Look who took over, and let it run on."""
-        self.changes = []
-        if self.cluster.term(without=self.node) > self.term:
-            self.changes.append("another node leads")
-        if self.broker and self.cluster.controller_now() not in (0, self.controller):
-            self.changes.append("another broker is the controller")
-        waited_s = self.recorder.oldest_s()
-        if waited_s > min(0.9 * (time.monotonic_ns() - self.started_ns) / 1e9, WAITED_S):
-            self.changes.append(f"an operation waited for {waited_s:.1f} s")
-        if self.broker:
-            left = self.cluster.partitions_left_by(self.broker)
-            if left:
-                self.changes.append(f"{left} partitions left it")
+        """Look who took over, at a slow machine until somebody did, and let it run on."""
+        self.changes: list[str] = []
+        with contextlib.suppress(AssertionError):
+            self.changes = eventually(self._look, BITE_DEADLINE_S, "somebody missed it")
         if self.node:
             self.cluster.nodes.resume(self.node)
         if self.broker:
             self.cluster.brokers.resume(self.broker)
+
+    def _look(self) -> list[str]:
+        changes = []
+        if self.cluster.term(without=self.node) > self.term:
+            changes.append("another node leads")
+        if self.broker and self.cluster.controller_now() not in (0, self.controller):
+            changes.append("another broker is the controller")
+        waited_s = self.recorder.oldest_s()
+        if waited_s > min(0.9 * (time.monotonic_ns() - self.started_ns) / 1e9, WAITED_S):
+            changes.append(f"an operation waited for {waited_s:.1f} s")
+        if self.broker:
+            left = self.cluster.partitions_left_by(self.broker)
+            if left:
+                changes.append(f"{left} partitions left it")
+        return changes
 
     def bite(self) -> str:
         """Say what changed meanwhile."""
@@ -228,8 +284,11 @@ class TransferLeadership(Nemesis):
         """It is over by itself."""
 
     def bite(self) -> str:
-        """Look at the term."""
-        return "another term began" if self.cluster.term() > self.term else ""
+        """Wait for another term."""
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: self.cluster.term() > self.term, BITE_DEADLINE_S, "another term began")
+            return "another term began"
+        return ""
 
 
 class RollingRestart(Nemesis):
@@ -242,6 +301,7 @@ class RollingRestart(Nemesis):
     def start(self) -> str:
         """Restart all, each when the one before is ready."""
         self.under_way = self.recorder.under_way
+        self.before = self.cluster.proxies.connections()
         nodes, brokers = self.cluster.nodes, self.cluster.brokers
         for node_id in self.cluster.node_ids:
             nodes.stop(node_id)
@@ -257,11 +317,12 @@ class RollingRestart(Nemesis):
         """It is over by itself."""
 
     def bite(self) -> str:
-        """Every process has ended once; count what was under way at the beginning."""
-        return f"{self.under_way} operations under way" if self.under_way else ""
+        """Count the connections that ended, and what was under way at the beginning."""
+        cut = ended(self.cluster, self.before)
+        return f"{cut} connections cut, {self.under_way} operations under way" if cut else ""
 
 
 PROCESS: Final[tuple[type[Nemesis], ...]] = (
     *(KillNode, KillLeader, KillAllNodes, PauseLeader, TransferLeadership, RollingRestart),
-    *(KillBroker, KillController, KillBrokers, PauseController, PauseBroker),
+    *(SlowClose, KillBroker, KillController, KillBrokers, PauseController, PauseBroker),
 )

@@ -1,0 +1,84 @@
+"""Faults of disks, of nodes of the quorum: no room, and fsyncs that take long.
+
+A full disk proves itself by the node, which says that it acknowledges nothing; a slow one by the fsyncs that
+the node's process counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from typing import ClassVar, Final
+
+from tests.chaos.nemeses.base import Nemesis
+from tests.support import full_node, slow_disk
+from tests.support.nodes import eventually
+
+BITE_DEADLINE_S: Final = 20.0
+
+
+class FullDisk(Nemesis):
+    """No room on the disk of a node, which lives on."""
+
+    name: ClassVar[str] = "full-disk"
+    description: ClassVar[str] = "the disk of a node takes no write; half of the time it is the leader's"
+
+    def start(self) -> str:
+        """Choose a node and fill its disk."""
+        leader = self.cluster.nodes.leader()
+        self.node = leader if self.rng.random() < 0.5 else self.rng.choice(self.cluster.node_ids)
+        self.folder = self.cluster.nodes.nodes[self.node].folder
+        full_node.fill(self.folder, copies=True)
+        return f"node {self.node}{', the leader' if self.node == leader else ''}"
+
+    def stop(self) -> None:
+        """Wait until the node has noticed; make room."""
+        self.noticed = ""
+        with contextlib.suppress(AssertionError):
+            self.noticed = eventually(self._reason, BITE_DEADLINE_S, "the node acknowledges nothing")
+        full_node.make_room(self.folder)
+
+    def _reason(self) -> str:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            code, body = self.cluster.nodes.get(self.node, "/readyz")
+            reason = str(json.loads(body).get("reason", ""))
+            return reason if code == 503 and reason.startswith("nothing is acknowledged") else ""
+        return ""
+
+    def bite(self) -> str:
+        """Say what the node said."""
+        return self.noticed
+
+
+class SlowFsync(Nemesis):
+    """Every fsync of a node takes long."""
+
+    name: ClassVar[str] = "slow-fsync"
+    description: ClassVar[str] = "every fsync of a node's journal takes 20 to 400 ms longer"
+
+    def start(self) -> str:
+        """Choose a node and slow its disk down."""
+        leader = self.cluster.nodes.leader()
+        self.node = leader if self.rng.random() < 0.5 else self.rng.choice(self.cluster.node_ids)
+        self.folder = self.cluster.nodes.nodes[self.node].folder
+        self.before = slow_disk.slowed(self.folder)
+        took_ms = self.rng.randrange(20, 400)
+        slow_disk.slow_down(self.folder, took_ms / 1000)
+        return f"{took_ms} ms at node {self.node}{', the leader' if self.node == leader else ''}"
+
+    def stop(self) -> None:
+        """Wait until one was slow; let them be quick again."""
+        with contextlib.suppress(AssertionError):
+            eventually(self._slowed, BITE_DEADLINE_S, "an fsync was slow")
+        slow_disk.speed_up(self.folder)
+
+    def _slowed(self) -> int:
+        return slow_disk.slowed(self.folder) - self.before
+
+    def bite(self) -> str:
+        """Count fsyncs."""
+        return f"{self._slowed()} fsyncs slowed down" if self._slowed() else ""
+
+
+DISKS: Final[tuple[type[Nemesis], ...]] = (FullDisk, SlowFsync)
