@@ -123,8 +123,9 @@ def add_sizes_of_groups(benchmark: argparse.ArgumentParser) -> None:
         ("core", full.core, "members of the core without sockets"),
         ("rebalancing", full.rebalancing, "members of the group that joins again"),
     ):
-        words = f"{words} (default: %(default)s)"
-        benchmark.add_argument(f"--{name}", type=at_least_one, default=default, help=words)
+        benchmark.add_argument(
+            f"--{name}", type=at_least_one, default=default, help=f"{words} (default: %(default)s)"
+        )
     words = "seconds of each load (default: %(default)s)"
     benchmark.add_argument("--seconds", type=float, default=full.seconds, help=words)
 
