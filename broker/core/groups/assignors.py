@@ -8,8 +8,11 @@ Source: KIP-848 ("Assignors"), KIP-54 (sticky); Kafka's RangeAssignor and Unifor
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from heapq import heapify, heapreplace
 from typing import Final
 
 from quorum.metadata.paths import PartitionKey
@@ -53,41 +56,80 @@ def assign_uniform(
             if known and key not in taken:
                 targets[member_id].add(key)
                 taken.add(key)
-    subscribers = {
-        topic: [each for each in order if topic in subscriptions[each]] for topic in sorted(counts)
-    }
-    for topic, members in subscribers.items():
-        for partition in range(counts[topic]):
-            key = PartitionKey(topic, partition)
-            if members and key not in taken:
-                targets[min(members, key=lambda each: len(targets[each]))].add(key)
+    for topic in sorted(counts):
+        free = [key for each in range(counts[topic]) if (key := PartitionKey(topic, each)) not in taken]
+        subscribers = [(len(targets[each]), each) for each in order if topic in subscriptions[each]]
+        if not free or not subscribers:
+            continue
+        heapify(subscribers)
+        for key in free:
+            held, member_id = subscribers[0]
+            targets[member_id].add(key)
+            heapreplace(subscribers, (held + 1, member_id))
     _balance(targets, subscriptions)
     return targets
 
 
+#: (number of partitions, member id) in order; with the number negated for those that give
+_Ranks = list[tuple[int, str]]
+
+
 def _balance(targets: Targets, subscriptions: Subscriptions) -> None:
     """Move partitions to members that have at least two fewer than an owner, until nobody has."""
-    moves_max = sum(len(held) for held in targets.values())
-    for _ in range(moves_max):
-        move = _next_move(targets, subscriptions)
-        if move is None:
-            return
-        giver, key, taker = move
-        targets[giver].remove(key)
-        targets[taker].add(key)
+    takers: _Ranks = sorted((len(held), each) for each, held in targets.items())
+    givers: _Ranks = sorted((-len(held), each) for each, held in targets.items())
+    ordered = {each: sorted(held) for each, held in targets.items()}
+    topics = {each: Counter(key.topic for key in held) for each, held in targets.items()}
+    #: Takers that no giver has anything for; asked again at the end, since a later move may change that.
+    stuck: set[str] = set()
+    moved = False
+    for _ in range(sum(map(len, ordered.values()))):
+        pair = _next_pair(takers, givers, topics, subscriptions, stuck)
+        if pair is None and stuck and moved:
+            stuck.clear()
+            moved = False
+            pair = _next_pair(takers, givers, topics, subscriptions, stuck)
+        if pair is None:
+            break
+        moved = True
+        giver, taker = pair
+        key = next(each for each in reversed(ordered[giver]) if each.topic in subscriptions[taker])
+        del ordered[giver][bisect_left(ordered[giver], key)]
+        insort(ordered[taker], key)
+        topics[giver][key.topic] -= 1
+        topics[taker][key.topic] += 1
+        for member_id, after in ((giver, len(ordered[giver])), (taker, len(ordered[taker]))):
+            before = after + 1 if member_id == giver else after - 1
+            _rank_again(takers, (before, member_id), (after, member_id))
+            _rank_again(givers, (-before, member_id), (-after, member_id))
+    targets.update((each, set(keys)) for each, keys in ordered.items())
 
 
-def _next_move(targets: Targets, subscriptions: Subscriptions) -> tuple[str, PartitionKey, str] | None:
-    givers = sorted(targets, key=lambda each: (-len(targets[each]), each))
-    for taker in sorted(targets, key=lambda each: (len(targets[each]), each)):
-        topics = subscriptions[taker]
-        for giver in givers:
-            if len(targets[giver]) - len(targets[taker]) < 2:
+def _next_pair(
+    takers: _Ranks,
+    givers: _Ranks,
+    topics: Mapping[str, Mapping[str, int]],
+    subscriptions: Subscriptions,
+    stuck: set[str],
+) -> tuple[str, str] | None:
+    """Return who gives to whom: from the most partitions to the fewest, in a topic of both."""
+    for count, taker in takers:
+        if -givers[0][0] - count < 2:
+            return None
+        if taker in stuck:
+            continue
+        for negated, giver in givers:
+            if -negated - count < 2:
                 break
-            movable = [key for key in targets[giver] if key.topic in topics]
-            if movable:
-                return giver, max(movable), taker
+            if any(topics[giver].get(topic) for topic in subscriptions[taker]):
+                return giver, taker
+        stuck.add(taker)
     return None
+
+
+def _rank_again(ranks: _Ranks, before: tuple[int, str], after: tuple[int, str]) -> None:
+    del ranks[bisect_left(ranks, before)]
+    insort(ranks, after)
 
 
 Assignor = Callable[[Subscriptions, Counts, Mapping[str, AbstractSet[PartitionKey]]], Targets]
