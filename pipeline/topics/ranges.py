@@ -1,0 +1,98 @@
+"""Ranges of offsets: how far a micro-batch goes, and how ranges become tasks. Pure.
+
+A place in a log is an offset with the leader epoch under which it was seen. As the offset of a stream it is
+`{"topic":{"0":[offset, leader_epoch]}}` with its keys in order, since Spark compares offsets as text.
+Source: SPARK-17346 (a limit is shared in proportion to what waits).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from pipeline.topics.options import Partition
+
+#: {topic: {partition: [offset, leader epoch]}}
+StreamOffset = dict[str, dict[str, list[int]]]
+
+
+class Place(NamedTuple):
+    """An offset, and the leader epoch under which it was seen; -1 if none is known."""
+
+    offset: int
+    leader_epoch: int
+
+
+Places = Mapping[Partition, Place]
+
+
+@dataclass(frozen=True)
+class OffsetRange(InputPartition):
+    """The records of one task: start inclusive, end exclusive."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+def to_stream_offset(places: Places) -> StreamOffset:
+    """Write places as the offset of a stream."""
+    found: StreamOffset = {}
+    for partition in sorted(places):
+        found.setdefault(partition.topic, {})[str(partition.number)] = list(places[partition])
+    return found
+
+
+def from_stream_offset(stream_offset: StreamOffset) -> dict[Partition, Place]:
+    """Read what `to_stream_offset` wrote."""
+    return {
+        Partition(topic, int(number)): Place(*place)
+        for topic, places in stream_offset.items()
+        for number, place in places.items()
+    }
+
+
+def limited(start: Mapping[Partition, int], end: Places, rows_max: int) -> dict[Partition, Place]:
+    """Shorten what waits to about `rows_max` rows, each partition in proportion to its size.
+
+    No partition starves: one with anything waiting gives at least one row.
+
+    Args:
+        start: {partition: the next offset to read}, for each partition of `end`.
+        end: where the logs end.
+    """
+    sizes = {partition: max(0, place.offset - start[partition]) for partition, place in end.items()}
+    total = sum(sizes.values())
+    if total <= rows_max:
+        return dict(end)
+    shares = {partition: rows_max * (size / total) for partition, size in sizes.items()}
+    return {
+        partition: Place(min(place.offset, start[partition] + _whole(shares[partition])), place.leader_epoch)
+        if sizes[partition]
+        else place
+        for partition, place in end.items()
+    }
+
+
+def _whole(share: float) -> int:
+    return math.ceil(share) if share < 1 else math.floor(share)
+
+
+def split(ranges: Sequence[OffsetRange], partitions_min: int | None) -> list[OffsetRange]:
+    """Cut the larger ranges into about equal pieces, until there are at least `partitions_min`."""
+    total = sum(found.end - found.start for found in ranges)
+    if partitions_min is None or len(ranges) >= partitions_min or total == 0:
+        return list(ranges)
+    pieces: list[OffsetRange] = []
+    for found in ranges:
+        size = found.end - found.start
+        count = min(size, math.ceil(partitions_min * size / total))
+        cuts = [found.start + size * number // count for number in range(count + 1)]
+        pieces += [replace(found, start=start, end=end) for start, end in itertools.pairwise(cuts)]
+    return pieces
