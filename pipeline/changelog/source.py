@@ -5,11 +5,29 @@ Source: Python data source API of Spark 4; pipeline, "What flows".
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from collections.abc import Iterator, MutableMapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pipeline.changelog.options import ChangelogOptions, read_options
+from pipeline.changelog.ranges import ZxidRange, batch_range, split
+from pipeline.changelog.reading import ChangelogClient, read_records
+from pipeline.changelog.rows import SCHEMA, batches
 
 
 class ChangelogDataSource(DataSource):
     """Committed transactions of a quorum."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Check the options.
+
+        Raises:
+            OptionError: one cannot be taken.
+        """
+        super().__init__(options)
+        self._options = read_options(dict(options))
 
     @classmethod
     def name(cls) -> str:
@@ -18,8 +36,34 @@ class ChangelogDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns, as DDL."""
-        return (
-            "zxid BIGINT, txn_index INT, txn_size INT, term BIGINT, ts TIMESTAMP, op STRING, path STRING, "
-            "before BINARY, after BINARY, version INT, session_id BIGINT, controller_epoch INT, "
-            "cluster_id STRING"
-        )
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark names it
+        """Return the reader of a batch query."""
+        return ChangelogReader(self._options)
+
+
+class ChangelogReader(DataSourceReader):
+    """Reads what is committed when the query begins."""
+
+    def __init__(self, options: ChangelogOptions) -> None:
+        """Keep the options; Spark copies the reader to its workers."""
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return ranges of zxids."""
+        options = self._options
+        extent = ChangelogClient(options.nodes, options.token).extent()
+        return split(*batch_range(options, extent))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range."""
+        assert isinstance(partition, ZxidRange)
+        return read_range(self._options, partition)
+
+
+def read_range(options: ChangelogOptions, part: ZxidRange) -> Iterator[pa.RecordBatch]:
+    """Read the rows of one task."""
+    client = ChangelogClient(options.nodes, options.token, first=part.number)
+    loss = options.fail_on_data_loss
+    return batches(read_records(client, part.from_zxid, part.to_zxid, fail_on_data_loss=loss))

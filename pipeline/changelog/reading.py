@@ -1,0 +1,262 @@
+"""Reads the change log over HTTP from whichever node has it.
+
+Decides which node is asked next, how long a history that has not come yet is waited for, and when a history
+is lost: only when every node has said so. All nodes give the same bytes for a zxid, so a read goes on with
+another node where the one before it ended. Blocking; a connection a question. Keeps
+no state between two reads.
+
+Source: docs/http.md, "The change log".
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+
+from pipeline.errors import InputError
+from quorum.errors import UnreachableError, printable
+
+#: of one page; what a node gives at most
+PAGE_BYTES_MAX: Final = 8 * 1024 * 1024
+#: of one answer; a transaction may be larger than a page
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+CONNECT_TIMEOUT_S: Final = 3.0
+ANSWER_TIMEOUT_S: Final = 60.0
+#: how long no node may have anything new before a read fails
+PATIENCE_S: Final = 60.0
+#: between two rounds in which no node had anything new
+PAUSE_S: Final = 0.2
+_PAST_THE_END: Final = (1 << 63) - 1
+
+Record = Mapping[str, Any]
+
+
+class HistoryLostError(InputError):
+    """No node retains a transaction any more.
+
+    Attributes:
+        first_zxid: the first that one of them retains.
+    """
+
+    def __init__(self, zxid: int, first_zxid: int) -> None:
+        super().__init__(
+            f"history is lost: zxid {zxid} is gone from every node, the first that is left is {first_zxid}",
+            f"give startingZxid = {first_zxid}, or failOnDataLoss = false to go on behind the gap",
+        )
+        self.first_zxid = first_zxid
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node answered.
+
+    Attributes:
+        status: of HTTP: 200, or another one with a problem as its body.
+        body: its bytes.
+        last_zxid: of the node; -1 where it does not say.
+    """
+
+    status: int
+    body: bytes
+    last_zxid: int
+
+    def problem(self) -> dict[str, Any]:
+        """Return the fields of a problem; none where the body is no JSON object."""
+        try:
+            fields = json.loads(self.body)
+        except ValueError:
+            return {}
+        return fields if isinstance(fields, dict) else {}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What the nodes retain together.
+
+    Attributes:
+        first_zxid: inclusive.
+        last_zxid: inclusive; less than `first_zxid` where there is nothing.
+    """
+
+    first_zxid: int
+    last_zxid: int
+
+
+class ChangelogClient:
+    """Asks the nodes of one quorum."""
+
+    def __init__(self, nodes: tuple[tuple[str, int], ...], token: str, *, first: int = 0) -> None:
+        """Ask nobody yet.
+
+        Args:
+            nodes: (host, port) of the admin ports.
+            token: that they ask for; empty: none.
+            first: which node is tried first, counted round.
+        """
+        first %= len(nodes)
+        self._nodes = [*nodes[first:], *nodes[:first]]
+        self._headers = {"Accept": "application/msgpack"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def extent(self) -> Extent:
+        """Return what is retained by any node that can be reached.
+
+        Raises:
+            UnreachableError: none can.
+            InputError: one refuses.
+        """
+        found: list[Extent] = []
+        reasons: list[str] = []
+        for node in self._nodes:
+            try:
+                begin = self._ask(node, "/v1/changelog?from_zxid=0&bytes_max=1")
+                end = self._ask(node, f"/v1/changelog?from_zxid={_PAST_THE_END}&bytes_max=1")
+            except UnreachableError as error:
+                reasons.append(error.message)
+                continue
+            first_zxid = 0 if begin.status == 200 else int(begin.problem()["first_retained_zxid"])
+            found.append(Extent(first_zxid, end.last_zxid))
+        if not found:
+            raise _unreachable(reasons)
+        return Extent(min(each.first_zxid for each in found), max(each.last_zxid for each in found))
+
+    def last_zxid(self) -> int:
+        """Return the newest zxid that any node can give.
+
+        Raises:
+            UnreachableError, InputError: as `extent`.
+        """
+        found: list[int] = []
+        reasons: list[str] = []
+        for node in self._nodes:
+            try:
+                found.append(
+                    self._ask(node, f"/v1/changelog?from_zxid={_PAST_THE_END}&bytes_max=1").last_zxid
+                )
+            except UnreachableError as error:
+                reasons.append(error.message)
+        if not found:
+            raise _unreachable(reasons)
+        return max(found)
+
+    def page(self, from_zxid: int, bytes_max: int = PAGE_BYTES_MAX) -> list[Record]:
+        """Return the next records from a zxid on, at least one: waits until a node has it.
+
+        Raises:
+            HistoryLostError: every node has dropped it.
+            UnreachableError: no node gave it in time.
+            InputError: a node refuses.
+        """
+        query = f"/v1/changelog?from_zxid={from_zxid}&bytes_max={bytes_max}"
+        answer = self._from_any(query, f"zxid {from_zxid}")
+        return _records(answer.body)
+
+    def _from_any(self, query: str, what: str) -> Answer:
+        """Return the first answer with a body; the node that gave it is tried first from then on."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            gone: list[int] = []
+            reasons: list[str] = []
+            for node in tuple(self._nodes):
+                try:
+                    answer = self._ask(node, query)
+                except UnreachableError as error:
+                    reasons.append(error.message)
+                    continue
+                if answer.status == 200 and answer.body:
+                    self._nodes.remove(node)
+                    self._nodes.insert(0, node)
+                    return answer
+                if answer.status == 410:
+                    gone.append(int(answer.problem()["first_retained_zxid"]))
+                else:
+                    reasons.append(f"{_url(node)} does not have {what} yet")
+            if len(gone) == len(self._nodes):
+                raise HistoryLostError(int(query.partition("zxid=")[2].partition("&")[0]), min(gone))
+            if time.monotonic() > deadline:
+                if gone:
+                    reasons.append(f"{len(gone)} nodes have dropped it")
+                raise _unreachable(reasons)
+            time.sleep(PAUSE_S)
+
+    def _ask(self, node: tuple[str, int], path: str) -> Answer:
+        """Ask one node.
+
+        Raises:
+            UnreachableError: it did not answer, or cannot now.
+            InputError: it refuses, now and later.
+        """
+        connection = http.client.HTTPConnection(*node, timeout=CONNECT_TIMEOUT_S)
+        try:
+            connection.connect()
+            connection.sock.settimeout(ANSWER_TIMEOUT_S)
+            connection.request("GET", path, headers=self._headers)
+            response = connection.getresponse()
+            body = response.read(ANSWER_BYTES_MAX)
+            answer = Answer(response.status, body, int(response.headers.get("Quorate-Last-Zxid", -1)))
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = printable(str(error) or type(error).__name__)
+            raise UnreachableError(f"{_url(node)} did not answer: {reason}", "start it") from error
+        finally:
+            connection.close()
+        if answer.status in (200, 410):
+            return answer
+        problem = answer.problem()
+        message = f"{_url(node)}: {printable(str(problem.get('error', f'HTTP {answer.status}')))}"
+        if answer.status >= 500:
+            raise UnreachableError(message, "see its /readyz")
+        raise InputError(message, printable(str(problem.get("remedy", "name the admin port of a node"))))
+
+
+def _url(node: tuple[str, int]) -> str:
+    host, port = node
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _unreachable(reasons: list[str]) -> UnreachableError:
+    return UnreachableError(
+        f"no node gave the change log: {'; '.join(reasons)}",
+        "name running nodes with quorate.admin = http://host:port,…",
+    )
+
+
+def _records(body: bytes) -> list[Record]:
+    unpacker = msgpack.Unpacker(raw=False, max_buffer_size=ANSWER_BYTES_MAX)
+    unpacker.feed(body)
+    return list(unpacker)
+
+
+def read_records(
+    client: ChangelogClient, from_zxid: int, to_zxid: int, *, fail_on_data_loss: bool
+) -> Iterator[Record]:
+    """Read the transactions of a range, both ends inclusive.
+
+    Args:
+        client: of the quorum.
+        from_zxid: the first.
+        to_zxid: the last; it was committed before.
+        fail_on_data_loss: whether a gap ends the read; else the read goes on behind it.
+
+    Raises:
+        HistoryLostError, UnreachableError, InputError: as `ChangelogClient.page`.
+    """
+    while from_zxid <= to_zxid:
+        try:
+            page = client.page(from_zxid)
+        except HistoryLostError as error:
+            if fail_on_data_loss:
+                raise
+            from_zxid = max(error.first_zxid, from_zxid + 1)
+            continue
+        for record in page:
+            if record["zxid"] > to_zxid:
+                return
+            yield record
+        from_zxid = page[-1]["zxid"] + 1
