@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.client.errors import BrokerRequestError
 from broker.wire.codec import Values
+from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
 #: version, number of topics
@@ -49,6 +50,8 @@ class GroupDescription(NamedTuple):
     #: The assignor.
     protocol: str
     members: tuple[GroupMember, ...]
+    #: Why the coordinator could not write it the last time; None: it could.
+    problem: str | None
 
 
 class CommittedOffset(NamedTuple):
@@ -79,11 +82,13 @@ def read_listings(response: Any) -> list[GroupListing]:
 
 
 def read_description(group: Any) -> GroupDescription:
-    """Return one group of a DescribeGroups response.
+    """Return one group of a DescribeGroups response; one that does not exist is "Dead".
 
     Raises:
         BrokerRequestError: the broker refuses.
     """
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return GroupDescription(group.group_id, "Dead", "", (), None)
     if group.error_code:
         raise BrokerRequestError(f"group {group.group_id}", group.error_code)
     members = tuple(
@@ -98,7 +103,8 @@ def read_description(group: Any) -> GroupDescription:
         )
         for each in group.members
     )
-    return GroupDescription(group.group_id, group.group_state, group.protocol_data, members)
+    problem: str | None = getattr(group, "error_message", None)
+    return GroupDescription(group.group_id, group.group_state, group.protocol_data, members, problem)
 
 
 def read_assigned_by_coordinator(group: Any) -> GroupDescription:
@@ -123,7 +129,9 @@ def read_assigned_by_coordinator(group: Any) -> GroupDescription:
         )
         for each in group.members
     )
-    return GroupDescription(group.group_id, group.group_state, group.assignor_name, members)
+    return GroupDescription(
+        group.group_id, group.group_state, group.assignor_name, members, group.error_message
+    )
 
 
 def fetch_values(group_id: str, keys: Iterable[PartitionKey] | None) -> Values:

@@ -130,6 +130,8 @@ async def _describe(client: BrokerClient, arguments: argparse.Namespace) -> int:
         head = f"{printable(answer['group'])}  {answer['state']}"
         if answer["protocol"]:
             head += f"  assignor {printable(answer['protocol'])}"
+        if answer["problem"]:
+            head += f"\nnot written: {printable(answer['problem'])}"
         rows = answer["members" if arguments.members else "offsets"]
         columns = _MEMBER_COLUMNS if arguments.members else _OFFSET_COLUMNS
         texts.append("\n".join([head, *_lay_out(rows, columns)]))
@@ -183,6 +185,7 @@ async def _group_fields(client: BrokerClient, group_id: str) -> dict[str, Any]:
         "group": group_id,
         "state": found.state,
         "protocol": found.protocol,
+        "problem": found.problem,
         "offsets": offsets,
         "members": members,
     }

@@ -106,7 +106,7 @@ class QuorumSection:
 
 @dataclass(frozen=True, slots=True)
 class GroupsSection:
-    """Consumer groups; the names are Kafka's, but for groups_max and group_bytes_max."""
+    """Consumer groups; the names are Kafka's where it has such a setting."""
 
     group_min_session_timeout_ms: int = setting(integer(1, 2**31 - 1), 1_000)
     group_max_session_timeout_ms: int = setting(integer(1, 2**31 - 1), 1_800_000)
@@ -117,6 +117,8 @@ class GroupsSection:
     #: what the members of a group send to each other, in bytes; it is one znode
     group_bytes_max: int = setting(integer(1024, 640 * 1024), 512 * 1024)
     groups_max: int = setting(integer(1, 1_000_000), 10_000)
+    #: how often a write of a group is repeated whose outcome is unknown, or whose ground has moved
+    rebalance_retries_max: int = setting(integer(0, 100), 7)
     #: of groups whose coordinator assigns: a member that is silent for so long is dead
     group_consumer_session_timeout_ms: int = setting(integer(100, _HOUR_MS), 45_000)
     #: how often such a member shall be heard

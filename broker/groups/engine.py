@@ -38,13 +38,15 @@ from quorum.client import Client, ClientClosedError, ClientError, ClientState, S
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
-from quorum.metadata.group_records import ConsumerGroupRecord
+from quorum.metadata.group_records import ConsumerGroupRecord, GroupRecord
 from quorum.metadata.plans import Mandate
 
 log = logging.getLogger("quorate.broker.groups")
 
 #: How often empty groups are looked at for offsets that nobody needs any more.
 SWEEP_MS: Final = 60_000
+#: Groups that are remembered whose last write was given up.
+UNWRITTEN_MAX: Final = 1_000
 
 T = TypeVar("T")
 
@@ -68,6 +70,8 @@ class GroupStatus(NamedTuple):
     members: int
     #: Groups whose records are malformed.
     left_alone: tuple[str, ...]
+    #: {group: why its last write was given up}
+    unwritten: Mapping[str, str]
     counters: GroupCounters
 
 
@@ -79,12 +83,14 @@ class GroupEngine:
         self.mandate = mandate
         self._client = client
         self._options = options
-        self._store = GroupStore(client, mandate)
+        self._store = GroupStore(client, mandate, retries_max=options.rebalance_retries_max)
         self._topics = GroupTopics(client, view)
         #: {group: its slot}
         self._slots: dict[str, GroupSlot] = {}
         #: {group: why its record is left alone}
         self._problems: dict[str, str] = {}
+        #: {group: why its last write was given up}; the latest ones
+        self._unwritten: dict[str, str] = {}
         self._wheel: TimerWheel[tuple[str, str]] = TimerWheel(clock_ms())
         self._tickets = (Ticket(number) for number in itertools.count())
         #: {ticket: what waits for its answer}
@@ -160,11 +166,13 @@ class GroupEngine:
             (time.monotonic() - started) * 1000,
         )
 
-    def _adopt(self, stored: StoredGroup, now_ms: int) -> GroupSlot:
+    def _adopt(self, stored: StoredGroup, now_ms: int, *, put_off: bool = False) -> GroupSlot:
         machine: Machine
         record, limits = stored.record, self._options.limits
         if isinstance(record, ConsumerGroupRecord):
             machine = ConsumerGroup.load(stored.group_id, limits, record)
+            if put_off:
+                machine.put_off_assignment(now_ms)
         else:
             machine = ClassicGroup(stored.group_id, limits, record)
         slot = self._slots[stored.group_id] = GroupSlot(machine, stored)
@@ -319,6 +327,7 @@ class GroupEngine:
             raise NotCoordinatorError from error
         finally:
             del self._problems[group_id]
+        self._unwritten.pop(group_id, None)
         log.info("group %r deleted", group_id)
         return ErrorCode.NONE
 
@@ -342,18 +351,10 @@ class GroupEngine:
         machine = slot.machine
         if machine.unsaved:
             machine.unsaved = False
-            before = slot.stored.record
-            if before is None or (machine.state is GroupState.EMPTY) == bool(before.members):
-                machine.state_timestamp_ms = _wall_ms()
-            slot.next_batch().record = machine.record()
+            slot.next_batch().saves = True
             if machine.generation_id != slot.generation_id:
                 slot.generation_id = machine.generation_id
                 self.counters.rebalances += 1
-            log.info(
-                "group %r: %s, generation %d, %d members, protocol %s (%s)",
-                *(slot.group_id, machine.state.value, machine.generation_id),
-                *(len(machine.members), machine.protocol, machine.reason),
-            )
         for key, deadline_ms in machine.take_timers():
             self._wheel.schedule((slot.group_id, key), deadline_ms)
         for ticket, answer in machine.take_answers() if isinstance(machine, ClassicGroup) else ():
@@ -372,7 +373,9 @@ class GroupEngine:
                 batch, slot.pending = slot.pending, None
                 slot.flying = batch
                 if not batch.is_empty:
-                    await self._store.write(slot.stored, batch.record, batch.offsets)
+                    record = self._record(slot) if batch.saves else None
+                    await self._store.write(slot.stored, record, batch.offsets)
+                    self._unwritten.pop(slot.group_id, None)
                 slot.flying = None
                 for future, value in batch.answers:
                     if not future.done():
@@ -382,9 +385,24 @@ class GroupEngine:
         except QuorateError as error:
             # Others are unharmed: this group goes on from what the quorum has.
             self.counters.writes_failed += 1
+            self._unwritten[slot.group_id] = error.message
+            if len(self._unwritten) > UNWRITTEN_MAX:
+                del self._unwritten[next(iter(self._unwritten))]
             await self._reload(slot, error)
         finally:
             slot.writer = None
+
+    def _record(self, slot: GroupSlot) -> GroupRecord:
+        """Return what is written of a group: all that was decided until now."""
+        machine, before = slot.machine, slot.stored.record
+        if before is None or (machine.member_count > 0) != bool(before.members):
+            machine.state_timestamp_ms = _wall_ms()
+        log.info(
+            "group %r: %s, generation %d, %d members, protocol %s (%s)",
+            *(slot.group_id, machine.state.value, machine.generation_id),
+            *(machine.member_count, machine.protocol, machine.reason),
+        )
+        return machine.record()
 
     async def _reload(self, slot: GroupSlot, error: QuorateError) -> None:
         """Leave a group as the quorum has it: it could not be written, or somebody else has written it."""
@@ -399,13 +417,15 @@ class GroupEngine:
             return
         del self._problems[slot.group_id]
         if stored is not None and not self._over.is_set():
-            self._adopt(stored, clock_ms())
+            self._adopt(stored, clock_ms(), put_off=True)
 
     def _sweep(self) -> None:
         """Remove the offsets of groups that have been empty for long, and groups that have nothing left."""
         too_old_ms = _wall_ms() - self._options.offsets_retention_ms
         for slot in self.slots():
-            if slot.machine.state is not GroupState.EMPTY or slot.machine.state_timestamp_ms > too_old_ms:
+            young = slot.machine.state_timestamp_ms > too_old_ms
+            # While a record is on its way, the time is that of the one before.
+            if slot.machine.state is not GroupState.EMPTY or young or slot.holds_back:
                 continue
             old = [key for key, each in slot.stored.offsets.items() if each.commit_timestamp_ms <= too_old_ms]
             if len(old) == len(slot.stored.offsets):
@@ -418,8 +438,13 @@ class GroupEngine:
         """Say what this term holds."""
         slots = self._slots.values()
         states = Counter(slot.machine.state.value for slot in slots)
-        members = sum(len(slot.machine.members) for slot in slots)
-        return GroupStatus(dict(states), members, tuple(sorted(self._problems)), self.counters)
+        members = sum(slot.machine.member_count for slot in slots)
+        left_alone = tuple(sorted(self._problems))
+        return GroupStatus(dict(states), members, left_alone, dict(self._unwritten), self.counters)
+
+    def problem(self, group_id: str) -> str | None:
+        """Return why the last write of a group was given up; None if it was not."""
+        return self._unwritten.get(group_id)
 
     async def _forget(self, group_id: str) -> None:
         try:

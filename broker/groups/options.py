@@ -20,6 +20,8 @@ class GroupOptions:
 
     limits: GroupLimits = field(default_factory=GroupLimits)
     groups_max: int = 10_000
+    #: How often a write of a group is repeated.
+    rebalance_retries_max: int = 7
     offset_metadata_bytes_max: int = 4_096
     #: An empty group's offsets are removed when they are older.
     offsets_retention_ms: int = 10_080 * _MINUTE_MS
@@ -39,6 +41,7 @@ def group_options(section: GroupsSection) -> GroupOptions:
             assignment_interval_ms=section.group_consumer_assignment_interval_ms,
         ),
         groups_max=section.groups_max,
+        rebalance_retries_max=section.rebalance_retries_max,
         offset_metadata_bytes_max=section.offset_metadata_max_bytes,
         offsets_retention_ms=section.offsets_retention_minutes * _MINUTE_MS,
     )

@@ -15,7 +15,7 @@ from typing import Any
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.consumer import ConsumerGroup
 from broker.groups.store import StoredGroup
-from quorum.metadata.group_records import GroupRecord, OffsetRecord
+from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.paths import PartitionKey
 
 Machine = ClassicGroup | ConsumerGroup
@@ -25,7 +25,8 @@ Machine = ClassicGroup | ConsumerGroup
 class Batch:
     """What one write carries, and the answers that wait for it."""
 
-    record: GroupRecord | None = None
+    #: Whether the group's record is written; it is made when the write begins.
+    saves: bool = False
     #: None: the offset is removed.
     offsets: dict[PartitionKey, OffsetRecord | None] = field(default_factory=dict)
     answers: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)
@@ -33,7 +34,7 @@ class Batch:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return self.record is None and not self.offsets
+        return not self.saves and not self.offsets
 
 
 class GroupSlot:
@@ -57,7 +58,7 @@ class GroupSlot:
     @property
     def holds_back(self) -> bool:
         """Whether answers have to wait for a record."""
-        return any(batch is not None and batch.record is not None for batch in (self.pending, self.flying))
+        return any(batch is not None and batch.saves for batch in (self.pending, self.flying))
 
     @property
     def is_idle(self) -> bool:

@@ -40,8 +40,6 @@ OFFSETS_MAX: Final = 1_000
 READ_CHUNK: Final = 1_000
 #: Groups that are read at a time.
 LOAD_CHUNK: Final = 500
-#: How often a write is tried whose outcome is unknown, or whose ground has moved.
-ROUNDS_MAX: Final = 8
 NO_NODE: Final = GroupVersion(-1)
 
 
@@ -69,10 +67,17 @@ class Loaded(NamedTuple):
 class GroupStore:
     """Groups in the name of one mandate."""
 
-    def __init__(self, client: Client, mandate: Mandate) -> None:
-        """Write through a client, as long as the mandate holds."""
+    def __init__(self, client: Client, mandate: Mandate, *, retries_max: int) -> None:
+        """Write through a client, as long as the mandate holds.
+
+        Args:
+            client: a session of the quorum.
+            mandate: of the coordinator.
+            retries_max: how often a write is repeated whose outcome is unknown, or whose ground has moved.
+        """
         self._client = client
         self._mandate = mandate
+        self._rounds_max = 1 + retries_max
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -169,7 +174,7 @@ class GroupStore:
         Raises:
             CoordinatorFencedError: another coordinator has been elected; definite.
             GroupChangedError: somebody else has written the znode; definite.
-            ContendedError: the outcome stayed unknown, or the nodes kept changing, for ROUNDS_MAX rounds.
+            ContendedError: the outcome stayed unknown, or the nodes kept changing, in every round.
             ClientError: the session is over, or a request is too large.
         """
         items = list(offsets.items())
@@ -183,7 +188,7 @@ class GroupStore:
         offsets: Sequence[tuple[PartitionKey, OffsetRecord | None]],
     ) -> None:
         unknown = False
-        for _ in range(ROUNDS_MAX):
+        for _ in range(self._rounds_max):
             transaction, version = self._transaction(stored, record, offsets)
             try:
                 await self._client.multi(transaction)
@@ -197,7 +202,7 @@ class GroupStore:
                 return
             if unknown and await self._look_up(stored, record, version, offsets):
                 return
-        raise ContendedError(f"the write of group {stored.group_id!r}", ROUNDS_MAX)
+        raise ContendedError(f"the write of group {stored.group_id!r}", self._rounds_max)
 
     def _transaction(
         self,
@@ -321,7 +326,7 @@ class GroupStore:
             transaction.delete(paths.group_topic_path(stored.group_id, topic))
         transaction.delete(paths.group_offsets_path(stored.group_id))
         transaction.delete(paths.group_path(stored.group_id), stored.version)
-        for _ in range(ROUNDS_MAX):
+        for _ in range(self._rounds_max):
             try:
                 await self._client.multi(transaction)
             except ConnectionLossError:
@@ -335,7 +340,7 @@ class GroupStore:
                 raise GroupChangedError(stored.group_id, error.cause.message) from error
             else:
                 return
-        raise ContendedError(f"the removal of group {stored.group_id!r}", ROUNDS_MAX)
+        raise ContendedError(f"the removal of group {stored.group_id!r}", self._rounds_max)
 
     async def _is_gone(self, group_id: str) -> bool:
         try:

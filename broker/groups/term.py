@@ -168,7 +168,7 @@ class Term(GroupEngine):
         self, slot: GroupSlot, offsets: Mapping[PartitionKey, OffsetRecord | None], code: ErrorCode
     ) -> ErrorCode:
         batch = slot.next_batch()
-        if slot.stored.record is None and not (slot.flying is not None and slot.flying.record is not None):
+        if slot.stored.record is None and not (slot.flying is not None and slot.flying.saves):
             slot.machine.unsaved = True
         future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         batch.offsets.update(offsets)

@@ -36,7 +36,7 @@ class BrokerView:
             controller, else controller_epoch, brokers ({id: generation}), under_replicated and offline
             (lists of [topic, partition]); coordinator_id, and coordinator: null unless this broker is the
             coordinator of groups, else coordinator_epoch, groups ({state: number}), members, left_alone
-            (groups with a malformed record).
+            (groups with a malformed record), unwritten ({group: why its last write was given up}).
         """
         broker = self._broker
         ready, problem = broker.readiness()
@@ -116,6 +116,7 @@ class BrokerView:
             "groups": dict(found.groups),
             "members": found.members,
             "left_alone": list(found.left_alone),
+            "unwritten": dict(found.unwritten),
         }
 
     def _group_metrics(self) -> Iterable[Metric]:
@@ -131,6 +132,11 @@ class BrokerView:
             groups.add_metric([state], number)
         yield groups
         yield GaugeMetricFamily("quorate_group_members", "members of consumer groups", value=found.members)
+        yield GaugeMetricFamily(
+            "quorate_groups_unwritten",
+            "groups whose last write was given up",
+            value=len(found.unwritten),
+        )
         for name, documentation, value in (
             ("rebalances", "generations of groups that have begun", found.counters.rebalances),
             ("deadlines", "deadlines of members and rebalances that have passed", found.counters.deadlines),

@@ -83,7 +83,7 @@ CLIENT_APIS: Final[Mapping[int, Versions]] = MappingProxyType(
         ApiKey.HEARTBEAT: _served(0, 4),
         ApiKey.LEAVE_GROUP: _served(0, 5),
         ApiKey.SYNC_GROUP: _served(0, 5),
-        ApiKey.DESCRIBE_GROUPS: _served(0, 5),
+        ApiKey.DESCRIBE_GROUPS: _served(0, 6),
         ApiKey.LIST_GROUPS: _served(0, 5),
         ApiKey.API_VERSIONS: _served(0, 4),
         ApiKey.CREATE_TOPICS: _served(2, 7),

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from kazoo.client import KazooClient
+from kazoo.security import ACL, ANYONE_ID_UNSAFE, Permissions
 
 from broker.local import BlockingBrokers, brokers_in_thread
 from quorum.cli.main import main
+from quorum.metadata import paths
 from tests.support.group_members import ConfluentMember
 from tests.support.nodes import eventually
 
@@ -145,3 +149,36 @@ def test_dead_brokers_are_named(capsys: pytest.CaptureFixture[str], nobody_liste
 def nobody_listens(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("broker.commands.groups.TIMEOUT_MS", 500)
     return "127.0.0.1:1"
+
+
+def test_a_group_that_cannot_be_written_says_so(cluster: BlockingBrokers, quorate: Quorate) -> None:
+    commit(cluster, "locked", 4, 10)
+    path = paths.group_path("locked")
+    zookeeper = KazooClient(cluster.hosts)
+    zookeeper.start(WAIT_S)
+    member = ConfluentMember("locked-1", cluster.bootstrap, "locked", ["orders"])
+    try:
+        zookeeper.set_acls(path, [ACL(Permissions.READ | Permissions.ADMIN, ANYONE_ID_UNSAFE)])
+        member.start()
+        said = eventually(
+            lambda: problem_of(quorate, "locked"), WAIT_S, "the group says why it is not written"
+        )
+        assert said is not None and "locked" in said
+        assert "\nnot written: " in quorate.text("describe", "locked")
+        assert any(
+            "quorate_groups_unwritten 1.0" in urlopen(f"{url}/metrics", timeout=WAIT_S).read().decode()
+            for url in cluster.admin_urls
+        )
+        zookeeper.set_acls(path, [ACL(Permissions.ALL, ANYONE_ID_UNSAFE)])
+        eventually(lambda: len(member.owned) == 2, WAIT_S, "the member gets its partitions")
+        eventually(lambda: problem_of(quorate, "locked") is None, WAIT_S, "the group is written again")
+    finally:
+        member.leave()
+        zookeeper.stop()
+        zookeeper.close()
+
+
+def problem_of(quorate: Quorate, group: str) -> str | None:
+    (found,) = quorate.json("describe", group)
+    told: str | None = found["problem"]
+    return told

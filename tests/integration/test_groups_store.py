@@ -47,7 +47,7 @@ async def client() -> AsyncIterator[Client]:
 async def become_coordinator(client: Client, broker_id: int = 1) -> GroupStore:
     outcome = await elect(client, COORDINATOR_OFFICE, broker_id, 0)
     assert isinstance(outcome, Won)
-    return GroupStore(client, outcome.mandate)
+    return GroupStore(client, outcome.mandate, retries_max=7)
 
 
 async def loaded(store: GroupStore, group: str = GROUP) -> StoredGroup:
@@ -161,7 +161,7 @@ async def test_a_lost_reply_is_looked_up(client: Client, after: bool, part: str)
     if part != "new":
         await store.write(stored, record(1), {KEY: offset(5)})
     lossy: Any = LossyClient(client, after=after)
-    again = GroupStore(lossy, store._mandate)
+    again = GroupStore(lossy, store._mandate, retries_max=7)
     await again.write(stored, None if part == "offsets" else record(2), {OTHER: offset(8)})
     assert lossy.losses == 0
     await store.write(stored, None, {KEY: offset(6)})
@@ -175,7 +175,7 @@ async def test_the_deletion_of_a_group_may_lose_its_reply(client: Client) -> Non
     stored = StoredGroup(GROUP)
     await store.write(stored, record(1), {})
     lossy: Any = LossyClient(client, after=True)
-    await GroupStore(lossy, store._mandate).delete(stored)
+    await GroupStore(lossy, store._mandate, retries_max=7).delete(stored)
     with pytest.raises(NoNodeError):
         await client.get(paths.group_path(GROUP))
 

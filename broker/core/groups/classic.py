@@ -123,6 +123,11 @@ class ClassicGroup:
         return subscribed_topics(self.members)
 
     @property
+    def member_count(self) -> int:
+        """How many members there are."""
+        return len(self._roster)
+
+    @property
     def is_empty(self) -> bool:
         """Whether the group has no member and expects none."""
         return not self._roster and not self._roster.pending
@@ -203,10 +208,7 @@ class ClassicGroup:
             self._answers.append((ticket, self._joined(member)))
             return
         self._supersede(member)
-        member.protocols = request.protocols
-        member.client_id, member.client_host = request.client_id, request.client_host
-        member.session_timeout_ms = request.session_timeout_ms
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.update(request)
         self._await_generation(member, ticket)
         self._maybe_prepare(now_ms, f"{member.member_id} joins again")
 

@@ -89,6 +89,10 @@ class ConsumerGroup:
         if self._members:
             self._want_assignment("another coordinator is elected")
 
+    def put_off_assignment(self, now_ms: int) -> None:
+        """Compute the targets an interval from now at the earliest; called before `resume`."""
+        self._assigned_ms = now_ms
+
     @property
     def catalog(self) -> Catalog | None:
         """What the group knows of topics."""
@@ -110,6 +114,11 @@ class ConsumerGroup:
     def members(self) -> list[ConsumerMemberRecord]:
         """The members."""
         return [each.full_record() for each in self._members.values()]
+
+    @property
+    def member_count(self) -> int:
+        """How many members there are."""
+        return len(self._members)
 
     @property
     def is_empty(self) -> bool:

@@ -44,6 +44,13 @@ class Member:
         """Return what it has sent for a protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
+    def update(self, request: JoinRequest) -> None:
+        """Take over what a member that joins again says of itself."""
+        self.protocols = request.protocols
+        self.client_id, self.client_host = request.client_id, request.client_host
+        self.session_timeout_ms = request.session_timeout_ms
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+
     def record(self) -> MemberRecord:
         """Return its hard state."""
         return MemberRecord(

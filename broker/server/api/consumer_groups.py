@@ -79,7 +79,8 @@ async def consumer_group_describe(services: BrokerServices, call: Call) -> Answe
     rows: list[Values] = []
     for group_id in call.body.group_ids:
         try:
-            slot = (await term_of(services)).group(group_id)
+            term = await term_of(services)
+            slot = term.group(group_id)
         except GroupRefusedError as error:
             rows.append(_not_described(group_id, error.error_code, error.message))
             continue
@@ -87,7 +88,7 @@ async def consumer_group_describe(services: BrokerServices, call: Call) -> Answe
             problem = f"there is no group {group_id!r} whose coordinator assigns"
             rows.append(_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, problem))
         else:
-            rows.append(_described(slot.machine))
+            rows.append({**_described(slot.machine), "error_message": term.problem(group_id)})
     return {"groups": rows}
 
 

@@ -24,6 +24,8 @@ _MEMBER_ID_VERSION: Final = 4
 _SKIP_VERSION: Final = 9
 #: The first LeaveGroup with several members.
 _LEAVE_MANY_VERSION: Final = 3
+#: The first DescribeGroups that says of a group that there is none (KIP-1043).
+_NOT_FOUND_VERSION: Final = 6
 
 
 async def term_of(services: BrokerServices) -> Term:
@@ -157,14 +159,21 @@ async def describe_groups(services: BrokerServices, call: Call) -> Answer:
     rows: list[Values] = []
     for group_id in call.body.groups:
         try:
-            slot = (await term_of(services)).group(group_id)
+            term = await term_of(services)
+            slot = term.group(group_id)
         except GroupRefusedError as error:
-            rows.append(_described(group_id, "", error.error_code))
+            rows.append({**_described(group_id, "", error.error_code), "error_message": error.message})
             continue
         machine = None if slot is None else slot.machine
+        problem = term.problem(group_id)
+        if isinstance(machine, ClassicGroup):
+            rows.append({**_described_group(machine), "error_message": problem})
+            continue
         # A group whose coordinator assigns is described by ConsumerGroupDescribe.
-        dead = _described(group_id, GroupState.DEAD.value)
-        rows.append(_described_group(machine) if isinstance(machine, ClassicGroup) else dead)
+        told = call.api_version >= _NOT_FOUND_VERSION
+        code = ErrorCode.GROUP_ID_NOT_FOUND if told else ErrorCode.NONE
+        problem = problem or f"there is no group {group_id!r} whose members assign"
+        rows.append({**_described(group_id, GroupState.DEAD.value, code), "error_message": problem})
     return {"groups": rows}
 
 
