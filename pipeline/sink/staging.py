@@ -137,22 +137,29 @@ class Staging:
             StagedFileError: it is gone, or differs.
         """
         digest = hashlib.sha256()
-        try:
-            with self._files.open_input_stream(path) as stream:
-                while block := stream.read(_READ_BYTES):
-                    digest.update(block)
-        except OSError as error:
-            raise StagedFileError(f"the staged file {shown(path)} cannot be read: {error}", _GONE) from error
+        with self._open(path) as stream:
+            while block := stream.read(_READ_BYTES):
+                digest.update(block)
         if digest.hexdigest() != sha256:
             raise StagedFileError(f"the staged file {shown(path)} is not what was written there", _GONE)
 
     def chunks(self, files: Sequence[StagedFile]) -> Iterator[Chunk]:
-        """Yield the chunks of files, in order."""
+        """Yield the chunks of files, in order.
+
+        Raises:
+            StagedFileError: one is gone: another driver finished the batch.
+        """
         for each in files:
-            with self._files.open_input_file(each.path) as source:
+            with self._open(each.path) as source:
                 reader = pa.ipc.open_file(source)
                 for index in range(reader.num_record_batches):
                     yield _chunk(reader.get_batch(index))
+
+    def _open(self, path: str) -> pa.NativeFile:
+        try:
+            return self._files.open_input_file(path)
+        except OSError as error:
+            raise StagedFileError(f"the staged file {shown(path)} cannot be read: {error}", _GONE) from error
 
     def runs(self) -> list[str]:
         """Return the runs that have a folder."""

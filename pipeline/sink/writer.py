@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -107,7 +107,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("quorate")`: every row once, also when drivers and tasks die."""
 
     #: What carries a commit out.
-    commit_type: type[Commit] = Commit
+    commit_type: Callable[..., Commit] = Commit
 
     def __init__(self, options: Mapping[str, str], schema: StructType, _overwrite: bool) -> None:
         """Check everything before Spark starts work.
@@ -244,7 +244,7 @@ async def commit(
     batch_id: int,
     files: Sequence[StagedFile],
     *,
-    commit_type: type[Commit] = Commit,
+    commit_type: Callable[..., Commit] = Commit,
 ) -> None:
     """Commit a batch of a query's run (`owner`) under a name."""
     query_id, run_id = owner
