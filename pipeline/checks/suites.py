@@ -15,8 +15,10 @@ from typing import Final
 
 from pipeline.checks.appends import check_appends
 from pipeline.checks.bank import check_bank
+from pipeline.checks.ephemerals import check_ephemerals
 from pipeline.checks.epochs import check_epochs, check_states
 from pipeline.checks.fencing import check_fencing
+from pipeline.checks.groups import check_groups
 from pipeline.checks.history import OK, Line, Operation
 from pipeline.checks.records import check_records
 from pipeline.checks.registers import check_registers
@@ -100,10 +102,16 @@ PARTS: Final = (
     Part("appends", r"append/.*", _judge_appends),
     Part("bank", r"bank", lambda operations, final: [check_bank(operations, final, BANK_TOTAL)]),
     Part("locks", r"lock", _only(check_fencing)),
+    Part(
+        *("sessions", r"sessions|session-[0-9a-f]+"),
+        lambda operations, final: [check_ephemerals(operations, final)],
+        together=True,
+    ),
     Part("watches", r"watched-\d+", _judge_watches),
     Part("epochs", r"controller|state-\d+", _only(check_epochs), together=True),
     Part("epochs", r"state-\d+", _judge_epochs),
     Part("records", r"chaos-\d+", check_records),
+    Part("groups", r"group-\w+-\d+", check_groups),
     Part("states", r"published-\d+", _only(partial(_states, STATES_REPLICAS))),
 )
 

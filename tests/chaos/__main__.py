@@ -42,7 +42,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--system", choices=("quorate", "zookeeper"), default="quorate")
     parser.add_argument("--check", type=Path, default=None, help="judge the run in this folder again")
     arguments = parser.parse_args(words)
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # its session loses its node now and then
+    for client in ("kazoo", "kafka"):  # they lose their server now and then
+        logging.getLogger(client).setLevel(logging.CRITICAL)
     if arguments.check is not None:
         report = judge_run(arguments.check)
         print(summary(report))

@@ -28,10 +28,11 @@ FEW: Final = 4
 class Call:
     """One operation under way; exactly one of its methods ends it."""
 
-    def __init__(self, recorder: Recorder, file: IO[str], line: dict[str, Any]) -> None:
+    def __init__(self, recorder: Recorder, file: IO[str], line: dict[str, Any], *, asks: bool) -> None:
         self._recorder = recorder
         self._file = file
         self._line = line
+        self._asks = asks
 
     def ok(self, result: Any, *, zxid: int = 0, node: str = "") -> None:
         """It had its effect, and this is its result."""
@@ -55,7 +56,7 @@ class Call:
             "node": node,
             "time_ns": now_ns,
         }
-        self._recorder.ended(id(self), outcome, self._line["time_ns"], now_ns)
+        self._recorder.ended(id(self), outcome, self._line["time_ns"] if self._asks else now_ns, now_ns)
         self._recorder.write(self._file, line)
 
 
@@ -67,8 +68,15 @@ class Process:
         self._recorder = recorder
         self._file = recorder.open(name)
 
-    def invoke(self, operation: str, key: str, argument: Any) -> Call:
-        """Record that the client asks."""
+    def invoke(self, operation: str, key: str, argument: Any, *, asks: bool = True) -> Call:
+        """Record that an operation begins.
+
+        Args:
+            operation: its name.
+            key: what it is about.
+            argument: what it is given.
+            asks: a server shall answer; otherwise it lasts as long as it lasts, and its time says nothing.
+        """
         line = {
             "process": self.name,
             "operation": operation,
@@ -80,8 +88,9 @@ class Process:
             "node": "",
             "time_ns": time.monotonic_ns(),
         }
-        call = Call(self._recorder, self._file, line)
-        self._recorder.began(id(call), line["time_ns"])
+        call = Call(self._recorder, self._file, line, asks=asks)
+        if asks:
+            self._recorder.began(id(call), line["time_ns"])
         self._recorder.write(self._file, line)
         return call
 
@@ -136,7 +145,7 @@ class Recorder:
     def ended(self, call: int, outcome: str, began_ns: int, ended_ns: int) -> None:
         """Count its end."""
         with self._lock:
-            self._began.pop(call)
+            self._began.pop(call, None)
             self.counts[outcome] += 1
             if outcome == OK and ended_ns - began_ns > NOTED_NS:
                 self._latencies.append((ended_ns, ended_ns - began_ns))

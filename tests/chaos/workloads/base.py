@@ -10,7 +10,9 @@ import abc
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Final, NamedTuple
 
 from pipeline.checks.history import Operation
@@ -81,6 +83,22 @@ async def pause(stop: asyncio.Event, seconds: float) -> None:
     """Wait until the run ends, or so long."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)
+
+
+async def in_threads(stop: asyncio.Event, works: Sequence[Callable[[threading.Event], None]]) -> None:
+    """Run blocking clients, each in a thread, until stop is set or one of them ends; wait for all."""
+    stopping, loop = threading.Event(), asyncio.get_running_loop()
+    with ThreadPoolExecutor(len(works)) as pool:
+        threads = [loop.run_in_executor(pool, work, stopping) for work in works]
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            ends: list[asyncio.Future[Any]] = [stopped, *threads]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            stopping.set()
+            await asyncio.wait(threads)
+        await asyncio.gather(*threads)
 
 
 async def record(

@@ -50,7 +50,7 @@ class Locks(QuorumWorkload):
                 if error.definite:
                     raise
                 return  # A lease may have been left: only the end of the session takes it away.
-            call = process.invoke("acquire", KEY, lease)
+            call = process.invoke("acquire", KEY, lease, asks=False)
             if not await self._first(client, lease, stop):
                 call.fail("not the first")
                 return

@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -21,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from pipeline.checks.suites import STATES_REPLICAS
 from tests.chaos.recorder import Call, Process
-from tests.chaos.workloads.base import Workload
+from tests.chaos.workloads.base import Workload, in_threads
 from tests.support.broker_records import quiet, reading
 
 TOPIC: Final = "chaos"
@@ -60,23 +61,11 @@ class Records(Workload):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run producers and the reader in threads until stop is set."""
-        stopping = threading.Event()
-        threads = [
-            asyncio.create_task(
-                asyncio.to_thread(self._produce, self.recorder.process(f"producer-{number}"), stopping)
-            )
+        works = [
+            partial(self._produce, self.recorder.process(f"producer-{number}"))
             for number in range(1, PRODUCERS + 1)
         ]
-        threads.append(
-            asyncio.create_task(asyncio.to_thread(self._consume, self.recorder.process("reader-1"), stopping))
-        )
-        stopped = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait([stopped, *threads], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-            stopping.set()
-            await asyncio.gather(*threads)
+        await in_threads(stop, [*works, partial(self._consume, self.recorder.process("reader-1"))])
 
     def _produce(self, process: Process, stopping: threading.Event) -> None:
         life = 0

@@ -14,14 +14,16 @@ from typing import Any, ClassVar, Final
 
 from quorum.client import Client
 from tests.chaos.recorder import Process
-from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, record
+from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, in_threads, record
+from tests.chaos.workloads.kazoo_registers import KazooRegisters
 
 ROOT: Final = "/chaos-registers"
+KAZOO_CLIENTS: Final = 2
 KEYS: Final = tuple(f"register-{number}" for number in range(1, 6))
 
 
 class Registers(QuorumWorkload):
-    """Five registers, six clients."""
+    """Five registers, six clients of ours, two of kazoo."""
 
     name: ClassVar[str] = "registers"
     description: ClassVar[str] = "reads, writes and compare-and-set of five registers"
@@ -37,6 +39,17 @@ class Registers(QuorumWorkload):
                 call = process.invoke("create", key, "first")
                 _, stat = await client.create2(f"{ROOT}/{key}", json.dumps("first").encode())
                 call.ok(stat.version, zxid=stat.czxid)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run our clients and those of kazoo until stop is set."""
+        paths = {key: f"{ROOT}/{key}" for key in KEYS}
+        kazoo = [
+            KazooRegisters(self.recorder.process(f"kazoo-{number}"), self.cluster.hosts, paths, self._numbers)
+            for number in range(1, KAZOO_CLIENTS + 1)
+        ]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(super().run(stop))
+            group.create_task(in_threads(stop, [each.run for each in kazoo]))
 
     async def step(self, process: Process, client: Client, node: str, rng: random.Random) -> None:
         """Read, write, or read and then write at the version that was read."""
