@@ -9,16 +9,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.session import start_session
+from tests.support.kafka_jars import spark_connector_jars
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A real local Spark: two cores, and a failed task is tried again, as on a cluster."""
+    """A real local Spark: two cores, and a failed task is tried again, as on a cluster.
+
+    It has Spark's own Kafka connector as well, which format("quorate") is compared with.
+    """
     folder: Path = tmp_path_factory.mktemp("spark")
     session = start_session(
         "quorate-tests",
         master="local[2,4]",
         settings={
+            "spark.jars": spark_connector_jars(folder),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),

@@ -1,4 +1,4 @@
-"""The jars of Apache Kafka that tests read messages with; Maven fetches them as deploy/kafka/pom.xml says.
+"""The jars of Kafka and of Spark's connector for it that tests use; Maven fetches what deploy/*/pom.xml name.
 
 The first call on a machine downloads them into Maven's own repository; later ones need no network. Nothing
 here knows what the jars are used for.
@@ -15,7 +15,9 @@ from pathlib import Path
 from tests.support.nodes import tail
 from tests.support.zookeeper import TEST_JVM_OPTIONS
 
-POM = Path(__file__).resolve().parents[2] / "deploy" / "kafka" / "pom.xml"
+_DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+POM = _DEPLOY / "kafka" / "pom.xml"
+CONNECTOR_POM = _DEPLOY / "spark-kafka" / "pom.xml"
 MAVEN_DEADLINE_S = 180.0
 
 
@@ -23,7 +25,6 @@ class KafkaJarsError(RuntimeError):
     """The jars cannot be had; says why and what to do."""
 
 
-@cache
 def kafka_class_path(folder: Path) -> str:
     """Return the class path of kafka-clients and what it needs.
 
@@ -33,12 +34,29 @@ def kafka_class_path(folder: Path) -> str:
     Raises:
         KafkaJarsError: there is no Maven, or it cannot fetch the jars.
     """
+    return _class_path(POM, folder)
+
+
+def spark_connector_jars(folder: Path) -> str:
+    """Return the jars of Spark's Kafka connector as the setting spark.jars takes them.
+
+    Args:
+        folder: where Maven may leave a file.
+
+    Raises:
+        KafkaJarsError: there is no Maven, or it cannot fetch the jars.
+    """
+    return _class_path(CONNECTOR_POM, folder).replace(":", ",")
+
+
+@cache
+def _class_path(pom: Path, folder: Path) -> str:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaJarsError("no mvn on PATH: run deploy/ensure-maven.sh, or install Maven (Debian: maven)")
     found, output = folder / "class-path", folder / "maven.log"
     command = [
-        *(maven, "-B", "-q", "-f", str(POM), "dependency:build-classpath"),
+        *(maven, "-B", "-q", "-f", str(pom), "dependency:build-classpath"),
         f"-Dmdep.outputFile={found}",
     ]
     with output.open("wb") as log:
@@ -47,7 +65,7 @@ def kafka_class_path(folder: Path) -> str:
         )
     if done.returncode != 0:
         raise KafkaJarsError(
-            f"Maven cannot fetch what {POM} names; is its repository reachable?\n{tail(output)}"
+            f"Maven cannot fetch what {pom} names; is its repository reachable?\n{tail(output)}"
         )
     return found.read_text(encoding="utf-8").strip()
 
