@@ -16,11 +16,13 @@ from types import MappingProxyType
 from typing import Any
 
 from quorum.config.address import Address, parse_member_address
+from quorum.config.admin_port import check_admin_port
 from quorum.config.node import HOST_NAME, read_peer_secret
 from quorum.config.settings import (
     ADDRESS,
     BOOLEAN,
     BROKER_PREFIX,
+    OPTIONAL_PATH,
     PATH,
     Kind,
     Origin,
@@ -152,6 +154,11 @@ class SecuritySection:
     peer_secret_file: Path = setting(PATH)
     #: names by which the admin port may be asked, as a node's
     admin_hosts: tuple[str, ...] = setting(texts(HOST_NAME, "host name"), ("localhost",))
+    #: tokens of the admin port, for all and for reading; both or none
+    admin_operate_token_file: Path | None = setting(OPTIONAL_PATH, None)
+    admin_read_token_file: Path | None = setting(OPTIONAL_PATH, None)
+    #: a proxy before the admin port encrypts; without it the port listens on loopback alone
+    admin_behind_proxy: bool = setting(BOOLEAN, False)
 
 
 def _topic_setting(name: str) -> Any:
@@ -298,6 +305,7 @@ def _build(
             read_peer_secret(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
+        check_admin_port(listen.admin if listen else None, security, problems)
     if groups:
         _check_groups(groups, problems)
     if problems or not (broker and listen and advertised and quorum):

@@ -21,6 +21,7 @@ from quorum.admin.app import base_app
 from quorum.admin.server import AdminServer
 from quorum.admin.view import StatusView
 from quorum.config.address import Address
+from quorum.config.admin_port import read_admin_tokens
 from quorum.platform.listening import bind
 
 
@@ -78,7 +79,7 @@ class Listeners:
 
         Raises:
             AddressInUseError: another process listens at an address.
-            ConfigError: an address cannot be bound.
+            ConfigError: an address cannot be bound, or the file of a token cannot be read.
         """
         listen = self._services.config.listen
         bound = BrokerSockets(
@@ -92,9 +93,9 @@ class Listeners:
         self._listeners.append(
             await Listener.start_on(bound.broker, name="broker", api=api, sasl=sasl, limits=self._limits())
         )
-        self._admin = AdminServer(
-            base_app(self._admin_view, hosts=self._services.config.security.admin_hosts), bound.admin
-        )
+        security = self._services.config.security
+        app = base_app(self._admin_view, hosts=security.admin_hosts, tokens=read_admin_tokens(security))
+        self._admin = AdminServer(app, bound.admin)
         await self._admin.start()
         self._client_start = asyncio.ensure_future(self._accept_clients(bound.client))
 

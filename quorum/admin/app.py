@@ -101,20 +101,17 @@ def build_app(
     parts: Parts | None = None,
     *,
     hosts: Iterable[str] = LOCAL_HOSTS,
-    tokens: Tokens | None = None,
+    tokens: tuple[bytes, bytes] | None = None,
 ) -> web.Application:
     """Return the application of one node's admin port.
 
     Args:
         view: the node.
         parts: what it shows besides; None while it is starting.
-        hosts: as of `base_app`.
-        tokens: that requests need; None: none.
+        hosts, tokens: as of `base_app`.
     """
-    app = base_app(view, ENDPOINTS, hosts=hosts)
+    app = base_app(view, ENDPOINTS, hosts=hosts, tokens=tokens)
     app[VIEW] = view
-    if tokens is not None:
-        app[TOKENS] = tokens
     if parts is not None:
         app[HISTORY], app[STATE], app[GATEWAY] = parts
         app[LISTENERS] = set()
@@ -131,6 +128,7 @@ def base_app(
     endpoints: Sequence[Endpoint] = STATUS_ENDPOINTS,
     *,
     hosts: Iterable[str] = LOCAL_HOSTS,
+    tokens: tuple[bytes, bytes] | None = None,
 ) -> web.Application:
     """Return an application that answers a table of endpoints.
 
@@ -138,10 +136,13 @@ def base_app(
         view: what the status endpoints show.
         endpoints: every endpoint, those of STATUS_ENDPOINTS included.
         hosts: names by which the port may be asked, besides literal addresses.
+        tokens: for everything and for reading, of which requests need one; None: they need none.
     """
     app = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[_answer_errors_in_json])
     app[STATUS_VIEW] = view
     app[HOSTS] = lower_case(hosts)
+    if tokens is not None:
+        app[TOKENS] = Tokens(*tokens)
     app[_ENDPOINTS] = tuple(endpoints)
     app[_METRICS] = MetricsPage(view.metrics)
     for endpoint in endpoints:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from quorum.config.address import Address, is_loopback, parse_member_address
+from quorum.config.address import Address, parse_member_address
+from quorum.config.admin_port import check_admin_port
 from quorum.config.secrets import read_secret
 from quorum.config.settings import (
     ADDRESS,
@@ -51,7 +52,6 @@ HOST_NAME = r"[A-Za-z0-9_-](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_-])?"
 NODE_ID_MAX = 255
 _MIB = 1024 * 1024
 _HOUR_MS = 3_600_000
-ADMIN_TOKEN_FILES = ("admin_operate_token_file", "admin_read_token_file")
 #: what one client may leave unread
 UNREAD_BYTES_MAX = 64 * _MIB
 
@@ -246,16 +246,6 @@ def read_peer_secret(path: Path) -> bytes:
     return read_secret(path, "security.peer_secret_file", make)
 
 
-def read_admin_token(path: Path, field: str) -> bytes:
-    """Read a token of the admin port; see read_secret.
-
-    Args:
-        path: its file.
-        field: of [security], without the section.
-    """
-    return read_secret(path, f"security.{field}", f"openssl rand -hex 32 > {path}; chmod 600 {path}")
-
-
 def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> NodeConfig:
     problems: list[ConfigProblem] = []
     overlay_environment(raw, environ, SECTIONS, problems)
@@ -291,7 +281,7 @@ def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mappin
             read_peer_secret(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
-        _check_admin(listen, security, problems)
+        check_admin_port(listen.admin if listen else None, security, problems)
     if problems or not (node and listen and security and raft and limits and changelog):
         raise ConfigError.of(problems)
     sorted_members = MappingProxyType(dict(sorted(members.items())))
@@ -344,32 +334,6 @@ def _check_listen(listen: ListenSection, problems: list[ConfigProblem]) -> None:
             problem = f"has the port of listen.{seen[address.port]}"
             problems.append(ConfigProblem(f"listen.{key}", str(address), problem, "give each its own port"))
         seen.setdefault(address.port, key)
-
-
-def _check_admin(
-    listen: ListenSection | None, security: SecuritySection, problems: list[ConfigProblem]
-) -> None:
-    """Who reaches the admin port off loopback must prove himself, over a connection that a proxy encrypts."""
-    files = {key: getattr(security, key) for key in ADMIN_TOKEN_FILES}
-    for key, path in files.items():
-        if path is None:
-            continue
-        try:
-            read_admin_token(path, key)
-        except ConfigError as error:
-            problems.extend(error.problems)
-    missing = [key for key, path in files.items() if path is None]
-    if listen is not None and not is_loopback(listen.admin):
-        missing += [] if security.admin_behind_proxy else ["admin_behind_proxy"]
-        if missing:
-            problem = f"is not on loopback, and {', '.join(f'security.{key}' for key in missing)} is not set"
-            remedy = (
-                "listen on 127.0.0.1, or give two tokens and have a proxy encrypt (admin_behind_proxy = true)"
-            )
-            problems.append(ConfigProblem("listen.admin", str(listen.admin), problem, remedy))
-    elif len(missing) == 1:
-        problem = "is not set, and the other token is"
-        problems.append(ConfigProblem(f"security.{missing[0]}", '""', problem, "give both tokens, or none"))
 
 
 def _check_raft(raft: RaftSection, problems: list[ConfigProblem]) -> None:

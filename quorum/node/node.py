@@ -18,13 +18,13 @@ import socket
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from quorum.admin.access import Tokens
 from quorum.admin.app import Parts, build_app
 from quorum.admin.gateway import Gateway
 from quorum.admin.server import AdminServer
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.recorder import ChangeRecorder
-from quorum.config.node import NodeConfig, read_admin_token, read_peer_secret
+from quorum.config.admin_port import read_admin_tokens
+from quorum.config.node import NodeConfig, read_peer_secret
 from quorum.errors import DiskFullError, NodeStoppedError
 from quorum.node.member import QuorumMember
 from quorum.node.node_state import NodeState
@@ -120,7 +120,7 @@ class QuorumNode:
         self._listener: ClientListener | None = None
         self._admin: AdminServer | None = None
         self._recorder: ChangeRecorder | None = None
-        self._tokens: Tokens | None = None
+        self._tokens: tuple[bytes, bytes] | None = None
         #: status, readiness and metrics; only after `start`
         self.view: NodeView
 
@@ -216,7 +216,7 @@ class QuorumNode:
         config = self.config
         client, peer, admin = self._bind()
         secret = read_peer_secret(config.security.peer_secret_file)
-        self._tokens = _admin_tokens(config)
+        self._tokens = read_admin_tokens(config.security)
         self._runtime = runtime = AsyncioRuntime(asyncio.get_running_loop())
         self._member = member = await self._open(runtime, admin)
         frame_bytes_max = member.entry_bytes_max + FRAME_HEAD_BYTES
@@ -351,17 +351,3 @@ class QuorumNode:
         """The member stopped itself and answers nobody; the process that runs the node ends it."""
         self.failure = error
         self._ended.set()
-
-
-def _admin_tokens(config: NodeConfig) -> Tokens | None:
-    """Read the tokens of the admin port; None where it needs none.
-
-    Raises:
-        ConfigError: a file cannot be read.
-    """
-    operate, read = config.security.admin_operate_token_file, config.security.admin_read_token_file
-    if operate is None or read is None:
-        return None
-    return Tokens(
-        read_admin_token(operate, "admin_operate_token_file"), read_admin_token(read, "admin_read_token_file")
-    )

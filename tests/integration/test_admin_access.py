@@ -1,4 +1,4 @@
-"""Tokens of the admin port: which request needs which, and when a node does not start without them."""
+"""Tokens of the admin port: which request needs which, and who does not start without them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from broker.config.broker import broker_config
+from broker.local import brokers_in_thread
 from quorum.config.node import node_config
 from quorum.errors import ConfigError
 from quorum.local.embedded import Ensemble, ensemble_in_thread
@@ -45,16 +47,14 @@ def node(folder: Path) -> Iterator[Ensemble]:
         yield running
 
 
-def ask(node: Ensemble, method: str, path: str, authorization: str = "") -> tuple[int, str | None]:
+def ask(url: str, method: str, path: str, authorization: str = "") -> tuple[int, str | None]:
     """Status, and how to prove oneself."""
     headers = {"Content-Type": "application/json"}
     if authorization:
         headers["Authorization"] = authorization
     data = b'{"data": null}' if method in ("PUT", "POST") else None
     try:
-        with urlopen(
-            Request(node.admin_urls[0] + path, data, headers, method=method), timeout=DEADLINE_S
-        ) as answer:
+        with urlopen(Request(url + path, data, headers, method=method), timeout=DEADLINE_S) as answer:
             return answer.status, None
     except HTTPError as error:
         with error:
@@ -63,7 +63,7 @@ def ask(node: Ensemble, method: str, path: str, authorization: str = "") -> tupl
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
 def test_health_needs_no_token(node: Ensemble, path: str) -> None:
-    assert ask(node, "GET", path) == (200, None)
+    assert ask(node.admin_urls[0], "GET", path) == (200, None)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/status", "/v1/changelog?from_zxid=0", "/v1/none"])
@@ -71,19 +71,22 @@ def test_health_needs_no_token(node: Ensemble, path: str) -> None:
     "authorization", ["", "Bearer", "Bearer x", f"Basic {READ}", READ, f"Bearer {READ}x"]
 )
 def test_all_else_needs_one_whether_it_is_there_or_not(node: Ensemble, path: str, authorization: str) -> None:
-    assert ask(node, "GET", path, authorization) == (401, "Bearer")
+    assert ask(node.admin_urls[0], "GET", path, authorization) == (401, "Bearer")
 
 
 def test_the_token_of_readers_reads_and_changes_nothing(node: Ensemble) -> None:
-    assert ask(node, "GET", "/v1/status", f"Bearer {READ}") == (200, None)
-    assert ask(node, "PUT", "/v1/znodes?path=/a&create=true", f"Bearer {READ}") == (403, None)
-    assert ask(node, "GET", "/v1/znodes?path=/a", f"Bearer {READ}") == (404, None)
+    assert ask(node.admin_urls[0], "GET", "/v1/status", f"Bearer {READ}") == (200, None)
+    assert ask(node.admin_urls[0], "PUT", "/v1/znodes?path=/a&create=true", f"Bearer {READ}") == (403, None)
+    assert ask(node.admin_urls[0], "GET", "/v1/znodes?path=/a", f"Bearer {READ}") == (404, None)
 
 
 def test_the_token_of_operators_does_everything(node: Ensemble) -> None:
-    assert ask(node, "GET", "/v1/status", f"bearer  {OPERATE}") == (200, None)
-    assert ask(node, "PUT", "/v1/znodes?path=/b&create=true", f"Bearer {OPERATE}") == (200, None)
-    assert ask(node, "DELETE", "/v1/znodes?path=/b", f"Bearer {OPERATE}") == (200, None)
+    assert ask(node.admin_urls[0], "GET", "/v1/status", f"bearer  {OPERATE}") == (200, None)
+    assert ask(node.admin_urls[0], "PUT", "/v1/znodes?path=/b&create=true", f"Bearer {OPERATE}") == (
+        200,
+        None,
+    )
+    assert ask(node.admin_urls[0], "DELETE", "/v1/znodes?path=/b", f"Bearer {OPERATE}") == (200, None)
 
 
 def test_the_command_line_reads_its_token_from_a_file(node: Ensemble, folder: Path) -> None:
@@ -107,44 +110,63 @@ def test_the_command_line_reads_its_token_from_a_file(node: Ensemble, folder: Pa
     assert "--token-file" in missing.stderr
 
 
-def config_with(folder: Path, admin: str, **security: object) -> None:
+def test_a_broker_asks_for_tokens_too(folder: Path) -> None:
+    files = {f"admin_{name}_token_file": str(folder / name) for name in ("operate", "read")}
+    with brokers_in_thread(1, settings={"security": files}) as running:
+        (url,) = running.admin_urls
+        assert ask(url, "GET", "/readyz") == (200, None)
+        assert ask(url, "GET", "/v1/status") == (401, "Bearer")
+        assert ask(url, "GET", "/metrics", f"Bearer {READ}") == (200, None)
+
+
+def config_with(kind: str, folder: Path, admin: str, **security: object) -> None:
     secret = secret_file(folder, "peer.secret", "0123456789abcdef")
     sections: dict[str, dict[str, object]] = {
-        "node": {"id": 1, "cluster": "c", "data_dir": "data"},
         "listen": {"admin": admin},
-        "members": {"1": "127.0.0.1:2281"},
         "security": {"peer_secret_file": secret, **security},
     }
-    node_config(sections, folder)
+    if kind == "broker":
+        broker_config({"broker": {"id": 1, "data_dir": "data"}, **sections}, folder)
+        return
+    node = {"id": 1, "cluster": "c", "data_dir": "data"}
+    node_config({"node": node, "members": {"1": "127.0.0.1:2281"}, **sections}, folder)
 
 
+either = pytest.mark.parametrize("kind", ["node", "broker"])
+
+
+@either
 @pytest.mark.parametrize("given", [(), ("operate",), ("operate", "read"), ("operate", "proxy"), ("proxy",)])
-def test_off_loopback_a_node_needs_tokens_and_a_proxy(folder: Path, given: tuple[str, ...]) -> None:
+def test_off_loopback_tokens_and_a_proxy_are_needed(kind: str, folder: Path, given: tuple[str, ...]) -> None:
     security: dict[str, object] = {
         f"admin_{name}_token_file": str(folder / name) for name in ("operate", "read") if name in given
     }
     if "proxy" in given:
         security["admin_behind_proxy"] = True
     with pytest.raises(ConfigError) as caught:
-        config_with(folder, "0.0.0.0:8181", **security)
+        config_with(kind, folder, "0.0.0.0:8181", **security)
     assert caught.value.problems[0].field == "listen.admin"
 
 
-def test_with_all_of_them_it_starts_off_loopback(folder: Path) -> None:
+@either
+def test_with_all_of_them_it_starts_off_loopback(kind: str, folder: Path) -> None:
     files = {f"admin_{name}_token_file": str(folder / name) for name in ("operate", "read")}
-    config_with(folder, "0.0.0.0:8181", admin_behind_proxy=True, **files)
-    config_with(folder, "localhost:8181")
-    config_with(folder, "[::1]:8181")
+    config_with(kind, folder, "0.0.0.0:8181", admin_behind_proxy=True, **files)
+    config_with(kind, folder, "localhost:8181")
+    config_with(kind, folder, "[::1]:8181")
 
 
-def test_one_token_alone_and_one_that_everybody_reads_are_refused(folder: Path, tmp_path: Path) -> None:
+@either
+def test_one_token_alone_and_one_that_everybody_reads_are_refused(
+    kind: str, folder: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        config_with(folder, "127.0.0.1:8181", admin_read_token_file=str(folder / "read"))
+        config_with(kind, folder, "127.0.0.1:8181", admin_read_token_file=str(folder / "read"))
     assert caught.value.problems[0].field == "security.admin_operate_token_file"
     open_file = tmp_path / "open"
     open_file.write_text(READ)
     open_file.chmod(0o644)
     files = {f"admin_{name}_token_file": str(open_file) for name in ("operate", "read")}
     with pytest.raises(ConfigError) as caught:
-        config_with(folder, "127.0.0.1:8181", **files)
+        config_with(kind, folder, "127.0.0.1:8181", **files)
     assert "is open to every user" in caught.value.problems[0].problem

@@ -1,0 +1,79 @@
+"""Who reaches an admin port off loopback must prove himself, over a connection that a proxy encrypts.
+
+Checks the settings that say so, which nodes and brokers have alike. Reads the files of tokens; keeps
+nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from quorum.config.address import Address, is_loopback
+from quorum.config.secrets import read_secret
+from quorum.errors import ConfigError, ConfigProblem
+
+_FILES = ("admin_operate_token_file", "admin_read_token_file")
+
+
+class AdminSecurity(Protocol):
+    """What a section [security] says of the admin port."""
+
+    @property
+    def admin_operate_token_file(self) -> Path | None:
+        """File of the token for everything; None: no token is needed."""
+
+    @property
+    def admin_read_token_file(self) -> Path | None:
+        """File of the token for reading; None: no token is needed."""
+
+    @property
+    def admin_behind_proxy(self) -> bool:
+        """Whether a proxy before the port encrypts."""
+
+
+def read_admin_tokens(security: AdminSecurity) -> tuple[bytes, bytes] | None:
+    """Return the tokens for everything and for reading; None where the port needs none.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    operate, read = security.admin_operate_token_file, security.admin_read_token_file
+    if operate is None or read is None:
+        return None
+    return _read(operate, _FILES[0]), _read(read, _FILES[1])
+
+
+def check_admin_port(admin: Address | None, security: AdminSecurity, problems: list[ConfigProblem]) -> None:
+    """Note what is wrong with the tokens, or missing where the port is not on loopback.
+
+    Args:
+        admin: listen.admin; None: it is malformed itself.
+        security: the section.
+        problems: gets what is wrong.
+    """
+    paths = security.admin_operate_token_file, security.admin_read_token_file
+    files = dict(zip(_FILES, paths, strict=True))
+    for key, path in files.items():
+        if path is None:
+            continue
+        try:
+            _read(path, key)
+        except ConfigError as error:
+            problems.extend(error.problems)
+    missing = [key for key, path in files.items() if path is None]
+    if admin is not None and not is_loopback(admin):
+        missing += [] if security.admin_behind_proxy else ["admin_behind_proxy"]
+        if missing:
+            problem = f"is not on loopback, and {', '.join(f'security.{key}' for key in missing)} is not set"
+            remedy = (
+                "listen on 127.0.0.1, or give two tokens and have a proxy encrypt (admin_behind_proxy = true)"
+            )
+            problems.append(ConfigProblem("listen.admin", str(admin), problem, remedy))
+    elif len(missing) == 1:
+        problem = "is not set, and the other token is"
+        problems.append(ConfigProblem(f"security.{missing[0]}", '""', problem, "give both tokens, or none"))
+
+
+def _read(path: Path, key: str) -> bytes:
+    return read_secret(path, f"security.{key}", f"openssl rand -hex 32 > {path}; chmod 600 {path}")
