@@ -7,55 +7,67 @@ transaction. The gap is the time since the former controller's node went; both t
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pipeline.jobs.arguments import add_picture_argument
 from pipeline.jobs.changelog_job import changelog_job, run_as_program
-from pipeline.jobs.drawing import Bar, end_of, limited, timeline
+from pipeline.jobs.drawing import Bar, ends_of, limited, timeline
 from quorum.metadata import paths
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from pyspark.sql import DataFrame
 
+_UNKNOWN_BEGIN: Final = (
+    *("controller_epoch", "cast(null as bigint) as from_zxid", "cast(null as timestamp) as from_ts"),
+)
+
 
 def compute(changes: DataFrame) -> DataFrame:
     """Return controllers by rising epoch.
 
     Returns:
-        controller_epoch, broker (−1: the value is malformed), from_zxid, from_ts, until_zxid, until_ts (null:
-        still the controller), gap_ms since the former one (null: none is known).
+        controller_epoch, broker (−1: the value is malformed), from_zxid, from_ts (null: before the history),
+        until_zxid, until_ts (null: still the controller), gap_ms since the former one (null: none is known).
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     in_order = Window.orderBy("zxid", "txn_index")
-    until = ("zxid", "ts")
-    terms = (
-        changes.where(F.col("path") == paths.CONTROLLER)
-        .withColumn("broker", F.get_json_object(F.col("after").cast("string"), "$.brokerid").cast("int"))
-        # A node that is overwritten ends its controller's time as a deletion does.
-        .withColumns({f"until_{name}": F.lead(name).over(in_order) for name in until})
-        .where(F.col("after").isNotNull() & (F.col("op") != "u"))
+    rows = changes.where(F.col("path") == paths.CONTROLLER).withColumns(
+        {
+            "first": F.row_number().over(in_order) == 1,
+            "former_op": F.lag("op").over(in_order),
+            "former_ts": F.lag("ts").over(in_order),
+            "next_zxid": F.lead("zxid").over(in_order),
+            "next_ts": F.lead("ts").over(in_order),
+        }
     )
-    gap_ms = F.unix_millis("ts") - F.unix_millis(F.lag("until_ts").over(in_order))
-    return terms.select(
-        "controller_epoch",
-        F.coalesce("broker", F.lit(-1)).alias("broker"),
-        F.col("zxid").alias("from_zxid"),
-        F.col("ts").alias("from_ts"),
-        *(f"until_{name}" for name in until),
-        F.when(gap_ms < 0, 0).otherwise(gap_ms).alias("gap_ms"),
-    ).orderBy("from_zxid")
+    # A node that is overwritten ends its controller's time as a deletion does.
+    gap = "if(former_op in ('d', 'u'), greatest(unix_millis(ts) - unix_millis(former_ts), 0), null) gap_ms"
+    until = ("next_zxid as until_zxid", "next_ts as until_ts")
+    begun = rows.where("op = 'c'").selectExpr(
+        "controller_epoch", _broker("after"), "zxid as from_zxid", "ts as from_ts", *until, gap
+    )
+    found = rows.where("op = 'r'").selectExpr(*_UNKNOWN_BEGIN, _broker("after"), *until, "null gap_ms")
+    ended = rows.where("first and op in ('d', 'u')").selectExpr(
+        *_UNKNOWN_BEGIN, _broker("before"), "zxid as until_zxid", "ts as until_ts", "null gap_ms"
+    )
+    earlier = found.unionByName(ended)
+    return begun.unionByName(earlier).orderBy(F.asc_nulls_first("from_zxid"))
+
+
+def _broker(image: str) -> str:
+    return f"coalesce(int(get_json_object(cast({image} as string), '$.brokerid')), -1) broker"
 
 
 def picture(changes: DataFrame, _arguments: argparse.Namespace) -> Figure:
     """Draw one bar for each controller."""
-    end = end_of(changes)
+    begin, end = ends_of(changes)
     bars = [
         Bar(
             f"broker {row.broker}",
-            row.from_ts,
+            row.from_ts or begin,
             row.until_ts or end,
             f"broker {row.broker}",
             f"epoch {row.controller_epoch}, zxid {row.from_zxid} to {row.until_zxid}",

@@ -32,12 +32,12 @@ def limited(rows: DataFrame) -> list[Any]:
     return collected
 
 
-def end_of(changes: DataFrame) -> datetime:
-    """Return the time of the last change: until then, what has not ended goes on."""
+def ends_of(changes: DataFrame) -> tuple[datetime, datetime]:
+    """Return the times of the first and the last change: what has not ended goes on until then."""
     from pyspark.sql import functions as F
 
-    [row] = changes.agg(F.max("ts")).collect()
-    return row[0] or datetime.fromtimestamp(0)  # noqa: DTZ006 - Spark hands over times of this process's zone
+    [row] = changes.agg(F.min("ts"), F.max("ts")).collect()
+    return row[0], row[1]
 
 
 def timeline(title: str, bars: Sequence[Bar]) -> Figure:
