@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.commands.actions import add_actions
 from broker.commands.broker import require_extra
 from quorum.errors import UsageError, printable, shown
 
@@ -35,7 +36,6 @@ examples:
   quorate groups delete billing
 """
 
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 TIMEOUT_MS: Final = 30_000
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -45,30 +45,19 @@ Act = Callable[["BrokerClient", argparse.Namespace], Awaitable[int]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT,…",
-        default=DEFAULT_BOOTSTRAP,
-        help=f"brokers to ask (default: {DEFAULT_BOOTSTRAP})",
-    )
-    shared.add_argument("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     rows: tuple[tuple[str, str, Act], ...] = (
         ("list", "list the groups", _list),
         ("describe", "show offsets, lag and members of groups", _describe),
         ("reset-offsets", "move the committed offsets of a group", _reset),
         ("delete", "delete groups and their offsets", _delete),
     )
-    for name, text, act in rows:
-        action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
+    for name, action in add_actions(parser, rows):
         if name in ("describe", "delete"):
             action.add_argument("groups", metavar="GROUP", nargs="+")
         if name == "describe":
             action.add_argument("--members", action="store_true", help="show the members, not the offsets")
         if name == "reset-offsets":
             _add_reset_arguments(action)
-        action.set_defaults(act=act)
 
 
 def _add_reset_arguments(action: argparse.ArgumentParser) -> None:

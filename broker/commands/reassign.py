@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker.commands.actions import add_actions
 from broker.commands.broker import require_extra
 from quorum.errors import QuorateError, UsageError, printable, shown
 
@@ -36,7 +37,6 @@ examples:
   quorate reassign cancel --all
 """
 
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 TIMEOUT_MS: Final = 30_000
 #: Longest file that is read, in bytes.
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -47,23 +47,13 @@ Targets = Mapping["PartitionKey", tuple[int, ...]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT,…",
-        default=DEFAULT_BOOTSTRAP,
-        help=f"brokers to ask (default: {DEFAULT_BOOTSTRAP})",
-    )
-    shared.add_argument("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     rows: tuple[tuple[str, str, Act], ...] = (
         ("plan", "propose replicas, as the file that `start` reads", _plan),
         ("start", "begin the reassignments of a file", _start),
         ("status", "show the reassignments under way", _status),
         ("cancel", "cancel reassignments", _cancel),
     )
-    for name, text, act in rows:
-        action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
+    for name, action in add_actions(parser, rows):
         if name == "plan":
             action.add_argument("topics", metavar="TOPIC", nargs="*", help="default: every topic")
             action.add_argument("--brokers", metavar="ID,…", help="who shall hold them (default: all)")
@@ -72,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name == "cancel":
             action.add_argument("file", metavar="FILE", nargs="?", help="the file that was started")
             action.add_argument("--all", action="store_true", help="all that are under way")
-        action.set_defaults(act=act)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.commands.actions import add_actions
 from broker.commands.broker import require_extra
 from quorum.errors import UsageError, printable, shown
 
@@ -32,7 +33,6 @@ examples:
   quorate topics delete orders
 """
 
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 TIMEOUT_MS: Final = 30_000
 #: What a replication factor has room for in Kafka's protocol.
 _COUNT_MAX: Final = 32_767
@@ -44,15 +44,6 @@ Act = Callable[["BrokerClient", argparse.Namespace], Awaitable[int]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT,…",
-        default=DEFAULT_BOOTSTRAP,
-        help=f"brokers to ask (default: {DEFAULT_BOOTSTRAP})",
-    )
-    shared.add_argument("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     rows: tuple[tuple[str, str, Act], ...] = (
         ("create", "create a topic", _create),
         ("list", "list the topics", _list),
@@ -60,8 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("alter", "change settings, or add partitions", _alter),
         ("delete", "delete a topic and its records", _delete),
     )
-    for name, text, act in rows:
-        action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
+    for name, action in add_actions(parser, rows):
         if name == "describe":
             action.add_argument("topics", metavar="TOPIC", nargs="*", help="default: every topic")
         elif name != "list":
@@ -79,7 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument(
                 "--unset", metavar="NAME", action="append", default=[], help="back to its default"
             )
-        action.set_defaults(act=act)
 
 
 def run(arguments: argparse.Namespace) -> int:
