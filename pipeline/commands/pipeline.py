@@ -25,7 +25,7 @@ examples:
   quorate pipeline controller_timeline --input history.jsonl --format json
 """
 #: Modules of pipeline.jobs.
-JOBS: Final = ("controller_timeline", "history_check")
+JOBS: Final = ("controller_timeline", "history_check", "plan_verify")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

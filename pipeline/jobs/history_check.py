@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 ANSWER: Final = (
-    "run STRING, check STRING, key STRING, verdict STRING, judged BIGINT, problems ARRAY<STRING>, "
-    "counter_example ARRAY<STRING>"
+    "run STRING, workload STRING, check STRING, key STRING, verdict STRING, judged BIGINT, "
+    "problems ARRAY<STRING>, counter_example ARRAY<STRING>"
 )
 #: What the key of a check is called that looks at several keys at once.
 TOGETHER: Final = "(all)"
@@ -60,8 +60,8 @@ def compute(rows: DataFrame) -> DataFrame:
     """Judge.
 
     Returns:
-        run, check, key, verdict (ok, bad or unknown), judged, problems, counter_example; what is not
-        ok comes first.
+        run, workload, check, key, verdict (ok, bad or unknown), judged, problems, counter_example; what
+        is not ok comes first.
     """
     from pyspark.sql import functions as F
 
@@ -85,6 +85,7 @@ def compute(rows: DataFrame) -> DataFrame:
     nothing = F.array().cast("array<string>")
     witnessed = plain.select(
         "run",
+        F.lit(PARTS[registers].workload).alias("workload"),
         F.lit(CHECK).alias("check"),
         "key",
         F.lit(OK).alias("verdict"),
@@ -92,7 +93,7 @@ def compute(rows: DataFrame) -> DataFrame:
         nothing.alias("problems"),
         nothing.alias("counter_example"),
     )
-    return searched.unionByName(witnessed).orderBy(F.col("verdict") == OK, "run", "check", "key")
+    return searched.unionByName(witnessed).orderBy(F.col("verdict") == OK, "run", "workload", "check", "key")
 
 
 def _is_mine(part: Part) -> Column:
@@ -115,6 +116,7 @@ def judge_group(key: tuple[pa.Scalar[Any], ...], rows: pa.Table) -> pa.Table:
     return pa.table(
         {
             "run": pa.array([run] * len(verdicts), pa.string()),
+            "workload": pa.array([PARTS[part].workload] * len(verdicts), pa.string()),
             "check": pa.array([each.check for each in verdicts], pa.string()),
             "key": pa.array([group] * len(verdicts), pa.string()),
             "verdict": pa.array([each.state for each in verdicts], pa.string()),
