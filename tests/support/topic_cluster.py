@@ -113,6 +113,27 @@ class TopicCluster:
         finally:
             consumer.close()
 
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Which broker leads a partition."""
+        found = self._admin.list_topics(timeout=DEADLINE_S).topics[topic]
+        return int(found.partitions[partition].leader)
+
+    @contextlib.contextmanager
+    def member(self, group: str, topic: str) -> Iterator[None]:
+        """Have a consumer be a member of a group for a with block."""
+        consumer = Consumer({**self._client, "group.id": group, "enable.auto.commit": False})
+        try:
+            consumer.subscribe([topic])
+
+            def look() -> bool:
+                consumer.poll(0.1)
+                return bool(consumer.assignment())
+
+            eventually(look, DEADLINE_S, f"{group} has a member")
+            yield
+        finally:
+            consumer.close()
+
     def lose_oldest(self, topic: str, partition: int = 0) -> int:
         """Wait until retention has taken the oldest records of a topic with SMALL_SEGMENTS; its new start."""
 
