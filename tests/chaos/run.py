@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,20 +145,24 @@ def run(plan: Plan) -> Report:
 async def _load(workloads: Sequence[Workload], strikes: Strikes, seconds: float) -> list[dict[str, Any]]:
     for workload in workloads:
         await workload.set_up()
-    stop = asyncio.Event()
+    stop, ended = asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(workload.run(stop)) for workload in workloads]
-    strikes.start()
+    for task in tasks:
+        task.add_done_callback(lambda _: ended.set())
+    strikes.start(partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set))
     try:
-        ended = asyncio.Event()
-        for task in tasks:
-            task.add_done_callback(lambda _: ended.set())
-        await pause(ended, seconds)  # a workload that ends early has failed
+        await pause(ended, seconds)  # a workload that ends early has failed, and so have strikes
         await asyncio.to_thread(strikes.stop)
-        await pause(ended, QUIET_S)
-    finally:
-        stop.set()
-        async with asyncio.timeout(DRAIN_S):
-            await asyncio.gather(*tasks)
+    except BaseException:
+        # What is broken now may never answer clients again; it is the story, and they are not.
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    await pause(ended, QUIET_S)
+    stop.set()
+    async with asyncio.timeout(DRAIN_S):
+        await asyncio.gather(*tasks)
     lines: list[dict[str, Any]] = []
     for workload in workloads:
         lines += await workload.final_state()

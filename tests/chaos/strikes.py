@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -40,8 +40,8 @@ class Strike:
         return asdict(self)
 
 
-class Strikes(threading.Thread):
-    """Strikes until it is asked to stop."""
+class Strikes:
+    """Strikes until it is asked to stop, in a thread."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Strikes(threading.Thread):
         kinds: Sequence[type[Nemesis]],
         rng: random.Random,
     ) -> None:
-        super().__init__(name="strikes", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="strikes", daemon=True)
         self._cluster = cluster
         self._recorder = recorder
         self._kinds = list(kinds)
@@ -60,7 +60,16 @@ class Strikes(threading.Thread):
         #: what ended the thread; the run fails with it
         self.failure: BaseException | None = None
 
-    def run(self) -> None:
+    def start(self, on_failure: Callable[[], object]) -> None:
+        """Begin.
+
+        Args:
+            on_failure: called in the thread if strikes cannot go on.
+        """
+        self._on_failure = on_failure
+        self._thread.start()
+
+    def _run(self) -> None:
         """Go through the nemeses in a random order, again and again."""
         try:
             bag: list[type[Nemesis]] = []
@@ -71,6 +80,7 @@ class Strikes(threading.Thread):
                 self.strikes.append(self._strike(bag.pop()))
         except BaseException as error:  # noqa: BLE001 - the end of the thread is the end of the run, which raises it
             self.failure = error
+            self._on_failure()
 
     def _strike(self, kind: type[Nemesis]) -> Strike:
         nemesis = kind(self._cluster, self._recorder, random.Random(self._rng.random()))
@@ -91,6 +101,6 @@ class Strikes(threading.Thread):
     def stop(self) -> None:
         """End the strike under way, wait until the cluster has recovered, and raise what went wrong."""
         self._stopping.set()
-        self.join()
+        self._thread.join()
         if self.failure is not None:
             raise self.failure
