@@ -17,6 +17,8 @@ SECONDS ?= 600
 RECORDS ?= 100000
 # how often `make nothing-lost` strikes
 STRIKES ?= 16
+# how often `make sink-kills` kills the driver
+KILLS ?= 20
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance chaos pipeline))
 # how the tests of some suites run side by side; those of the others judge how quick something is
@@ -25,7 +27,7 @@ ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 
-.PHONY: help up test test-long lint format java maven strace kcat toxiproxy faketime bench nothing-lost kafka-clients chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format java maven strace kcat toxiproxy faketime bench nothing-lost sink-kills kafka-clients chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -55,6 +57,9 @@ bench: $(VENV)/.installed-bench java maven ## Quorate beside ZooKeeper and etcd,
 
 nothing-lost: $(VENV)/.installed-dev ## brokers and nodes struck while producers produce: is every record there? (options: STRIKES=16 ARGS="--seed 5")
 	$(BIN)/python -m tests.support.nothing_lost_brokers --strikes $(STRIKES) $(ARGS)
+
+sink-kills: $(VENV)/.installed-dev java maven ## the Spark sink's driver killed at random instants: is every row there once? (options: KILLS=20 ARGS="--seed 5 --form kafka")
+	$(BIN)/python -m tests.support.sink_kills --kills $(KILLS) $(ARGS)
 
 kafka-clients: $(VENV)/.installed-dev kcat ## unchanged Kafka clients send and read RECORDS with each codec (options: RECORDS=100000)
 	KAFKA_RECORDS=$(RECORDS) $(BIN)/python -m pytest tests/conformance/test_kafka_python.py \

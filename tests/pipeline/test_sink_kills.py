@@ -38,7 +38,7 @@ def struck_once(folder: Path, brokers: BlockingBrokers, strike: Strike) -> Count
     """Let a driver be killed in its second batch; returns what the topic must hold in the end."""
     expected = write_input(folder, files=4, rows=1_500)
     asyncio.run(create_topic(brokers.bootstrap, folder.name))
-    driver = start_driver(folder, brokers.bootstrap, folder.name, strike)
+    driver = start_driver(folder, brokers.bootstrap, folder.name, strike=strike)
     assert driver.wait(DRIVER_DEADLINE_S) == -signal.SIGKILL, (folder / "driver.log").read_text()
     return expected
 
@@ -75,7 +75,7 @@ def test_stopped_driver_appends_nothing_after_a_newer_one(
     expected = write_input(tmp_path, files=4, rows=1_500)
     asyncio.run(create_topic(brokers.bootstrap, tmp_path.name))
     strike = Strike(point, signal.SIGSTOP, orphan=False, batch_id=0)
-    driver = start_driver(tmp_path, brokers.bootstrap, tmp_path.name, strike)
+    driver = start_driver(tmp_path, brokers.bootstrap, tmp_path.name, strike=strike)
     processes = psutil.Process(driver.pid)
     eventually(
         lambda: processes.status() == psutil.STATUS_STOPPED, DRIVER_DEADLINE_S, "the driver is stopped"

@@ -1,0 +1,114 @@
+"""Kill the sink's driver at random instants, and look whether the topic holds each row once.
+
+`python -m tests.support.sink_kills --kills 20` runs real brokers and a stream that reads files. Each driver
+is killed by SIGKILL, with its JVM, a random time after it has appended something; its Python workers are left
+alone, so a commit may go on while the next driver starts. The last driver runs to the end. `--form kafka`
+does the same with Spark's own Kafka sink, to compare. A seed repeats the delays, not what they hit.
+
+Exit: 0 each row once and in order, 1 otherwise (also for the other sink).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from broker.local import BlockingBrokers, brokers_in_thread
+from pipeline.sink.ledger import FOLDER, Ledger, SinkState
+from quorum.client import Client
+from tests.support.arguments import at_least_one
+from tests.support.kafka_jars import spark_connector_jars
+from tests.support.nodes import eventually
+from tests.support.sink_driver import create_topic, end_of_topic, misplaced, start_driver, write_input
+
+TOPIC = "kills"
+ROWS = 1_500
+#: Input for each kill: batches that a driver may finish before it is struck.
+FILES_PER_KILL = 8
+DELAY_S_MAX = 3.0
+DRIVER_DEADLINE_S = 180.0
+
+
+async def _state(hosts: str) -> SinkState | None:
+    """Return what the quorum knows of the one sink; None: nothing yet."""
+    async with Client(hosts) as client:
+        if await client.exists(FOLDER) is None:
+            return None
+        (name,) = await client.get_children(FOLDER)
+        state, _ = await Ledger(client, name).read()
+        return state
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def kill(driver: subprocess.Popen[str]) -> None:
+    """Kill a driver and its JVM; what they started otherwise goes on as long as it can."""
+    java = [each for each in psutil.Process(driver.pid).children(recursive=True) if each.name() == "java"]
+    for each in (psutil.Process(driver.pid), *java):
+        each.kill()
+    driver.wait(DRIVER_DEADLINE_S)
+
+
+def run_kills(
+    running: BlockingBrokers, folder: Path, more: list[str], kills: int, draw: random.Random
+) -> Counter[str]:
+    """Start drivers and kill them, until one comes to the end; returns what the kills hit."""
+    hit: Counter[str] = Counter()
+    while True:
+        before = end_of_topic(running.bootstrap, TOPIC)
+        driver = start_driver(folder, running.bootstrap, TOPIC, *more)
+
+        def progress(driver: subprocess.Popen[str] = driver, before: int = before) -> bool:
+            return driver.poll() is not None or end_of_topic(running.bootstrap, TOPIC) > before
+
+        if hit["kills"] < kills:
+            eventually(progress, DRIVER_DEADLINE_S, "the driver appends")
+            try:
+                driver.wait(draw.uniform(0, DELAY_S_MAX))
+            except subprocess.TimeoutExpired:
+                kill(driver)
+                state = asyncio.run(_state(running.hosts))
+                hit["kills"] += 1
+                hit["manifests that were not done"] += state is not None and not state.done
+                say(f"kill {hit['kills']} at {end_of_topic(running.bootstrap, TOPIC)} records")
+                continue
+        if driver.wait(DRIVER_DEADLINE_S) == 0:
+            return hit
+        raise SystemExit(f"a driver failed by itself:\n{(folder / 'driver.log').read_text()[-4000:]}")
+
+
+def main() -> None:
+    """Run the kills and judge the topic."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kills", type=at_least_one, default=20)
+    parser.add_argument("--form", choices=("quorate", "kafka"), default="quorate")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    given = parser.parse_args()
+    say(f"seed {given.seed}")
+    with tempfile.TemporaryDirectory(prefix="quorate-kills-") as name, brokers_in_thread(3) as running:
+        folder = Path(name)
+        jars = ["--jars", spark_connector_jars(folder)] if given.form == "kafka" else []
+        expected = write_input(folder, files=FILES_PER_KILL * (given.kills + 1), rows=ROWS)
+        asyncio.run(create_topic(running.bootstrap, TOPIC, replicas=3))
+        hit = run_kills(
+            running, folder, ["--form", given.form, *jars], given.kills, random.Random(given.seed)
+        )
+        lost, doubled, late = misplaced(running.bootstrap, TOPIC, expected)
+    told = ", ".join(f"{count} {what}" for what, count in hit.items())
+    say(f"{told}; of {expected.total()} rows {lost.total()} lost, {doubled.total()} doubled, {late} late")
+    sys.exit(1 if lost or doubled or late else 0)
+
+
+if __name__ == "__main__":
+    main()
