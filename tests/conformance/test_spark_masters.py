@@ -1,8 +1,9 @@
 """Spark's standalone masters with recoveryMode=ZOOKEEPER elect, and fail over, through Quorate.
 
-Two masters and a worker of an unchanged Spark; the masters find each other through three Quorate nodes alone,
-and what the standby knows of the worker it reads from there. Spark's leader gives up by design when its own
-connection breaks: so the Raft leader that is killed is one that the leading master is not connected to.
+Two masters and a worker of an unchanged Spark, started by deploy/spark. The masters find each other through
+three Quorate nodes alone; what the standby knows of the worker and of a running job it reads from there.
+Spark's leader gives up by design when its own connection breaks: so the Raft leader that is killed is one
+that the leading master is not connected to.
 Source: Spark standalone guide 4.3, "Standby Masters with ZooKeeper".
 """
 
@@ -12,6 +13,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,58 +23,59 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from tests.support.java import java_command
+from pipeline.checks.verdicts import BAD
+from tests.pipeline.recorded import SAMPLED, RecordedRun, broken, judged, sound
 from tests.support.leader_changes import ask_transfer
-from tests.support.nodes import QuorateNodes, eventually, tail
+from tests.support.nodes import REPOSITORY, QuorateNodes, eventually, tail
 
 DEADLINE_S = 60.0
+JOB_DEADLINE_S = 180.0
 STOP_DEADLINE_S = 10.0
 #: Spark asks for a minute; what it gets decides how soon the death of a master is noticed.
 SETTINGS: dict[str, dict[str, object]] = {
     "limits": {"tick_ms": 500, "session_timeout_min_ms": 1000, "session_timeout_max_ms": 6000}
 }
-#: What Spark's own launcher opens for Java 17.
-OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent")
+DEPLOY = REPOSITORY / "deploy" / "spark"
+#: Where deploy/spark/spark.conf looks for the quorum.
+SHIPPED_HOSTS = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183"
 
 
 class Daemon:
     """A master or worker of Spark in a process of its own, on ports that the system chose."""
 
-    def __init__(self, folder: Path, main: str, service: str, *arguments: str, **properties: str) -> None:
-        """Start it.
+    def __init__(self, folder: Path, kind: str, properties: Path, *arguments: str) -> None:
+        """Start it as deploy/spark does.
 
         Args:
             folder: where its output is kept.
-            main: its class.
-            service: what its output calls the service behind its port.
+            kind: "master" or "worker".
+            properties: of Spark.
             arguments: of the program.
-            properties: of Spark, with "_" for each dot after "spark.".
         """
         folder.mkdir()
         self._output_path = folder / "output.log"
-        self._service = service
-        java, *rest = java_command(main, *arguments, "--host", "127.0.0.1", "--port", "0", jars=None)
-        options = [
-            *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in OPENED),
-            "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-            *(f"-Dspark.{name.replace('_', '.')}={value}" for name, value in properties.items()),
-        ]
-        environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(folder)}
+        self._kind = kind
+        environment = {
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_PROPERTIES": str(properties),
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
         with self._output_path.open("wb") as output:
+            # The script becomes the virtual machine: the process is the same.
             self.process = subprocess.Popen(
-                [java, *options, *rest],
+                [DEPLOY / "daemon.sh", kind, "--port", "0", "--webui-port", "0", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env=environment,
+                env=os.environ | environment,
             )
 
     def _port(self, service: str) -> int:
         def find() -> int:
             text = self._output_path.read_text(errors="replace")
             found = re.search(rf"started service '{service}' on port (\d+)", text)
-            assert self.process.poll() is None, f"{self._service} ended: {self.output}"
+            assert self.process.poll() is None, f"{self._kind} ended: {self.output}"
             return int(found[1]) if found else 0
 
         return eventually(find, DEADLINE_S, f"{service} has a port")
@@ -84,8 +87,8 @@ class Daemon:
 
     @property
     def address(self) -> str:
-        """host:port of the service."""
-        return f"127.0.0.1:{self._port(self._service)}"
+        """host:port of its service."""
+        return f"127.0.0.1:{self._port(f'spark{self._kind.capitalize()}')}"
 
     def view(self) -> dict[str, Any]:
         """What its web page says, as JSON."""
@@ -152,34 +155,64 @@ def masters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Masters]:
     folder = tmp_path_factory.mktemp("spark")
     with ExitStack() as stack:
         nodes = stack.enter_context(QuorateNodes(settings=SETTINGS))
+        properties = folder / "spark.conf"
+        shipped = (DEPLOY / "spark.conf").read_text()
+        assert SHIPPED_HOSTS in shipped
+        properties.write_text(shipped.replace(SHIPPED_HOSTS, nodes.hosts))
         first, second = (
-            stack.enter_context(
-                Daemon(
-                    folder / f"master-{number}",
-                    "org.apache.spark.deploy.master.Master",
-                    "sparkMaster",
-                    *("--webui-port", "0"),
-                    deploy_recoveryMode="ZOOKEEPER",
-                    deploy_zookeeper_url=nodes.hosts,
-                )
-            )
+            stack.enter_context(Daemon(folder / f"master-{number}", "master", properties))
             for number in (1, 2)
         )
         worker = stack.enter_context(
             Daemon(
                 folder / "worker",
-                "org.apache.spark.deploy.worker.Worker",
-                "sparkWorker",
-                *("--webui-port", "0", "--cores", "1", "--memory", "256m"),
-                *("--work-dir", str(folder / "work"), f"spark://{first.address},{second.address}"),
+                "worker",
+                properties,
+                *("--cores", "1", "--memory", "600m", "--work-dir", str(folder / "work")),
+                f"spark://{first.address},{second.address}",
             )
         )
         yield Masters(nodes, first, second, worker)
 
 
-def test_masters_keep_their_roles_through_a_leader_change_and_the_standby_takes_over(
-    masters: Masters,
-) -> None:
+class Application:
+    """A driver that runs a job on the masters: tests/support/spark_application.py."""
+
+    def __init__(self, folder: Path, masters: Masters, run: Path) -> None:
+        """Start it."""
+        self.folder = folder
+        self._output_path = folder / "output.log"
+        both = ",".join(each.address for each in masters.both)
+        with self._output_path.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.spark_application", f"spark://{both}", run, folder],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=REPOSITORY,
+            )
+
+    def is_running(self) -> bool:
+        """Whether one of its tasks runs."""
+        assert self.process.poll() is None, tail(self._output_path)
+        return (self.folder / "running").exists()
+
+    def verdicts(self) -> list[dict[str, Any]]:
+        """Let the task go on, and wait for the answer."""
+        (self.folder / "go").touch()
+        assert self.process.wait(JOB_DEADLINE_S) == 0, tail(self._output_path)
+        found: list[dict[str, Any]] = json.loads((self.folder / "verdicts.json").read_text())
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.process.kill()
+        self.process.wait(STOP_DEADLINE_S)
+
+
+def test_the_standby_takes_over_and_a_running_job_finishes_right(masters: Masters, tmp_path: Path) -> None:
     nodes = masters.nodes
     leading = masters.alive()
     standby = masters.other(leading)
@@ -199,8 +232,20 @@ def test_masters_keep_their_roles_through_a_leader_change_and_the_standby_takes_
     assert masters.alive() is leading
     assert standby.view()["status"] == "STANDBY"
 
-    # the leading master dies: the other reads from the quorum what it led
-    leading.kill()
-    assert masters.alive() is standby
-    assert [each["id"] for each in standby.view()["workers"]] == workers
+    # the leading master dies while a job runs: the other reads from the quorum what it led
+    run = RecordedRun(tmp_path / "run", SAMPLED)
+    sound(run)
+    broken(run)
+    run.close()
+    (tmp_path / "job").mkdir()
+    with Application(tmp_path / "job", masters, run.folder) as application:
+        eventually(application.is_running, DEADLINE_S, "a task runs")
+        leading.kill()
+        assert masters.alive() is standby
+        assert [each["id"] for each in standby.view()["workers"]] == workers
+        eventually(lambda: standby.view()["activeapps"], DEADLINE_S, "the standby knows the application")
+        verdicts = application.verdicts()
     assert masters.worker.process.poll() is None
+    expected = {(name, each.check) for name, each in judged(run.folder) if each.state == BAD}
+    assert {(each["workload"], each["check"]) for each in verdicts if each["verdict"] == BAD} == expected
+    assert expected
