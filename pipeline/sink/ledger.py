@@ -9,6 +9,7 @@ append nothing more.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from enum import Enum
@@ -22,6 +23,9 @@ from quorum.errors import shown
 FOLDER: Final = "/quorate/sinks"
 #: Runs that are remembered as retired, the latest last.
 RETIRED_MAX: Final = 64
+#: How often the state is read while connections to the quorum end, and the pause between, in seconds.
+READS_MAX: Final = 20
+RETRY_PAUSE_S: Final = 0.5
 #: The version of a znode that does not exist.
 ABSENT: Final = -1
 
@@ -112,11 +116,18 @@ class Ledger:
             ClientError: the quorum cannot be asked.
             SinkNameError: the znode holds something else.
         """
-        await self._client.sync(FOLDER)
-        try:
-            data, stat = await self._client.get(self.path)
-        except NoNodeError:
-            return None, ABSENT
+        for attempt in range(1, READS_MAX + 1):
+            try:
+                await self._client.sync(FOLDER)
+                data, stat = await self._client.get(self.path)
+            except NoNodeError:
+                return None, ABSENT
+            except ConnectionLossError:
+                if attempt == READS_MAX:
+                    raise
+                await asyncio.sleep(RETRY_PAUSE_S)
+            else:
+                break
         return _decode(self.path, data or b""), stat.version
 
     async def swap(self, state: SinkState, version: int) -> int | None:

@@ -14,6 +14,7 @@ import functools
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,6 +47,9 @@ PARTITIONS = 3
 MESSAGE_BYTES = 4096
 FILES_PER_BATCH = 2
 READ_DEADLINE_S = 60.0
+#: What a driver writes once its first batch runs.
+STARTED = "the first batch runs"
+POLL_S = 0.02
 _OWN = "test."
 
 
@@ -255,6 +259,11 @@ def main() -> None:
         names = ("point", "signal", "orphan", "batch")
         own = {f"{_OWN}{name}": value for name, value in zip(names, given.strike, strict=True)}
         query = begin(spark, {**options, **own}, given.folder, form="quorate-struck")
+    # Starting takes longer than a batch does.
+    while not spark.sparkContext.statusTracker().getActiveJobsIds() and query.isActive:
+        threading.Event().wait(POLL_S)
+    sys.stdout.write(STARTED + "\n")
+    sys.stdout.flush()
     query.awaitTermination()
 
 
