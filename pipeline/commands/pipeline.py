@@ -20,12 +20,16 @@ Run a Spark job over the change log of a quorum, or over recorded histories: in 
 cluster with --master. Exit codes: 0 fine, 1 a finding or a failure, 2 usage."""
 EXAMPLES = """\
 examples:
-  quorate pipeline controller_timeline
+  quorate pipeline isr_history
+  quorate pipeline leader_at --topic orders --partition 0 --time 2026-11-25T10:00:00
   quorate changelog dump --json > history.jsonl
-  quorate pipeline controller_timeline --input history.jsonl --format json
+  quorate pipeline elections --input history.jsonl --picture elections.html
 """
 #: Modules of pipeline.jobs.
-JOBS: Final = ("controller_timeline", "history_check", "plan_verify")
+JOBS: Final = (
+    *("isr_history", "elections", "controller_timeline", "flapping", "leader_at", "invariants"),
+    *("history_check", "audit", "plan_verify"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
