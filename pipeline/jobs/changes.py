@@ -32,9 +32,9 @@ RECORD: Final = (
 
 def changes_schema() -> str:
     """Return the columns of a change, as DDL."""
-    from pipeline.changelog.source import ChangelogDataSource
+    from pipeline.changelog.rows import SCHEMA
 
-    return ChangelogDataSource({}).schema()
+    return SCHEMA
 
 
 def read_changes(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
@@ -68,18 +68,19 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     if getattr(arguments, "token_file", None) is not None:
         options["quorate.tokenFile"] = arguments.token_file
     if isinstance(arguments.begin, int):
-        options["startingZxid"] = str(arguments.begin)
+        options |= {"startingZxid": str(arguments.begin), "bootstrap": "true"}
     if isinstance(arguments.end, int):
         options["endingZxid"] = str(arguments.end)
     return options
 
 
 def within(changes: DataFrame, begin: Moment | None, end: Moment | None) -> DataFrame:
-    """Keep the transactions from one moment to another, both inclusive."""
+    """Keep the transactions from one moment to another, both inclusive, and the tree before them."""
     from pyspark.sql import functions as F
 
     if begin is not None:
-        changes = changes.where(F.col("ts" if isinstance(begin, datetime) else "zxid") >= F.lit(begin))
+        since = F.col("ts" if isinstance(begin, datetime) else "zxid") >= F.lit(begin)
+        changes = changes.where(since | (F.col("op") == "r"))
     if end is not None:
         changes = changes.where(F.col("ts" if isinstance(end, datetime) else "zxid") <= F.lit(end))
     return changes

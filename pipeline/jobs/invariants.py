@@ -139,9 +139,9 @@ def _controller_writes(changes: DataFrame, written: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     controllers = (
-        _elected(changes)
+        changes.where((F.col("path") == paths.CONTROLLER) & F.col("op").isin("c", "r"))
         .groupBy(F.col("controller_epoch").alias("epoch"))
-        .agg(F.max("session_id").alias("controller_session"))
+        .agg(F.min_by("session_id", "zxid").alias("controller_session"))
     )
     decided = written.where("before is null or before.leader_epoch <> after.leader_epoch")
     return _violations(

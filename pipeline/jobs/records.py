@@ -1,7 +1,8 @@
 """The control plane's records in a change log, as tables: states, assignments, lives of brokers.
 
 Decides how a znode's path and JSON value become columns, and what is known of the time before the history
-begins: the image before a node's first change. A value that is malformed has null columns. Pure.
+begins: the tree that it begins with (rows of op r), or the image before a node's first change. A malformed
+value has null columns. Pure.
 Source: quorum.metadata.paths and records; control-plane design, "Paths and values".
 """
 
@@ -123,10 +124,10 @@ def lives(changes: DataFrame) -> DataFrame:
     ended = events.where("first and op = 'd'").selectExpr(
         *("broker", "zxid as until_zxid", "ts as until_ts", "term as until_term")
     )
-    found = events.where("op = 'r'").select("broker", "until_zxid", "until_ts", "until_term")
-    earlier = ended.unionByName(found).select(
+    found = events.where("op = 'r'").select("broker", "session_id", "until_zxid", "until_ts", "until_term")
+    earlier = found.unionByName(ended, allowMissingColumns=True).select(
         *("broker", F.lit(UNKNOWN).cast("bigint").alias("generation")),
-        *(F.lit(None).cast("bigint").alias(name) for name in ("session_id", "from_zxid")),
+        *("session_id", F.lit(None).cast("bigint").alias("from_zxid")),
         F.lit(None).cast("timestamp").alias("from_ts"),
         *("until_zxid", "until_ts", "until_term"),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -207,10 +207,13 @@ class Player:
         if name in self.topics or self.controller is None or len(self.sessions) < 2:
             return
         everyone = sorted(self.sessions)
-        partitions = {
-            at: tuple(self.dice.sample(everyone, min(3, len(everyone))))
-            for at in range(self.dice.choice((1, 3)))
-        }
+        count = self.dice.choice((1, 3))
+        self.create(
+            name, {at: tuple(self.dice.sample(everyone, min(3, len(everyone)))) for at in range(count)}
+        )
+
+    def create(self, name: str, partitions: dict[int, tuple[int, ...]]) -> None:
+        """A topic is created with these replicas."""
         self.topics[name] = TopicRecord(uuid.UUID(int=self.dice.getrandbits(128)), partitions)
         if self.dice.random() < 0.4:
             self.unclean.add(name)
@@ -283,6 +286,31 @@ class Player:
     def noise(self) -> None:
         """Something that is no concern of the control plane."""
         self.commit([("/consumers/groups/g", b"%d" % self.dice.randrange(100)), ("/app", b"\xff\x00")], 5)
+
+
+def beginning_with_tree(rows: Sequence[Change], cut: int) -> list[Change]:
+    """Return the rows from one on, and before them the tree as the source reads it, as rows of op r."""
+    tree: dict[str, Change] = {}
+    for row in rows[:cut]:
+        tree.pop(row.path, None)
+        if row.after is not None:
+            tree[row.path] = row
+    of_all = rows[cut - 1]
+    return [
+        *(
+            row._replace(
+                zxid=of_all.zxid,
+                txn_index=at,
+                term=of_all.term,
+                ts=of_all.ts,
+                op="r",
+                before=None,
+                controller_epoch=of_all.controller_epoch,
+            )
+            for at, row in enumerate(tree.values())
+        ),
+        *rows[cut:],
+    ]
 
 
 def history(seed: int, steps: int = 150) -> list[Change]:

@@ -78,8 +78,9 @@ class World:
         if match := _BROKER.fullmatch(row.path):
             if row.op == "d":
                 self.alive.pop(int(match[1])).end = row
-            elif row.op == "c":
-                self._open(Life(int(match[1]), row.zxid, row))
+            elif row.op != "u":
+                known = row.op == "c"
+                self._open(Life(int(match[1]), row.zxid if known else None, row if known else None))
         elif match := _STATE.fullmatch(row.path):
             key = (match[1], int(match[2]))
             self._put(self.states, key, row)
@@ -231,7 +232,11 @@ def controller_timeline(rows: Sequence[Change]) -> Rows:
                 )
             answer[-1][3] = answer[-1][3] or row.zxid
             ended = row
-        elif row.op == "c":
+        elif row.op == "r":
+            answer.append(
+                [row.controller_epoch, json.loads(row.after or b"{}")["brokerid"], None, None, None]
+            )
+        else:
             gap = None if ended is None else _ms(row.ts - ended.ts)
             answer.append(
                 [row.controller_epoch, json.loads(row.after or b"{}")["brokerid"], row.zxid, None, gap]

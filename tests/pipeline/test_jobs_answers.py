@@ -11,33 +11,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.jobs import controller_timeline, elections, flapping, invariants, isr_history, leader_at
 from pipeline.jobs.changes import changes_schema
 from tests.pipeline import oracle
-from tests.pipeline.histories import Change, history
+from tests.pipeline.histories import Change, beginning_with_tree, history
 
-#: The second history begins in the middle.
-HISTORIES = {"whole": history(16), "cut": history(16)[60:]}
+WHOLE = history(16)
+#: The others begin in the middle: without and with the tree as it was then.
+HISTORIES = {"whole": WHOLE, "cut": WHOLE[60:], "tree": beginning_with_tree(WHOLE, 50)}
+
+pytestmark = pytest.mark.usefixtures("small_plans")
 
 
 def frame(spark: SparkSession, rows: Sequence[Change]) -> DataFrame:
     shuffled = list(rows)
     random.Random(0).shuffle(shuffled)
     return spark.createDataFrame(shuffled, changes_schema())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _small(spark: SparkSession) -> Iterator[None]:
-    """Hundreds of rows are soonest interpreted: compiling a plan takes longer than running it."""
-    settings = {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    before = {name: str(spark.conf.get(name)) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="module", params=HISTORIES)
