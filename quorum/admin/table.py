@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from quorum.admin import changelog, commands, events, members, snapshots, state, typed, znodes
+from quorum.admin import changelog, commands, events, groups, members, snapshots, state, typed, znodes
 from quorum.admin.endpoint import BOOLEAN, INTEGER, OBJECT, STRING, Endpoint, Schema, fields, list_of
 from quorum.admin.members import NODE_ID_MAX
 from quorum.admin.parameters import Parameter, read_query
@@ -135,9 +135,9 @@ _METADATA: Final = (
         answer=typed.TOPICS,
     ),
     Endpoint(
-        *("GET", "/v1/groups", typed.get_groups, "Consumer groups"),
+        *("GET", "/v1/groups", groups.get_groups, "Consumer groups, their members and offsets"),
         (state.LIMIT, state.AFTER_NAME, typed.PREFIX),
-        answer=typed.GROUPS,
+        answer=groups.GROUPS,
     ),
 )
 _HISTORY: Final = (

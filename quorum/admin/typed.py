@@ -1,4 +1,4 @@
-"""Endpoints that show the metadata of the control plane: controller, brokers, topics and groups, typed.
+"""Endpoints that show the metadata of the control plane: controller, brokers and topics, typed.
 
 Decides names, filters and pages. The records are decoded from this node's own state at the moment of the
 question; a znode whose value no reader understands is shown with its problem. No state.
@@ -65,10 +65,8 @@ PARTITION: Final = fields(
 TOPIC: Final = fields(
     name=STRING, topic_id=nullable("string"), partitions=list_of(PARTITION), problem=nullable("string")
 )
-GROUP: Final = fields(group_id=STRING, version=INTEGER, size_bytes=INTEGER)
 BROKERS: Final = page_of(BROKER)
 TOPICS: Final = page_of(TOPIC)
-GROUPS: Final = page_of(GROUP)
 
 
 def _data(state: StateView, path: str) -> tuple[bytes | None, Stat] | None:
@@ -204,18 +202,3 @@ def _partition(
                 "controller_epoch": record.controller_epoch,
             }
     return isr, {**row, "isr": list(isr)}
-
-
-async def get_groups(request: web.Request) -> web.Response:
-    """List the consumer groups."""
-    query = read_query(request, (LIMIT, AFTER_NAME, PREFIX))
-    state, limit = part(request, STATE), int(query["limit"])
-    prefix, after = str(query["prefix"]), str(query["after"])
-    groups = {paths.group_id_of(name): f"{paths.GROUPS}/{name}" for name in _names(state, paths.GROUPS)}
-    names = sorted(each for each in groups if each is not None and each.startswith(prefix) and each > after)
-    rows = [
-        {"group_id": name, "version": found[1].version, "size_bytes": found[1].data_length}
-        for name in names[: limit + 1]
-        if (found := _data(state, groups[name]))
-    ]
-    return page(rows, "group_id", limit)

@@ -20,6 +20,10 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from quorum.local.embedded import Ensemble, ensemble_in_thread
+from quorum.metadata import paths
+from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord, OffsetRecord
+from quorum.metadata.numbers import GenerationId
+from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 
 DEADLINE_S = 30.0
@@ -235,6 +239,25 @@ def test_the_metadata_is_shown_typed(node: Ensemble, client: KazooClient) -> Non
     assert [each["partition"] for each in lacking["partitions"]] == [0]
     cluster = show(node, "/v1/cluster")
     assert (cluster["brokers"], cluster["topics"]) == (1, 2)
+
+
+def test_groups_are_shown_with_members_and_offsets(node: Ensemble, client: KazooClient) -> None:
+    member = MemberRecord("m-1", None, "app", "/127.0.0.1", 10_000, 10_000, (("range", b"s"),), b"a")
+    record = ClassicGroupRecord(GenerationId(3), "consumer", "range", "m-1", True, 1, (member,))
+    client.create(paths.group_path("billing"), record.encode(), makepath=True)
+    for partition, value in ((0, OffsetRecord(7, 2, "", 5).encode()), (10, b"{")):
+        path = paths.group_offset_path("billing", PartitionKey("orders", partition))
+        client.create(path, value, makepath=True)
+    client.create(paths.group_path("broken"), b"{")
+    billing, broken = show(node, "/v1/groups?prefix=b")["items"]
+    assert (billing["type"], billing["state"], billing["generation_id"]) == ("classic", "Stable", 3)
+    assert [each["client_id"] for each in billing["members"]] == ["app"]
+    first, second = billing["offsets"]
+    assert (first["topic"], first["partition"], first["offset"]) == ("orders", 0, 7)
+    assert second["problem"]
+    assert paths.group_path("broken") in broken["problem"]
+    page = show(node, "/v1/groups?limit=1")
+    assert show(node, f"/v1/groups?after={page['next_after']}")["items"] == [broken]
 
 
 def test_events_come_in_order_and_go_on_behind_the_last_one(node: Ensemble, client: KazooClient) -> None:
