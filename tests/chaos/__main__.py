@@ -12,12 +12,16 @@ import random
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
-from tests.chaos import peer
+from tests.chaos import kafka_peer, peer
 from tests.chaos.nemeses import NEMESES
 from tests.chaos.report import summary
 from tests.chaos.run import Plan, judge_run, run, stages
 from tests.chaos.workloads import WORKLOADS
+
+#: {another system: its workload, the nemeses that strike it}
+PEERS: Final = {"zookeeper": ("registers", peer.NEMESES), "kafka": ("records", kafka_peer.NEMESES)}
 
 
 def _names(known: dict[str, type]) -> object:
@@ -39,7 +43,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--nemesis", type=_names(NEMESES), default=list(NEMESES))  # type: ignore[arg-type]
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--brokers", type=int, default=3)
-    parser.add_argument("--system", choices=("quorate", "zookeeper"), default="quorate")
+    parser.add_argument("--system", choices=("quorate", *PEERS), default="quorate")
     parser.add_argument("--check", type=Path, default=None, help="judge the run in this folder again")
     arguments = parser.parse_args(words)
     for client in ("kazoo", "kafka"):  # they lose their server now and then
@@ -52,9 +56,10 @@ def main(words: list[str]) -> int:
     plan = Plan(
         *(arguments.seconds, seed, arguments.workload, arguments.nemesis, arguments.nodes, arguments.brokers)
     )
-    if arguments.system == "zookeeper":
-        known = [name for name in arguments.nemesis if name in peer.NEMESES]
-        plan = replace(plan, system="zookeeper", workloads=["registers"], nemeses=known)
+    if arguments.system in PEERS:
+        workload, known = PEERS[arguments.system]
+        nemeses = [name for name in arguments.nemesis if name in known]
+        plan = replace(plan, system=arguments.system, workloads=[workload], nemeses=nemeses)
     failed = False
     for stage in stages(plan):
         print(f"seed {seed}: {', '.join(stage.workloads)} for {stage.seconds:.0f} s", flush=True)

@@ -27,6 +27,7 @@ from typing import Any, Final
 from pipeline.checks.history import read_history, read_lines
 from pipeline.checks.verdicts import BAD, UNKNOWN, Verdict
 from tests.chaos.cluster import ChaosCluster
+from tests.chaos.kafka_peer import KafkaCluster
 from tests.chaos.nemeses import NEMESES
 from tests.chaos.peer import ZooKeeperCluster
 from tests.chaos.recorder import Recorder
@@ -55,7 +56,7 @@ class Plan:
     nodes: int = 3
     brokers: int = 3
     results: Path = Path("chaos-results")
-    #: "quorate", or "zookeeper" in its place
+    #: "quorate", or "zookeeper" or "kafka" in its place
     system: str = "quorate"
 
 
@@ -110,6 +111,8 @@ def made(plan: Plan, with_brokers: bool) -> ChaosCluster:
     """Make the cluster of a plan; entering it starts it."""
     if plan.system == "zookeeper":
         return ZooKeeperCluster(nodes=plan.nodes)
+    if plan.system == "kafka":
+        return KafkaCluster(nodes=plan.nodes, brokers=plan.brokers)
     faked_clocks = any(NEMESES[name].fakes_clocks for name in plan.nemeses)
     return ChaosCluster(
         nodes=plan.nodes, brokers=plan.brokers if with_brokers else 0, faked_clocks=faked_clocks
