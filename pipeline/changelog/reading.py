@@ -15,7 +15,8 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import msgpack
 
@@ -26,6 +27,8 @@ from quorum.errors import UnreachableError, printable
 PAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 #: of one answer; a transaction may be larger than a page
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+#: znodes of one page of the tree
+TREE_PAGE_NODES: Final = 10_000
 CONNECT_TIMEOUT_S: Final = 3.0
 ANSWER_TIMEOUT_S: Final = 60.0
 #: how long no node may have anything new before a read fails
@@ -73,6 +76,18 @@ class Answer:
         except ValueError:
             return {}
         return fields if isinstance(fields, dict) else {}
+
+
+class Page(NamedTuple):
+    """Records that follow on one another.
+
+    Attributes:
+        records: at least one.
+        size_bytes: as msgpack.
+    """
+
+    records: list[Record]
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -146,7 +161,7 @@ class ChangelogClient:
             raise _unreachable(reasons)
         return max(found)
 
-    def page(self, from_zxid: int, bytes_max: int = PAGE_BYTES_MAX) -> list[Record]:
+    def page(self, from_zxid: int, bytes_max: int = PAGE_BYTES_MAX) -> Page:
         """Return the next records from a zxid on, at least one: waits until a node has it.
 
         Raises:
@@ -155,11 +170,31 @@ class ChangelogClient:
             InputError: a node refuses.
         """
         query = f"/v1/changelog?from_zxid={from_zxid}&bytes_max={bytes_max}"
-        answer = self._from_any(query, f"zxid {from_zxid}")
-        return _records(answer.body)
+        body = self._from_any(query, from_zxid).body
+        unpacker = msgpack.Unpacker(raw=False, max_buffer_size=ANSWER_BYTES_MAX)
+        unpacker.feed(body)
+        return Page(list(unpacker), len(body))
 
-    def _from_any(self, query: str, what: str) -> Answer:
-        """Return the first answer with a body; the node that gave it is tried first from then on."""
+    def record(self, from_zxid: int) -> Record:
+        """Return the first record from a zxid on; errors are those of `page`."""
+        return self.page(from_zxid, 1).records[0]
+
+    def tree(self, as_of_zxid: int) -> Iterator[Record]:
+        """Read all znodes as they were behind a transaction, in the order of their paths.
+
+        Raises:
+            HistoryLostError: no node can tell any more.
+            UnreachableError, InputError: as `page`.
+        """
+        after: str | None = ""
+        while after is not None:
+            query = f"/v1/changelog/tree?as_of_zxid={as_of_zxid}&after={quote(after)}&limit={TREE_PAGE_NODES}"
+            page = json.loads(self._from_any(query, as_of_zxid).body)
+            yield from page["items"]
+            after = page["next_after"]
+
+    def _from_any(self, query: str, zxid: int) -> Answer:
+        """Return the first answer that has a zxid; the node that gave it is tried first from then on."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             gone: list[int] = []
@@ -177,9 +212,9 @@ class ChangelogClient:
                 if answer.status == 410:
                     gone.append(int(answer.problem()["first_retained_zxid"]))
                 else:
-                    reasons.append(f"{_url(node)} does not have {what} yet")
+                    reasons.append(f"{_url(node)} does not have zxid {zxid} yet")
             if len(gone) == len(self._nodes):
-                raise HistoryLostError(int(query.partition("zxid=")[2].partition("&")[0]), min(gone))
+                raise HistoryLostError(zxid, min(gone))
             if time.monotonic() > deadline:
                 if gone:
                     reasons.append(f"{len(gone)} nodes have dropped it")
@@ -210,7 +245,7 @@ class ChangelogClient:
             return answer
         problem = answer.problem()
         message = f"{_url(node)}: {printable(str(problem.get('error', f'HTTP {answer.status}')))}"
-        if answer.status >= 500:
+        if answer.status >= 500 or problem.get("retriable"):
             raise UnreachableError(message, "see its /readyz")
         raise InputError(message, printable(str(problem.get("remedy", "name the admin port of a node"))))
 
@@ -225,12 +260,6 @@ def _unreachable(reasons: list[str]) -> UnreachableError:
         f"no node gave the change log: {'; '.join(reasons)}",
         "name running nodes with quorate.admin = http://host:port,…",
     )
-
-
-def _records(body: bytes) -> list[Record]:
-    unpacker = msgpack.Unpacker(raw=False, max_buffer_size=ANSWER_BYTES_MAX)
-    unpacker.feed(body)
-    return list(unpacker)
 
 
 def read_records(
@@ -255,8 +284,8 @@ def read_records(
                 raise
             from_zxid = max(error.first_zxid, from_zxid + 1)
             continue
-        for record in page:
+        for record in page.records:
             if record["zxid"] > to_zxid:
                 return
             yield record
-        from_zxid = page[-1]["zxid"] + 1
+        from_zxid = page.records[-1]["zxid"] + 1

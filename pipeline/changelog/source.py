@@ -11,10 +11,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.changelog.options import ChangelogOptions, read_options
-from pipeline.changelog.ranges import ZxidRange, batch_range, split
-from pipeline.changelog.reading import ChangelogClient, read_records
-from pipeline.changelog.rows import SCHEMA, batches
+from pipeline.changelog.options import ENDING_ZXID, ChangelogOptions, read_options
+from pipeline.changelog.ranges import ZxidRange, batch_partitions, read_range
+from pipeline.changelog.rows import SCHEMA
+from pipeline.changelog.stream import ChangelogStreamReader
+from pipeline.errors import OptionError
 
 
 class ChangelogDataSource(DataSource):
@@ -42,6 +43,17 @@ class ChangelogDataSource(DataSource):
         """Return the reader of a batch query."""
         return ChangelogReader(self._options)
 
+    def streamReader(self, schema: StructType) -> ChangelogStreamReader:  # noqa: ARG002, N802 - Spark's names
+        """Return the reader of a streaming query.
+
+        Raises:
+            OptionError: endingZxid is given.
+        """
+        ending = self._options.ending_zxid
+        if ending is not None:
+            raise OptionError(ENDING_ZXID, ending, "a stream has no end", "leave it out, or read a batch")
+        return ChangelogStreamReader(self._options)
+
 
 class ChangelogReader(DataSourceReader):
     """Reads what is committed when the query begins."""
@@ -51,19 +63,10 @@ class ChangelogReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return ranges of zxids."""
-        options = self._options
-        extent = ChangelogClient(options.nodes, options.token).extent()
-        return split(*batch_range(options, extent))
+        """Return ranges of zxids; errors are those of `batch_partitions`."""
+        return batch_partitions(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range."""
         assert isinstance(partition, ZxidRange)
         return read_range(self._options, partition)
-
-
-def read_range(options: ChangelogOptions, part: ZxidRange) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one task."""
-    client = ChangelogClient(options.nodes, options.token, first=part.number)
-    loss = options.fail_on_data_loss
-    return batches(read_records(client, part.from_zxid, part.to_zxid, fail_on_data_loss=loss))

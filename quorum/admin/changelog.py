@@ -16,6 +16,7 @@ from aiohttp import web
 from quorum.admin.parameters import Parameter, read_query
 from quorum.admin.view import error_answer, part
 from quorum.changelog.files import DamagedSegmentError
+from quorum.changelog.past import Visitor
 from quorum.changelog.rows import ENCODERS, JSON_LINES, MSGPACK, Row
 
 #: of one answer
@@ -54,6 +55,9 @@ class History(Protocol):
     async def read(self, from_zxid: int, bytes_max: int, encode: Callable[[Row], bytes]) -> bytes:
         """Return encoded records from a zxid on."""
 
+    async def visit_changes(self, from_zxid: int, to_zxid: int, visit: Visitor) -> int:
+        """Pass over the changes of transactions, both ends inclusive; return the last zxid that was there."""
+
 
 HISTORY: Final = web.AppKey[History]("history")
 
@@ -79,11 +83,11 @@ async def get_changelog(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": content_type, LAST_ZXID_HEADER: str(last_zxid)})
 
 
-def gone(from_zxid: int, first_zxid: int) -> web.Response:
+def gone(zxid: int, first_zxid: int, field: str = "from_zxid") -> web.Response:
     """Answer that history was dropped, and where it begins now."""
     return error_answer(
         410,
-        f"from_zxid = {from_zxid}: this node's history begins with zxid {first_zxid}",
-        f"ask the other nodes, or begin with from_zxid={first_zxid}",
+        f"{field} = {zxid}: this node's history begins with zxid {first_zxid}",
+        f"ask the other nodes, or begin with {field}={first_zxid}",
         first_retained_zxid=first_zxid,
     )

@@ -8,6 +8,7 @@ Source: OpenAPI 3.1.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
@@ -31,6 +32,11 @@ STAT: Final[Schema] = {"$ref": "#/components/schemas/Stat"}
 def fields(**properties: Schema) -> Schema:
     """Return the schema of an object that has all of these fields, and perhaps more."""
     return {"type": "object", "properties": properties, "required": sorted(properties)}
+
+
+def encoded(data: bytes | None) -> str | None:
+    """Return data as BASE64 has it."""
+    return None if data is None else base64.b64encode(data).decode("ascii")
 
 
 def list_of(items: Schema) -> Schema:

@@ -15,6 +15,7 @@ from aiohttp import web
 from quorum.admin.endpoint import BOOLEAN, INTEGER, NUMBER, OBJECT, STRING, fields, list_of, nullable, page_of
 from quorum.admin.parameters import Parameter, read_query
 from quorum.admin.view import error_answer, json_answer, part
+from quorum.changelog.past import Live, PastNode
 from quorum.client import Stat
 
 LIMIT_MAX: Final = 1000
@@ -67,6 +68,12 @@ class StateView(Protocol):
 
     def znode(self, path: str) -> tuple[bytes | None, Stat, Sequence[str]] | int:
         """Return data, Stat and children's names of a node, or ZooKeeper's code of an error."""
+
+    def live_page(self, after: str, count: int) -> Live:
+        """Return the nodes behind a path, as `past.live_page` does."""
+
+    def past_node(self, path: str, *, with_names: bool) -> PastNode:
+        """Return a node from which the changes since a transaction can be undone."""
 
     def sessions(self, after: int, limit: int) -> list[Mapping[str, object]]:
         """Return sessions by rising id, each as SESSION."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from quorum.admin import changelog, commands, events, groups, members, snapshots, state, typed, znodes
+from quorum.admin import changelog, commands, events, groups, members, past, snapshots, state, typed, znodes
 from quorum.admin.endpoint import BOOLEAN, INTEGER, OBJECT, STRING, Endpoint, Schema, fields, list_of
 from quorum.admin.members import NODE_ID_MAX
 from quorum.admin.parameters import Parameter, read_query
@@ -145,6 +145,11 @@ _HISTORY: Final = (
         *("GET", "/v1/changelog", changelog.get_changelog, "Committed transactions from a zxid on"),
         changelog.PARAMETERS,
         content=(JSON_LINES, MSGPACK),
+    ),
+    Endpoint(
+        *("GET", "/v1/changelog/tree", past.get_tree, "All znodes as they were behind a transaction"),
+        past.TREE_PARAMETERS,
+        answer=past.TREE,
     ),
     Endpoint(
         *("GET", "/v1/events", events.get_events, "Committed transactions as they come"),

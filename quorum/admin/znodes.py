@@ -16,10 +16,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from quorum.admin.endpoint import BASE64, INTEGER, STAT, STRING, Schema, fields, list_of, nullable
+from quorum.admin.endpoint import BASE64, INTEGER, STAT, STRING, Schema, encoded, fields, list_of, nullable
 from quorum.admin.fields import read_fields
 from quorum.admin.gateway import Gateway
 from quorum.admin.parameters import Parameter, read_query
+from quorum.admin.past import AS_OF, past_node
 from quorum.admin.state import STATE
 from quorum.admin.view import BadInputError, answer_to, error_answer, json_answer, part
 from quorum.client import (
@@ -52,6 +53,7 @@ READ: Final = (
     Parameter("children", bool, "whether the children's names are wanted", True),
     Parameter("limit", int, "children that are named, by name", 1000, 0, CHILDREN_MAX),
     Parameter("after", str, "children behind this name only", ""),
+    AS_OF._replace(text="the transaction behind which it was so; -1: as it is now", default=-1, least=-1),
 )
 WRITE: Final = (
     _PATH,
@@ -59,7 +61,21 @@ WRITE: Final = (
     Parameter("create", bool, "whether to create the node where there is none", False),
 )
 DELETE: Final = (_PATH, _VERSION)
-NODE: Final = fields(path=STRING, data=BASE64, stat=STAT, children=list_of(STRING), zxid=INTEGER)
+#: what is known of a Stat in the past
+_PAST_STAT: Final = fields(
+    czxid=INTEGER,
+    mzxid=INTEGER,
+    ctime_ms=INTEGER,
+    mtime_ms=INTEGER,
+    version=INTEGER,
+    aversion=INTEGER,
+    ephemeral_owner=INTEGER,
+    data_length=INTEGER,
+    children_count=INTEGER,
+)
+NODE: Final = fields(
+    path=STRING, data=BASE64, stat={"anyOf": [STAT, _PAST_STAT]}, children=list_of(STRING), zxid=INTEGER
+)
 WRITTEN: Final = fields(path=STRING, stat=STAT)
 DELETED: Final = fields(path=STRING)
 PUT_BODY: Final[Schema] = {
@@ -121,13 +137,33 @@ async def get_znode(request: web.Request) -> web.Response:
                 await client.sync(path)
         except (ClientError, TimeoutError) as error:
             return client_answer(error, writes=False)
+    as_of_zxid = int(query["as_of_zxid"])
+    if as_of_zxid >= 0:
+        past = await past_node(request, path, as_of_zxid, with_names=bool(query["children"]))
+        if isinstance(past, web.Response):
+            return past
+        if past is None:
+            return _absent(path, NoNodeError.code)
+        return _node(path, *past, after, limit, as_of_zxid)
     found = state.znode(path)
     if isinstance(found, int):
         return _absent(path, found)
     data, stat, names = found
-    behind = sorted(name for name in names if name > after) if query["children"] else []
-    answer = {"path": path, "data": encoded(data), "stat": stat._asdict(), "children": behind[:limit]}
-    return json_answer({**answer, "zxid": state.zxid})
+    return _node(path, data, stat._asdict(), names if query["children"] else (), after, limit, state.zxid)
+
+
+def _node(
+    path: str,
+    data: bytes | None,
+    stat: Mapping[str, int],
+    names: Sequence[str],
+    after: str,
+    limit: int,
+    zxid: int,
+) -> web.Response:
+    behind = sorted(name for name in names if name > after)
+    answer = {"path": path, "data": encoded(data), "stat": stat, "children": behind[:limit]}
+    return json_answer({**answer, "zxid": zxid})
 
 
 def _absent(path: str, code: int) -> web.Response:
@@ -228,11 +264,6 @@ def _add(transaction: Transaction, operation: object) -> None:
         transaction.delete(path, version)
     else:
         transaction.check(path, version)
-
-
-def encoded(data: bytes | None) -> str | None:
-    """Return data as JSON has it."""
-    return None if data is None else base64.b64encode(data).decode("ascii")
 
 
 def _data(given: Mapping[str, Any], example: str) -> bytes | None:

@@ -17,6 +17,7 @@ from typing import Final
 
 from quorum.changelog.blocks import BlockEncoder, Body
 from quorum.changelog.files import ChangeFiles
+from quorum.changelog.past import Visitor, visit_changes
 from quorum.changelog.rows import CONTROLLER_EPOCH_PATH, epoch_of, render
 from quorum.changelog.rows import Row as Row  # noqa: PLC0414 - what readers are given
 from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
@@ -219,6 +220,20 @@ class ChangeRecorder:
 
         def work() -> bytes:
             return render(self._files.blocks_from(from_zxid), from_zxid, bytes_max, encode)
+
+        async with self._reads:
+            return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def visit_changes(self, from_zxid: int, to_zxid: int, visit: Visitor) -> int:
+        """Pass over changes, in a thread; arguments and answer are those of `past.visit_changes`.
+
+        Raises:
+            OSError: the disk refuses.
+            DamagedSegmentError: the files are damaged.
+        """
+
+        def work() -> int:
+            return visit_changes(self._files.blocks_from(from_zxid), from_zxid, to_zxid, visit)
 
         async with self._reads:
             return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -14,6 +14,7 @@ from heapq import nsmallest
 from pathlib import PurePath
 from typing import Any
 
+from quorum.changelog.past import Live, PastNode, live_page
 from quorum.changelog.recorder import ChangeRecorder
 from quorum.core.queries import get_children, get_data
 from quorum.node import admin_commands
@@ -45,6 +46,14 @@ class NodeState:
         assert not isinstance(names, int)
         data, stat = found
         return data, Reader(stat, 0, len(stat), "Stat").stat("stat"), names
+
+    def live_page(self, after: str, count: int) -> Live:
+        """Return the nodes behind a path, as `past.live_page` does."""
+        return live_page(self._member.replica.machine.tree, after, count)
+
+    def past_node(self, path: str, *, with_names: bool) -> PastNode:
+        """Return a node from which the changes since a transaction can be undone."""
+        return PastNode(self._member.replica.machine.tree, path, with_names=with_names)
 
     def sessions(self, after: int, limit: int) -> list[Mapping[str, object]]:
         """Return sessions by rising id."""
