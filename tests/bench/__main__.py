@@ -4,8 +4,9 @@
 compares writes and reads with ZooKeeper alone, on the leader and on a follower, and counts fsyncs; `million`
 loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory and the time to ready;
 `failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a
-million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka. Tables go to the standard
-output and to bench-results/. Nothing here asserts a time.
+million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka; `pipeline` what Spark
+reads and checks in a second, beside its own Kafka connector. Tables go to the standard output and to
+bench-results/. Nothing here asserts a time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import chart, failover, groups, million, peers, snapshots, speed
+from tests.bench import chart, failover, groups, million, peers, pipeline, snapshots, speed
 from tests.bench.machine import machine
 from tests.bench.servers import KINDS, running
 from tests.support.arguments import at_least_one
@@ -130,6 +131,11 @@ def add_sizes_of_groups(benchmark: argparse.ArgumentParser) -> None:
     benchmark.add_argument("--seconds", type=float, default=full.seconds, help=words)
 
 
+def run_pipeline(options: argparse.Namespace, folder: Path) -> Report:
+    """What Spark reads and checks in a second."""
+    return pipeline.run(folder, options.cases, options.rows, options.rounds), ""
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The command line; without the name of a benchmark it is that of `peers`."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
@@ -186,6 +192,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     add_sizes_of_groups(add("groups", run_groups, 3))
+
+    found = add("pipeline", run_pipeline, 3)
+    words = f"of {', '.join(pipeline.CASES)}, separated by commas (default: all)"
+    cases = names_of(list(pipeline.CASES), "case")
+    found.add_argument("--cases", type=cases, default=",".join(pipeline.CASES), help=words)
+    words = "rows of each case (default: %(default)s)"
+    found.add_argument("--rows", type=at_least_one, default=1_000_000, help=words)
     return parser
 
 
