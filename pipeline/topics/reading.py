@@ -33,6 +33,8 @@ RUN_MESSAGES_MAX: Final = 5_000
 RUN_BYTES_MAX: Final = 4 << 20
 POLL_S: Final = 0.5
 CONSUMERS_MAX: Final = 4
+#: What options may change: a full queue is looked at again soon, not after a second.
+_DEFAULTS: Final[Mapping[str, str]] = {"fetch.queue.backoff.ms": "5"}
 #: What a consumer is, whatever the options say. No group exists: librdkafka only wants a name.
 _OWN_SETTINGS: Final[Mapping[str, object]] = {
     "group.id": "quorate-spark",
@@ -174,7 +176,7 @@ class RangeReader:
 def _consumer(client: Mapping[str, str]) -> Iterator[Consumer]:
     """Borrow a consumer of this process; one that failed is closed."""
     key = tuple(sorted(client.items()))
-    consumer = _idle.pop(key, None) or Consumer({**client, **_OWN_SETTINGS})
+    consumer = _idle.pop(key, None) or Consumer({**_DEFAULTS, **client, **_OWN_SETTINGS})
     done = False
     try:
         yield consumer

@@ -24,7 +24,9 @@ CASES: Mapping[str, Case] = {"topics": pipeline_topics.run}
 def run(folder: Path, cases: Sequence[str], rows: int, rounds: int) -> list[str]:
     """Measure the cases, one after the other; returns the lines of a table."""
     jars = spark_connector_jars(folder)
-    spark = start_session("quorate-bench", master=MASTER, settings={"spark.jars": jars})
+    spark = start_session(
+        "quorate-bench", master=MASTER, settings={"spark.jars": jars, "spark.ui.showConsoleProgress": "false"}
+    )
     lines = ["", f"Spark {spark.version}, {MASTER}, medians of {rounds}", ""]
     lines += ["| case | read | rate | rounds |", "| --- | --- | --- | --- |"]
     try:

@@ -1,4 +1,4 @@
-"""The topic source beside Spark's own Kafka connector: the same topic, every column, from one broker process."""
+"""The topic source beside Spark's own Kafka connector: the same topic, every column, one broker process."""
 
 from __future__ import annotations
 
@@ -39,13 +39,11 @@ def fill(bootstrap: str, rows: int) -> None:
     """Produce records without a key."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(DEADLINE_S)
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": rows}
-    )
+    queue = {"linger.ms": 20, "queue.buffering.max.messages": rows}
+    producer = Producer({"bootstrap.servers": bootstrap, **queue})
     value = os.urandom(RECORD_BYTES)
     for number in range(rows):
         producer.produce(TOPIC, value, partition=number % PARTITIONS)
         if number % 1000 == 0:
             producer.poll(0)
     assert producer.flush(DEADLINE_S) == 0
-    del producer
