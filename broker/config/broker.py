@@ -127,6 +127,11 @@ class GroupsSection:
     group_consumer_heartbeat_interval_ms: int = setting(integer(10, _HOUR_MS), 5_000)
     #: assignments of such a group are at least so far apart
     group_consumer_assignment_interval_ms: int = setting(integer(0, _HOUR_MS), 1_000)
+    #: whether a group with members may go over to the other protocol: to KIP-848, back, both, or not at all
+    group_consumer_migration_policy: str = setting(
+        text("bidirectional|upgrade|downgrade|disabled", "bidirectional, upgrade, downgrade or disabled"),
+        "bidirectional",
+    )
     #: of one committed offset
     offset_metadata_max_bytes: int = setting(integer(0, 64 * 1024), 4_096)
     #: offsets of a group that has been empty for so long are removed

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from broker.core.cluster_view import ClusterView
+from broker.core.groups import bridge
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import GroupState, Ticket
@@ -30,7 +31,7 @@ from broker.groups.errors import (
     NotCoordinatorError,
 )
 from broker.groups.options import GroupOptions
-from broker.groups.slot import GroupSlot, Machine
+from broker.groups.slot import Batch, GroupSlot, Machine
 from broker.groups.store import GroupStore, StoredGroup
 from broker.groups.topics import GroupTopics
 from controller.messages.codes import ErrorCode
@@ -349,9 +350,17 @@ class GroupEngine:
     def _settle(self, slot: GroupSlot) -> None:
         """Carry out what the last call to a machine has led to."""
         machine = slot.machine
+        if isinstance(machine, ConsumerGroup) and machine.is_all_classic and self._options.may_downgrade:
+            machine = slot.machine = bridge.downgraded(machine, clock_ms()) or machine
         if machine.unsaved:
             machine.unsaved = False
-            slot.next_batch().saves = True
+            before = slot.stored.record
+            if before is None or (machine.member_count > 0) != bool(before.members):
+                machine.state_timestamp_ms = _wall_ms()
+            batch = slot.next_batch()
+            batch.saves = True
+            # Who has come for the next generation of a classic group is no part of this one.
+            batch.record = machine.record() if isinstance(machine, ClassicGroup) else None
             if machine.generation_id != slot.generation_id:
                 slot.generation_id = machine.generation_id
                 self.counters.rebalances += 1
@@ -373,7 +382,7 @@ class GroupEngine:
                 batch, slot.pending = slot.pending, None
                 slot.flying = batch
                 if not batch.is_empty:
-                    record = self._record(slot) if batch.saves else None
+                    record = self._record(slot, batch) if batch.saves else None
                     await self._store.write(slot.stored, record, batch.offsets)
                     self._unwritten.pop(slot.group_id, None)
                 slot.flying = None
@@ -392,17 +401,15 @@ class GroupEngine:
         finally:
             slot.writer = None
 
-    def _record(self, slot: GroupSlot) -> GroupRecord:
-        """Return what is written of a group: all that was decided until now."""
-        machine, before = slot.machine, slot.stored.record
-        if before is None or (machine.member_count > 0) != bool(before.members):
-            machine.state_timestamp_ms = _wall_ms()
+    def _record(self, slot: GroupSlot, batch: Batch) -> GroupRecord:
+        """Return what is written of a group."""
+        machine = slot.machine
         log.info(
             "group %r: %s, generation %d, %d members, protocol %s (%s)",
             *(slot.group_id, machine.state.value, machine.generation_id),
             *(machine.member_count, machine.protocol, machine.reason),
         )
-        return machine.record()
+        return batch.record or machine.record()
 
     async def _reload(self, slot: GroupSlot, error: QuorateError) -> None:
         """Leave a group as the quorum has it: it could not be written, or somebody else has written it."""
@@ -423,9 +430,7 @@ class GroupEngine:
         """Remove the offsets of groups that have been empty for long, and groups that have nothing left."""
         too_old_ms = _wall_ms() - self._options.offsets_retention_ms
         for slot in self.slots():
-            young = slot.machine.state_timestamp_ms > too_old_ms
-            # While a record is on its way, the time is that of the one before.
-            if slot.machine.state is not GroupState.EMPTY or young or slot.holds_back:
+            if slot.machine.state is not GroupState.EMPTY or slot.machine.state_timestamp_ms > too_old_ms:
                 continue
             old = [key for key, each in slot.stored.offsets.items() if each.commit_timestamp_ms <= too_old_ms]
             if len(old) == len(slot.stored.offsets):

@@ -23,6 +23,9 @@ class GroupOptions:
     #: How often a write of a group is repeated.
     rebalance_retries_max: int = 7
     offset_metadata_bytes_max: int = 4_096
+    #: Whether a classic group becomes one whose coordinator assigns when such a member joins, and back.
+    may_upgrade: bool = True
+    may_downgrade: bool = True
     #: An empty group's offsets are removed when they are older.
     offsets_retention_ms: int = 10_080 * _MINUTE_MS
 
@@ -42,6 +45,8 @@ def group_options(section: GroupsSection) -> GroupOptions:
         ),
         groups_max=section.groups_max,
         rebalance_retries_max=section.rebalance_retries_max,
+        may_upgrade=section.group_consumer_migration_policy in ("bidirectional", "upgrade"),
+        may_downgrade=section.group_consumer_migration_policy in ("bidirectional", "downgrade"),
         offset_metadata_bytes_max=section.offset_metadata_max_bytes,
         offsets_retention_ms=section.offsets_retention_minutes * _MINUTE_MS,
     )

@@ -15,7 +15,7 @@ from typing import Any
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.consumer import ConsumerGroup
 from broker.groups.store import StoredGroup
-from quorum.metadata.group_records import OffsetRecord
+from quorum.metadata.group_records import GroupRecord, OffsetRecord
 from quorum.metadata.paths import PartitionKey
 
 Machine = ClassicGroup | ConsumerGroup
@@ -25,8 +25,10 @@ Machine = ClassicGroup | ConsumerGroup
 class Batch:
     """What one write carries, and the answers that wait for it."""
 
-    #: Whether the group's record is written; it is made when the write begins.
+    #: Whether the group's record is written.
     saves: bool = False
+    #: What it is then; None: what the machine says when the write begins.
+    record: GroupRecord | None = None
     #: None: the offset is removed.
     offsets: dict[PartitionKey, OffsetRecord | None] = field(default_factory=dict)
     answers: list[tuple[asyncio.Future[Any], Any]] = field(default_factory=list)

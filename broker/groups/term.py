@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from broker.core.groups import bridge
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import (
     JOIN_EPOCH,
+    GroupState,
     HeartbeatAnswer,
     HeartbeatRequest,
     Joined,
@@ -45,17 +47,29 @@ class Term(GroupEngine):
             if request.member_id:
                 return Joined(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             slot = self._group_or_new(group_id)
+        new_member_id = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
+        if isinstance(slot.machine, ConsumerGroup) and not slot.machine.is_empty:
+            return await self._join_among_others(slot.group_id, request, new_member_id)
         machine = slot.machine
         if isinstance(machine, ConsumerGroup):
-            if not machine.is_empty:
-                return Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
             machine = slot.machine = ClassicGroup(group_id, self._options.limits)
-        name = request.instance_id or request.client_id
         ticket, future = self._ticket()
-        machine.join(ticket, request, f"{name}-{uuid.uuid4()}", clock_ms())
+        machine.join(ticket, request, new_member_id, clock_ms())
         self._settle(slot)
         joined: Joined = await future
         return joined
+
+    async def _join_among_others(self, group_id: str, request: JoinRequest, new_member_id: str) -> Joined:
+        """Take a member of the classic protocol into a group whose coordinator assigns."""
+        await self._learn_topics(bridge.subscription_topics(request) or (), None)
+        slot = self.group(group_id)
+        if slot is None or not isinstance(slot.machine, ConsumerGroup):
+            raise GroupRefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the group has just changed")
+        now_ms = clock_ms()
+        self._update_catalog(slot.machine, now_ms)
+        joined = bridge.join(slot.machine, request, new_member_id, now_ms)
+        self._settle(slot)
+        return await self._after_records(slot, joined)
 
     async def sync(self, group_id: str, request: SyncRequest) -> Synced:
         """Return a member's assignment, once there is one.
@@ -64,8 +78,10 @@ class Term(GroupEngine):
             GroupRefusedError: no answer of the group's.
         """
         slot = self.group(group_id)
-        if slot is None or isinstance(slot.machine, ConsumerGroup):
+        if slot is None:
             return Synced(ErrorCode.UNKNOWN_MEMBER_ID)
+        if isinstance(slot.machine, ConsumerGroup):
+            return await self._after_records(slot, bridge.sync(slot.machine, request))
         ticket, future = self._ticket()
         slot.machine.sync(ticket, request, clock_ms())
         self._settle(slot)
@@ -81,8 +97,12 @@ class Term(GroupEngine):
             GroupRefusedError: no answer of the group's.
         """
         slot = self.group(group_id)
-        if slot is None or isinstance(slot.machine, ConsumerGroup):
+        if slot is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(slot.machine, ConsumerGroup):
+            code = bridge.heartbeat(slot.machine, member_id, instance_id, generation_id, clock_ms())
+            self._settle(slot)
+            return await self._after_records(slot, code)
         code = slot.machine.heartbeat(member_id, instance_id, generation_id, clock_ms())
         return await self._after_records(slot, code)
 
@@ -95,10 +115,15 @@ class Term(GroupEngine):
             GroupRefusedError: no answer of the group's.
         """
         slot = self.group(group_id)
-        if slot is None or isinstance(slot.machine, ConsumerGroup):
+        if slot is None:
             return [(ErrorCode.UNKNOWN_MEMBER_ID, member_id) for member_id, _ in members]
-        now_ms = clock_ms()
-        left = [slot.machine.leave(member_id, instance_id, now_ms) for member_id, instance_id in members]
+        now_ms, machine = clock_ms(), slot.machine
+        if isinstance(machine, ConsumerGroup):
+            left = [
+                bridge.leave(machine, member_id, instance_id, now_ms) for member_id, instance_id in members
+            ]
+        else:
+            left = [machine.leave(*each, now_ms) for each in members]
         self._settle(slot)
         return await self._after_records(slot, left)
 
@@ -108,30 +133,64 @@ class Term(GroupEngine):
         Raises:
             GroupRefusedError: no answer of the group's.
         """
-        if self._topics.learn(request.topics or (), request.topic_pattern):
-            try:
-                await self.read_topics()
-            except ClientError as error:
-                self._topics.forget()
-                problem = f"topics could not be looked up: {error.message}"
-                raise GroupRefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem) from error
+        await self._learn_topics(request.topics or (), request.topic_pattern)
         slot = self.group(group_id)
+        if slot is not None and request.member_epoch == JOIN_EPOCH and isinstance(slot.machine, ClassicGroup):
+            await self._learn_topics(slot.machine.subscribed_topics() or (), None)
+            slot = self.group(group_id)
         if slot is None:
             if request.member_epoch != JOIN_EPOCH:
                 return HeartbeatAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             slot = self._group_or_new(group_id)
-        machine = slot.machine
-        if isinstance(machine, ClassicGroup):
-            if not machine.is_empty or request.member_epoch != JOIN_EPOCH:
-                problem = "the members of this group assign among themselves"
-                raise GroupRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, problem, "use another group")
-            machine = slot.machine = ConsumerGroup(group_id, self._options.limits)
         now_ms = clock_ms()
-        if machine.catalog is not self._topics.catalog:
-            machine.update_catalog(self._topics.catalog, now_ms)
+        before = slot.machine
+        machine = before if isinstance(before, ConsumerGroup) else self._upgraded(before, request, now_ms)
+        self._update_catalog(machine, now_ms)
         answer = machine.heartbeat(request, now_ms)
+        if before is machine or answer.error_code is ErrorCode.NONE:
+            slot.machine = machine
         self._settle(slot)
         return await self._after_records(slot, answer)
+
+    def _upgraded(self, machine: ClassicGroup, request: HeartbeatRequest, now_ms: int) -> ConsumerGroup:
+        """Return a classic group as one whose coordinator assigns.
+
+        Raises:
+            GroupRefusedError: it is none that can go over, or not at this moment.
+        """
+        if request.member_epoch != JOIN_EPOCH:
+            raise GroupRefusedError(ErrorCode.UNKNOWN_MEMBER_ID, "not a member of this group")
+        if machine.is_empty:
+            return ConsumerGroup(machine.group_id, self._options.limits)
+        problem, remedy = "the members of this group assign among themselves", "use another group"
+        readable = machine.protocol_type == bridge.CONSUMERS and machine.subscribed_topics() is not None
+        if not (self._options.may_upgrade and readable):
+            raise GroupRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, problem, remedy)
+        if machine.state is not GroupState.STABLE:
+            raise GroupRefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{problem}, right now")
+        found = bridge.upgraded(machine, self._options.limits, self._topics.catalog, now_ms)
+        if found is None:
+            raise GroupRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"{problem} by an unknown rule", remedy)
+        return found
+
+    async def _learn_topics(self, names: Iterable[str], pattern: str | None) -> None:
+        """See that the catalog has some topics.
+
+        Raises:
+            GroupRefusedError: they cannot be looked up now, or the pattern is malformed.
+        """
+        if not self._topics.learn(names, pattern):
+            return
+        try:
+            await self.read_topics()
+        except ClientError as error:
+            self._topics.forget()
+            problem = f"topics could not be looked up: {error.message}"
+            raise GroupRefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem) from error
+
+    def _update_catalog(self, machine: ConsumerGroup, now_ms: int) -> None:
+        if machine.catalog is not self._topics.catalog:
+            machine.update_catalog(self._topics.catalog, now_ms)
 
     async def commit(
         self,

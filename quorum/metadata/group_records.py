@@ -140,6 +140,15 @@ class ClassicGroupRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicSupport:
+    """What a member still needs that speaks the classic protocol while the coordinator assigns."""
+
+    session_timeout_ms: int
+    #: (protocol, metadata), the preferred one first.
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerMemberRecord:
     """A member of a group whose coordinator assigns (KIP-848)."""
 
@@ -165,6 +174,8 @@ class ConsumerMemberRecord:
     revoking: Assignment = field(default_factory=lambda: _NOTHING)
     #: What the member shall own when all others have given up what it waits for.
     target: Assignment = field(default_factory=lambda: _NOTHING)
+    #: None: it speaks the protocol of KIP-848.
+    classic: ClassicSupport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +276,11 @@ def _member(member_id: str, fields: JsonFields) -> MemberRecord:
 
 
 def _consumer_json(member: ConsumerMemberRecord) -> dict[str, object]:
+    support = member.classic
+    classic: dict[str, object] = {}
+    if support is not None:
+        protocols = {name: _text(metadata) for name, metadata in support.protocols}
+        classic["classic"] = {"session_timeout_ms": support.session_timeout_ms, "protocols": protocols}
     return {
         "instance_id": member.instance_id,
         "rack": member.rack,
@@ -279,6 +295,7 @@ def _consumer_json(member: ConsumerMemberRecord) -> dict[str, object]:
         "assigned": _assignment_json(member.assigned),
         "revoking": _assignment_json(member.revoking),
         "target": _assignment_json(member.target),
+        **classic,
     }
 
 
@@ -298,6 +315,15 @@ def _consumer(member_id: str, fields: JsonFields) -> ConsumerMemberRecord:
         assigned=_assignment(fields.nested("assigned")),
         revoking=_assignment(fields.nested("revoking")),
         target=_assignment(fields.nested("target")),
+        classic=_classic(fields.nested("classic")) if fields.has("classic") else None,
+    )
+
+
+def _classic(fields: JsonFields) -> ClassicSupport:
+    protocols = fields.nested("protocols")
+    return ClassicSupport(
+        fields.integer("session_timeout_ms", 0),
+        tuple((name, _bytes(protocols, name)) for name in protocols.names()),
     )
 
 

@@ -19,6 +19,7 @@ from broker.local import BlockingBrokers, brokers_in_thread
 from broker.wire.apis import ApiKey
 from controller.messages.codes import ErrorCode
 from quorum.metadata import paths
+from quorum.metadata.paths import PartitionKey
 from tests.support.broker_wire import BrokerLink
 from tests.support.group_members import ConfluentMember, Member, create_topic, overlaps, owned_by_all
 from tests.support.nodes import eventually
@@ -283,7 +284,65 @@ def test_a_static_member_returns_to_what_it_had(cluster: BlockingBrokers, admin:
     assert code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_group_keeps_its_protocol_while_it_has_members(
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_members_go_over_one_by_one_and_back(
+    cluster: BlockingBrokers, admin: AdminClient, zookeeper: KazooClient, strategy: str
+) -> None:
+    group = topic = f"over-{strategy}"
+    create(admin, topic)
+    kinds: dict[str, dict[str, Any]] = {
+        "classic": {"partition.assignment.strategy": strategy},
+        "consumer": {"group.protocol": "consumer"},
+    }
+    everybody: list[Member] = []
+
+    def begin(kind: str) -> Member:
+        member = ConfluentMember(f"{kind}-{len(everybody)}", cluster.bootstrap, group, [topic], kinds[kind])
+        everybody.append(member.start())
+        return member
+
+    sent = 0
+
+    def settle(members: list[Member], kind: str) -> None:
+        nonlocal sent
+        eventually(lambda: all(len(each.owned) == 4 for each in members), 60.0, "four partitions each")
+        assert owned_by_all(members, PARTITIONS)
+        produce(cluster, topic, 120)
+        sent += 120
+        eventually(lambda: committed(zookeeper, group, topic) == sent, 60.0, "all is committed")
+        assert group_record(zookeeper, group)["type"] == kind
+
+    members = [begin("classic") for _ in range(3)]
+    try:
+        settle(members, "classic")
+        for kind in ("consumer", "classic"):
+            for number in range(3):
+                members[number].leave()
+                members[number] = begin(kind)
+                last = number == 2 and kind == "classic"
+                settle(members, "classic" if last else "consumer")
+    finally:
+        for member in members:
+            member.leave()
+    assert overlaps(everybody) == []
+    # Nothing was read twice: what a member had read was committed before another went on.
+    read = [(key, offset) for each in everybody for key, offset, _ in each.records]
+    assert len(read) == len(set(read)) == sent
+
+
+def committed(zookeeper: KazooClient, group: str, topic: str) -> int:
+    """Return the sum of a group's committed offsets."""
+    total = 0
+    for partition in range(PARTITIONS):
+        try:
+            value, _ = zookeeper.get(paths.group_offset_path(group, PartitionKey(topic, partition)))
+        except NoNodeError:
+            continue
+        total += int(json.loads(value)["offset"])
+    return total
+
+
+def test_who_is_no_consumer_stays_out_of_the_other_protocol(
     cluster: BlockingBrokers, admin: AdminClient
 ) -> None:
     create(admin, "kind")

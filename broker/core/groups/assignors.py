@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heapreplace
 from typing import Final
@@ -136,3 +136,12 @@ Assignor = Callable[[Subscriptions, Counts, Mapping[str, AbstractSet[PartitionKe
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
 DEFAULT_ASSIGNOR: Final = "uniform"
+
+
+def select_assignor(wishes: Iterable[str | None]) -> str:
+    """Return the assignor that most members wish, the default in doubt."""
+    votes: dict[str, int] = {DEFAULT_ASSIGNOR: 0}
+    for wish in wishes:
+        if wish is not None:
+            votes[wish] = votes.get(wish, 0) + 1
+    return max(votes, key=lambda name: votes[name])

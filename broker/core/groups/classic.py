@@ -210,7 +210,7 @@ class ClassicGroup:
         self._supersede(member)
         member.update(request)
         self._await_generation(member, ticket)
-        self._maybe_prepare(now_ms, f"{member.member_id} joins again")
+        self.maybe_prepare(now_ms, f"{member.member_id} joins again")
 
     def _join_again_static(
         self, ticket: Ticket, request: JoinRequest, before: Member, new_member_id: str, now_ms: int
@@ -239,7 +239,7 @@ class ClassicGroup:
             self._answers.append((ticket, joined))
             return
         self._await_generation(member, ticket)
-        self._maybe_prepare(now_ms, f"{member.member_id} has returned")
+        self.maybe_prepare(now_ms, f"{member.member_id} has returned")
 
     def _add(self, ticket: Ticket, request: JoinRequest, member_id: str, now_ms: int) -> None:
         if not self._roster:
@@ -252,7 +252,7 @@ class ClassicGroup:
         if self._initial_until_ms is not None:
             delay = now_ms + self._limits.initial_rebalance_delay_ms
             self._set_phase_deadline(min(delay, self._initial_until_ms))
-        self._maybe_prepare(now_ms, f"{member_id} is new")
+        self.maybe_prepare(now_ms, f"{member_id} is new")
 
     def _await_generation(self, member: Member, ticket: Ticket) -> None:
         member.joining = ticket
@@ -269,7 +269,7 @@ class ClassicGroup:
 
     # -- the join phase --------------------------------------------------------------------------------------
 
-    def _maybe_prepare(self, now_ms: int, reason: str) -> None:
+    def maybe_prepare(self, now_ms: int, reason: str) -> None:
         """Begin a join phase if none runs, and end it if all have joined."""
         if self.state is not GroupState.PREPARING:
             self.reason = reason
@@ -387,7 +387,7 @@ class ClassicGroup:
                     self._answers.append((member.syncing, Synced(ErrorCode.UNKNOWN_SERVER_ERROR)))
                     member.syncing = None
                     self._keep_alive(member, now_ms)
-            self._maybe_prepare(now_ms, "the assignment is too large")
+            self.maybe_prepare(now_ms, "the assignment is too large")
             return
         self.state = GroupState.STABLE
         self.unsaved = True
@@ -432,7 +432,7 @@ class ClassicGroup:
         error = self._roster.refusal(member_id, instance_id)
         if error is ErrorCode.NONE:
             self._remove(self._roster[member_id])
-            self._maybe_prepare(now_ms, f"{member_id} leaves")
+            self.maybe_prepare(now_ms, f"{member_id} leaves")
         return error, member_id
 
     def check_commit(
@@ -476,7 +476,7 @@ class ClassicGroup:
             self._maybe_begin_generation(now_ms)
         elif key in self._roster:
             self._remove(self._roster[key])
-            self._maybe_prepare(now_ms, f"{key} was not heard of")
+            self.maybe_prepare(now_ms, f"{key} was not heard of")
 
     def _expire_phase(self, now_ms: int) -> None:
         self._phase_deadline_ms = None
@@ -487,7 +487,7 @@ class ClassicGroup:
         if late and self.state in (GroupState.COMPLETING, GroupState.STABLE):
             for member in late:
                 self._remove(member)
-            self._maybe_prepare(now_ms, f"{late[0].member_id} did not ask for its assignment")
+            self.maybe_prepare(now_ms, f"{late[0].member_id} did not ask for its assignment")
 
     def _keep_alive(self, member: Member, now_ms: int) -> None:
         member.deadline_ms = now_ms + member.session_timeout_ms

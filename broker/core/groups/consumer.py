@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR
-from broker.core.groups.consumer_member import ConsumerMember, Owned, assignment_of, owned_of
+from broker.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, select_assignor
+from broker.core.groups.consumer_member import ConsumerMember, Owned, assignment_of, merged, owned_of
 from broker.core.groups.model import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -114,6 +114,16 @@ class ConsumerGroup:
     def members(self) -> list[ConsumerMemberRecord]:
         """The members."""
         return [each.full_record() for each in self._members.values()]
+
+    def member(self, member_id: str, instance_id: str | None = None) -> ConsumerMember | None:
+        """Return a member, by its id or, where that is "", by its instance id."""
+        return self._members.get(member_id or self._instances.get(instance_id or "", ""))
+
+    @property
+    def is_all_classic(self) -> bool:
+        """Whether there are members, and all speak the classic protocol."""
+        members = self._members.values()
+        return bool(members) and all(each.record.classic is not None for each in members)
 
     @property
     def member_count(self) -> int:
@@ -228,7 +238,9 @@ class ConsumerGroup:
             return _refused(request, ErrorCode.UNSUPPORTED_ASSIGNOR, problem)
         holder = self._instances.get(request.instance_id or "")
         if holder is not None and holder != request.member_id:
-            away = self._members[holder].record.member_epoch == LEAVE_FOR_A_WHILE_EPOCH
+            former = self._members[holder].record
+            # A static member of the classic protocol does not say that it leaves.
+            away = former.member_epoch == LEAVE_FOR_A_WHILE_EPOCH or former.classic is not None
             problem = f"instance {request.instance_id!r} has a member that has not left"
             return None if away else _refused(request, ErrorCode.UNRELEASED_INSTANCE_ID, problem)
         if request.member_id in self._members:
@@ -290,22 +302,7 @@ class ConsumerGroup:
     def _update(self, member: ConsumerMember, request: HeartbeatRequest) -> None:
         """Take over what the member says of itself."""
         before = member.record
-        changed = replace(
-            before,
-            rack=before.rack if request.rack is None else request.rack,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            rebalance_timeout_ms=(
-                before.rebalance_timeout_ms
-                if request.rebalance_timeout_ms < 0
-                else request.rebalance_timeout_ms
-            ),
-            topics=before.topics if request.topics is None else tuple(sorted(set(request.topics))),
-            topic_pattern=(
-                before.topic_pattern if request.topic_pattern is None else request.topic_pattern or None
-            ),
-            assignor=before.assignor if request.assignor is None else request.assignor,
-        )
+        changed = merged(before, request)
         if changed == before:
             return
         member.record = changed
@@ -372,7 +369,7 @@ class ConsumerGroup:
     def _assign(self, now_ms: int) -> None:
         """Compute the targets; a rebalance begins only if they differ from those before."""
         self._assign_ms, self._assigned_ms = None, now_ms
-        self.assignor = self._select_assignor()
+        self.assignor = select_assignor(each.record.assignor for each in self._members.values())
         topics = self._subscribed_topics()
         names = {topic_id: name for name, (topic_id, _) in topics.items()}
         subscriptions = {member_id: self._subscription(each) for member_id, each in self._members.items()}
@@ -393,15 +390,6 @@ class ConsumerGroup:
             self.group_epoch = self.group_epoch + 1 if self.group_epoch < _EPOCH_MAX else 1
             for member_id, member in self._members.items():
                 member.target = targets[member_id]
-
-    def _select_assignor(self) -> str:
-        """Return the assignor that most members wish, the default in doubt."""
-        votes: dict[str, int] = {DEFAULT_ASSIGNOR: 0}
-        for member in self._members.values():
-            wish = member.record.assignor
-            if wish is not None:
-                votes[wish] = votes.get(wish, 0) + 1
-        return max(votes, key=lambda name: votes[name])
 
     # -- reconciliation --------------------------------------------------------------------------------------
 
@@ -432,6 +420,18 @@ class ConsumerGroup:
             )
             self.unsaved = True
 
+    def must_join(self, member: ConsumerMember, now_ms: int) -> bool:
+        """Keep a member of the classic protocol alive; says whether it has to join again.
+
+        From now on it has its rebalance timeout to give up what it shall not own.
+        """
+        self._keep_alive(member, now_ms)
+        self._maybe_assign(now_ms)
+        if member.assigned - member.target and not member.revoking:
+            self._reconcile(member, None, now_ms)
+        gains = any(self._is_free(each, member) for each in member.target - member.assigned)
+        return bool(member.revoking) or gains or member.record.member_epoch != self.group_epoch
+
     def _is_free(self, each: Owned, member: ConsumerMember) -> bool:
         return self._owners.get(each, member.record.member_id) == member.record.member_id
 
@@ -455,8 +455,10 @@ class ConsumerGroup:
         member = self._members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        current = member_epoch == member.record.member_epoch
-        return ErrorCode.NONE if current else ErrorCode.STALE_MEMBER_EPOCH
+        if member_epoch == member.record.member_epoch:
+            return ErrorCode.NONE
+        classic = member.record.classic is not None
+        return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def expire(self, key: str, now_ms: int) -> None:
         """Act on a deadline that has passed."""
@@ -485,7 +487,7 @@ class ConsumerGroup:
             self._instances.pop(member.record.instance_id, None)
 
     def _keep_alive(self, member: ConsumerMember, now_ms: int) -> None:
-        member.session_deadline_ms = now_ms + self.limits.consumer_session_timeout_ms
+        member.session_deadline_ms = now_ms + member.session_timeout_ms(self.limits)
         self._timers[member.record.member_id] = None
 
 

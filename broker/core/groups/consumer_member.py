@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from broker.core.groups.model import GroupLimits, HeartbeatRequest
 from quorum.metadata.group_records import Assignment, ConsumerMemberRecord, TopicId
 
 Owned = tuple[TopicId, int]
@@ -39,6 +40,11 @@ class ConsumerMember:
         partitions = len(self.assigned) + len(self.revoking) + len(self.target)
         return names + len(record.topic_pattern or "") + 8 * partitions
 
+    def session_timeout_ms(self, limits: GroupLimits) -> int:
+        """How long it may be silent."""
+        classic = self.record.classic
+        return limits.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+
     def full_record(self) -> ConsumerMemberRecord:
         """Return its hard state."""
         return replace(
@@ -47,6 +53,23 @@ class ConsumerMember:
             revoking=assignment_of(self.revoking),
             target=assignment_of(self.target),
         )
+
+
+def merged(before: ConsumerMemberRecord, request: HeartbeatRequest) -> ConsumerMemberRecord:
+    """Return a member's record with what a request says of it."""
+    timeout_ms = request.rebalance_timeout_ms
+    pattern = request.topic_pattern
+    return replace(
+        before,
+        rack=before.rack if request.rack is None else request.rack,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
+        topics=before.topics if request.topics is None else tuple(sorted(set(request.topics))),
+        topic_pattern=before.topic_pattern if pattern is None else pattern or None,
+        assignor=before.assignor if request.assignor is None else request.assignor,
+        classic=request.classic,
+    )
 
 
 def owned_of(assignment: Assignment) -> frozenset[Owned]:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, NewType
 
 from controller.messages.codes import ErrorCode
-from quorum.metadata.group_records import Assignment, TopicId
+from quorum.metadata.group_records import Assignment, ClassicSupport, TopicId
 from quorum.metadata.numbers import GenerationId
 
 Ticket = NewType("Ticket", int)
@@ -151,6 +151,8 @@ class HeartbeatRequest:
     assignor: str | None = None
     #: What the member owns.
     owned: Assignment | None = None
+    #: None: it speaks the protocol of KIP-848.
+    classic: ClassicSupport | None = None
 
 
 @dataclass(frozen=True, slots=True)
