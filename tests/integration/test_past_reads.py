@@ -42,7 +42,8 @@ class Recorded:
 def ask(url: str, path: str) -> tuple[int, dict[str, Any]]:
     try:
         with urlopen(url + path, timeout=DEADLINE_S) as response:
-            return response.status, json.loads(response.read())
+            # A page of the change log is empty while its first record is on its way.
+            return response.status, json.loads(response.read() or b"{}")
     except HTTPError as error:
         with error:
             return error.code, json.loads(error.read())
