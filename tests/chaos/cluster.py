@@ -23,8 +23,8 @@ from kazoo.exceptions import KazooException
 
 from tests.chaos import clocks
 from tests.chaos.proxies import Proxies
-from tests.support.broker_cluster import BrokerCluster
-from tests.support.nodes import Node, NodeError, QuorateNodes
+from tests.support.broker_cluster import BrokerCluster, BrokerProcess
+from tests.support.nodes import Node, NodeError, QuorateNodes, clean_environment
 
 
 class ProxiedNodes(QuorateNodes):
@@ -39,7 +39,7 @@ class ProxiedNodes(QuorateNodes):
             settings={},
             environment=clocks.environment() if faked_clocks else {},
             folder=folder,
-            arguments=("-m", "tests.chaos.node", "serve"),
+            arguments=("-m", "tests.chaos.process", "serve"),
         )
         for node in self.nodes.values():
             proxies.link(f"client-{node.node_id}", f"127.0.0.1:{node.client_port}")
@@ -73,6 +73,26 @@ class ProxiedNodes(QuorateNodes):
         return sections
 
 
+class ProxiedBrokers(BrokerCluster):
+    """Brokers whose disks and clocks nemeses reach."""
+
+    def __init__(self, brokers: int, quorum: ProxiedNodes, folder: Path, *, faked_clocks: bool) -> None:
+        """Choose ports and write the configuration."""
+        self._faked = clocks.environment() if faked_clocks else {}
+        super().__init__(brokers=brokers, quorum=quorum, folder=folder)
+        for broker in self.brokers.values():
+            clocks.put_off(broker.folder, 0)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment of the brokers' processes."""
+        return clean_environment(**self._faked)
+
+    def command(self, broker: BrokerProcess) -> list[str]:
+        """Write a broker's configuration; return the command that runs it."""
+        return [each if each != "quorum" else "tests.chaos.process" for each in super().command(broker)]
+
+
 class ChaosCluster:
     """Nodes, and brokers if there are any, with a proxy on every link between them and to them."""
 
@@ -82,7 +102,9 @@ class ChaosCluster:
         self.folder = Path(self._temporary.name)
         self.proxies = Proxies(self.folder)
         self.nodes = ProxiedNodes(self.proxies, nodes, self.folder, faked_clocks=faked_clocks)
-        self.brokers = BrokerCluster(brokers=brokers, quorum=self.nodes, folder=self.folder)
+        self.brokers: BrokerCluster = ProxiedBrokers(
+            brokers, self.nodes, self.folder, faked_clocks=faked_clocks
+        )
         self._link_brokers()
 
     def _link_brokers(self) -> None:

@@ -173,6 +173,11 @@ class BrokerCluster:
         broker.config_path.write_text(toml(self.config(broker)))
         return [sys.executable, "-P", "-m", "quorum", "broker", "--config", str(broker.config_path)]
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment of the brokers' processes."""
+        return clean_environment()
+
     def start_broker(self, broker_id: int) -> None:
         """Start one broker without waiting."""
         broker = self.brokers[broker_id]
@@ -185,7 +190,7 @@ class BrokerCluster:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=broker.folder,
-                env=clean_environment(),
+                env=self.environment,
             )
 
     def run_to_end(self, broker_id: int, deadline_s: float = 20.0) -> tuple[int, str]:
@@ -198,7 +203,7 @@ class BrokerCluster:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=broker.folder,
-                env=clean_environment(),
+                env=self.environment,
                 timeout=deadline_s,
                 check=False,
             )

@@ -40,6 +40,11 @@ def make_room(folder: Path) -> None:
     (folder / _FULL).unlink(missing_ok=True)
 
 
+def is_full() -> bool:
+    """Whether the disk of this process has no room."""
+    return Path(_FULL).exists()
+
+
 def _no_room() -> OSError:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -59,7 +64,7 @@ def install() -> None:
         pwrite(self, buffers, offset)
 
     def bounded_create(self: OsDisk, path: str) -> OsFile:
-        if Path(_FULL).exists():
+        if is_full():
             raise _no_room()
         return create(self, path)
 

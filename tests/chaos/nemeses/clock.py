@@ -5,48 +5,62 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import http.client
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from tests.chaos import clocks
 from tests.chaos.nemeses.base import Nemesis
+from tests.support.nodes import eventually
 
 JUMPS_S: Final = (-86_400, -3600, -61, 61, 3600, 86_400)
 #: A line that a node printed since the start is younger than this, and no jump is shorter.
 AGE_S_MAX: Final = 30.0
+BITE_DEADLINE_S: Final = 15.0
 
 
 class ClockJump(Nemesis):
-    """The wall clocks of some nodes jump, again at the end, when they are right again."""
+    """The wall clocks of some processes jump, again at the end, when they are right again."""
 
     name: ClassVar[str] = "clock-jump"
-    description: ClassVar[str] = "the wall clocks of some nodes jump by a minute to a day, ahead or back"
+    description: ClassVar[str] = "the wall clocks of some processes jump by a minute to a day, ahead or back"
     fakes_clocks: ClassVar[bool] = True
 
     def start(self) -> str:
-        """Choose nodes and how far each is off; ask each for a snapshot, which it writes a line about."""
-        count = self.rng.randrange(1, len(self.cluster.node_ids) + 1)
-        self.jumps = {
-            each: self.rng.choice(JUMPS_S) for each in sorted(self.rng.sample(self.cluster.node_ids, count))
-        }
-        nodes = self.cluster.nodes
-        self.printed = {each: nodes.nodes[each].output_path.stat().st_size for each in self.jumps}
-        for node_id, seconds in self.jumps.items():
-            clocks.put_off(nodes.nodes[node_id].folder, seconds)
+        """Choose clocks and jumps; ask the nodes for a snapshot, so that they print a line."""
+        nodes, brokers = self.cluster.nodes, self.cluster.brokers
+        self.jumps = {each: self.rng.choice(JUMPS_S) for each in self._some(self.cluster.node_ids)}
+        self.outputs = {each: nodes.nodes[each].output_path for each in self.jumps}
+        self.printed = {each: path.stat().st_size for each, path in self.outputs.items()}
+        self.folders = [(nodes.nodes[each].folder, seconds) for each, seconds in self.jumps.items()]
+        of_brokers = {each: self.rng.choice(JUMPS_S) for each in self._some(self.cluster.broker_ids)}
+        self.folders += [(brokers.brokers[each].folder, seconds) for each, seconds in of_brokers.items()]
+        for folder, seconds in self.folders:
+            clocks.put_off(folder, seconds)
         for node_id in self.jumps:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 nodes.change(node_id, "POST", "/v1/snapshots", {})
-        return ", ".join(f"node {each} by {seconds:+d} s" for each, seconds in self.jumps.items())
+        targets = [f"node {each} by {seconds:+d} s" for each, seconds in self.jumps.items()]
+        return ", ".join([*targets, *(f"broker {each} by {far:+d} s" for each, far in of_brokers.items())])
+
+    def _some(self, ids: Sequence[int]) -> list[int]:
+        return sorted(self.rng.sample(ids, self.rng.randrange(1, len(ids) + 1))) if ids else []
 
     def stop(self) -> None:
-        """Read what the nodes printed; set the clocks right."""
-        now = dt.datetime.now()  # noqa: DTZ005 - nodes print local time
-        self.seen = sum(self._off(node_id, now) for node_id in self.jumps)
-        for node_id in self.jumps:
-            clocks.put_off(self.cluster.nodes.nodes[node_id].folder, 0)
+        """Read what the nodes printed, once one printed a wrong time; set the clocks right."""
+        self.seen = 0
+        with contextlib.suppress(AssertionError):
+            self.seen = eventually(
+                lambda: sum(self._off(each) for each in self.jumps),
+                BITE_DEADLINE_S,
+                "a wrong time is printed",
+            )
+        for folder, _ in self.folders:
+            clocks.put_off(folder, 0)
 
-    def _off(self, node_id: int, now: dt.datetime) -> bool:
+    def _off(self, node_id: int) -> bool:
         """Whether a line since the start is off by the jump."""
-        with self.cluster.nodes.nodes[node_id].output_path.open("rb") as file:
+        now = dt.datetime.now()  # noqa: DTZ005 - nodes print local time
+        with self.outputs[node_id].open("rb") as file:
             file.seek(self.printed[node_id])
             lines = file.read().decode("utf-8", "replace").splitlines()
         for line in lines:

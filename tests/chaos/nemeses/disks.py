@@ -1,7 +1,7 @@
-"""Faults of disks, of nodes of the quorum: no room, and fsyncs that take long.
+"""Faults of disks: no room, and fsyncs that take long.
 
-A full disk proves itself by the node, which says that it acknowledges nothing; a slow one by the fsyncs that
-the node's process counted.
+A full disk proves itself by the node, which says that it acknowledges nothing, or by the end of the broker; a
+slow one by the fsyncs that the node's process counted.
 """
 
 from __future__ import annotations
@@ -51,6 +51,36 @@ class FullDisk(Nemesis):
         return self.noticed
 
 
+class FullBrokerDisk(Nemesis):
+    """No room on the disk of a broker, which ends then, as it must."""
+
+    name: ClassVar[str] = "full-broker-disk"
+    description: ClassVar[str] = "the disk of a broker takes no write; the broker ends, and starts with room"
+    needs_brokers: ClassVar[bool] = True
+    holds_s: ClassVar[tuple[float, float]] = (0.5, 3.0)
+
+    def start(self) -> str:
+        """Choose a broker and fill its disk."""
+        self.broker = self.rng.choice(self.cluster.broker_ids)
+        self.folder = self.cluster.brokers.brokers[self.broker].folder
+        full_node.fill(self.folder)
+        return f"broker {self.broker}"
+
+    def stop(self) -> None:
+        """Wait until the broker has ended; make room and start it."""
+        brokers = self.cluster.brokers
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: not brokers.running(self.broker), BITE_DEADLINE_S, "the broker ended")
+        full_node.make_room(self.folder)
+        self.ended = not brokers.running(self.broker)
+        if self.ended:
+            brokers.start_broker(self.broker)
+
+    def bite(self) -> str:
+        """Say that it ended."""
+        return "the broker ended" if self.ended else ""
+
+
 class SlowFsync(Nemesis):
     """Every fsync of a node takes long."""
 
@@ -81,4 +111,4 @@ class SlowFsync(Nemesis):
         return f"{self._slowed()} fsyncs slowed down" if self._slowed() else ""
 
 
-DISKS: Final[tuple[type[Nemesis], ...]] = (FullDisk, SlowFsync)
+DISKS: Final[tuple[type[Nemesis], ...]] = (FullDisk, FullBrokerDisk, SlowFsync)
