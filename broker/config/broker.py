@@ -181,7 +181,7 @@ def _topic_setting(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TopicsSection:
-    """The default of every topic setting."""
+    """The default of every topic setting that is not about single replicas."""
 
     retention_ms: int = _topic_setting("retention.ms")
     retention_bytes: int = _topic_setting("retention.bytes")
@@ -317,7 +317,7 @@ def _build(
         raise ConfigError.of(problems)
     if not (topics and groups and limits and security):
         raise ConfigError.of(problems)
-    defaults = TopicSettings(**{row.field: getattr(topics, row.field) for row in TOPIC_SETTINGS.values()})
+    defaults = TopicSettings(**asdict(topics))
     return BrokerConfig(
         broker, listen, advertised, MappingProxyType(dial), quorum, defaults, groups, limits, security
     )

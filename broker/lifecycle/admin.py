@@ -91,6 +91,16 @@ class BrokerView:
             ("isr_expands", "ISR changes by which followers joined", replicas.isr_expansions),
             ("isr_conflicts", "ISR changes that the quorum refused", replicas.isr_conflicts),
             ("truncations", "logs cut back to what a new leader has", replicas.truncations),
+            (
+                "leader_throttled_bytes",
+                "bytes that were sent to throttled followers",
+                replicas.leader_throttled_bytes,
+            ),
+            (
+                "follower_throttled_bytes",
+                "bytes that were fetched for throttled replicas",
+                replicas.follower_throttled_bytes,
+            ),
         ):
             yield CounterMetricFamily(f"quorate_broker_{name}", documentation, value=value)
         yield from self._group_metrics()

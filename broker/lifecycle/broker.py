@@ -26,6 +26,7 @@ from broker.datadir.directory import LogDirectory
 from broker.groups.coordinator import Coordinator
 from broker.groups.options import group_options
 from broker.lifecycle.admin import BrokerView
+from broker.lifecycle.broker_configs import BrokerConfigs
 from broker.lifecycle.departure import Departure, DepartureOptions
 from broker.lifecycle.listening import AnnouncedView, BrokerSockets, Listeners
 from broker.lifecycle.peer_secret import check_peer_secret
@@ -58,6 +59,7 @@ class _Parts(NamedTuple):
     directory: LogDirectory
     replicas: ReplicaManager
     configs: TopicConfigs
+    own_configs: BrokerConfigs
     producer_ids: ProducerIds
     listeners: Listeners
 
@@ -113,6 +115,7 @@ class Broker:
             await check_peer_secret(client, self._secrets, self.cluster_id)
             self._parts = parts = self._open_parts()
             await parts.configs.attach(client)
+            await parts.own_configs.attach(client)
             published = await read_published(client)
             for topic, problem in published.problems.items():
                 log.warning("topic %s is left alone: %s", topic, problem)
@@ -229,6 +232,7 @@ class Broker:
             settings_of=configs.settings_of,
             on_storage_error=self.fail,
         )
+        own_configs = BrokerConfigs(self.broker_id, replicas.throttle)
         producer_ids = ProducerIds(self.broker_id)
         services = BrokerServices(
             broker_id=self.broker_id,
@@ -237,12 +241,13 @@ class Broker:
             view=self.view,
             controller=lambda: self._controller,
             topic_configs=configs,
+            broker_configs=own_configs,
             producer_ids=producer_ids,
             config=config,
             groups=lambda: self._coordinator,
         )
         listeners = Listeners(services, self._secrets, BrokerView(self), self.view)
-        return _Parts(directory, replicas, configs, producer_ids, listeners)
+        return _Parts(directory, replicas, configs, own_configs, producer_ids, listeners)
 
     def _settings_changed(self, topic: str) -> None:
         if self._parts is not None:
@@ -318,15 +323,14 @@ class Broker:
             self._spawn(self._reload(client))
 
     async def _reload(self, client: Client) -> None:
-        """Read the settings of topics again: events of the time without a connection are not delivered."""
+        """Read the settings again: events of the time without a connection are not delivered."""
         assert self._parts is not None
         try:
             await self._parts.configs.reload()
+            await self._parts.own_configs.reload()
         except QuorateError as error:
             if client.state is ClientState.CONNECTED:
-                log.warning(
-                    "broker %d could not read the settings of topics: %s", self.broker_id, error.message
-                )
+                log.warning("broker %d could not read settings: %s", self.broker_id, error.message)
 
     async def _follow_sessions(self, lost: asyncio.Event) -> None:
         """Follow each session that is over by a new one, until the broker stops."""
@@ -341,6 +345,7 @@ class Broker:
                 try:
                     assert self._parts is not None
                     await self._parts.configs.attach(client)
+                    await self._parts.own_configs.attach(client)
                     lost = await self._begin_session(client)
                 except QuorateError as error:
                     if not error.retriable:

@@ -45,6 +45,41 @@ class NoSuchTopicError(QuorateError):
         super().__init__(f"topic {topic!r} does not exist", "create it, or correct its name")
 
 
+def merged(before: Mapping[str, str], changed: Mapping[str, str], removed: Sequence[str]) -> dict[str, str]:
+    """Return settings after a change."""
+    return {name: value for name, value in {**before, **changed}.items() if name not in removed}
+
+
+async def rewrite(client: Client, path: str, change: Callable[[bytes | None], bytes], what: str) -> bytes:
+    """Replace the value of a node by what becomes of the present one; a missing node is created.
+
+    Args:
+        client: of the quorum.
+        path: the node.
+        change: present value, None without a node → new value.
+        what: it is, for an error.
+
+    Returns:
+        The new value.
+
+    Raises:
+        ContendedError: others changed it in each of ROUNDS_MAX rounds; nothing was changed.
+        ClientError: with an unknown outcome if it is a lost connection.
+    """
+    for _ in range(ROUNDS_MAX):
+        node = await read_node(client, path)
+        value = change(None if node is None else node.data)
+        try:
+            if node is None:
+                await client.create(path, value)
+            else:
+                await client.set(path, value, node.stat.version)
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            continue
+        return value
+    raise ContendedError(what, ROUNDS_MAX)
+
+
 class TopicConfigs:
     """What is set for each topic, and the effective settings."""
 
@@ -114,24 +149,15 @@ class TopicConfigs:
         check_topic_settings(changed)
         if await client.exists(paths.topic_path(topic)) is None:
             raise NoSuchTopicError(topic)
-        path = paths.config_topic_path(topic)
-        for _ in range(ROUNDS_MAX):
-            node = await read_node(client, path)
-            before = {} if node is None else TopicConfigRecord.decode(topic, node.data).settings
-            after = {name: value for name, value in {**before, **changed}.items() if name not in removed}
-            if validate_only:
-                return
-            value = TopicConfigRecord(after).encode()
-            try:
-                if node is None:
-                    await client.create(path, value)
-                else:
-                    await client.set(path, value, node.stat.version)
-            except (BadVersionError, NodeExistsError, NoNodeError):
-                continue
-            self._take(topic, value)
+        if validate_only:
             return
-        raise ContendedError(f"the settings of topic {topic}", ROUNDS_MAX)
+
+        def change(data: bytes | None) -> bytes:
+            before = {} if data is None else TopicConfigRecord.decode(topic, data).settings
+            return TopicConfigRecord(merged(before, changed, removed)).encode()
+
+        path = paths.config_topic_path(topic)
+        self._take(topic, await rewrite(client, path, change, f"the settings of topic {topic}"))
 
     def _changed(self, event: WatchEvent) -> None:
         topic = event.path.removeprefix(f"{paths.CONFIG_TOPICS}/")

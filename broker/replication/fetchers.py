@@ -192,7 +192,7 @@ class Fetcher:
         asked = {
             name: (followed, followed.position(options))
             for name, followed in self._followed.items()
-            if followed.not_before_ms <= now_ms
+            if followed.is_due(now_ms, registry.follower_throttle)
         }
         self._added.clear()
         if not asked:
@@ -226,6 +226,8 @@ class Fetcher:
             if name not in asked:
                 raise ProtocolError(f"broker {self._leader} answered for a partition that was not asked for")
             followed, position = asked[name]
+            if outcome.records and registry.follower_throttle.limits(followed.replica.key):
+                registry.follower_throttle.spend(len(outcome.records), monotonic_ms())
             if self._followed.get(name) is not followed or not followed.is_current(position.offset):
                 continue
             if take_answer(followed, outcome, options, self._fetchers.counters):

@@ -86,6 +86,25 @@ class Fetching:
             min_bytes: of records in all.
             max_bytes: of records in all; the first batch found is given whatever its size.
         """
+        outcomes = await self._fetch(
+            positions, reader, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
+        )
+        if reader.is_follower:
+            throttle = self._registry.leader_throttle
+            for key, outcome in outcomes.items():
+                if outcome.records and throttle.limits(key):
+                    throttle.spend(len(outcome.records), monotonic_ms())
+        return outcomes
+
+    async def _fetch(
+        self,
+        positions: Mapping[PartitionKey, FetchPosition],
+        reader: Reader,
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+    ) -> dict[PartitionKey, FetchOutcome]:
         deadline_s = asyncio.get_running_loop().time() + max_wait_ms / 1000
         outcomes: dict[PartitionKey, FetchOutcome] = {}
         size = 0
@@ -198,6 +217,8 @@ class Fetching:
             return self._refusal(key, epoch_error)
         if leader is not None and reader.is_follower and reader.replica_id not in leader.followers:
             return self._refusal(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if leader is not None and reader.is_follower and self._is_throttled(key, leader, reader):
+            room = Room(0, is_first=False)
         diverging = None if leader is None else self._diverging(replica, leader, position)
         if diverging is not None and diverging.end_offset == UNDEFINED:
             # An epoch that this leader has never heard of: nothing here can be compared with it.
@@ -212,6 +233,15 @@ class Fetching:
                 diverging_epoch=diverging,
             )
         return self._read_log(replica, position, reader, room)
+
+    def _is_throttled(self, key: PartitionKey, leader: LeaderState, reader: Reader) -> bool:
+        """Whether a follower gets no records for now; one in the ISR always does: producers wait for it."""
+        throttle = self._registry.leader_throttle
+        return (
+            throttle.limits(key)
+            and reader.replica_id not in leader.isr
+            and throttle.wait_ms(monotonic_ms()) > 0
+        )
 
     def _read_log(
         self, replica: Replica, position: FetchPosition, reader: Reader, room: Room

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from broker.core.epochs import EpochEndOffset, truncation_offset
 from broker.core.partition import FollowerState
+from broker.core.throttle import Throttle
 from broker.log.errors import AppendError
 from broker.replication.clock import monotonic_ms, wall_ms
 from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition, ReplicationOptions
@@ -31,6 +32,8 @@ class Followed:
     #: Monotonic; after an error the partition is left out until then.
     not_before_ms: int = 0
     backoff_ms: int = 0
+    #: Whether its log may end below the leader's high watermark: only then a throttle holds it back.
+    is_behind: bool = True
 
     def position(self, options: ReplicationOptions) -> FetchPosition:
         """Return what to ask the leader for."""
@@ -43,6 +46,12 @@ class Followed:
             log.log_start_offset,
             self.replica.topic_id,
         )
+
+    def is_due(self, now_ms: int, throttle: Throttle) -> bool:
+        """Whether to ask for it now; a throttled one waits until bytes may pass again."""
+        if self.not_before_ms <= now_ms and self.is_behind and throttle.limits(self.replica.key):
+            self.not_before_ms = now_ms + throttle.wait_ms(now_ms)
+        return self.not_before_ms <= now_ms
 
     def is_current(self, offset: int) -> bool:
         """Whether an answer to a fetch from this offset still counts."""
@@ -75,6 +84,7 @@ def take_answer(
             _log.warning("records of %s-%d from broker %d: %s", *replica.key, followed.role.leader, error)
             _wait(followed, options)
             return False
+    followed.is_behind = outcome.high_watermark > replica.log.log_end_offset
     if followed.role.leader_said(outcome.high_watermark, replica.log.log_end_offset):
         replica.high_watermark_rose()
     return bool(outcome.records)

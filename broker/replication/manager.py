@@ -17,6 +17,7 @@ from broker.core.partition import IdleState
 from broker.datadir.directory import LogDirectory
 from broker.log.errors import LogStorageError, UnreadableBatchError
 from broker.replication import offsets
+from broker.replication.clock import monotonic_ms
 from broker.replication.control import Control
 from broker.replication.fetchers import Fetchers
 from broker.replication.fetching import Fetching, Reader
@@ -45,6 +46,7 @@ from controller.messages.entities import (
 )
 from quorum.client import Client
 from quorum.errors import QuorateError
+from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
@@ -273,6 +275,12 @@ class ReplicaManager:
                 replica.log.configure(settings)
                 replica.min_insync_replicas = settings.min_insync_replicas
 
+    def throttle(self, settings: BrokerSettings) -> None:
+        """Limit the copying of throttled replicas to these rates from now on."""
+        now_ms = monotonic_ms()
+        self._registry.leader_throttle.set_rate(settings.leader_throttled_rate, now_ms)
+        self._registry.follower_throttle.set_rate(settings.follower_throttled_rate, now_ms)
+
     def status(self) -> ReplicaStatus:
         """Return counts for operators."""
         registry = self._registry
@@ -292,4 +300,6 @@ class ReplicaManager:
             truncations=self._counters.truncations,
             waiting_produces=self._producing.waiting,
             waiting_fetches=self._fetching.waiting,
+            leader_throttled_bytes=registry.leader_throttle.bytes_total,
+            follower_throttled_bytes=registry.follower_throttle.bytes_total,
         )

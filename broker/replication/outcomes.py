@@ -107,6 +107,9 @@ class ReplicaStatus(NamedTuple):
     truncations: int
     waiting_produces: int
     waiting_fetches: int
+    #: Bytes of throttled replicas since the process started: sent to followers, and fetched.
+    leader_throttled_bytes: int
+    follower_throttled_bytes: int
 
 
 @dataclass(slots=True)

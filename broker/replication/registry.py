@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 
 from broker.core.cluster_view import ClusterView
+from broker.core.throttle import Throttle
 from broker.datadir.directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.replication.replica import Replica
@@ -37,6 +38,13 @@ class Registry:
         self.log_directory = log_directory
         self.view = view
         self.settings_of = settings_of
+        #: What this broker sends to throttled followers, and what it fetches for throttled replicas.
+        self.leader_throttle = Throttle(
+            broker_id, lambda topic: settings_of(topic).leader_replication_throttled_replicas
+        )
+        self.follower_throttle = Throttle(
+            broker_id, lambda topic: settings_of(topic).follower_replication_throttled_replicas
+        )
         self.generation = NO_GENERATION
         self.controller_epoch = ControllerEpoch(0)
         self.controller_id = -1

@@ -136,6 +136,17 @@ class TopicSettingsStore(Protocol):
         """Set some settings and put others back to their defaults."""
 
 
+class BrokerSettingsStore(Protocol):
+    """The settings of this broker that change while it runs."""
+
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        """What is set: {Kafka's name: text}."""
+
+    async def alter(self, changed: Mapping[str, str], removed: Sequence[str], /, validate_only: bool) -> None:
+        """Set some settings and put others back to their defaults."""
+
+
 class ProducerIdSource(Protocol):
     """Producer ids that no other broker gives out."""
 
@@ -154,6 +165,7 @@ class BrokerServices:
     #: Returns the controller candidate of the present session; None without a session.
     controller: Callable[[], TopicAdministration | None]
     topic_configs: TopicSettingsStore
+    broker_configs: BrokerSettingsStore
     producer_ids: ProducerIdSource
     config: BrokerConfig
     #: Returns the candidate for coordinator of the present session; None without a session.

@@ -74,8 +74,8 @@ class ContendedError(MetadataError):
         super().__init__(f"{operation}: the nodes changed in each of {rounds} rounds", "try again later")
 
 
-class InvalidTopicSettingError(MetadataError):
-    """A setting of a topic is unknown, or has a value that it cannot have; nothing was changed.
+class InvalidSettingError(MetadataError):
+    """A setting is unknown or fixed, or has a value that it cannot have; nothing was changed.
 
     Attributes:
         name: the setting.
@@ -88,3 +88,11 @@ class InvalidTopicSettingError(MetadataError):
         super().__init__(f"setting {name!r}: {value!r} {problem}", remedy)
         self.name = name
         self.value = value
+
+
+class InvalidTopicSettingError(InvalidSettingError):
+    """A setting of a topic."""
+
+
+class InvalidBrokerSettingError(InvalidSettingError):
+    """A setting of a running broker."""

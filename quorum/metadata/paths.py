@@ -19,7 +19,9 @@ BROKER_IDS: Final = "/brokers/ids"
 BROKER_GENERATIONS: Final = "/brokers/generations"
 BROKER_TOPICS: Final = "/brokers/topics"
 BROKER_INCARNATIONS: Final = "/brokers/incarnations"
+BROKER_QUEUES: Final = "/brokers/state"
 CONFIG_TOPICS: Final = "/config/topics"
+CONFIG_BROKERS: Final = "/config/brokers"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
@@ -31,7 +33,8 @@ GROUPS: Final = "/consumers/groups"
 #: Persistent parents, each after its own parent, that must exist before the records under them.
 BASE_PATHS: Final = (
     *("/cluster", "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
-    *("/config", CONFIG_TOPICS, "/admin", DELETE_TOPICS, "/consumers", GROUPS),
+    BROKER_QUEUES,
+    *("/config", CONFIG_TOPICS, CONFIG_BROKERS, "/admin", DELETE_TOPICS, "/consumers", GROUPS),
 )
 
 TOPIC_LENGTH_MAX: Final = 249
@@ -79,9 +82,19 @@ def broker_incarnation_path(broker_id: int) -> str:
     return f"{BROKER_INCARNATIONS}/{broker_id}"
 
 
+def queue_path(broker_id: int) -> str:
+    """Path of a broker's queue of state changes; its entries are persistent sequential children."""
+    return f"{BROKER_QUEUES}/{broker_id}"
+
+
 def config_topic_path(topic: str) -> str:
     """Path of a topic's settings."""
     return f"{CONFIG_TOPICS}/{topic}"
+
+
+def config_broker_path(broker_id: int) -> str:
+    """Path of the settings of a broker that change while it runs."""
+    return f"{CONFIG_BROKERS}/{broker_id}"
 
 
 def delete_topic_path(topic: str) -> str:

@@ -217,10 +217,35 @@ class TopicConfigRecord:
         Raises:
             MetadataDecodeError: the value is malformed.
         """
-        fields = JsonFields.parse(paths.config_topic_path(topic), data)
-        fields.integer("version", 1, 1)
-        config = fields.nested("config")
-        return cls({name: config.string(name) for name in config.names()})
+        return cls(_read_settings(paths.config_topic_path(topic), data))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigRecord:
+    """The value of /config/brokers/N: the settings that were given for a running broker, as texts."""
+
+    #: {Kafka's name: text}
+    settings: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        """Return the JSON value."""
+        return _json({"version": 1, "config": dict(self.settings)})
+
+    @classmethod
+    def decode(cls, broker_id: int, data: bytes | None) -> BrokerConfigRecord:
+        """Read the value.
+
+        Raises:
+            MetadataDecodeError: the value is malformed.
+        """
+        return cls(_read_settings(paths.config_broker_path(broker_id), data))
+
+
+def _read_settings(path: str, data: bytes | None) -> dict[str, str]:
+    fields = JsonFields.parse(path, data)
+    fields.integer("version", 1, 1)
+    config = fields.nested("config")
+    return {name: config.string(name) for name in config.names()}
 
 
 @dataclass(frozen=True, slots=True)

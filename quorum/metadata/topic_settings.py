@@ -60,6 +60,10 @@ class TopicSettings:
     cleanup_policy: str = "delete"
     compression_type: str = "producer"
     message_timestamp_type: str = "CreateTime"
+    #: Replicas whose copying the rates of their brokers limit, at the leader and at the follower:
+    #: "partition:broker,…", or "*" for all.
+    leader_replication_throttled_replicas: str = ""
+    follower_replication_throttled_replicas: str = ""
 
     def text_of(self, setting: Setting) -> str:
         """Return the value of a setting as Kafka writes it."""
@@ -90,6 +94,24 @@ def _only(known: str) -> Callable[[str], str]:
         return known
 
     return read
+
+
+def _replica_list(value: str) -> str:
+    if not re.fullmatch(r"\*|([0-9]{1,10}:[0-9]{1,10}(,[0-9]{1,10}:[0-9]{1,10})*)?", value.strip()):
+        raise ValueError(value)
+    return value.strip()
+
+
+def _throttled(role: str) -> Setting:
+    name = f"{role}.replication.throttled.replicas"
+    return Setting(
+        name,
+        name.replace(".", "_"),
+        7,
+        "'*', or a list partition:broker,partition:broker,…",
+        _replica_list,
+        f"Replicas whose copying the {role}'s {role}.replication.throttled.rate limits.",
+    )
 
 
 def _number(name: str, kind: int, low: int, high: int, documentation: str) -> Setting:
@@ -136,6 +158,8 @@ _ROWS: Final = (
         "LogAppendTime is not offered yet",
         "Which time a record carries.",
     ),
+    _throttled("leader"),
+    _throttled("follower"),
 )
 
 #: Every known setting, by Kafka's name.

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from broker.client import BrokerClient
+from broker.lifecycle.broker_configs import BrokerConfigs
 from broker.lifecycle.peer_secret import WrongPeerSecretError, check_peer_secret
 from broker.lifecycle.producer_ids import BLOCK_SIZE, ProducerIds
 from broker.lifecycle.topic_configs import NoSuchTopicError, TopicConfigs
@@ -18,8 +19,13 @@ from controller.core.requests import NewTopic
 from quorum.client import Client
 from quorum.local import ensemble
 from quorum.metadata import paths
-from quorum.metadata.errors import InvalidTopicSettingError
-from quorum.metadata.records import TopicConfigRecord, TopicRecord
+from quorum.metadata.broker_settings import (
+    FOLLOWER_THROTTLED_RATE,
+    LEADER_THROTTLED_RATE,
+    BrokerSettings,
+)
+from quorum.metadata.errors import InvalidBrokerSettingError, InvalidTopicSettingError
+from quorum.metadata.records import BrokerConfigRecord, TopicConfigRecord, TopicRecord
 from quorum.metadata.store import create_topic, ensure_base_paths
 from quorum.metadata.topic_settings import TopicSettings
 
@@ -117,6 +123,29 @@ async def test_a_malformed_record_leaves_the_settings_as_they_were(client: Clien
     await client.create(paths.config_topic_path("u"), TopicConfigRecord({"retention.ms": "6"}).encode())
     await until(lambda: configs.settings_of("u").retention_ms == 6)
     assert configs.settings_of("t").retention_ms == 5
+
+
+async def test_rates_of_a_broker_follow_the_quorum(client: Client) -> None:
+    changed: list[BrokerSettings] = []
+    one, other = BrokerConfigs(1, changed.append), BrokerConfigs(1, lambda _: None)
+    path, given = paths.config_broker_path(1), {LEADER_THROTTLED_RATE: "5", "written.by": "another"}
+    await client.create(path, BrokerConfigRecord(given).encode())
+    await one.attach(client)
+    await other.attach(client)
+    await asyncio.gather(
+        one.alter({LEADER_THROTTLED_RATE: "6"}, ()), other.alter({FOLLOWER_THROTTLED_RATE: "7"}, ())
+    )
+    await until(lambda: len(one.overrides) == len(other.overrides) == 3)
+    assert changed[0] == BrokerSettings(5)
+    assert changed[-1] == BrokerSettings(6, 7)
+    with pytest.raises(InvalidBrokerSettingError, match=r"log\.retention\.ms"):
+        await one.alter({LEADER_THROTTLED_RATE: "8", "log.retention.ms": "5"}, ())
+    await client.set(path, b"{")
+    await client.delete(path)
+    await until(lambda: one.overrides == {})
+    assert changed[-1] == BrokerSettings()
+    await one.alter({}, [LEADER_THROTTLED_RATE])
+    assert not one.overrides
 
 
 # -- producer ids --------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from controller.messages.entities import (
 )
 from controller.messages.scram import ScramServer
 from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
+from quorum.metadata.broker_settings import check_broker_settings
 from quorum.metadata.errors import InvalidTopicSettingError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
@@ -347,6 +348,22 @@ class MemoryTopicConfigs:
             self.settings[topic] = {name: value for name, value in after.items() if name not in removed}
 
 
+class MemoryBrokerConfigs:
+    """Settings of the broker in a dict."""
+
+    def __init__(self) -> None:
+        self.overrides: dict[str, str] = {}
+
+    async def alter(
+        self, changed: Mapping[str, str], removed: Sequence[str], validate_only: bool = False
+    ) -> None:
+        """Change."""
+        check_broker_settings(changed, removed)
+        if not validate_only:
+            after = {**self.overrides, **changed}
+            self.overrides = {name: value for name, value in after.items() if name not in removed}
+
+
 class MemoryProducerIds:
     """Rising numbers."""
 
@@ -367,6 +384,7 @@ class MemoryParts:
     replicas: MemoryReplicas
     controller: MemoryController
     configs: MemoryTopicConfigs
+    own_configs: MemoryBrokerConfigs = field(default_factory=MemoryBrokerConfigs)
     services: BrokerServices = field(init=False)
 
     @classmethod
@@ -382,6 +400,7 @@ class MemoryParts:
             view=view,
             controller=lambda: parts.controller,
             topic_configs=parts.configs,
+            broker_configs=parts.own_configs,
             producer_ids=MemoryProducerIds(),
             config=settings,
         )

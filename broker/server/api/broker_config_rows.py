@@ -1,14 +1,17 @@
-"""What a broker runs with, as rows of a DescribeConfigs response, under Kafka's names. All is read-only.
+"""What a broker runs with, as rows of a DescribeConfigs response, under Kafka's names.
 
+What broker.toml says is read-only; the rates of throttled replication change while the broker runs.
 Source: Kafka's broker configuration (3.9); deploy/broker.toml.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.config.broker import BrokerConfig
 from broker.server.api.topic_config_rows import ConfigSource
+from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 
 _BOOLEAN: Final = 1
 _STRING: Final = 2
@@ -17,8 +20,13 @@ _LONG: Final = 5
 _LIST: Final = 7
 
 
-def broker_config_rows(config: BrokerConfig) -> list[dict[str, Any]]:
-    """Return the settings of a broker."""
+def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the settings of a broker.
+
+    Args:
+        config: what it was started with.
+        overrides: {Kafka's name: text} of what was set while it ran.
+    """
     broker, limits, topics = config.broker, config.limits, config.topics
     listeners = f"CLIENT://{config.listen.client},BROKER://{config.listen.broker}"
     advertised = f"CLIENT://{config.advertised_client()},BROKER://{config.advertised_broker()}"
@@ -46,7 +54,24 @@ def broker_config_rows(config: BrokerConfig) -> list[dict[str, Any]]:
         ("compression.type", topics.compression_type, _STRING),
         ("log.message.timestamp.type", topics.message_timestamp_type, _STRING),
     ]
-    return [_row(name, value, kind) for name, value, kind in rows]
+    fixed = [_row(name, value, kind) for name, value, kind in rows]
+    return fixed + [_changing_row(name, overrides) for name in BROKER_SETTINGS]
+
+
+def _changing_row(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
+    synonyms = [{"name": name, "value": str(RATE_MAX), "source": ConfigSource.DEFAULT}]
+    if name in overrides:
+        synonyms.insert(0, {"name": name, "value": overrides[name], "source": ConfigSource.DYNAMIC_BROKER})
+    return {
+        "name": name,
+        "value": synonyms[0]["value"],
+        "read_only": False,
+        "config_source": synonyms[0]["source"],
+        "is_sensitive": False,
+        "synonyms": synonyms,
+        "config_type": _LONG,
+        "documentation": BROKER_SETTINGS[name],
+    }
 
 
 def _row(name: str, value: object, kind: int) -> dict[str, Any]:

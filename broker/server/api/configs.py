@@ -1,7 +1,7 @@
 """DescribeConfigs and IncrementalAlterConfigs: settings of topics, and what a broker runs with.
 
-Decides which resources have settings: topics, whose settings may change, and this broker, whose settings come
-from broker.toml and may be read. What a value may be is decided by the settings of topics themselves.
+Decides which resources have settings: topics, and this broker, most of whose settings come from broker.toml
+and may only be read. What may change, and to which values, is decided where the settings are.
 Source: Kafka's DescribeConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
 """
 
@@ -18,10 +18,11 @@ from broker.server.services import BrokerServices
 from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
 from quorum.errors import Fault, QuorateError
-from quorum.metadata.errors import InvalidTopicSettingError
+from quorum.metadata.errors import InvalidSettingError
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
+_NO_SUCH_KIND: Final = "only topics (2) and brokers (4) have settings"
 
 
 class _Operation(IntEnum):
@@ -59,10 +60,9 @@ def _describe(
         return ErrorCode.NONE, None, topic_config_rows(configs.defaults, configs.overrides(name))
     if resource_type == _BROKER:
         if name != str(services.broker_id):
-            problem = f"this is broker {services.broker_id}; ask broker {name!r} itself"
-            return ErrorCode.INVALID_REQUEST, problem, []
-        return ErrorCode.NONE, None, broker_config_rows(services.config)
-    return ErrorCode.INVALID_REQUEST, "only topics (2) and brokers (4) have settings", []
+            return ErrorCode.INVALID_REQUEST, _another_broker(services, name), []
+        return ErrorCode.NONE, None, broker_config_rows(services.config, services.broker_configs.overrides)
+    return ErrorCode.INVALID_REQUEST, _NO_SUCH_KIND, []
 
 
 def _result(resource: Any, error_code: ErrorCode, message: str | None) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _result(resource: Any, error_code: ErrorCode, message: str | None) -> dict[s
 
 
 async def incremental_alter_configs(services: BrokerServices, call: Call) -> Answer:
-    """Change settings of topics, each topic on its own."""
+    """Change settings of topics and of this broker, each resource on its own."""
     request = call.body
     responses: list[Values] = []
     for resource in request.resources:
@@ -87,11 +87,12 @@ async def incremental_alter_configs(services: BrokerServices, call: Call) -> Ans
 async def _alter(
     services: BrokerServices, resource: Any, validate_only: bool
 ) -> tuple[ErrorCode, str | None]:
-    if resource.resource_type != _TOPIC:
-        problem = "only settings of topics can be changed; those of a broker are in broker.toml"
-        return ErrorCode.INVALID_REQUEST, problem
-    topic = resource.resource_name
-    if topic not in services.view.topics:
+    name, kind = resource.resource_name, resource.resource_type
+    if kind not in (_TOPIC, _BROKER):
+        return ErrorCode.INVALID_REQUEST, _NO_SUCH_KIND
+    if kind == _BROKER and name != str(services.broker_id):
+        return ErrorCode.INVALID_REQUEST, _another_broker(services, name)
+    if kind == _TOPIC and name not in services.view.topics:
         return partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None
     changed: dict[str, str] = {}
     removed: list[str] = []
@@ -107,16 +108,24 @@ async def _alter(
         else:
             return ErrorCode.INVALID_CONFIG, f"{each.name} is not a list; set it as a whole"
     try:
-        await services.topic_configs.alter(topic, changed, removed, validate_only)
-    except InvalidTopicSettingError as error:
+        if kind == _TOPIC:
+            await services.topic_configs.alter(name, changed, removed, validate_only)
+        else:
+            await services.broker_configs.alter(changed, removed, validate_only)
+    except InvalidSettingError as error:
         return ErrorCode.INVALID_CONFIG, _story(error)
     except QuorateError as error:
-        if error.fault is Fault.CLIENT and error.definite and not error.retriable:
+        if kind == _TOPIC and error.fault is Fault.CLIENT and error.definite and not error.retriable:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _story(error)
-        return ErrorCode.REQUEST_TIMED_OUT if error.retriable else ErrorCode.UNKNOWN_SERVER_ERROR, _story(
-            error
-        )
+        code = ErrorCode.REQUEST_TIMED_OUT if error.retriable else ErrorCode.UNKNOWN_SERVER_ERROR
+        return code, _story(error)
     return ErrorCode.NONE, None
+
+
+def _another_broker(services: BrokerServices, name: str) -> str:
+    if not name:
+        return "no setting is for all brokers at once; name one broker"
+    return f"this is broker {services.broker_id}; ask broker {name!r} itself"
 
 
 def _story(error: QuorateError) -> str:

@@ -16,6 +16,8 @@ class ConfigSource(IntEnum):
     """Where a value comes from, by Kafka's numbers."""
 
     TOPIC = 1
+    #: /config/brokers/N
+    DYNAMIC_BROKER = 2
     #: broker.toml
     STATIC_BROKER = 4
     DEFAULT = 5

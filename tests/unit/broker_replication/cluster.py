@@ -161,7 +161,7 @@ class Brokers:
         manager.open_replicas(topics, {KEY: state[0]} if state else {})
         await manager.start()
         absent = cast("Any", None)
-        services = BrokerServices(broker_id, CLUSTER_ID, manager, view, lambda: None, absent, absent, absent)
+        services = BrokerServices(broker_id, CLUSTER_ID, manager, view, lambda: None, *[absent] * 4)
         listener = await Listener.start(
             "127.0.0.1",
             0,

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from quorum.metadata.broker_settings import (
+    FOLLOWER_THROTTLED_RATE,
+    LEADER_THROTTLED_RATE,
+    BrokerSettings,
+    effective_broker_settings,
+)
 from quorum.metadata.errors import InvalidTopicSettingError
 from quorum.metadata.records import (
+    BrokerConfigRecord,
     IncarnationRecord,
     ProducerIdBlockRecord,
     TopicConfigRecord,
@@ -24,6 +31,7 @@ from quorum.metadata.topic_settings import TOPIC_SETTINGS, TopicSettings, check_
         ("cleanup.policy", "compact", "compaction is not offered"),
         ("compression.type", "gzip", "producer"),
         ("message.timestamp.type", "LogAppendTime", "CreateTime"),
+        ("leader.replication.throttled.replicas", "0:1,1", "a list partition:broker"),
         ("retention.mss", "1", "retention.ms"),
     ],
 )
@@ -59,3 +67,12 @@ def test_records_of_settings_incarnations_and_producer_ids_are_read_back() -> No
     assert ProducerIdBlockRecord.decode(block.encode()) == block
     assert block.encode() == b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}'
     assert IncarnationRecord.decode(1, IncarnationRecord("a" * 32).encode()).incarnation == "a" * 32
+
+
+def test_settings_of_a_broker_are_read_back_and_malformed_ones_count_as_not_given() -> None:
+    record = BrokerConfigRecord({LEADER_THROTTLED_RATE: "1000"})
+    assert record.encode() == b'{"version":1,"config":{"leader.replication.throttled.rate":"1000"}}'
+    assert BrokerConfigRecord.decode(1, record.encode()) == record
+    assert effective_broker_settings(record.settings) == BrokerSettings(leader_throttled_rate=1000)
+    odd = {FOLLOWER_THROTTLED_RATE: "fast", "odd": "1"}
+    assert effective_broker_settings(odd) == BrokerSettings()

@@ -1,0 +1,69 @@
+"""The settings of a broker that change while it runs: their names, defaults and checks. Pure.
+
+Only the rates of throttled replication are such settings; all others are in broker.toml and need a restart,
+so that a request to change one is refused by name. They travel as texts, in /config/brokers/N and on Kafka's
+wire. Which replicas a rate limits is a setting of their topic.
+Source: Kafka's dynamic broker configuration (3.9); KIP-73.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from quorum.metadata.errors import InvalidBrokerSettingError
+
+LEADER_THROTTLED_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_THROTTLED_RATE: Final = "follower.replication.throttled.rate"
+#: Kafka's default of a rate: no limit.
+RATE_MAX: Final = 2**63 - 1
+#: {Kafka's name: what it does}
+BROKER_SETTINGS: Final[Mapping[str, str]] = {
+    LEADER_THROTTLED_RATE: "Bytes a second that this broker sends to throttled followers.",
+    FOLLOWER_THROTTLED_RATE: "Bytes a second that this broker fetches for its throttled replicas.",
+}
+#: Kafka's tool removes it together with the rates. A broker has one log directory, and copies nothing inside.
+_LOG_DIRECTORY_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """The effective settings; rates in bytes a second."""
+
+    leader_throttled_rate: int = RATE_MAX
+    follower_throttled_rate: int = RATE_MAX
+
+
+def check_broker_settings(changed: Mapping[str, str], removed: Collection[str]) -> None:
+    """Check what somebody wants to change at a running broker.
+
+    Args:
+        changed: {Kafka's name: text}.
+        removed: names that shall have their defaults again.
+
+    Raises:
+        InvalidBrokerSettingError: names the first setting that cannot change, or has not a value of its kind.
+    """
+    known = " and ".join(BROKER_SETTINGS)
+    for name in (*changed, *removed):
+        if name not in BROKER_SETTINGS and not (name == _LOG_DIRECTORY_RATE and name in removed):
+            value = changed.get(name, "")
+            remedy = f"only {known} can; set others in broker.toml and start the broker again"
+            raise InvalidBrokerSettingError(name, value, "cannot change while the broker runs", remedy)
+    for name, value in changed.items():
+        if _rate(value) is None:
+            wanted = f"a whole number of bytes a second from 0 to {RATE_MAX}"
+            raise InvalidBrokerSettingError(name, value, f"is not {wanted}", f"give {wanted}")
+
+
+def effective_broker_settings(overrides: Mapping[str, str]) -> BrokerSettings:
+    """Return the settings of a broker; one that is malformed counts as not given."""
+    leader, follower = (_rate(overrides.get(name, "")) for name in BROKER_SETTINGS)
+    return BrokerSettings(RATE_MAX if leader is None else leader, RATE_MAX if follower is None else follower)
+
+
+def _rate(text: str) -> int | None:
+    found = text.strip()
+    return int(found) if re.fullmatch(r"[0-9]{1,19}", found) and int(found) <= RATE_MAX else None

@@ -1,0 +1,98 @@
+"""Throttled copying: who waits, who does not, and that a new rate takes effect at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.replication.outcomes import ReplicaStatus
+from controller.messages.codes import ErrorCode
+from quorum.metadata.broker_settings import BrokerSettings
+from quorum.metadata.topic_settings import TopicSettings
+from tests.unit.broker_replication.cluster import Brokers, brokers, until
+
+LEADER = (
+    1,
+    TopicSettings(leader_replication_throttled_replicas="0:1"),
+    BrokerSettings(leader_throttled_rate=0),
+    BrokerSettings(leader_throttled_rate=1 << 30),
+)
+FOLLOWER = (
+    3,
+    TopicSettings(follower_replication_throttled_replicas="0:3"),
+    BrokerSettings(follower_throttled_rate=0),
+    BrokerSettings(follower_throttled_rate=1 << 30),
+)
+
+
+async def elect_before_the_third(cluster: Brokers) -> None:
+    """Let broker 1 lead with broker 2, and append what broker 3 will have to copy."""
+    cluster.replicas = (1, 2, 3)
+    await cluster.elect(1, [1, 2])
+    for value in (b"a", b"b" * 1000):
+        assert (await cluster[1].produce(value)).error_code is ErrorCode.NONE
+
+
+def throttled(status: ReplicaStatus) -> tuple[int, int]:
+    return status.leader_throttled_bytes, status.follower_throttled_bytes
+
+
+@pytest.mark.parametrize(
+    ("where", "settings", "stopped", "quick"), [LEADER, FOLLOWER], ids=["leader", "follower"]
+)
+async def test_a_throttled_replica_waits_and_producers_do_not(
+    tmp_path: Path, where: int, settings: TopicSettings, stopped: BrokerSettings, quick: BrokerSettings
+) -> None:
+    async with brokers(tmp_path, 1, 2, settings=settings) as cluster:
+        await elect_before_the_third(cluster)
+        await cluster.start(3)
+        cluster[where].manager.throttle(stopped)
+        decided = await cluster.state()
+        assert decided is not None
+        await cluster.send(3, decided)
+        # The in-sync follower goes on fetching meanwhile.
+        assert (await cluster[1].produce(b"c")).error_code is ErrorCode.NONE
+        assert cluster[3].log.log_end_offset == 0
+        assert await cluster.isr() == (1, 2)
+        cluster[where].manager.throttle(quick)
+        await cluster.until_isr(1, 2, 3)
+        assert cluster[3].values() == cluster[1].values()
+        counted = throttled(cluster[where].manager.status())
+        # A leader also counts what it sends to the follower in the ISR.
+        assert counted[where != 1] >= len(cluster[1].values())
+        assert counted[where == 1] == 0
+
+
+async def test_a_leader_keeps_records_from_throttled_followers_only(tmp_path: Path) -> None:
+    settings = TopicSettings(leader_replication_throttled_replicas="*")
+    async with brokers(tmp_path, 1, 2, settings=settings) as cluster:
+        await elect_before_the_third(cluster)
+        cluster[1].manager.throttle(BrokerSettings(leader_throttled_rate=0))
+        epoch = cluster[1].replica.leader_epoch
+
+        async def asks(broker_id: int) -> bytes:
+            found = await cluster[1].fetch(
+                0, replica_id=broker_id, generation=1, current_leader_epoch=epoch, max_wait_ms=20
+            )
+            assert (found.error_code, found.high_watermark) == (ErrorCode.NONE, 2)
+            return found.records
+
+        assert await asks(3) == b""
+        assert await asks(2) == await asks(-1) == cluster[1].values()
+
+
+async def test_one_fetch_takes_the_debt_that_the_next_one_waits_for(tmp_path: Path) -> None:
+    settings = TopicSettings(leader_replication_throttled_replicas="*")
+    async with brokers(tmp_path, 1, settings=settings) as cluster:
+        cluster.replicas = (1, 3)
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"x" * 1000)
+        cluster[1].manager.throttle(BrokerSettings(leader_throttled_rate=1))
+        epoch = cluster[1].replica.leader_epoch
+        sizes = []
+        for _ in range(2):
+            read = await cluster[1].fetch(0, replica_id=3, generation=1, current_leader_epoch=epoch)
+            sizes.append(len(read.records))
+        assert sizes == [len(cluster[1].values()), 0]
+        await until(lambda: throttled(cluster[1].manager.status())[0] == sizes[0])
