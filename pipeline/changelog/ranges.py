@@ -16,12 +16,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pipeline.changelog.options import ENDING_ZXID, STARTING_ZXID, ChangelogOptions
-from pipeline.changelog.reading import ChangelogClient, Extent, HistoryLostError, read_records
+from pipeline.changelog.reading import (
+    ChangelogClient,
+    Extent,
+    HistoryLostError,
+    read_records,
+)
 from pipeline.changelog.rows import batches, tree_batches
 from pipeline.errors import InputError, OptionError
 
 #: that one task reads at least, while there are fewer than PARTITIONS_MAX tasks
-TRANSACTIONS_MIN: Final = 20_000
+TRANSACTIONS_MIN: Final = 10_000
 PARTITIONS_MAX: Final = 64
 #: the part of the history that a query leaves out which may choose where to begin, where some was dropped
 MARGIN: Final = 8
@@ -63,6 +68,7 @@ def batch_partitions(options: ChangelogOptions) -> list[ZxidRange]:
     Raises:
         OptionError: startingZxid or endingZxid is behind what was committed.
         HistoryLostError: startingZxid is gone, and failOnDataLoss is set.
+        TreeLostError: the tree before it is wanted, and gone.
         InputError: nothing is retained to begin with.
         UnreachableError: no node answers.
     """
@@ -76,6 +82,8 @@ def batch_partitions(options: ChangelogOptions) -> list[ZxidRange]:
     if to_zxid < start.from_zxid - 1:
         problem = f"is before zxid {start.from_zxid}, where the query begins"
         raise OptionError(ENDING_ZXID, to_zxid, problem, f"give {STARTING_ZXID} as well")
+    if start.bootstrap:
+        check_start(options, client, start)
     return split(start.from_zxid, to_zxid, bootstrap=start.bootstrap)
 
 
@@ -133,16 +141,31 @@ def split(from_zxid: int, to_zxid: int, *, bootstrap: bool) -> list[ZxidRange]:
     return ranges
 
 
+def check_start(options: ChangelogOptions, client: ChangelogClient, start: Start) -> None:
+    """See that a batch can still be read, before tasks fail at it again and again.
+
+    Raises:
+        HistoryLostError: its first transaction is gone, and failOnDataLoss is set.
+        TreeLostError: the tree that it begins with is gone.
+        UnreachableError: no node has it in time.
+    """
+    if start.bootstrap:
+        client.record_of_tree(start.from_zxid - 1)
+    elif options.fail_on_data_loss:
+        client.record(start.from_zxid)
+
+
 def read_range(options: ChangelogOptions, part: ZxidRange) -> Iterator[pa.RecordBatch]:
     """Read the rows of one task.
 
     Raises:
-        HistoryLostError: what it reads is gone; where transactions are, only if failOnDataLoss is set.
+        HistoryLostError: transactions are gone, and failOnDataLoss is set.
+        TreeLostError: the tree is gone.
         UnreachableError: no node gave it in time.
     """
     client = ChangelogClient(options.nodes, options.token, first=part.number)
     if part.bootstrap:
         as_of_zxid = part.from_zxid - 1
-        return tree_batches(as_of_zxid, client.record(as_of_zxid), client.tree(as_of_zxid))
+        return tree_batches(as_of_zxid, client.record_of_tree(as_of_zxid), client.tree(as_of_zxid))
     loss = options.fail_on_data_loss
     return batches(read_records(client, part.from_zxid, part.to_zxid, fail_on_data_loss=loss))

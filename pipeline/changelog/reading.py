@@ -55,6 +55,16 @@ class HistoryLostError(InputError):
         self.first_zxid = first_zxid
 
 
+class TreeLostError(InputError):
+    """No node can tell any more what the tree was with which a query begins."""
+
+    def __init__(self, zxid: int, first_zxid: int) -> None:
+        super().__init__(
+            f"the tree at zxid {zxid}, with which the query begins, is gone: all nodes' history begins later",
+            f"give startingZxid = {first_zxid}, and a new checkpoint if it is a stream",
+        )
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a node answered.
@@ -70,12 +80,18 @@ class Answer:
     last_zxid: int
 
     def problem(self) -> dict[str, Any]:
-        """Return the fields of a problem; none where the body is no JSON object."""
+        """Return the fields of a problem; none where there is none, or the body is no JSON object."""
+        if self.status == 200:
+            return {}
         try:
             fields = json.loads(self.body)
         except ValueError:
             return {}
         return fields if isinstance(fields, dict) else {}
+
+    def first_retained_zxid(self) -> int:
+        """Return where the node's history begins, of an answer to from_zxid=0 or of a 410."""
+        return 0 if self.status == 200 else int(self.problem()["first_retained_zxid"])
 
 
 class Page(NamedTuple):
@@ -136,30 +152,28 @@ class ChangelogClient:
             except UnreachableError as error:
                 reasons.append(error.message)
                 continue
-            first_zxid = 0 if begin.status == 200 else int(begin.problem()["first_retained_zxid"])
-            found.append(Extent(first_zxid, end.last_zxid))
+            found.append(Extent(begin.first_retained_zxid(), end.last_zxid))
         if not found:
             raise _unreachable(reasons)
         return Extent(min(each.first_zxid for each in found), max(each.last_zxid for each in found))
 
-    def last_zxid(self) -> int:
+    def last_zxid(self, patience_s: float = 0) -> int:
         """Return the newest zxid that any node can give.
+
+        Args:
+            patience_s: how long nodes may be out of reach, all of them.
 
         Raises:
             UnreachableError, InputError: as `extent`.
         """
-        found: list[int] = []
-        reasons: list[str] = []
-        for node in self._nodes:
+        deadline = time.monotonic() + patience_s
+        while True:
             try:
-                found.append(
-                    self._ask(node, f"/v1/changelog?from_zxid={_PAST_THE_END}&bytes_max=1").last_zxid
-                )
-            except UnreachableError as error:
-                reasons.append(error.message)
-        if not found:
-            raise _unreachable(reasons)
-        return max(found)
+                return self.extent().last_zxid
+            except UnreachableError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE_S)
 
     def page(self, from_zxid: int, bytes_max: int = PAGE_BYTES_MAX) -> Page:
         """Return the next records from a zxid on, at least one: waits until a node has it.
@@ -179,17 +193,27 @@ class ChangelogClient:
         """Return the first record from a zxid on; errors are those of `page`."""
         return self.page(from_zxid, 1).records[0]
 
+    def record_of_tree(self, as_of_zxid: int) -> Record:
+        """Return the record of the transaction behind which `tree` reads; errors are those of `tree`."""
+        try:
+            return self.record(as_of_zxid)
+        except HistoryLostError as error:
+            raise TreeLostError(as_of_zxid, error.first_zxid) from error
+
     def tree(self, as_of_zxid: int) -> Iterator[Record]:
         """Read all znodes as they were behind a transaction, in the order of their paths.
 
         Raises:
-            HistoryLostError: no node can tell any more.
+            TreeLostError: no node can tell any more.
             UnreachableError, InputError: as `page`.
         """
         after: str | None = ""
         while after is not None:
             query = f"/v1/changelog/tree?as_of_zxid={as_of_zxid}&after={quote(after)}&limit={TREE_PAGE_NODES}"
-            page = json.loads(self._from_any(query, as_of_zxid).body)
+            try:
+                page = json.loads(self._from_any(query, as_of_zxid).body)
+            except HistoryLostError as error:
+                raise TreeLostError(as_of_zxid, error.first_zxid) from error
             yield from page["items"]
             after = page["next_after"]
 
@@ -210,7 +234,7 @@ class ChangelogClient:
                     self._nodes.insert(0, node)
                     return answer
                 if answer.status == 410:
-                    gone.append(int(answer.problem()["first_retained_zxid"]))
+                    gone.append(answer.first_retained_zxid())
                 else:
                     reasons.append(f"{_url(node)} does not have zxid {zxid} yet")
             if len(gone) == len(self._nodes):
@@ -241,9 +265,11 @@ class ChangelogClient:
             raise UnreachableError(f"{_url(node)} did not answer: {reason}", "start it") from error
         finally:
             connection.close()
-        if answer.status in (200, 410):
-            return answer
+        # Of the change log, which may have nothing yet, or of the tree.
+        page = answer.last_zxid >= 0 or response.headers.get_content_type() == "application/json"
         problem = answer.problem()
+        if page if answer.status == 200 else "first_retained_zxid" in problem:
+            return answer
         message = f"{_url(node)}: {printable(str(problem.get('error', f'HTTP {answer.status}')))}"
         if answer.status >= 500 or problem.get("retriable"):
             raise UnreachableError(message, "see its /readyz")

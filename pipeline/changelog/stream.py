@@ -2,8 +2,8 @@
 
 An offset is the last zxid that was read, {"zxid": 41}; the first one of a stream that begins with the tree
 says so as well, {"bootstrap": true, "zxid": 41}, and so pins the tree that is read however often the batch is
-repeated. A batch ends with a whole transaction, because a zxid is one. Keeps nothing but the bound that a
-query with the trigger AvailableNow ends at.
+repeated. A batch ends with a whole transaction, because a zxid is one. Keeps the bound that a query with
+the trigger AvailableNow ends at, and the end of the history as it was seen last.
 
 Source: pipeline, "Facts of the Python data source API".
 """
@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pipeline.changelog.options import ChangelogOptions
-from pipeline.changelog.ranges import ZxidRange, read_range, split, starting_point
-from pipeline.changelog.reading import PAGE_BYTES_MAX, ChangelogClient, HistoryLostError
+from pipeline.changelog.ranges import Start, ZxidRange, check_start, read_range, split, starting_point
+from pipeline.changelog.reading import PAGE_BYTES_MAX, PATIENCE_S, ChangelogClient, HistoryLostError
 
 Offset = dict[str, object]
 _ZXID = "zxid"
@@ -39,6 +39,8 @@ class ChangelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         #: the last zxid that an AvailableNow query reads
         self._target: int | None = None
+        #: the newest zxid when Spark asked last
+        self._last: int | None = None
 
     def _client(self) -> ChangelogClient:
         return ChangelogClient(self._options.nodes, self._options.token)
@@ -62,7 +64,9 @@ class ChangelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             limit: ReadAllAvailable: the options' limits do not count.
         """
         begin = _zxid_of(start)
-        last = self._client().last_zxid() if self._target is None else self._target
+        last = self._last = self._client().last_zxid(PATIENCE_S)
+        if self._target is not None:
+            last = min(last, self._target)
         if not isinstance(limit, ReadAllAvailable):
             last = self._limited(begin, last)
         if last > begin or _BOOTSTRAP in start:
@@ -103,21 +107,21 @@ class ChangelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Fix what is available now."""
         self._target = self._client().last_zxid()
 
-    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark names it
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark names it
         """Return the end of the history, for the lag that Spark shows."""
-        return {_ZXID: self._client().last_zxid()}
+        return None if self._last is None else {_ZXID: self._last}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the ranges of a micro-batch, and the tree before them if it begins with that.
 
         Raises:
-            HistoryLostError: the first transaction is gone, and failOnDataLoss is set.
+            HistoryLostError, TreeLostError: as `ranges.check_start`.
         """
-        begin, bootstrap = _zxid_of(start), _BOOTSTRAP in start
-        if self._options.fail_on_data_loss and _zxid_of(end) > begin:
-            # Here rather than in a task, which Spark would repeat.
-            self._client().record(begin + 1)
-        return split(begin + 1, _zxid_of(end), bootstrap=bootstrap)
+        begin, last = Start(_zxid_of(start) + 1, bootstrap=_BOOTSTRAP in start), _zxid_of(end)
+        # Spark's first micro-batch may be empty.
+        if begin.bootstrap or last >= begin.from_zxid:
+            check_start(self._options, self._client(), begin)
+        return split(begin.from_zxid, last, bootstrap=begin.bootstrap)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range."""
