@@ -34,6 +34,8 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 _READ_BYTES: Final = 1024 * 1024
+#: Folders above a file that may be new: the run's, the name's, and the one that holds both.
+_FOLDERS: Final = 3
 _GONE: Final = (
     "stage on a file system that the driver and all workers share (stagingLocation), and keep its files "
     "until their batch is done"
@@ -210,8 +212,9 @@ class _Out:
         if isinstance(self._files, fs.LocalFileSystem):
             # Other file systems are durable once a file is closed. The list of files comes to the quorum
             # after this.
-            for path in (self._path, str(Path(self._path).parent)):
-                descriptor = os.open(path, os.O_RDONLY)
+            path = Path(self._path)
+            for each in (path, *path.parents[:_FOLDERS]):
+                descriptor = os.open(each, os.O_RDONLY)
                 try:
                     os.fsync(descriptor)
                 finally:

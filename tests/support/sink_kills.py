@@ -1,7 +1,7 @@
 """Kill the sink's driver at random instants, and look whether the topic holds each row once.
 
 `python -m tests.support.sink_kills --kills 20` runs real brokers and a stream that reads files. Each driver
-is killed by SIGKILL, with its JVM, a random time after its first batch began; its Python workers are left
+is killed by SIGKILL, with its JVM, a random time after one of its first batches; its Python workers are left
 alone, so a commit may go on while the next driver starts. The last driver runs to the end. `--form kafka`
 does the same with Spark's own Kafka sink, to compare. A seed repeats the delays, not what they hit.
 
@@ -40,18 +40,20 @@ TOPIC = "kills"
 ROWS = 1_500
 #: Input for each kill: batches that a driver may finish before it is struck.
 FILES_PER_KILL = 12
-DELAY_S_MAX = 6.0
+#: After a batch that was finished, and after the first job of a driver.
+DELAY_S_MAX = 2.0
+FIRST_DELAY_S_MAX = 8.0
 DRIVER_DEADLINE_S = 300.0
 
 
 async def _state(hosts: str) -> SinkState | None:
     """Return what the quorum knows of the one sink; None: nothing yet."""
     async with Client(hosts) as client:
-        if await client.exists(FOLDER) is None:
-            return None
-        (name,) = await client.get_children(FOLDER)
-        state, _ = await Ledger(client, name).read()
-        return state
+        names = await client.get_children(FOLDER) if await client.exists(FOLDER) else []
+        for name in names:
+            state, _ = await Ledger(client, name).read()
+            return state
+        return None
 
 
 def say(text: str) -> None:
@@ -72,23 +74,29 @@ def run_kills(
 ) -> Counter[str]:
     """Start drivers and kill them, until one comes to the end; returns what the kills hit."""
     hit: Counter[str] = Counter()
-    log = folder / "driver.log"
+    log, checkpoint = folder / "driver.log", folder / "checkpoint"
     while True:
         starts = log.read_text().count(STARTED) if log.exists() else 0
+        done = len(batches(checkpoint, "commits"))
         driver = start_driver(folder, running.bootstrap, TOPIC, *more)
+        # In its first batch, or in a later one, which takes less time.
+        finishes = draw.choice((0, 1, 1, 2))
 
-        def started(driver: subprocess.Popen[str] = driver, starts: int = starts) -> bool:
-            return driver.poll() is not None or log.read_text().count(STARTED) > starts
+        def reached(
+            driver: subprocess.Popen[str] = driver, starts: int = starts, goal: int = done + finishes
+        ) -> bool:
+            began = log.read_text().count(STARTED) > starts
+            return driver.poll() is not None or (began and len(batches(checkpoint, "commits")) >= goal)
 
         if hit["kills"] < kills:
-            eventually(started, DRIVER_DEADLINE_S, "the driver begins a batch")
+            eventually(reached, DRIVER_DEADLINE_S, f"the driver finishes {finishes} batches")
             try:
-                driver.wait(draw.uniform(0, DELAY_S_MAX))
+                driver.wait(draw.uniform(0, DELAY_S_MAX if finishes else FIRST_DELAY_S_MAX))
             except subprocess.TimeoutExpired:
                 kill(driver)
                 state = asyncio.run(_state(running.hosts))
                 hit["kills"] += 1
-                hit["batches under way"] += under_way(folder / "checkpoint")
+                hit["batches under way"] += batches(checkpoint, "offsets") != batches(checkpoint, "commits")
                 hit["manifests that were not done"] += state is not None and not state.done
                 say(f"kill {hit['kills']} at {end_of_topic(running.bootstrap, TOPIC)} records")
                 continue
@@ -97,12 +105,9 @@ def run_kills(
         raise SystemExit(f"a driver failed by itself:\n{log.read_text()[-4000:]}")
 
 
-def under_way(checkpoint: Path) -> bool:
-    """Whether Spark began a batch and did not finish it."""
-    begun, done = (
-        {each.name for each in (checkpoint / log).glob("[0-9]*")} for log in ("offsets", "commits")
-    )
-    return begun != done
+def batches(checkpoint: Path, log: str) -> set[str]:
+    """Return the batches that Spark began (log offsets) or finished (log commits)."""
+    return {each.name for each in (checkpoint / log).glob("[0-9]*")}
 
 
 def main() -> None:
