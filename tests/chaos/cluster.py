@@ -133,18 +133,18 @@ class ChaosCluster:
         return list(self.brokers.brokers)
 
     def host(self, node_id: int) -> str:
-        """Where clients reach one node, through its link."""
-        return self.proxies.link(f"client-{node_id}", "")
+        """Where clients reach one node, through its link; "" while it has none: it comes or goes."""
+        return self.proxies.address(f"client-{node_id}")
 
     @property
     def hosts(self) -> str:
         """Where clients reach all nodes."""
-        return ",".join(self.host(node_id) for node_id in self.node_ids)
+        return ",".join(filter(None, map(self.host, self.node_ids)))
 
     @property
     def bootstrap(self) -> str:
         """Where clients reach all brokers."""
-        return ",".join(self.proxies.link(f"client-b{broker_id}", "") for broker_id in self.broker_ids)
+        return ",".join(self.proxies.address(f"client-b{broker_id}") for broker_id in self.broker_ids)
 
     # -- roles, as the processes tell them -------------------------------------------------------------------
 
@@ -184,6 +184,22 @@ class ChaosCluster:
                     state = self.brokers.state(topic, int(partition))
                     lost += bool(state) and broker_id not in state["isr"]
         return lost
+
+    def in_sync(self) -> bool:
+        """Whether every replica of every partition is in its ISR; no, if the quorum does not answer."""
+        try:
+            topics = self.brokers.zookeeper.get_children("/brokers/topics")
+        except KazooException:
+            return False
+        for topic in topics:
+            record = self.brokers.read(f"/brokers/topics/{topic}")
+            if record is None:
+                return False
+            for partition, replicas in record["partitions"].items():
+                state = self.brokers.state(topic, int(partition))
+                if not state or set(state["isr"]) != set(replicas):
+                    return False
+        return True
 
     def ready(self) -> bool:
         """Whether every process serves clients.

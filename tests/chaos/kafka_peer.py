@@ -67,7 +67,7 @@ class KafkaBrokers(BrokerCluster):
             for each in self.nodes.node_ids
         ]
         ports = (("CLIENT", broker.client_port), ("BROKER", broker.broker_port))
-        advertised = self._proxies.link(f"client-b{number}", "")
+        advertised = self._proxies.address(f"client-b{number}")
         settings = {
             "broker.id": number,
             "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports),

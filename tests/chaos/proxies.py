@@ -82,6 +82,11 @@ class Proxies:
             self._proxies[name] = proxy
         return str(self._proxies[name].listen)
 
+    def address(self, name: str) -> str:
+        """Return where to dial a link, "host:port"; "" if there is none of this name, not yet or no more."""
+        proxy = self._proxies.get(name)
+        return "" if proxy is None else str(proxy.listen)
+
     def remove(self, *patterns: str) -> None:
         """Take links away that match one of the patterns as a whole; their connections end."""
         for name in self.matching(*patterns):

@@ -1,7 +1,7 @@
-"""Faults of disks: no room, and fsyncs that take long.
+"""Faults of disks: no room, fsyncs that take long, and a disk that is lost.
 
 A full disk proves itself by the node, which says that it acknowledges nothing, or by the end of the broker; a
-slow one by the fsyncs that the node's process counted.
+slow one by the fsyncs that the node's process counted; a lost one by the bytes that were on it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from tests.support import full_node, slow_disk
 from tests.support.nodes import eventually
 
 BITE_DEADLINE_S: Final = 20.0
+#: A follower that is out of the ISR needs its fetches, and a machine that is busy its time.
+IN_SYNC_DEADLINE_S: Final = 90.0
 
 
 class FullDisk(Nemesis):
@@ -81,6 +83,38 @@ class FullBrokerDisk(Nemesis):
         return "the broker ended" if self.ended else ""
 
 
+class LostBrokerDisk(Nemesis):
+    """SIGKILL for a broker, which starts with an empty disk."""
+
+    name: ClassVar[str] = "lost-broker-disk"
+    description: ClassVar[str] = "SIGKILL for a broker, which starts again with an empty disk"
+    needs_brokers: ClassVar[bool] = True
+
+    def start(self) -> str:
+        """Wait until every record is on all of its disks; kill a broker and empty its disk.
+
+        Without the wait, the disk that an earlier strike emptied and this one may be all that had a record.
+        """
+        self.lost = 0
+        self.broker = self.rng.choice(self.cluster.broker_ids)
+        eventually(self.cluster.in_sync, IN_SYNC_DEADLINE_S, "all replicas are in sync")
+        brokers = self.cluster.brokers
+        brokers.kill(self.broker)
+        logs = brokers.brokers[self.broker].data_dir.rglob("*.log")
+        self.lost = sum(each.stat().st_size for each in logs)
+        brokers.empty(self.broker)
+        return f"broker {self.broker}"
+
+    def stop(self) -> None:
+        """Start it."""
+        if not self.cluster.brokers.running(self.broker):
+            self.cluster.brokers.start_broker(self.broker)
+
+    def bite(self) -> str:
+        """Count what was lost."""
+        return f"{self.lost} bytes of records lost" if self.lost else ""
+
+
 class SlowFsync(Nemesis):
     """Every fsync of a node takes long."""
 
@@ -111,4 +145,4 @@ class SlowFsync(Nemesis):
         return f"{self._slowed()} fsyncs slowed down" if self._slowed() else ""
 
 
-DISKS: Final[tuple[type[Nemesis], ...]] = (FullDisk, FullBrokerDisk, SlowFsync)
+DISKS: Final[tuple[type[Nemesis], ...]] = (FullDisk, FullBrokerDisk, LostBrokerDisk, SlowFsync)

@@ -19,6 +19,8 @@ from tests.support.nodes import eventually
 SESSION_S: Final = 6.0
 #: Longer than a strike.
 LATE_MS: Final = 60_000
+#: How often leadership is handed over in one strike.
+TRANSFERS_MAX: Final = 8
 #: How long a machine may take until something shows that it bit.
 BITE_DEADLINE_S: Final = 15.0
 #: An operation that waited so long was held up; clients give up soon after.
@@ -177,7 +179,7 @@ class KillBrokers(Kill):
 class Pause(Nemesis):
     """SIGSTOP, and SIGCONT after 0.5 to 3 session timeouts."""
 
-    holds_s: ClassVar[tuple[float, float]] = (0.5 * SESSION_S, 2.0 * SESSION_S)
+    holds_s: ClassVar[tuple[float, float]] = (0.5 * SESSION_S, 3.0 * SESSION_S)
 
     def start(self) -> str:
         """Choose a victim and freeze it."""
@@ -265,30 +267,32 @@ class PauseBroker(Pause):
 
 
 class TransferLeadership(Nemesis):
-    """The quorum's leader hands over to another node."""
+    """The quorum's leader hands over to another node, which hands over, and so on."""
 
     name: ClassVar[str] = "transfer-leadership"
-    description: ClassVar[str] = "the quorum's leader is asked to hand over to another node"
+    description: ClassVar[str] = "the quorum's leader is asked to hand over, and its heirs are, up to 8 times"
     holds_s: ClassVar[tuple[float, float]] = (0.2, 1.0)
 
     def start(self) -> str:
-        """Ask the leader."""
-        self.term = self.cluster.term()
-        leader = self.cluster.nodes.leader()
-        heir = self.rng.choice([each for each in self.cluster.node_ids if each != leader])
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            self.cluster.nodes.change(leader, "POST", "/v1/leader", {"node_id": heir})
-        return f"from node {leader} to node {heir}"
+        """Ask one leader after the other."""
+        self.terms = 0
+        asked = self.rng.randrange(1, TRANSFERS_MAX + 1)
+        for _ in range(asked):
+            term, leader = self.cluster.term(), self.cluster.nodes.leader()
+            heir = self.rng.choice([each for each in self.cluster.node_ids if each != leader])
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.cluster.nodes.change(leader, "POST", "/v1/leader", {"node_id": heir})
+            with contextlib.suppress(AssertionError):
+                eventually(lambda term=term: self.cluster.term() > term, BITE_DEADLINE_S, "a term began")  # type: ignore[misc]
+                self.terms += 1
+        return f"{asked} times"
 
     def stop(self) -> None:
         """It is over by itself."""
 
     def bite(self) -> str:
-        """Wait for another term."""
-        with contextlib.suppress(AssertionError):
-            eventually(lambda: self.cluster.term() > self.term, BITE_DEADLINE_S, "another term began")
-            return "another term began"
-        return ""
+        """Count the terms that began."""
+        return f"{self.terms} terms began" if self.terms else ""
 
 
 class RollingRestart(Nemesis):
