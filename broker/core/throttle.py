@@ -1,13 +1,14 @@
 """How many bytes of throttled replicas pass in one direction: a bucket that a rate fills.
 
-The bucket holds at most one second's worth, and a fetch may take more than is in it: the next ones wait until
-the debt is paid. So the rate holds over any longer time, whatever the size of a batch. Which replicas count
-is a setting of their topic. Soft state.
+The bucket holds at most one second's worth. A fetch takes what is in it, but at least one batch, which may be
+more: the next ones wait until the debt is paid. So the rate holds over any longer time, however large a batch
+is. Which replicas count is a setting of their topic. Soft state.
 Source: KIP-73; Kafka's ReplicationQuotaManager, the idea.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
@@ -58,10 +59,14 @@ class Throttle:
         self._level -= size
         self.bytes_total += size
 
+    def allowance(self, now_ms: int) -> int:
+        """Return how many bytes a fetch may take now."""
+        self._fill(now_ms)
+        return max(0, math.ceil(self._level))
+
     def wait_ms(self, now_ms: int) -> int:
         """Return how long nothing more may pass, at most WAIT_MAX_MS; 0: something may."""
-        self._fill(now_ms)
-        if self._level > 0 or self._rate == RATE_MAX:
+        if self.allowance(now_ms) > 0:
             return 0
         if -self._level >= self._rate:
             return WAIT_MAX_MS

@@ -104,16 +104,37 @@ class BrokerView:
         ):
             yield CounterMetricFamily(f"quorate_broker_{name}", documentation, value=value)
         yield from self._group_metrics()
+        yield from self._controller_metrics()
+
+    def _controller_metrics(self) -> Iterable[Metric]:
         controller = self._broker.controller
         active = controller is not None and controller.active
         yield GaugeMetricFamily("quorate_controller_active", "1 in the controller", value=float(active))
-        if controller is not None and active:
-            found = controller.status()
+        if controller is None:
+            return
+        found = controller.status()
+        for name, documentation, value in (
+            (
+                "unclean_elections",
+                "leaders from outside the ISR: records may be lost",
+                found.counters.unclean_elections,
+            ),
+            (
+                "leaders_rebalanced",
+                "leaderships that went back by themselves",
+                found.counters.leaders_rebalanced,
+            ),
+        ):
+            yield CounterMetricFamily(f"quorate_controller_{name}", documentation, value=value)
+        if active:
             cluster = GaugeMetricFamily(
-                "quorate_controller_partitions", "partitions of the cluster by trouble", labels=["state"]
+                "quorate_controller_partitions",
+                "partitions of the cluster that are in trouble or on the move",
+                labels=["state"],
             )
             cluster.add_metric(["offline"], len(found.offline))
             cluster.add_metric(["under_replicated"], len(found.under_replicated))
+            cluster.add_metric(["reassigned"], len(controller.reassignments() or ()))
             yield cluster
 
     def _coordinator(self) -> Mapping[str, object] | None:

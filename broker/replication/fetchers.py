@@ -190,7 +190,7 @@ class Fetcher:
         registry = self._fetchers.registry
         now_ms = monotonic_ms()
         asked = {
-            name: (followed, followed.position(options))
+            name: (followed, followed.position(options, registry.follower_throttle, now_ms))
             for name, followed in self._followed.items()
             if followed.is_due(now_ms, registry.follower_throttle)
         }

@@ -217,8 +217,8 @@ class Fetching:
             return self._refusal(key, epoch_error)
         if leader is not None and reader.is_follower and reader.replica_id not in leader.followers:
             return self._refusal(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if leader is not None and reader.is_follower and self._is_throttled(key, leader, reader):
-            room = Room(0, is_first=False)
+        if leader is not None and reader.is_follower:
+            room = self._throttled(key, leader, reader, room)
         diverging = None if leader is None else self._diverging(replica, leader, position)
         if diverging is not None and diverging.end_offset == UNDEFINED:
             # An epoch that this leader has never heard of: nothing here can be compared with it.
@@ -234,14 +234,12 @@ class Fetching:
             )
         return self._read_log(replica, position, reader, room)
 
-    def _is_throttled(self, key: PartitionKey, leader: LeaderState, reader: Reader) -> bool:
-        """Whether a follower gets no records for now; one in the ISR always does: producers wait for it."""
+    def _throttled(self, key: PartitionKey, leader: LeaderState, reader: Reader, room: Room) -> Room:
+        """Return the room for a follower; one in the ISR has all of it, because producers wait for it."""
         throttle = self._registry.leader_throttle
-        return (
-            throttle.limits(key)
-            and reader.replica_id not in leader.isr
-            and throttle.wait_ms(monotonic_ms()) > 0
-        )
+        if reader.replica_id in leader.isr or not throttle.limits(key):
+            return room
+        return room._replace(bytes_left=min(room.bytes_left, throttle.allowance(monotonic_ms())))
 
     def _read_log(
         self, replica: Replica, position: FetchPosition, reader: Reader, room: Room

@@ -35,12 +35,15 @@ class Followed:
     #: Whether its log may end below the leader's high watermark: only then a throttle holds it back.
     is_behind: bool = True
 
-    def position(self, options: ReplicationOptions) -> FetchPosition:
+    def position(self, options: ReplicationOptions, throttle: Throttle, now_ms: int) -> FetchPosition:
         """Return what to ask the leader for."""
         log = self.replica.log
+        max_bytes = options.replica_fetch_max_bytes
+        if self._is_held_back_by(throttle):
+            max_bytes = min(max_bytes, throttle.allowance(now_ms))
         return FetchPosition(
             log.log_end_offset,
-            options.replica_fetch_max_bytes,
+            max_bytes,
             self.role.leader_epoch,
             log.latest_epoch,
             log.log_start_offset,
@@ -49,9 +52,12 @@ class Followed:
 
     def is_due(self, now_ms: int, throttle: Throttle) -> bool:
         """Whether to ask for it now; a throttled one waits until bytes may pass again."""
-        if self.not_before_ms <= now_ms and self.is_behind and throttle.limits(self.replica.key):
+        if self.not_before_ms <= now_ms and self._is_held_back_by(throttle):
             self.not_before_ms = now_ms + throttle.wait_ms(now_ms)
         return self.not_before_ms <= now_ms
+
+    def _is_held_back_by(self, throttle: Throttle) -> bool:
+        return self.is_behind and throttle.limits(self.replica.key)
 
     def is_current(self, offset: int) -> bool:
         """Whether an answer to a fetch from this offset still counts."""
