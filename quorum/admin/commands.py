@@ -32,7 +32,8 @@ async def get_command(request: web.Request) -> web.Response:
     """Answer a command."""
     read_query(request, ())
     name = str(NAME.read(request.match_info["name"]))
-    answer = part(request, STATE).command(name)
+    state = part(request, STATE)
+    answer = await state.command(name)
     if answer is None:
-        return error_answer(404, f"Unknown command: {name}", "GET /commands lists them")
+        return error_answer(404, f"Unknown command: {name}", "GET /commands lists them", command=name)
     return json_answer(answer)

@@ -96,7 +96,7 @@ class StateView(Protocol):
     def command_names(self) -> list[str]:
         """Return the names of ZooKeeper's commands that are answered."""
 
-    def command(self, name: str) -> Mapping[str, object] | None:
+    async def command(self, name: str) -> Mapping[str, object] | None:
         """Answer one of them; None if there is none of that name."""
 
     def config(self) -> Item:

@@ -23,6 +23,7 @@ from quorum.errors import PASSING_ERRNOS, DataDirError, DiskFullError, QuorateEr
 from quorum.node.replica import Replica
 from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter
 from quorum.node.storage import Storage, load_machine, open_storage
+from quorum.node.timing import Timed
 from quorum.platform.open_files import connections_within, open_files_max
 from quorum.platform.runtime import Disk, Runtime
 from quorum.raft.core.entry import CONFIGURATION_KINDS, Entry
@@ -273,7 +274,8 @@ class QuorumMember:
             engine.fail,
             self.snapshotter.take,
         )
-        engine.attach(replica, self.courier)
+        self.timed = Timed(replica, runtime.monotonic_ms)
+        engine.attach(self.timed, self.courier)
         # The core has its own copy of the log's tail, and bounds it.
         storage.recovered = storage.recovered._replace(tail=())
         self._attached = True

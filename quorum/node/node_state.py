@@ -8,7 +8,9 @@ Source: architecture, "HTTP on the admin port".
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from pathlib import PurePath
@@ -20,7 +22,10 @@ from quorum.core.queries import get_children, get_data
 from quorum.node import admin_commands
 from quorum.node.member import QuorumMember
 from quorum.server.connection import Connection
+from quorum.server.inspection import UNKNOWN_BYTES, bytes_below
 from quorum.wire.jute import Reader, Stat
+
+log = logging.getLogger("quorate.admin")
 
 
 class NodeState:
@@ -141,9 +146,15 @@ class NodeState:
         """Return the names of ZooKeeper's commands that are answered."""
         return list(admin_commands.NAMES)
 
-    def command(self, name: str) -> Mapping[str, object] | None:
+    async def command(self, name: str) -> Mapping[str, object] | None:
         """Answer one of them; None if there is none of that name."""
-        return admin_commands.run(self._member, name)
+        size = UNKNOWN_BYTES
+        if admin_commands.measures(name):
+            try:
+                size = await asyncio.to_thread(bytes_below, str(self._member.config.node.data_dir))
+            except OSError as error:
+                log.warning("could not measure the data directory: %s", error)
+        return admin_commands.run(self._member, name, size)
 
     def config(self) -> dict[str, Any]:
         """Return the settings in force, secrets masked."""

@@ -29,6 +29,7 @@ from quorum.raft.peers.refusals import DiskRefusal
 from quorum.raft.peers.transport import PeerTransport
 from quorum.raft.requests.requests import Action, Request
 from quorum.raft.snapshots.snapshots import SnapshotFile
+from quorum.server.words import outstanding
 
 #: name, what it says, value
 Reading = tuple[str, str, float]
@@ -284,7 +285,7 @@ class NodeView:
         yield from families(self._member, self._recorder)
 
     def _raft_gauges(self) -> list[Reading]:
-        status, machine, journal = self._core.status(), self._replica.machine, self._writer.statistics
+        status, machine = self._core.status(), self._replica.machine
         return [
             ("quorate_ready", "1 if clients are served", float(self.readiness()[0])),
             ("quorate_raft_leader", "1 on the leader", float(self.engine.leads)),
@@ -294,12 +295,6 @@ class NodeView:
             ("quorate_raft_applied_index", "Last applied log index", machine.applied_index),
             ("quorate_raft_first_index", "First log index that is kept", status.first_index),
             ("quorate_journal_queued_bytes", "Bytes that wait for the journal", self._writer.queued_bytes),
-            (
-                "quorate_journal_write_p50_ms",
-                "Median of the last groups: write, fsync",
-                journal.write_ms(0.5),
-            ),
-            ("quorate_journal_write_p99_ms", "99th percentile of them", journal.write_ms(0.99)),
             (
                 "quorate_snapshot_log_bytes",
                 "Applied log that no snapshot covers",
@@ -317,6 +312,11 @@ class NodeView:
             ("quorate_sessions", "Sessions", len(machine.sessions)),
             ("quorate_connections", "Client connections of this node", len(self._frontend.connections)),
             ("quorate_watches", "Watches of this node's clients", watches),
+            (
+                "quorate_outstanding_requests",
+                "Client requests without a reply yet",
+                outstanding(self._frontend),
+            ),
             (
                 "quorate_forward_backlog_bytes",
                 "Unapplied bytes of this node's clients",

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from quorum.core.codes import OP_CLOSE_SESSION, OP_CREATE_SESSION
 from quorum.core.machine import CONFIG_PATH
@@ -119,20 +119,51 @@ def cons(server: Server) -> Iterator[str]:
     yield "\n"
 
 
+class Details(NamedTuple):
+    """What is known of a connection besides its counts; times in milliseconds."""
+
+    last_operation: str
+    #: since 1970
+    established_ms: float
+    last_xid: int
+    last_zxid: int
+    #: of the monotonic clock
+    last_response_ms: float
+    last_ms: float
+    min_ms: float
+    average_ms: float
+    max_ms: float
+
+
+def details(server: Server, client: Connection) -> Details:
+    """Return what cons tells about a connection."""
+    xid, op, zxid = client.last_request or (-1, None, -1)
+    waits = client.waits
+    answered = max(1, client.requests_received - client.outstanding)
+    return Details(
+        "NA" if op is None else _SHORT_NAMES.get(op, "NA"),
+        _wall_ms(server, client.established_ms),
+        xid,
+        zxid,
+        client.last_read_ms,
+        waits.last_ms,
+        # Reads are answered in the turn in which they come.
+        waits.min_ms if waits.requests >= answered else 0.0,
+        waits.total_ms / answered,
+        waits.max_ms,
+    )
+
+
 def _connection(server: Server, client: Connection) -> str:
     if client.last_request is None:
         return brief(client)
-    xid, op, zxid = client.last_request
-    waits = client.waits
-    answered = max(1, client.requests_received - client.outstanding)
-    # Reads are answered in the turn in which they come.
-    min_ms = waits.min_ms if waits.requests >= answered else 0.0
+    found = details(server, client)
     return brief(client) + (
-        f",sid={_hex(client.session_id)},lop={_SHORT_NAMES.get(op, 'NA')}"
-        f",est={_wall_ms(server, client.established_ms):.0f},to={client.timeout_ms}"
-        f",lcxid={_hex(xid)},lzxid={_hex(zxid)},lresp={client.last_read_ms:.0f}"
-        f",llat={waits.last_ms:.0f},minlat={min_ms:.0f},avglat={waits.total_ms / answered:.0f}"
-        f",maxlat={waits.max_ms:.0f}"
+        f",sid={_hex(client.session_id)},lop={found.last_operation}"
+        f",est={found.established_ms:.0f},to={client.timeout_ms}"
+        f",lcxid={_hex(found.last_xid)},lzxid={_hex(found.last_zxid)},lresp={found.last_response_ms:.0f}"
+        f",llat={found.last_ms:.0f},minlat={found.min_ms:.0f},avglat={found.average_ms:.0f}"
+        f",maxlat={found.max_ms:.0f}"
     )
 
 
@@ -207,9 +238,9 @@ def _working_folder() -> str:
         return "?"
 
 
-def envi(server: Server, version: str) -> str:
-    """Tell where the server runs."""
-    rows = [
+def environment(server: Server, version: str) -> list[tuple[str, str]]:
+    """Return what is known of the server's surroundings."""
+    return [
         ("zookeeper.version", version),
         ("host.name", socket.gethostname()),
         ("python.version", platform.python_version()),
@@ -221,6 +252,11 @@ def envi(server: Server, version: str) -> str:
         ("user.dir", _working_folder()),
         ("data.dir", server.options.data_dir),
     ]
+
+
+def envi(server: Server, version: str) -> str:
+    """Tell where the server runs."""
+    rows = environment(server, version)
     return "Environment:\n" + "".join(f"{name}={value}\n" for name, value in rows)
 
 

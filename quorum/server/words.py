@@ -98,7 +98,7 @@ def _status(server: Server) -> str:
         f"Received: {counters.requests_received}\n"
         f"Sent: {counters.packets_sent}\n"
         f"Connections: {len(server.connections)}\n"
-        f"Outstanding: {_outstanding(server)}\n"
+        f"Outstanding: {outstanding(server)}\n"
         f"Zxid: 0x{machine.zxid:x}\n"
         f"Mode: {_mode(server)}\n"
         f"Node count: {machine.tree.node_count}\n"
@@ -124,19 +124,19 @@ def monitor_rows(server: Server) -> list[tuple[str, object]]:
         ("ephemerals_count", sum(len(each.ephemerals) for each in machine.sessions.values())),
         ("num_alive_connections", len(server.connections)),
         ("avg_latency", round(counters.latency_average_ms(), 4)),
-        ("outstanding_requests", _outstanding(server)),
+        ("outstanding_requests", outstanding(server)),
         ("znode_count", machine.tree.node_count),
         ("global_sessions", len(machine.sessions)),
         ("local_sessions", sum(each.read_only for each in clients(server.connections))),
         ("packets_sent", counters.packets_sent),
         ("packets_received", counters.requests_received),
         ("watch_count", replica.watches.counts().watches),
-        ("min_latency", f"{counters.latency_min_ms:.0f}"),
+        ("min_latency", round(counters.latency_min_ms)),
         ("max_file_descriptor_count", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         ("approximate_data_size", machine.tree.data_bytes),
         *_open_files(),
-        ("uptime", f"{server.now_ms() - server.started_ms:.0f}"),
-        ("max_latency", f"{counters.latency_max_ms:.0f}"),
+        ("uptime", round(server.now_ms() - server.started_ms)),
+        ("max_latency", round(counters.latency_max_ms)),
         ("connection_rejected", counters.connections_rejected),
     ]
 
@@ -165,7 +165,8 @@ def _open_files() -> list[tuple[str, object]]:
         return []
 
 
-def _outstanding(server: Server) -> int:
+def outstanding(server: Server) -> int:
+    """Count the requests of clients that have no reply yet."""
     return sum(each.outstanding for each in clients(server.connections))
 
 

@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
+from prometheus_client.parser import text_string_to_metric_families
 
 from quorum.local.embedded import Ensemble, ensemble_in_thread
 from quorum.metadata import paths
@@ -319,15 +320,42 @@ def test_times_of_writes_are_counted_in_buckets(node: Ensemble, client: KazooCli
     def counts() -> list[int]:
         page = raw(node, "GET", "/metrics")[2].decode()
         found = re.findall(
-            r"^quorate_(?:commit|request|journal_write)_seconds_count (\S+)$", page, re.MULTILINE
+            r"^quorate_(?:commit|request|journal_write|apply)_seconds_count (\S+)$", page, re.MULTILINE
         )
         return [int(float(count)) for count in found]
 
     before = counts()
     for number in range(10):
         client.create(f"/timed{number}")
-    assert len(before) == 3
+    assert len(before) == 4
     assert all(now >= then + 10 for then, now in zip(before, counts(), strict=True))
+
+
+def test_metrics_follow_prometheus_conventions(node: Ensemble) -> None:
+    """Parsed by Prometheus' own library: base units, and totals of counters alone."""
+    page = raw(node, "GET", "/metrics")[2].decode()
+    families = [each for each in text_string_to_metric_families(page) if each.name.startswith("quorate_")]
+    assert len(families) > 40
+    for family in families:
+        assert family.documentation
+        assert not re.search(r"_(ms|us|kb|mb|percent|p\d+)(_|$)", family.name), family.name
+        suffixes = {sample.name.removeprefix(family.name) for sample in family.samples}
+        assert (
+            suffixes
+            <= {
+                "counter": {"_total"},
+                "gauge": {""},
+                "histogram": {"_bucket", "_sum", "_count"},
+            }[family.type]
+        )
+        assert family.type != "histogram" or family.name.endswith("_seconds")
+
+
+def test_an_election_is_timed(node: Ensemble) -> None:
+    page = raw(node, "GET", "/metrics")[2].decode()
+    found = dict(re.findall(r"^quorate_election_seconds_(count|sum) (\S+)$", page, re.MULTILINE))
+    assert float(found["count"]) == 1
+    assert float(found["sum"]) > 0
 
 
 def test_the_status_names_the_phase(node: Ensemble) -> None:
@@ -345,8 +373,16 @@ def test_monitors_find_the_commands_of_the_admin_server(node: Ensemble, client: 
     assert show(node, "/commands/isro")["read_only"] is False
     stats = show(node, "/commands/stats")
     assert stats["server_stats"]["last_processed_zxid"] >= client.exists("/monitored").czxid
+    assert stats["server_stats"]["data_dir_size"] > 0
     assert stats["connections"]
     assert show(node, "/commands/leader")["is_leader"]
+    session_id, _ = client.client_id
+    client.create("/monitored/short", ephemeral=True)
+    client.get("/monitored", watch=lambda _event: None)
+    assert show(node, "/commands/dump")["session_id_to_ephemeral_paths"][str(session_id)]
+    assert "/monitored" in show(node, "/commands/wchc")["session_id_to_watched_paths"][str(session_id)]
+    assert show(node, "/commands/wchp")["path_to_session_ids"]["/monitored"] == [session_id]
+    assert session_id in [each["session_id"] for each in show(node, "/commands/cons")["connections"]]
     for name in show(node, "/commands")["commands"]:
         assert show(node, f"/commands/{name}")["command"] == name
     assert ask(node, "GET", "/commands/nothing")[0] == 404
