@@ -157,7 +157,9 @@ async def get_snapshot_file(request: web.Request) -> web.StreamResponse:
     path = part(request, STATE).snapshot_path(name)
     if path is None:
         return error_answer(404, f"this node has no snapshot {name}", "GET /v1/snapshots lists them")
-    return web.FileResponse(path, headers={"Content-Type": "application/octet-stream"})
+    disposition = f'attachment; filename="{name}"'
+    headers = {"Content-Type": "application/octet-stream", "Content-Disposition": disposition}
+    return web.FileResponse(path, headers=headers)
 
 
 async def get_journal(request: web.Request) -> web.Response:

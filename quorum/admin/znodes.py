@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
@@ -31,8 +31,10 @@ from quorum.client import (
     InvalidArgumentError,
     MultiFailedError,
     NoAuthError,
+    NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     RequestTooLargeError,
     Stat,
     Transaction,
@@ -285,14 +287,25 @@ def _data(given: Mapping[str, Any], example: str) -> bytes | None:
         raise BadInputError(f"data = {shown(text)} is not base64", example, "data") from error
 
 
-_STATUS: Final[Sequence[tuple[type[QuorateError], int]]] = (
-    (NoNodeError, 404),
-    (NoAuthError, 403),
-    (BadVersionError, 409),
-    (NodeExistsError, 409),
-    (BadArgumentsError, 400),
-    (InvalidArgumentError, 400),
-    (RequestTooLargeError, 413),
+class _Told(NamedTuple):
+    """How an error of the client is told where it says no remedy itself."""
+
+    kind: type[QuorateError]
+    status: int
+    field: str = "path"
+    remedy: str = ""
+
+
+_TOLD: Final[Sequence[_Told]] = (
+    _Told(NoNodeError, 404, remedy="list the children of a node above it; PUT makes it with create=true"),
+    _Told(NoAuthError, 403, remedy="change it as a client that can prove who it is"),
+    _Told(BadVersionError, 409, "version", "read the node again and send the version of its stat"),
+    _Told(NodeExistsError, 409, remedy="read it, or set its data"),
+    _Told(NotEmptyError, 409, remedy="delete its children first"),
+    _Told(NoChildrenForEphemeralsError, 409, remedy="choose a parent that is not ephemeral"),
+    _Told(BadArgumentsError, 400),
+    _Told(InvalidArgumentError, 400),
+    _Told(RequestTooLargeError, 413, "data"),
 )
 
 
@@ -303,9 +316,10 @@ def client_answer(error: ClientError | TimeoutError, *, writes: bool = True) -> 
             return error_answer(503, "the read was not answered in time", "see /readyz", retriable=True)
         problem = "the write was not answered in time: its outcome is unknown"
         return answer_to(OutcomeUnknownError(problem, "read the state before repeating it, and see /readyz"))
-    cause = error.cause if isinstance(error, MultiFailedError) else error
-    for kind, status in _STATUS:
-        if isinstance(cause, kind):
+    cause, operations = (error.cause, "operations") if isinstance(error, MultiFailedError) else (error, "")
+    for told in _TOLD:
+        if isinstance(cause, told.kind):
             more = {"definite": error.definite, "retriable": error.retriable}
-            return error_answer(status, error.message, error.remedy, **more)
+            remedy, field = error.remedy or told.remedy, operations or told.field
+            return error_answer(told.status, error.message, remedy, field=field, **more)
     return answer_to(error)
