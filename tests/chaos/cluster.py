@@ -17,7 +17,7 @@ import itertools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from kazoo.exceptions import KazooException
 
@@ -25,6 +25,8 @@ from tests.chaos import clocks
 from tests.chaos.proxies import Proxies
 from tests.support.broker_cluster import BrokerCluster, BrokerProcess
 from tests.support.nodes import Node, NodeError, QuorateNodes, clean_environment
+
+LOOKS_MAX: Final = 2
 
 
 class ProxiedNodes(QuorateNodes):
@@ -160,8 +162,10 @@ class ChaosCluster:
 
     def leader_now(self) -> int:
         """The node that says that it leads, in the highest term; 0 if none."""
-        with contextlib.suppress(NodeError):
-            return self.nodes.leader_now()
+        for _ in range(LOOKS_MAX):
+            # KeyError: a node was removed during the look.
+            with contextlib.suppress(NodeError, KeyError):
+                return self.nodes.leader_now()
         return 0
 
     def controller_now(self) -> int:

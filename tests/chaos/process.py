@@ -1,4 +1,4 @@
-"""Runs `quorate serve` or `quorate broker` as it is shipped, on a disk that nemeses can fill and slow down.
+"""Runs `quorate serve` or `quorate broker` as it is shipped, on a disk that nemeses reach.
 
 python -m tests.chaos.process serve …
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from quorum.cli.main import main as quorate
-from tests.support import full_broker, full_node, slow_disk
+from tests.support import full_broker, full_node, losing_disk, slow_disk
 
 
 def main() -> int:
@@ -16,6 +16,7 @@ def main() -> int:
     if sys.argv[1] == "broker":
         full_broker.install()
     else:
+        losing_disk.install()
         full_node.install()
         slow_disk.install()
     return quorate(sys.argv[1:])

@@ -1,7 +1,8 @@
-"""Faults of disks: no room, fsyncs that take long, and a disk that is lost.
+"""Faults of disks: no room, fsyncs that take long, a disk that is lost, and a power cut.
 
 A full disk proves itself by the node, which says that it acknowledges nothing, or by the end of the broker; a
-slow one by the fsyncs that the node's process counted; a lost one by the bytes that were on it.
+slow one by the fsyncs that the node's process counted; a lost one by the bytes that were on it, and a power
+cut by the writes that it undid.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from typing import ClassVar, Final
 
 from tests.chaos.nemeses.base import Nemesis
-from tests.support import full_node, slow_disk
+from tests.support import full_node, losing_disk, slow_disk
 from tests.support.nodes import eventually
 
 BITE_DEADLINE_S: Final = 20.0
@@ -145,4 +146,46 @@ class SlowFsync(Nemesis):
         return f"{self._slowed()} fsyncs slowed down" if self._slowed() else ""
 
 
-DISKS: Final[tuple[type[Nemesis], ...]] = (FullDisk, FullBrokerDisk, LostBrokerDisk, SlowFsync)
+class PowerCut(Nemesis):
+    """The power of the whole quorum fails: what no fsync covered is gone."""
+
+    name: ClassVar[str] = "power-cut"
+    description: ClassVar[str] = "SIGKILL for all nodes at once; their journals lose what no fsync covered"
+    holds_s: ClassVar[tuple[float, float]] = (0.2, 2.0)
+
+    def start(self) -> str:
+        """Catch the nodes in fsyncs that take long; kill them and undo what these would have covered."""
+        nodes = self.cluster.nodes
+        self.lost = 0
+        self.dead: list[int] = []
+        folders = [nodes.nodes[each].folder for each in self.cluster.node_ids]
+        took_ms = self.rng.randrange(50, 300)
+        try:
+            for folder in folders:
+                slow_disk.slow_down(folder, took_ms / 1000)
+            with contextlib.suppress(AssertionError):
+                eventually(
+                    lambda: all(map(losing_disk.has_unsynced, folders)), BITE_DEADLINE_S, "all nodes write"
+                )
+            for node_id in self.cluster.node_ids:
+                nodes.pause(node_id)
+            for node_id in self.cluster.node_ids:
+                nodes.kill(node_id)
+                self.dead.append(node_id)
+        finally:
+            for folder in folders:
+                slow_disk.speed_up(folder)
+        self.lost = sum(map(losing_disk.cut_power, folders))
+        return f"all nodes, fsyncs of {took_ms} ms"
+
+    def stop(self) -> None:
+        """Start them."""
+        for node_id in self.dead:
+            self.cluster.nodes.start_node(node_id)
+
+    def bite(self) -> str:
+        """Count the writes that were lost."""
+        return f"{self.lost} writes lost" if self.lost else ""
+
+
+DISKS: Final[tuple[type[Nemesis], ...]] = (FullDisk, FullBrokerDisk, LostBrokerDisk, SlowFsync, PowerCut)
