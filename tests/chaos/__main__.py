@@ -24,12 +24,12 @@ from tests.chaos.workloads import WORKLOADS
 PEERS: Final = {"zookeeper": ("registers", peer.NEMESES), "kafka": ("records", kafka_peer.NEMESES)}
 
 
-def _names(known: dict[str, type]) -> object:
+def _names(known: dict[str, type], joined_by: str | None = None) -> object:
     def read(text: str) -> list[str]:
         names = [name for name in text.split(",") if name] or list(known)
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is not known; use {', '.join(known)}")
+        for part in [part for name in names for part in name.split(joined_by)]:
+            if part not in known:
+                raise argparse.ArgumentTypeError(f"{part!r} is not known; use {', '.join(known)}")
         return names
 
     return read
@@ -40,7 +40,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--workload", type=_names(WORKLOADS), default=list(WORKLOADS))  # type: ignore[arg-type]
-    parser.add_argument("--nemesis", type=_names(NEMESES), default=list(NEMESES))  # type: ignore[arg-type]
+    parser.add_argument("--nemesis", type=_names(NEMESES, "+"), default=list(NEMESES))  # type: ignore[arg-type]
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--system", choices=("quorate", *PEERS), default="quorate")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import re
 import socket
 import subprocess
@@ -61,6 +62,7 @@ class Proxies:
         self._proxies: dict[str, Any] = {}
         #: {link: names of the toxics that lie on it}
         self._toxics: dict[str, list[str]] = {}
+        self._numbers = itertools.count(1)
         #: several nemeses may act at a time
         self._lock = threading.Lock()
 
@@ -104,8 +106,9 @@ class Proxies:
         """Lay a toxic on links, in each of the streams."""
         for name in names:
             for stream in streams:
-                toxic = f"{kind}-{stream}"
                 with self._lock:
+                    # Several faults of a kind may lie on a link.
+                    toxic = f"{kind}-{stream}-{next(self._numbers)}"
                     self._proxies[name].add_toxic(type=kind, name=toxic, stream=stream, attributes=attributes)
                     self._toxics.setdefault(name, []).append(toxic)
 

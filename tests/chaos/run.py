@@ -28,7 +28,7 @@ from pipeline.checks.history import read_history, read_lines
 from pipeline.checks.verdicts import BAD, UNKNOWN, Verdict
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.kafka_peer import KafkaCluster
-from tests.chaos.nemeses import NEMESES
+from tests.chaos.nemeses import find_nemesis
 from tests.chaos.peer import ZooKeeperCluster
 from tests.chaos.recorder import Recorder
 from tests.chaos.recovery import Figure, figures
@@ -68,14 +68,14 @@ def stages(plan: Plan) -> list[Plan]:
     """
     kinds = [WORKLOADS[name] for name in plan.workloads]
     alone = [each.name for each in kinds if not each.needs_brokers]
-    if len(alone) == len(kinds) and not any(NEMESES[name].needs_brokers for name in plan.nemeses):
+    if len(alone) == len(kinds) and not any(find_nemesis(name).needs_brokers for name in plan.nemeses):
         return [plan]
     together = [each.name for each in kinds if not each.excludes_brokers]
     if len(alone) < len(kinds):
         together = [each.name for each in kinds if each.needs_brokers or each.name in SHARED]
     parts = []
     if alone and any(each.excludes_brokers for each in kinds):
-        quiet = [name for name in plan.nemeses if not NEMESES[name].needs_brokers]
+        quiet = [name for name in plan.nemeses if not find_nemesis(name).needs_brokers]
         parts.append(replace(plan, workloads=alone, nemeses=quiet))
     if together:
         parts.append(replace(plan, workloads=together))
@@ -113,7 +113,7 @@ def made(plan: Plan, with_brokers: bool) -> ChaosCluster:
         return ZooKeeperCluster(nodes=plan.nodes)
     if plan.system == "kafka":
         return KafkaCluster(nodes=plan.nodes, brokers=plan.brokers)
-    faked_clocks = any(NEMESES[name].fakes_clocks for name in plan.nemeses)
+    faked_clocks = any(find_nemesis(name).fakes_clocks for name in plan.nemeses)
     return ChaosCluster(
         nodes=plan.nodes, brokers=plan.brokers if with_brokers else 0, faked_clocks=faked_clocks
     )
@@ -124,7 +124,7 @@ def run(plan: Plan) -> Report:
     folder = folder_for(plan.results, plan.seed)
     rng = random.Random(plan.seed)
     kinds = [WORKLOADS[name] for name in plan.workloads]
-    nemeses = [NEMESES[name] for name in plan.nemeses]
+    nemeses = [find_nemesis(name) for name in plan.nemeses]
     with_brokers = any(each.needs_brokers for each in kinds) or any(each.needs_brokers for each in nemeses)
     recorder = Recorder(folder / "history")
     with made(plan, with_brokers) as cluster:

@@ -10,7 +10,18 @@ from tests.chaos.nemeses.disks import DISKS
 from tests.chaos.nemeses.members import MEMBERS
 from tests.chaos.nemeses.network import NETWORK
 from tests.chaos.nemeses.process import PROCESS
+from tests.chaos.nemeses.together import together
 
 NEMESES: Final[dict[str, type[Nemesis]]] = {
     each.name: each for each in (*NETWORK, *PROCESS, *DISKS, *CLOCK, *MEMBERS)
 }
+
+
+def find_nemesis(name: str) -> type[Nemesis]:
+    """Return the nemesis of a name; several names joined by "+" strike together.
+
+    Raises:
+        KeyError: there is none of this name.
+    """
+    kinds = [NEMESES[part] for part in name.split("+")]
+    return kinds[0] if len(kinds) == 1 else together(*kinds)
