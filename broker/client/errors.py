@@ -6,6 +6,7 @@ Source: style design, "Errors"; Kafka's error codes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from controller.messages.codes import RETRIABLE, ErrorCode, code_name
@@ -21,6 +22,12 @@ INDEFINITE: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
+#: What to do about answers that people meet on the command line.
+_REMEDIES: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `quorate topics list`",
+    ErrorCode.GROUP_ID_NOT_FOUND: "see `quorate groups list`",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first; `quorate groups describe` names them",
+}
 
 
 class NoBrokerAnswersError(QuorateError):
@@ -47,7 +54,7 @@ class BrokerRequestError(QuorateError):
 
     def __init__(self, what: str, error_code: int, message: str | None = None) -> None:
         told = f": {message}" if message else ""
-        super().__init__(f"{what}: {code_name(error_code)}{told}")
+        super().__init__(f"{what}: {code_name(error_code)}{told}", _REMEDIES.get(error_code, ""))
         self.error_code = error_code
         self.retriable = error_code in RETRIABLE
         self.definite = error_code not in INDEFINITE

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.commands.actions import add_actions
 from broker.commands.broker import require_extra
-from quorum.errors import UsageError, printable, shown
+from quorum.errors import QuorateError, UsageError, printable, shown
 
 if TYPE_CHECKING:
     from broker.client import BrokerClient
@@ -88,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         UsageError: an argument has not its form, or the extra is not installed.
         NoBrokerAnswersError: no broker can be reached; it names them.
         BrokerRequestError: the coordinator refuses, or the outcome is unknown (it says which).
+        QuorateError: what an argument names does not exist, or is not as the action needs it.
     """
     require_extra()
     from broker.client import BrokerClient
@@ -138,7 +139,7 @@ _MEMBER_COLUMNS: Final = ("consumer_id", "instance_id", "host", "client_id", "pa
 async def _group_fields(client: BrokerClient, group_id: str) -> dict[str, Any]:
     found = await client.describe_group(group_id)
     if found.state == "Dead":
-        raise UsageError(f"group {shown(group_id)} does not exist", "see `quorate groups list`")
+        raise QuorateError(f"group {shown(group_id)} does not exist", "see `quorate groups list`")
     committed = await client.committed_offsets(group_id)
     owners = {key: member for member in found.members for key in member.partitions or ()}
     keys = sorted({*committed, *owners})
@@ -194,14 +195,14 @@ async def _reset(client: BrokerClient, arguments: argparse.Namespace) -> int:
     group_id = arguments.group
     found = await client.describe_group(group_id)
     if found.members:
-        raise UsageError(
+        raise QuorateError(
             f"group {shown(group_id)} has {len(found.members)} members",
             "stop its consumers, or wait until their sessions end",
         )
     committed = await client.committed_offsets(group_id)
     keys = await _keys(client, arguments.topics) if arguments.topics else sorted(committed)
     if not keys:
-        raise UsageError(f"group {shown(group_id)} has committed nothing", "name the topics: --topic TOPIC")
+        raise QuorateError(f"group {shown(group_id)} has committed nothing", "name the topics: --topic TOPIC")
     before = {key: committed[key].offset for key in keys if key in committed}
     offsets = await _goals(client, arguments, keys, before)
     if arguments.execute:
@@ -232,12 +233,12 @@ async def _keys(client: BrokerClient, given: Iterable[str]) -> list[PartitionKey
         topic, colon, numbers = each.partition(":")
         known = (await client.metadata([topic])).topics.get(topic)
         if known is None or known.error_code:
-            raise UsageError(f"topic {shown(topic)} does not exist", "see `quorate topics list`")
+            raise QuorateError(f"topic {shown(topic)} does not exist", "see `quorate topics list`")
         partitions = numbers.split(",") if colon else [str(index) for index in sorted(known.partitions)]
         for number in partitions:
             if not number.isdecimal() or int(number) not in known.partitions:
                 remedy = f"name some of 0 to {max(known.partitions)}"
-                raise UsageError(f"--topic {shown(each)}: {shown(number)} is no partition", remedy)
+                raise QuorateError(f"--topic {shown(each)}: {shown(number)} is no partition", remedy)
             wanted[PartitionKey(topic, int(number))] = None
     return list(wanted)
 
@@ -264,7 +265,7 @@ async def _goals(
         missing = [key for key in keys if key not in before]
         if missing:
             where = f"{missing[0].topic}-{missing[0].partition}"
-            raise UsageError(
+            raise QuorateError(
                 f"--shift-by: nothing is committed for {where}", "use --to-offset, or name others"
             )
         goals = {key: before[key] + arguments.shift_by for key in keys}

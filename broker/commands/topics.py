@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.commands.actions import add_actions
 from broker.commands.broker import require_extra
-from quorum.errors import UsageError, printable, shown
+from quorum.errors import QuorateError, UsageError, printable, shown
 
 if TYPE_CHECKING:
     from broker.client import BrokerClient, TopicMetadata
@@ -170,7 +170,7 @@ async def _describe(client: BrokerClient, arguments: argparse.Namespace) -> int:
         or metadata.topics[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ]
     if missing:
-        raise UsageError(
+        raise QuorateError(
             f"topic {shown(missing[0])} does not exist", "see `quorate topics list`, or correct its name"
         )
     names = sorted(metadata.topics)

@@ -103,6 +103,14 @@ class BrokerView:
             ),
         ):
             yield CounterMetricFamily(f"quorate_broker_{name}", documentation, value=value)
+        refused = CounterMetricFamily(
+            "quorate_broker_connections_refused",
+            "connections closed for what their peers did: failed authentication, malformed requests",
+            labels=["listener"],
+        )
+        for listener, count in self._broker.parts.listeners.refused().items():
+            refused.add_metric([listener], count)
+        yield refused
         yield from self._group_metrics()
         yield from self._controller_metrics()
 

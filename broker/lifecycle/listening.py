@@ -111,6 +111,10 @@ class Listeners:
             admin,
         )
 
+    def refused(self) -> dict[str, int]:
+        """Return {listener: connections that it closed because of what their peers did}."""
+        return {each.name: each.refused_count for each in self._listeners}
+
     async def stop(self) -> None:
         """Close the ports and every connection."""
         if self._client_start is not None:

@@ -19,6 +19,7 @@ from inspect import iscoroutine
 from struct import Struct
 from typing import Final, cast
 
+from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request
 from broker.wire.apis import ApiKey, advertised
 from broker.wire.codec import encode_response, is_flexible
@@ -68,6 +69,7 @@ class Connection(asyncio.Protocol):
         api: Api,
         sasl: ScramServer | None,
         limits: ListenerLimits,
+        refusals: Refusals,
         on_open: Callable[[Connection], None],
         on_close: Callable[[Connection], None],
     ) -> None:
@@ -78,6 +80,7 @@ class Connection(asyncio.Protocol):
             api: what is served.
             sasl: what a peer must prove first; None: nothing.
             limits: bounds.
+            refusals: where a connection is noted that its peer's mistake ends.
             on_open: called once.
             on_close: called once, after the connection has ended.
         """
@@ -85,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._api = api
         self._gate = None if sasl is None else SaslGate(sasl)
         self._limits = limits
+        self._refusals = refusals
         self._on_open = on_open
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
@@ -183,7 +187,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, problem: str) -> None:
         """End the connection because of what its peer did."""
-        log.warning("%s listener: closed the connection of %s: %s", self._name, self._peer, problem)
+        self._refusals.note(self._peer, problem)
         self._waiting.clear()
         self.close()
 

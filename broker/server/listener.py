@@ -13,6 +13,7 @@ import socket
 import time
 
 from broker.server.connection import Connection, ListenerLimits
+from broker.server.refusals import Refusals
 from broker.server.requests import Api
 from controller.messages.scram import ScramServer
 from quorum.platform.accepting import Acceptor, Room
@@ -37,6 +38,7 @@ class Listener:
         self._api = api
         self._sasl = sasl
         self._limits = limits
+        self._refusals = Refusals(name)
         self._acceptor: Acceptor | None = None
         #: in the order in which they were let in
         self._connections: dict[Connection, None] = {}
@@ -99,6 +101,16 @@ class Listener:
         """Open connections."""
         return len(self._connections)
 
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def refused_count(self) -> int:
+        """Connections that were closed because of what their peers did."""
+        return self._refusals.count
+
     async def stop(self) -> None:
         """Stop listening, and end every connection with what it has begun."""
         if self._acceptor is not None:
@@ -110,13 +122,16 @@ class Listener:
             connection.abort()
         # Each task has told its own story; here they only have to be over.
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._refusals.stop()
 
     def _listen(self, bound: socket.socket) -> None:
         self._acceptor = Acceptor(bound, self._connection, self._has_room, self._no_files)
         self._acceptor.start()
 
     def _connection(self) -> Connection:
-        return Connection(self._name, self._api, self._sasl, self._limits, self._opened, self._closed)
+        return Connection(
+            self._name, self._api, self._sasl, self._limits, self._refusals, self._opened, self._closed
+        )
 
     def _has_room(self, coming: int) -> bool:
         return self._room.is_left(len(self._connections) + coming)

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import re
 import select
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -333,3 +335,21 @@ async def test_a_wrong_secret_is_refused(broker: MemoryBroker, caplog: pytest.Lo
             host, port, secrets=["another"], cluster_id=CLUSTER_ID, client_id="test", timeout_ms=5000
         )
     eventually(lambda: "authentication failed" in caplog.text, PATIENCE_S)
+
+
+def test_many_refusals_are_counted_and_cost_a_line_a_second(
+    broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = time.monotonic()
+    for _ in range(50):
+        with Peer(broker.client_address) as bad:
+            bad.socket.sendall(b"\xff" * 8)
+            assert bad.is_closed()
+
+    def told() -> int:
+        said = [record.getMessage() for record in caplog.records if "closed" in record.getMessage()]
+        lasting_s = time.monotonic() - began
+        assert len(said) <= 2 + lasting_s
+        return sum(int(found[1]) if (found := re.search(r"closed (\d+) more", each)) else 1 for each in said)
+
+    eventually(lambda: told() == 50, PATIENCE_S, "all are counted in the log")

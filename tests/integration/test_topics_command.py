@@ -81,6 +81,23 @@ def test_odd_input_is_an_error_in_words(
     assert problem in said
 
 
+@pytest.mark.parametrize("words", [("describe", "x"), ("delete", "x"), ("alter", "x", "--partitions", "3")])
+def test_a_topic_that_does_not_exist_is_a_refusal_with_a_remedy(
+    cluster: BlockingBrokers, capsys: Output, words: tuple[str, ...]
+) -> None:
+    code, _, said = _run(capsys, cluster.bootstrap, *words)
+    assert code == 1
+    assert "remedy: see `quorate topics list`" in said
+
+
+def test_a_value_that_a_setting_cannot_have_is_explained_once(
+    cluster: BlockingBrokers, capsys: Output
+) -> None:
+    _, _, said = _run(capsys, cluster.bootstrap, "create", "x", "--set", "retention.ms=soon")
+    assert "'retention.ms': 'soon'" in said
+    assert said.count("a whole number from -1 to 9223372036854775807") == 1
+
+
 def test_an_address_that_is_not_of_a_client_listener_is_said_to_be_so(
     cluster: BlockingBrokers, capsys: Output
 ) -> None:

@@ -1,0 +1,64 @@
+"""Connections that a listener closed because of what their peers did: counted, and logged within bounds.
+
+Decides what is logged: the first refusal at once, those of the next second together in one line. So a peer
+that fails again and again, or many of them, cannot fill the log. Soft state only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+log = logging.getLogger("quorate.broker.server")
+
+#: between two lines
+INTERVAL_S: Final = 1.0
+
+
+class Refusals:
+    """The refusals of one listener."""
+
+    def __init__(self, name: str) -> None:
+        """Begin with none.
+
+        Args:
+            name: the listener's name.
+        """
+        self._name = name
+        #: since the start
+        self.count = 0
+        self._unlogged = 0
+        self._last = ("", "")
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, peer: str, problem: str) -> None:
+        """Count a connection that is closed, and log it now or with others."""
+        self.count += 1
+        self._last = (peer, problem)
+        if self._timer is not None:
+            self._unlogged += 1
+            return
+        log.warning("%s listener: closed the connection of %s: %s", self._name, peer, problem)
+        self._wait()
+
+    def stop(self) -> None:
+        """Log what waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._tell()
+
+    def _wait(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._interval_ended)
+
+    def _interval_ended(self) -> None:
+        if self._tell():
+            self._wait()
+
+    def _tell(self) -> bool:
+        """Log those that are not logged yet; returns whether there were any."""
+        count, self._unlogged, self._timer = self._unlogged, 0, None
+        if count:
+            told = "%s listener: closed %d more connections, the last one of %s: %s"
+            log.warning(told, self._name, count, *self._last)
+        return count > 0
