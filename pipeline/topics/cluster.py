@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -64,6 +64,26 @@ class Cluster:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(RETRY_INTERVAL_S)
+
+    def topic_ids(self, partitions: Iterable[Partition]) -> dict[str, str]:
+        """Return the ids of the partitions' topics, if they exist; a topic that is made anew has another one.
+
+        Raises:
+            OptionError: no broker answers.
+        """
+        topics = sorted({partition.topic for partition in partitions})
+        return self._answer(lambda: self._describe(TopicCollection(topics))) if topics else {}
+
+    def _describe(self, names: TopicCollection) -> dict[str, str]:
+        found = {}
+        asked = self._admin.describe_topics(names, request_timeout=REQUEST_TIMEOUT_S)
+        for topic, future in asked.items():
+            try:
+                found[topic] = str(future.result().topic_id)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return found
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, Place]:
         """Return where the logs end, exclusive, with the epochs of their leaders.

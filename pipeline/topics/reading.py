@@ -1,9 +1,10 @@
 """The records of one range as Arrow batches, fetched from the partition's leader.
 
 A task reads exactly [start, end). librdkafka finds new leaders by itself; when nothing comes for the poll
-timeout the task fails, and Spark tries it again. Records that retention has removed are data loss.
+timeout the task fails, and Spark tries it again. Records that retention has removed are data loss, and so is
+a log that parted from what was read, which librdkafka notices by leader epochs.
 Consumers are kept for the next task of this process: soft state.
-Source: Python data source API of Spark 4; KIP-207 (a new leader may show less for a moment).
+Source: Python data source API of Spark 4; KIP-320; KIP-207 (a new leader may show less for a moment).
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ RUN_MESSAGES_MAX: Final = 5_000
 RUN_BYTES_MAX: Final = 4 << 20
 POLL_S: Final = 0.5
 CONSUMERS_MAX: Final = 4
-#: What options may change: a full queue is looked at again soon, not after a second.
-_DEFAULTS: Final[Mapping[str, str]] = {"fetch.queue.backoff.ms": "5"}
+#: What options may change: a full queue is looked at again soon, not after a second; and brokers with
+#: transactions give all their records, as Spark's connector has it.
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "fetch.queue.backoff.ms": "5",
+    "isolation.level": "read_uncommitted",
+}
 #: What a consumer is, whatever the options say. No group exists: librdkafka only wants a name.
 _OWN_SETTINGS: Final[Mapping[str, object]] = {
     "group.id": "quorate-spark",
@@ -47,6 +52,8 @@ _OWN_SETTINGS: Final[Mapping[str, object]] = {
 _GONE: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
+#: In place of auto.offset.reset, librdkafka names the reason in words.
+_PARTED: Final = KafkaError(KafkaError._LOG_TRUNCATION).str()
 _log = logging.getLogger(__name__)
 #: {settings: an idle consumer}, the oldest first
 _idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
@@ -86,6 +93,8 @@ class RangeReader:
         self._next = self.offsets.start
         self._name = f"{self.offsets.topic}-{self.offsets.partition}"
         self._partition = TopicPartition(self.offsets.topic, self.offsets.partition)
+        #: under which what is before `_next` was seen; -1: librdkafka knows it, or nobody
+        self._epoch = self.offsets.start_epoch
         self._last_problem = "no record"
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -120,19 +129,25 @@ class RangeReader:
                 polled = consumer.consume(min(messages_max, self.offsets.end - self._next), POLL_S)
                 messages = [message for message in polled if message.error() is None]
                 if messages:
-                    deadline = time.monotonic() + self.options.poll_timeout_ms / 1000
-                    self._next = 1 + (messages[-1].offset() or 0)
+                    self._next, self._epoch = 1 + (messages[-1].offset() or 0), -1
                     run_bytes = sum(map(len, messages))
                     messages_max = min(RUN_MESSAGES_MAX, 1 + RUN_BYTES_MAX * len(messages) // (1 + run_bytes))
+                    if self._next > self.offsets.end:
+                        # A log with gaps has fewer records than offsets.
+                        messages = [each for each in messages if (each.offset() or 0) < self.offsets.end]
                     yield messages
+                    # Taking them may have lasted.
+                    deadline = time.monotonic() + self.options.poll_timeout_ms / 1000
                 if len(messages) < len(polled):
                     for message in polled:
                         if (error := message.error()) is not None:
                             self._handle(consumer, error, message.offset() or 0)
 
     def _seek(self, consumer: Consumer) -> None:
-        self._partition.offset = self._next
-        consumer.assign([self._partition])
+        start = TopicPartition(
+            self.offsets.topic, self.offsets.partition, self._next, leader_epoch=self._epoch
+        )
+        consumer.assign([start])
 
     def _handle(self, consumer: Consumer, error: KafkaError, offset: int) -> None:
         """Decide what an error between messages means; one that may pass is waited for."""
@@ -146,7 +161,12 @@ class RangeReader:
             self._next = self.offsets.end
         else:
             self._last_problem = error.str()
-            if code == KafkaError._AUTO_OFFSET_RESET:
+            if code == KafkaError._AUTO_OFFSET_RESET and _PARTED in error.str():
+                problem = f"{self._name}: the log parted from what was read before offset {self._next}"
+                report_loss(f"{problem}, by an unclean election", fail=self.options.fail_on_data_loss)
+                self._epoch = -1
+                self._seek(consumer)
+            elif code == KafkaError._AUTO_OFFSET_RESET:
                 self._skip_removed(consumer)
 
     def _skip_removed(self, consumer: Consumer) -> None:
@@ -159,7 +179,7 @@ class RangeReader:
         if log_start_offset > self._next:
             problem = f"{self._name}: offsets {self._next} to {log_start_offset - 1} were removed"
             report_loss(problem, fail=self.options.fail_on_data_loss)
-            self._next = min(log_start_offset, self.offsets.end)
+            self._next, self._epoch = min(log_start_offset, self.offsets.end), -1
         else:
             time.sleep(RETRY_INTERVAL_S)
         self._seek(consumer)

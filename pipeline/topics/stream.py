@@ -1,8 +1,8 @@
 """Topics as a stream: where it starts, how far each micro-batch goes, and what was lost meanwhile.
 
-The offset of a partition carries the leader epoch under which it was seen. A log that ends before an offset
-that was read, or a leader epoch that went back, is data loss, as are records that retention removed and
-partitions that vanished. Hard state is Spark's checkpoint alone.
+The offset of a partition carries the leader epoch under which it was seen, and that of a topic its id. A log
+that ends before an offset that was read is data loss, as are a topic that was made anew, records that
+retention removed, and partitions that vanished. Hard state is Spark's checkpoint alone.
 Source: Python data source API of Spark 4; the rules of Spark's Kafka connector for streams.
 """
 
@@ -67,7 +67,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OptionError: the starting option cannot be taken.
         """
         partitions = self._cluster.partitions(self._options.selection)
-        return to_stream_offset(resolve(self._cluster, self._options.start, partitions, self._options))
+        ids = self._cluster.topic_ids(partitions)
+        places = resolve(self._cluster, self._options.start, partitions, self._options)
+        return to_stream_offset(_identified(places, ids))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return one limit of a micro-batch; Spark takes no more, so `latestOffset` applies both."""
@@ -115,8 +117,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLossError: records of the micro-batch are gone, and that is an error.
         """
         ends = from_stream_offset(end)
-        existing = set(self._cluster.partitions(self._options.selection))
-        starts = self._starts(from_stream_offset(start), ends, existing)
+        existing = self._existing(ends)
+        begin = from_stream_offset(start)
+        starts = self._starts(begin, ends, existing)
+        fresh = {each for each in starts if _is_fresh(begin.get(each), ends[each])}
         waiting = [partition for partition in starts if starts[partition] < ends[partition].offset]
         log_ends, log_starts = self._cluster.ends(waiting), self._cluster.begins(waiting)
         ranges = []
@@ -127,7 +131,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 kept = f"the log has {log_starts[partition].offset} to {log_ends[partition].offset}"
                 self._lose(f"{_name(partition)}: offsets {first} to {last} were to be read, {kept}")
             if here < there:
-                ranges.append(OffsetRange(*partition, here, there))
+                epoch = begin[partition].leader_epoch if here == first and partition not in fresh else -1
+                ranges.append(OffsetRange(*partition, here, there, epoch))
         return split(ranges, self._options.partitions_min) or [OffsetRange("", 0, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -142,8 +147,21 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             commit_offsets(self._options.client, self._options.commit_group, offsets)
 
     def _look(self) -> dict[Partition, Place]:
-        self._newest = self._cluster.ends(self._cluster.partitions(self._options.selection))
+        partitions = self._cluster.partitions(self._options.selection)
+        # Ids first: a topic that is made anew meanwhile is noticed later, and not never.
+        ids = self._cluster.topic_ids(partitions)
+        self._newest = _identified(self._cluster.ends(partitions), ids)
         return self._newest
+
+    def _existing(self, ends: Mapping[Partition, Place]) -> set[Partition]:
+        """Return the partitions that exist, without those of topics that were made anew since."""
+        partitions = self._cluster.partitions(self._options.selection)
+        ids = self._cluster.topic_ids(partitions)
+        return {
+            partition
+            for partition in partitions
+            if partition in ends and ends[partition].topic_id in ("", ids.get(partition.topic))
+        }
 
     def _lose(self, problem: str) -> None:
         report_loss(problem, fail=self._options.fail_on_data_loss)
@@ -153,11 +171,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = end.get(partition)
             if now is None:
                 self._lose(f"{_name(partition)} does not exist any more")
+            elif _is_other(place, now):
+                self._lose(f"{_name(partition)} is not what was read: the topic was made anew")
             elif now.leader_epoch < place.leader_epoch:
                 epochs = f"from {place.leader_epoch} to {now.leader_epoch}"
-                self._lose(
-                    f"{_name(partition)}: its leader epoch went back {epochs}; the topic was made anew"
-                )
+                self._lose(f"{_name(partition)}: its leader epoch went back {epochs}")
             elif now.offset < place.offset:
                 self._lose(f"{_name(partition)}: its end went back from {place.offset} to {now.offset}")
 
@@ -189,12 +207,24 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
 
+def _identified(places: Mapping[Partition, Place], ids: Mapping[str, str]) -> dict[Partition, Place]:
+    return {
+        partition: place._replace(topic_id=ids.get(partition.topic, ""))
+        for partition, place in places.items()
+    }
+
+
+def _is_other(begin: Place, end: Place) -> bool:
+    """Whether it is known that the places are in two topics."""
+    return bool(begin.topic_id and end.topic_id) and begin.topic_id != end.topic_id
+
+
 def _is_fresh(begin: Place | None, end: Place) -> bool:
-    return begin is None or end.leader_epoch < begin.leader_epoch
+    return begin is None or _is_other(begin, end) or end.leader_epoch < begin.leader_epoch
 
 
 def _is_unchanged(begin: Place | None, end: Place) -> bool:
-    return begin is not None and begin.offset == end.offset and begin.leader_epoch <= end.leader_epoch
+    return begin is not None and begin.offset == end.offset and not _is_fresh(begin, end)
 
 
 def _name(partition: Partition) -> str:

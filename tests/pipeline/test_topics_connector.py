@@ -81,9 +81,13 @@ def batches(
 
 
 def plain(offsets: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Offsets without leader epochs, as the connector has them."""
+    """Offsets without leader epochs and ids of topics, as the connector has them."""
     return {
-        topic: {number: place[0] if isinstance(place, list) else place for number, place in places.items()}
+        topic: {
+            number: place[0] if isinstance(place, list) else place
+            for number, place in places.items()
+            if number != "id"
+        }
         for topic, places in offsets.items()
     }
 

@@ -151,6 +151,10 @@ def test_offsets_of_a_stream_have_their_keys_in_order() -> None:
     written = to_stream_offset(places)
     assert str(written) == "{'a': {'0': [3, 0]}, 'b': {'9': [2, 3], '10': [1, 0]}}"
     assert from_stream_offset(written) == places
+    known = {Partition("a", number): Place(number, 0, "id of a") for number in (10, 9)}
+    written = to_stream_offset(known)
+    assert str(written) == "{'a': {'9': [9, 0], '10': [10, 0], 'id': 'id of a'}}"
+    assert from_stream_offset(written) == known
 
 
 def test_a_limit_starves_no_partition() -> None:

@@ -39,11 +39,13 @@ from tests.support.sink_driver import (
 TOPIC = "kills"
 ROWS = 1_500
 #: Input for each kill: batches that a driver may finish before it is struck.
-FILES_PER_KILL = 12
+FILES_PER_KILL = 8
 #: After a batch that was finished, and after the first job of a driver.
 DELAY_S_MAX = 2.0
 FIRST_DELAY_S_MAX = 8.0
 DRIVER_DEADLINE_S = 300.0
+#: For the last driver, which writes what the others left.
+END_DEADLINE_S = 1_800.0
 
 
 async def _state(hosts: str) -> SinkState | None:
@@ -100,7 +102,7 @@ def run_kills(
                 hit["manifests that were not done"] += state is not None and not state.done
                 say(f"kill {hit['kills']} at {end_of_topic(running.bootstrap, TOPIC)} records")
                 continue
-        if driver.wait(DRIVER_DEADLINE_S) == 0:
+        if driver.wait(END_DEADLINE_S) == 0:
             return hit
         raise SystemExit(f"a driver failed by itself:\n{log.read_text()[-4000:]}")
 
