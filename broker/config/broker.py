@@ -66,6 +66,8 @@ class BrokerSection:
     session_timeout_ms: int = setting(integer(100, _HOUR_MS), 6000)
     replica_lag_time_max_ms: int = setting(integer(100, _HOUR_MS), 30_000)
     control_request_timeout_ms: int = setting(integer(100, _HOUR_MS), 30_000)
+    #: how the controller's requests reach brokers; the setting of the broker that is elected counts
+    channel: str = setting(text("direct|queue", "direct or queue"), "direct")
     #: how often a broker that stops asks again that others lead what it leads; 0: it asks once
     controlled_shutdown_max_retries: int = setting(integer(0, 100), 3)
     controlled_shutdown_retry_backoff_ms: int = setting(integer(1, _HOUR_MS), 5_000)

@@ -32,6 +32,7 @@ from broker.lifecycle.listening import AnnouncedView, BrokerSockets, Listeners
 from broker.lifecycle.peer_secret import check_peer_secret
 from broker.lifecycle.producer_ids import ProducerIds
 from broker.lifecycle.registration import broker_record
+from broker.lifecycle.state_queue import StateQueue, handing_to
 from broker.lifecycle.topic_configs import TopicConfigs
 from broker.replication.manager import ReplicaManager
 from broker.replication.outcomes import ReplicationOptions
@@ -61,6 +62,7 @@ class _Parts(NamedTuple):
     configs: TopicConfigs
     own_configs: BrokerConfigs
     producer_ids: ProducerIds
+    queue: StateQueue
     listeners: Listeners
 
 
@@ -116,6 +118,7 @@ class Broker:
             self._parts = parts = self._open_parts()
             await parts.configs.attach(client)
             await parts.own_configs.attach(client)
+            await parts.queue.watch(client)
             published = await read_published(client)
             for topic, problem in published.problems.items():
                 log.warning("topic %s is left alone: %s", topic, problem)
@@ -247,7 +250,8 @@ class Broker:
             groups=lambda: self._coordinator,
         )
         listeners = Listeners(services, self._secrets, BrokerView(self), self.view)
-        return _Parts(directory, replicas, configs, own_configs, producer_ids, listeners)
+        queue = StateQueue(self.broker_id, handing_to(replicas))
+        return _Parts(directory, replicas, configs, own_configs, producer_ids, queue, listeners)
 
     def _settings_changed(self, topic: str) -> None:
         if self._parts is not None:
@@ -283,13 +287,16 @@ class Broker:
             incarnation=self._parts.directory.incarnation,
             timestamp_ms=time.time_ns() // 1_000_000,
         )
+        await self._parts.queue.watch(client)
         generation = await register_broker(client, self.broker_id, record)
         self._generation = generation
         self._parts.producer_ids.attach(client)
         self._parts.replicas.attach(client, generation)
+        self._spawn(self._parts.queue.run(client, generation))
         log.info("broker %d registered with generation %d", self.broker_id, generation)
         options = ControllerOptions(
             control_request_timeout_ms=self.config.broker.control_request_timeout_ms,
+            channel=self.config.broker.channel,
             default_num_partitions=self.config.broker.num_partitions,
             default_replication_factor=self.config.broker.default_replication_factor,
             leader_imbalance_check_interval_ms=(

@@ -51,6 +51,7 @@ class Outbox:
         """Owe nothing but the list of brokers; a request names at most partitions_max partitions."""
         self._partitions_max = partitions_max
         self._introduced = False
+        self._has_confirmed = False
         self._brokers_due = True
         self._metadata: dict[PartitionKey, None] = {}
         self._leadership: dict[PartitionKey, bool] = {}
@@ -80,6 +81,16 @@ class Outbox:
         """Say whether the broker has yet to confirm that its replica is stopped."""
         return key in self._stops or (isinstance(self._under_way, StopBatch) and key in self._under_way.stops)
 
+    @property
+    def takes_roles(self) -> bool:
+        """Whether a role may go to the broker by another way, ahead of all that is due here.
+
+        Only after what introduces the broker to the cluster, and after stops, which go before roles.
+        """
+        under_way = self._under_way
+        is_introduced = self._introduced and self._has_confirmed
+        return is_introduced and not self._stops and not isinstance(under_way, StopBatch)
+
     def next_batch(self) -> Batch | None:
         """Take the next request, or None if nothing is due or one is under way."""
         if self._under_way is None:
@@ -91,6 +102,7 @@ class Outbox:
     def confirm(self) -> None:
         """The request under way has been answered."""
         self._under_way = None
+        self._has_confirmed = self._introduced
 
     def put_back(self, failed: Collection[PartitionKey] | None = None) -> None:
         """The request under way must be sent again, with what is newest then.

@@ -101,6 +101,11 @@ class Bodies:
                 ]
                 return Body(STOP_REPLICA, packing.pack_stop_replica(*sender, topics))
 
+    def make_roles(self, sender: Sender, states: Mapping[PartitionKey, KnownState], *, is_new: bool) -> Body:
+        """Make the LeaderAndIsr of states that are about to be written."""
+        self._forget_outdated()
+        return self._roles(sender, states, dict.fromkeys(states, is_new))
+
     def _forget_outdated(self) -> None:
         live = tuple(self._model.brokers)
         if live != self._live:
@@ -122,18 +127,27 @@ class Bodies:
 
     def _leader_and_isr(self, sender: Sender, new: Mapping[PartitionKey, bool]) -> Body:
         model = self._model
-        keys = [key for key in new if key in model.states and key.topic not in model.deleting]
+        states = {
+            key: model.states[key] for key in new if key in model.states and key.topic not in model.deleting
+        }
+        return self._roles(sender, states, new)
+
+    def _roles(
+        self, sender: Sender, states: Mapping[PartitionKey, KnownState], new: Mapping[PartitionKey, bool]
+    ) -> Body:
         topics = [
             packing.pack_topic(
-                topic, self._topic_id(topic), [self._leadership_of(key, new[key]) for key in named]
+                topic,
+                self._topic_id(topic),
+                [self._leadership_of(key, states[key], new[key]) for key in named],
             )
-            for topic, named in _by_topic(keys)
+            for topic, named in _by_topic(states)
         ]
-        leaders = packing.pack_live_leaders(self._live_leaders(keys))
+        leaders = packing.pack_live_leaders(self._live_leaders(each.state.leader for each in states.values()))
         return Body(LEADER_AND_ISR, packing.pack_leader_and_isr(*sender, INCREMENTAL, topics, leaders))
 
-    def _leadership_of(self, key: PartitionKey, is_new: bool) -> bytes:
-        known, record = self._model.states[key], self._model.topics[key.topic].record
+    def _leadership_of(self, key: PartitionKey, known: KnownState, is_new: bool) -> bytes:
+        record = self._model.topics[key.topic].record
         kept = self._leadership.get(key)
         if kept is not None and kept.known is known and kept.record is record and kept.is_new == is_new:
             return kept.packed
@@ -202,9 +216,9 @@ class Bodies:
             found.append(UpdateMetadataBroker(id=broker_id, endpoints=endpoints, rack=record.rack))
         return found
 
-    def _live_leaders(self, keys: Iterable[PartitionKey]) -> list[LeaderAndIsrLiveLeader]:
+    def _live_leaders(self, leaders: Iterable[int]) -> list[LeaderAndIsrLiveLeader]:
         found: list[LeaderAndIsrLiveLeader] = []
-        for broker_id in sorted({self._model.states[key].state.leader for key in keys}):
+        for broker_id in sorted(set(leaders)):
             broker = self._model.brokers.get(broker_id)
             endpoint = None if broker is None else broker_endpoint(broker.record)
             if endpoint is not None:

@@ -1,10 +1,11 @@
-"""Control requests on their way: one ordered connection per broker and generation, one request at a time.
+"""Control requests on their way: one ordered channel per broker and generation, one request at a time.
 
 What is due stands in the outbox; a request is made when it leaves, from what is newest then, and it leaves
 only after the decisions it carries were acknowledged, because the model holds no others. A request without
 an answer is sent again after a growing pause, until the broker is gone or has bounced: then its channel is
-closed and another generation gets another channel. STALE_BROKER_EPOCH (77) ends a channel: that life of the
-broker is over. STALE_CONTROLLER_EPOCH (11) ends the term. Soft state only.
+closed and another generation gets another channel. How a request travels is a carrier's: by a connection to
+the broker, or by the broker's queue in the quorum (queue.py). STALE_BROKER_EPOCH (77) ends a channel: that
+life of the broker is over. STALE_CONTROLLER_EPOCH (11) ends the term. Soft state only.
 Source: control-plane design, "Channel"; KIP-380; seeds [0.disc2], [1.7].
 """
 
@@ -12,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from controller.core.model import ClusterModel, LiveBroker
+from controller.core.model import ClusterModel, KnownState, LiveBroker
 from controller.core.outbox import Batch, Outbox
 from controller.messages.codes import ErrorCode, code_name
 from controller.messages.connection import (
@@ -32,10 +33,16 @@ from controller.messages.entities import (
     decode_response,
 )
 from controller.runtime.bodies import Bodies, Sender
-from controller.runtime.options import Counters
+from controller.runtime.options import ControllerOptions, Counters
+from controller.runtime.queue import ENTRY_PARTITIONS_MAX, QueueCarrier, QueueGoneError
+from controller.runtime.store import Store
+from quorum.client import Client, ConnectionLossError
 from quorum.errors import QuorateError
+from quorum.metadata.fenced import Beside
+from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate
+from quorum.metadata.records import PartitionStateRecord
 
 log = logging.getLogger("quorate.controller.channel")
 
@@ -47,7 +54,10 @@ _NO_ANSWER: Final = (
     BrokerConnectionLostError,
     BrokerAuthenticationError,
     MalformedMessageError,
+    ConnectionLossError,
 )
+#: Bytes of a partition in an entry of a queue, at most, beside its names and replicas.
+_ENTRY_PARTITION_BYTES: Final = 160
 
 
 class Connection(Protocol):
@@ -62,6 +72,16 @@ class Connection(Protocol):
         """Drop the connection."""
 
 
+class Carrier(Protocol):
+    """How requests get to one life of one broker, and their answers back."""
+
+    async def exchange(self, batch: Batch) -> ControlResponse:
+        """Have the broker carry out what is newest of a batch."""
+
+    def close(self) -> None:
+        """Drop what is open; the next exchange opens it again."""
+
+
 #: Opens a connection to the broker listener of a registration.
 Connect = Callable[[int, LiveBroker], Awaitable[Connection]]
 
@@ -73,18 +93,62 @@ class _GenerationOverError(QuorateError):
 class TermShare(NamedTuple):
     """What the channels of one term share."""
 
+    client: Client
+    store: Store
     mandate: Mandate
     model: ClusterModel
     bodies: Bodies
     connect: Connect
-    control_request_timeout_ms: int
+    options: ControllerOptions
     counters: Counters
     #: Called after every answer, and when a channel has ended.
     on_progress: Callable[[], None]
-    #: Called when a broker knows a later controller.
-    on_deposed: Callable[[], None]
+    #: Called with the reason when the term must end.
+    on_over: Callable[[str], None]
+    #: Called with a broker that leaves too much in its queue.
+    on_overrun: Callable[[int], None]
     #: Called with what broke a channel that should not have.
     on_failure: Callable[[BaseException], None]
+
+    @property
+    def by_queue(self) -> bool:
+        """Whether requests travel by the quorum."""
+        return self.options.channel == "queue"
+
+
+class DirectCarrier:
+    """One ordered connection to the broker listener."""
+
+    def __init__(self, share: TermShare, sender: Sender, broker_id: int, broker: LiveBroker) -> None:
+        """Dial nobody yet."""
+        self._share = share
+        self._sender = sender
+        self._broker_id = broker_id
+        self._broker = broker
+        self._connection: Connection | None = None
+
+    async def exchange(self, batch: Batch) -> ControlResponse:
+        """Send a request and return its answer."""
+        share = self._share
+        if self._connection is None:
+            self._connection = await share.connect(self._broker_id, self._broker)
+            # What has been decided meanwhile goes out with this very request.
+        api_key, body = share.bodies.make(self._sender, batch)
+        share.counters.requests_sent += 1
+        answer = await self._connection.request(
+            api_key,
+            CONTROL_VERSIONS[api_key],
+            body,
+            flexible=True,
+            timeout_ms=share.options.control_request_timeout_ms,
+        )
+        return decode_response(api_key, CONTROL_VERSIONS[api_key], answer)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 class Channel:
@@ -92,13 +156,22 @@ class Channel:
 
     def __init__(self, share: TermShare, broker_id: int, broker: LiveBroker) -> None:
         """Begin to send what is put into the outbox."""
+        sender = Sender(share.mandate.broker_id, share.mandate.controller_epoch, broker.generation)
+        self.queue: QueueCarrier | None = None
         self.outbox = Outbox()
+        if share.by_queue:
+            self.queue = QueueCarrier(
+                share.client, share.store, share.bodies, sender, broker_id, share.counters
+            )
+            self.outbox = Outbox(ENTRY_PARTITIONS_MAX)
+        self._carrier: Carrier = self.queue or DirectCarrier(share, sender, broker_id, broker)
+        #: {partition: its state, where the newest write of states had the role beside it}
+        self.carried: dict[PartitionKey, PartitionStateRecord] = {}
         self.broker_id = broker_id
         self._broker = broker
         self._share = share
         self._due = asyncio.Event()
         self._due.set()
-        self._connection: Connection | None = None
         self._complaint = ""
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"control requests to broker {broker_id}"
@@ -107,6 +180,15 @@ class Channel:
     def wake(self) -> None:
         """Look at the outbox again."""
         self._due.set()
+
+    def has_carried(self, key: PartitionKey, state: PartitionStateRecord) -> bool:
+        """Say whether the entry of a state that stands in the quorum was written with it."""
+        return self.carried.get(key) == state
+
+    def check_depth(self) -> None:
+        """Give the broker up if it leaves too much in its queue."""
+        if self.queue is not None and self.queue.depth > self._share.options.queue_entries_max:
+            self._share.on_overrun(self.broker_id)
 
     async def close(self) -> None:
         """Send nothing more; what is under way has an unknown outcome."""
@@ -121,43 +203,28 @@ class Channel:
                 await self._send_all()
         except _GenerationOverError as error:
             log.info("control requests to broker %d stopped: %s", self.broker_id, error.message)
+        except QueueGoneError as error:
+            self._share.on_over(error.message)
         except Exception as error:  # noqa: BLE001 - the top of a task: the term ends with the story
             self._share.on_failure(error)
         finally:
-            self._drop_connection()
+            self._carrier.close()
             self._share.on_progress()
 
     async def _send_all(self) -> None:
         pause = PAUSE_MIN_S
         while (batch := self.outbox.next_batch()) is not None:
             try:
-                self._judge(await self._exchange(batch))
+                self._judge(await self._carrier.exchange(batch))
                 pause = PAUSE_MIN_S
             except _NO_ANSWER as error:
-                self._drop_connection()
+                self._carrier.close()
                 self.outbox.put_back()
                 self._share.counters.requests_repeated += 1
                 self._complain(f"no answer, sending again: {error.message}")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_MAX_S)
             self._share.on_progress()
-
-    async def _exchange(self, batch: Batch) -> ControlResponse:
-        share = self._share
-        sender = Sender(share.mandate.broker_id, share.mandate.controller_epoch, self._broker.generation)
-        if self._connection is None:
-            self._connection = await share.connect(self.broker_id, self._broker)
-            # What has been decided meanwhile goes out with this very request.
-        api_key, body = share.bodies.make(sender, batch)
-        share.counters.requests_sent += 1
-        answer = await self._connection.request(
-            api_key,
-            CONTROL_VERSIONS[api_key],
-            body,
-            flexible=True,
-            timeout_ms=share.control_request_timeout_ms,
-        )
-        return decode_response(api_key, CONTROL_VERSIONS[api_key], answer)
 
     def _judge(self, response: ControlResponse) -> None:
         """Act on an answer."""
@@ -170,7 +237,7 @@ class Channel:
                 raise _GenerationOverError(f"generation {self._broker.generation} of it is over")
             case ErrorCode.STALE_CONTROLLER_EPOCH:
                 log.warning("broker %d knows a later controller than this one", self.broker_id)
-                self._share.on_deposed()
+                self._share.on_over("a broker knows a later controller")
                 raise _GenerationOverError("this controller is deposed")
             case code:
                 raise MalformedMessageError("control request", f"the broker answered {code_name(code)}")
@@ -209,11 +276,6 @@ class Channel:
             self._complaint = complaint
             log.warning("broker %d: %s", self.broker_id, complaint)
 
-    def _drop_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
 
 class Channels:
     """The channels to all admitted brokers."""
@@ -243,6 +305,14 @@ class Channels:
             if channel is not None:
                 await channel.close()
 
+    async def remove_queues(self) -> None:
+        """Remove the queues of brokers that are gone, of whoever was the controller of them.
+
+        Raises:
+            ConnectionLossError: the outcome is unknown; repeat it.
+        """
+        await self._share.store.remove_queues(self._channels if self._share.by_queue else ())
+
     async def close_all(self) -> None:
         """Close all channels."""
         await self.close(list(self._channels))
@@ -263,9 +333,50 @@ class Channels:
         """The brokers of a partition's replicas need its new roles, and everybody needs to know them."""
         for broker_id in self._share.model.replicas(key):
             channel = self._channels.get(broker_id)
-            if channel is not None:
+            if channel is not None and not channel.has_carried(key, self._share.model.states[key].state):
                 self._owe_role(channel, key, is_new=is_new)
         self.owe_metadata((key,))
+
+    # -- what goes into the multis of states -----------------------------------------------------------------
+
+    def beside(self) -> Beside | None:
+        """Begin another write of states; returns what goes with it, if anything does."""
+        for channel in self._channels.values():
+            channel.carried.clear()
+        return self if self._share.by_queue else None
+
+    def lost_queue(self) -> None:
+        """End the term: somebody has removed a queue, and nobody knows what stood in it."""
+        self._share.on_over("a queue of a broker was removed")
+
+    def bytes_of(self, key: PartitionKey) -> int:
+        """Say how many bytes the entries of a partition take at most."""
+        replicas = len(self._share.model.replicas(key))
+        return replicas * (_ENTRY_PARTITION_BYTES + 2 * len(key.topic) + 12 * replicas)
+
+    def nodes(
+        self, states: Mapping[PartitionKey, tuple[PartitionStateRecord, PartitionVersion]], *, is_new: bool
+    ) -> Iterator[tuple[str, bytes]]:
+        """Yield the entries of the brokers that get roles by these states.
+
+        Not every role can go with its state: those of a reassignment follow, as do those of a broker that
+        has not seen the cluster yet, or that shuts down.
+        """
+        model = self._share.model
+        carried: dict[int, dict[PartitionKey, KnownState]] = {}
+        for key, (state, version) in states.items():
+            for broker_id in model.replicas(key) if model.move(key) is None else ():
+                if broker_id not in model.leaving:
+                    carried.setdefault(broker_id, {})[key] = KnownState(state, version, None)
+        for broker_id, named in carried.items():
+            channel = self._channels.get(broker_id)
+            if channel is None or channel.queue is None or not channel.outbox.takes_roles:
+                continue
+            channel.carried.update({key: known.state for key, known in named.items()})
+            yield channel.queue.roles(named, is_new=is_new)
+            channel.check_depth()
+
+    # -- stops -----------------------------------------------------------------------------------------------
 
     def owe_stops_of_leaver(self, broker_id: int, keys: Iterable[PartitionKey]) -> None:
         """A broker that shuts down must stop those of these replicas that are in no ISR any more."""

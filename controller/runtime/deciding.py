@@ -15,10 +15,12 @@ from collections.abc import Collection, Iterable, Mapping
 from controller.core.elections import Decisions, Situation, decide
 from controller.core.model import ClusterModel, KnownState
 from controller.runtime.cache import Cache
+from controller.runtime.channel import Channels
 from controller.runtime.options import Counters
 from controller.runtime.reader import read_settings
-from controller.runtime.store import ROUNDS_MAX, Store
+from controller.runtime.store import ROUNDS_MAX, Store, Written
 from quorum.client import Client
+from quorum.metadata.errors import ContendedError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings, effective
@@ -39,8 +41,9 @@ class Decider:
         controller_epoch: ControllerEpoch,
         default_settings: TopicSettings,
         counters: Counters,
+        channels: Channels,
     ) -> None:
-        """Decide from a model that a cache keeps, write by a store."""
+        """Decide from a model that a cache keeps, write by a store; channels may add to its multis."""
         self._client = client
         self._model = model
         self._store = store
@@ -48,6 +51,7 @@ class Decider:
         self._controller_epoch = controller_epoch
         self._default_settings = default_settings
         self._counters = counters
+        self._channels = channels
 
     async def settle(
         self,
@@ -86,7 +90,7 @@ class Decider:
             decisions = await self._decide(situation, keys)
             if not decisions:
                 return True
-            written = await self._store.write(decisions, one_by_one=number == ROUNDS_MAX)
+            written = await self._write(decisions, one_by_one=number == ROUNDS_MAX)
             for key, replicas in decisions.announced.items():
                 if key in written.states:
                     self._model.announced[key] = replicas
@@ -103,6 +107,16 @@ class Decider:
             await self._cache.refresh()
         self._cache.dirty.mark_states(keys or ())
         return False
+
+    async def _write(self, decisions: Decisions, *, one_by_one: bool) -> Written:
+        beside = self._channels.beside()
+        try:
+            return await self._store.write(
+                decisions, one_by_one=one_by_one, beside=None if one_by_one else beside
+            )
+        except ContendedError:
+            self._channels.lost_queue()
+            raise
 
     async def _decide(self, situation: Situation, keys: list[PartitionKey] | None) -> Decisions:
         decisions = decide(self._model, situation, keys)

@@ -65,6 +65,8 @@ class Membership:
         self._failed: dict[int, None] = {}
         #: {broker id: why its registration cannot be read, as it was logged}
         self._unreadable: dict[str, str] = {}
+        #: {broker id: the life of it that counts as dead although it is registered}
+        self._given_up: dict[int, BrokerGeneration] = {}
 
     async def update(self) -> bool:
         """Compare the registrations with what is known, and act.
@@ -77,7 +79,11 @@ class Membership:
         """
         registrations = await read_registrations(self._client)
         self._complain_once(registrations.unreadable)
-        current = registrations.brokers
+        current = {
+            each: broker
+            for each, broker in registrations.brokers.items()
+            if self._given_up.get(each) != broker.generation
+        }
         diff = diff_brokers(self._model.brokers, current)
         if not diff and not self._taking_office and not self._failed:
             return True
@@ -100,12 +106,23 @@ class Membership:
             self._counters.disks_replaced += 1
             log.warning("broker %d came with another disk: it was taken out of every ISR", each)
         self._admit(arrived)
+        await self._channels.remove_queues()
         self._channels.owe_brokers()
         self._channels.owe_metadata(self._with_replica_on((*gone, *arrived)))
         generations = {each: broker.generation for each, broker in current.items()}
         settled = await self._decider.settle(None, generations=generations if self._taking_office else None)
         self._taking_office = self._taking_office and not settled
         return settled
+
+    def give_up(self, broker_id: int) -> bool:
+        """Let this life of a broker count as dead; False if it does already."""
+        known = self._model.brokers.get(broker_id)
+        if known is None or self._given_up.get(broker_id) == known.generation:
+            return False
+        self._given_up[broker_id] = known.generation
+        self._counters.queues_overrun += 1
+        log.warning("broker %d leaves its queue alone and counts as dead: restart it", broker_id)
+        return True
 
     def standing(self, broker_id: int, generation: BrokerGeneration) -> Standing:
         """Compare a generation with the one that is known."""

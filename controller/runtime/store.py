@@ -8,16 +8,25 @@ Source: control-plane design, "Fencing", "change_leaders"; seeds [2.4], [3.3].
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from controller.core.elections import Decisions
 from controller.core.model import KnownState
 from controller.runtime.reader import JudgedIncarnation, read_children, read_nodes
-from quorum.client import Client, ConnectionLossError, MultiFailedError, NodeExistsError, Transaction
+from quorum.client import (
+    Client,
+    ConnectionLossError,
+    CreateMode,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+    Transaction,
+)
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
-from quorum.metadata.fenced import ChunkOutcome, ChunkWritten, FencedWriter
+from quorum.metadata.fenced import Beside, ChunkOutcome, ChunkWritten, FencedWriter
 from quorum.metadata.numbers import ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate, StateUpdate, next_version
@@ -54,12 +63,15 @@ class Store:
         self._writer = FencedWriter(client, mandate)
         self._one_by_one = FencedWriter(client, mandate, operations_max=1)
 
-    async def write(self, decisions: Decisions, *, one_by_one: bool = False) -> Written:
+    async def write(
+        self, decisions: Decisions, *, one_by_one: bool = False, beside: Beside | None = None
+    ) -> Written:
         """Write states: new ones, then first ones.
 
         Args:
             decisions: states and the versions that they were decided on.
             one_by_one: one multi per partition, so that none is held up by another.
+            beside: what else goes into the multis.
 
         Raises:
             ControllerFencedError: another controller has been elected.
@@ -71,16 +83,81 @@ class Store:
             updates = [
                 StateUpdate(key, state, version) for key, (state, version) in decisions.updates.items()
             ]
-            _collect(written, await writer.write_states(updates), {each.key: each.state for each in updates})
+            _collect(
+                written,
+                await writer.write_states(updates, beside),
+                {each.key: each.state for each in updates},
+            )
         if decisions.creations:
             try:
-                outcomes = await writer.create_states(decisions.creations)
+                outcomes = await writer.create_states(decisions.creations, beside)
             except (MultiFailedError, ConnectionLossError):
                 # A topic went meanwhile, or the outcome is unknown: which one, reading tells.
                 written.unsettled.extend(decisions.creations)
             else:
                 _collect(written, outcomes, decisions.creations)
         return written
+
+    # -- queues of brokers ---------------------------------------------------------------------------------
+
+    async def open_queue(self, broker_id: int) -> None:
+        """Make an empty queue for a life of a broker: what stands in it is for former lives, or was owed by
+        a former controller.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            ConnectionLossError: the outcome is unknown; repeat it.
+        """
+        path = paths.queue_path(broker_id)
+        try:
+            await self._writer.multi(Transaction().create(path, b""))
+        except MultiFailedError as error:
+            if not isinstance(error.cause, NodeExistsError):
+                raise
+            await self._purge_queue(path)
+
+    async def enqueue(self, broker_id: int, value: bytes) -> str:
+        """Append an entry to a broker's queue and return its path.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            MultiFailedError: there is no such queue.
+            ConnectionLossError: the outcome is unknown.
+        """
+        transaction = Transaction().create(
+            f"{paths.queue_path(broker_id)}/", value, CreateMode.PERSISTENT_SEQUENTIAL
+        )
+        results = await self._writer.multi(transaction)
+        path = results[0].path
+        assert path is not None
+        return path
+
+    async def remove_queues(self, kept: Collection[int]) -> None:
+        """Remove the queues of all brokers but these.
+
+        Raises:
+            ControllerFencedError: another controller has been elected.
+            ConnectionLossError: the outcome is unknown; repeat it.
+        """
+        for name in await read_children(self._client, paths.BROKER_QUEUES):
+            if name.isdecimal() and int(name) not in kept:
+                path = f"{paths.BROKER_QUEUES}/{name}"
+                await self._purge_queue(path)
+                await self._delete(path)
+
+    async def _purge_queue(self, path: str) -> None:
+        names = await read_children(self._client, path)
+        await asyncio.gather(*(self._delete(f"{path}/{name}") for name in names))
+
+    async def _delete(self, path: str) -> None:
+        """Delete a node; one that is gone already is as good."""
+        try:
+            await self._writer.multi(Transaction().delete(path))
+        except MultiFailedError as error:
+            if not isinstance(error.cause, NoNodeError):
+                raise
+
+    # -- other records -------------------------------------------------------------------------------------
 
     async def record_incarnations(
         self, incarnations: Mapping[int, str], known: Mapping[int, JudgedIncarnation]

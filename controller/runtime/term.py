@@ -99,14 +99,17 @@ class Term:
         store = Store(client, mandate)
         self.channels = Channels(
             TermShare(
+                client=client,
+                store=store,
                 mandate=mandate,
                 model=self.model,
                 bodies=Bodies(self.model),
                 connect=connect,
-                control_request_timeout_ms=options.control_request_timeout_ms,
+                options=options,
                 counters=counters,
                 on_progress=self._on_progress,
-                on_deposed=lambda: self.end("a broker knows a later controller"),
+                on_over=self.end,
+                on_overrun=self._on_overrun,
                 on_failure=self._on_failure,
             )
         )
@@ -119,6 +122,7 @@ class Term:
             controller_epoch=mandate.controller_epoch,
             default_settings=default_settings,
             counters=counters,
+            channels=self.channels,
         )
         self.membership = Membership(client, self.model, store, self._decider, self.channels, counters)
         self.elections = Elections(client, self.model, store, self._decider, counters)
@@ -295,6 +299,11 @@ class Term:
         progress, self._progress = self._progress, asyncio.Event()
         progress.set()
         if self.model.deleting or self.model.announced:
+            self._wake.set()
+
+    def _on_overrun(self, broker_id: int) -> None:
+        if self.membership.give_up(broker_id):
+            self._brokers_due = True
             self._wake.set()
 
     def _on_failure(self, error: BaseException) -> None:

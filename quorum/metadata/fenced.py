@@ -11,13 +11,14 @@ Source: control-plane design, "Fencing", "change_leaders"; seeds [2.4], [3.3]; p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from quorum.client import (
     BadVersionError,
     Client,
     ConnectionLossError,
+    CreateMode,
     MultiFailedError,
     NodeExistsError,
     NoNodeError,
@@ -26,7 +27,7 @@ from quorum.client import (
     Transaction,
 )
 from quorum.metadata import paths
-from quorum.metadata.errors import ControllerFencedError
+from quorum.metadata.errors import ContendedError, ControllerFencedError
 from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import (
@@ -36,6 +37,7 @@ from quorum.metadata.plans import (
     Mandate,
     StateUpdate,
     chunk_by_size,
+    next_version,
 )
 from quorum.metadata.records import PartitionStateRecord
 
@@ -67,8 +69,25 @@ class ChunkUnknown(NamedTuple):
 ChunkOutcome = ChunkWritten | ChunkConflict | ChunkUnknown
 
 
+class Beside(Protocol):
+    """What goes into the multis of states besides, so that both take effect or neither does."""
+
+    def bytes_of(self, key: PartitionKey) -> int:
+        """Say how many bytes go in at most because of a partition."""
+
+    def nodes(
+        self, states: Mapping[PartitionKey, tuple[PartitionStateRecord, PartitionVersion]], *, is_new: bool
+    ) -> Iterable[tuple[str, bytes]]:
+        """Return the sequential nodes, (path without number, value), that go with the states of one multi.
+
+        Args:
+            states: {partition: (its state, version that its znode will have)}.
+            is_new: whether they are the first states of their partitions.
+        """
+
+
 class _Run(NamedTuple):
-    """One multi to be: which partitions, and how many operations each of them takes."""
+    """One multi to be: which partitions, and how many operations each of them takes; then others."""
 
     keys: Sequence[PartitionKey]
     transaction: Transaction
@@ -116,8 +135,14 @@ class FencedWriter:
             raise MultiFailedError(error.index - 1, error.cause) from error
         return results[1:]
 
-    async def write_states(self, updates: Sequence[StateUpdate]) -> list[ChunkOutcome]:
+    async def write_states(
+        self, updates: Sequence[StateUpdate], beside: Beside | None = None
+    ) -> list[ChunkOutcome]:
         """Write new states, each only at its version, in pipelined multis.
+
+        Args:
+            updates: the states.
+            beside: what else goes into the multis.
 
         Returns:
             One outcome per multi, in order; together they name every partition once.
@@ -125,13 +150,14 @@ class FencedWriter:
         Raises:
             ControllerFencedError: another controller has been elected. Multis before the fence may have been
                 written.
+            ContendedError: a parent of a node that goes in besides is gone.
             ClientError: anything else that is neither a conflict nor a lost connection (an expired session,
                 …).
         """
         sized = (
             (
-                (update.key, path, value, update.partition_version),
-                len(path) + len(value) + OPERATION_OVERHEAD_BYTES,
+                (update, path, value),
+                len(path) + len(value) + OPERATION_OVERHEAD_BYTES + _extra(beside, update.key),
             )
             for update in updates
             for path, value in ((paths.partition_state_path(update.key), update.state.encode()),)
@@ -139,12 +165,19 @@ class FencedWriter:
         runs: list[_Run] = []
         for chunk in chunk_by_size(sized, self._operations_max, self._bytes_max):
             transaction = Transaction()
-            for _, path, value, version in chunk:
-                transaction.set(path, value, version)
-            runs.append(_Run([key for key, _, _, _ in chunk], transaction, 1))
+            for update, path, value in chunk:
+                transaction.set(path, value, update.partition_version)
+            written = {
+                update.key: (update.state, PartitionVersion(next_version(update.partition_version)))
+                for update, _, _ in chunk
+            }
+            _add_beside(transaction, beside, written, is_new=False)
+            runs.append(_Run(list(written), transaction, 1))
         return await self._run_all(runs)
 
-    async def create_states(self, states: Mapping[PartitionKey, PartitionStateRecord]) -> list[ChunkOutcome]:
+    async def create_states(
+        self, states: Mapping[PartitionKey, PartitionStateRecord], beside: Beside | None = None
+    ) -> list[ChunkOutcome]:
         """Create the nodes and first states of new partitions, in pipelined multis; their topics must exist.
 
         Returns:
@@ -153,6 +186,7 @@ class FencedWriter:
 
         Raises:
             ControllerFencedError: another controller has been elected.
+            ContendedError: a parent of a node that goes in besides is gone.
             NoNodeError: a topic does not exist (wrapped in MultiFailedError).
         """
         topics = dict.fromkeys(key.topic for key in states)
@@ -160,7 +194,7 @@ class FencedWriter:
         sized = (
             (
                 (key, paths.partition_path(key), value),
-                2 * len(path) + len(value) + 2 * OPERATION_OVERHEAD_BYTES,
+                2 * len(path) + len(value) + 2 * OPERATION_OVERHEAD_BYTES + _extra(beside, key),
             )
             for key, state in states.items()
             for path, value in ((paths.partition_state_path(key), state.encode()),)
@@ -171,7 +205,9 @@ class FencedWriter:
             for _, path, value in chunk:
                 transaction.create(path, b"")
                 transaction.create(f"{path}/state", value)
-            runs.append(_Run([key for key, _, _ in chunk], transaction, 2))
+            written = {key: (states[key], PartitionVersion(0)) for key, _, _ in chunk}
+            _add_beside(transaction, beside, written, is_new=True)
+            runs.append(_Run(list(written), transaction, 2))
         return await self._run_all(runs)
 
     async def _create_partitions_node(self, topic: str) -> None:
@@ -201,13 +237,31 @@ class FencedWriter:
             if not isinstance(error.cause, BadVersionError | NoNodeError | NodeExistsError):
                 raise
             index = error.index // run.operations_per_key
+            if index >= len(run.keys):
+                raise ContendedError(f"a write beside states: {error.message}", 1) from error
             return ChunkConflict(run.keys, index, run.keys[index], error.cause)
         except ConnectionLossError as error:
             return ChunkUnknown(run.keys, error)
-        last = results[run.operations_per_key - 1 :: run.operations_per_key]
+        of_states = results[: len(run.keys) * run.operations_per_key]
+        last = of_states[run.operations_per_key - 1 :: run.operations_per_key]
         return ChunkWritten(
             {
                 key: PartitionVersion(0 if result.stat is None else result.stat.version)
                 for key, result in zip(run.keys, last, strict=True)
             }
         )
+
+
+def _extra(beside: Beside | None, key: PartitionKey) -> int:
+    return 0 if beside is None else beside.bytes_of(key)
+
+
+def _add_beside(
+    transaction: Transaction,
+    beside: Beside | None,
+    states: Mapping[PartitionKey, tuple[PartitionStateRecord, PartitionVersion]],
+    *,
+    is_new: bool,
+) -> None:
+    for path, value in () if beside is None else beside.nodes(states, is_new=is_new):
+        transaction.create(path, value, CreateMode.PERSISTENT_SEQUENTIAL)

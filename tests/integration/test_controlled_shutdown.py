@@ -53,9 +53,9 @@ ROUNDS = (1, 2, 3)
 T = TypeVar("T")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[BlockingBrokers]:
-    with brokers_in_thread(3) as running:
+@pytest.fixture(scope="module", params=["direct", "queue"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[BlockingBrokers]:
+    with brokers_in_thread(3, settings={"broker": {"channel": request.param}}) as running:
         yield running
 
 
@@ -277,8 +277,9 @@ async def test_an_unknown_broker_is_waited_for_no_longer_than_the_setting() -> N
 # -- what moves ----------------------------------------------------------------------------------------------
 
 
-async def test_leaderships_and_isr_memberships_move_and_replicas_are_stopped() -> None:
-    async with controlled_cluster() as scripted:
+@pytest.mark.parametrize("channel", ["direct", "queue"])
+async def test_leaderships_and_isr_memberships_move_and_replicas_are_stopped(channel: str) -> None:
+    async with controlled_cluster(channel) as scripted:
         one, two, three = await scripted.start(3)
         await scripted.create({0: (2, 1, 3), 1: (1, 2, 3), 2: (2,)})
         await two_in_isr(scripted)

@@ -23,7 +23,7 @@ from controller.messages.entities import (
 )
 from quorum.client import NoNodeError
 from quorum.metadata import paths, store
-from quorum.metadata.fenced import ChunkOutcome, ChunkUnknown, ChunkWritten, FencedWriter
+from quorum.metadata.fenced import Beside, ChunkOutcome, ChunkUnknown, ChunkWritten, FencedWriter
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import StateUpdate
 from quorum.metadata.records import RECOVERING, TopicConfigRecord, TopicRecord
@@ -31,6 +31,7 @@ from tests.support.controlled_cluster import (
     KEY,
     TOPIC,
     ControlledCluster,
+    both_channels,
     controlled_cluster,
     term_of,
     until,
@@ -44,8 +45,8 @@ UNCLEAN = TopicConfigRecord({"unclean.leader.election.enable": "true"}).encode()
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[ControlledCluster]:
-    async with controlled_cluster() as running:
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[ControlledCluster]:
+    async with controlled_cluster(getattr(request, "param", "direct")) as running:
         yield running
 
 
@@ -56,6 +57,7 @@ async def exists(broker: ScriptedBroker, path: str) -> bool:
 # -- topics --------------------------------------------------------------------------------------------------
 
 
+@both_channels
 async def test_a_new_topic_gets_leaders_and_every_broker_learns_of_them(cluster: ControlledCluster) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3), 1: (3, 2)})
@@ -69,6 +71,7 @@ async def test_a_new_topic_gets_leaders_and_every_broker_learns_of_them(cluster:
     assert (state.leader, state.isr, state.leader_epoch, state.controller_epoch) == (2, (2, 3), 0, 1)
 
 
+@both_channels
 async def test_a_broker_that_comes_later_learns_of_every_topic(cluster: ControlledCluster) -> None:
     await cluster.start(2)
     await cluster.create({0: (1, 2), 1: (2,)})
@@ -77,6 +80,7 @@ async def test_a_broker_that_comes_later_learns_of_every_topic(cluster: Controll
     assert request_kinds(three.requests)[0] == "UpdateMetadata"
 
 
+@both_channels
 async def test_a_topic_by_request_is_led_when_the_answer_comes(cluster: ControlledCluster) -> None:
     one, two = await cluster.start(2)
     wanted = NewTopic(TOPIC, 4, 2, settings={"min.insync.replicas": "2"})
@@ -141,6 +145,7 @@ async def test_partitions_are_added_by_request_and_by_znode(cluster: ControlledC
     await until(lambda: two.leader_of(PartitionKey(TOPIC, 3)) == 2)
 
 
+@both_channels
 @pytest.mark.parametrize("by_request", [True, False], ids=["by request", "by znode"])
 async def test_a_deleted_topic_goes_from_brokers_and_quorum(
     cluster: ControlledCluster, by_request: bool
@@ -163,6 +168,7 @@ async def test_a_deleted_topic_goes_from_brokers_and_quorum(
     assert cluster.active.status().offline == ()
 
 
+@both_channels
 async def test_a_deletion_waits_for_live_brokers_and_not_for_dead_ones(cluster: ControlledCluster) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3)})
@@ -177,6 +183,7 @@ async def test_a_deletion_waits_for_live_brokers_and_not_for_dead_ones(cluster: 
     assert two.stopped == [KEY]
 
 
+@both_channels
 async def test_a_new_controller_finishes_a_deletion(cluster: ControlledCluster) -> None:
     one, two = await cluster.start(2)
     await cluster.create({0: (2,)})
@@ -190,6 +197,7 @@ async def test_a_new_controller_finishes_a_deletion(cluster: ControlledCluster) 
     assert KEY in two.stopped
 
 
+@both_channels
 async def test_a_topic_whose_znode_goes_is_stopped_and_may_come_again(cluster: ControlledCluster) -> None:
     one, two = await cluster.start(2)
     await cluster.create({0: (2,)})
@@ -261,6 +269,7 @@ async def test_a_malformed_state_stops_decisions_until_it_is_corrected(cluster: 
 # -- failures ------------------------------------------------------------------------------------------------
 
 
+@both_channels
 async def test_a_dead_brokers_partitions_get_a_new_leader_and_it_leaves_every_isr(
     cluster: ControlledCluster,
 ) -> None:
@@ -274,6 +283,7 @@ async def test_a_dead_brokers_partitions_get_a_new_leader_and_it_leaves_every_is
     await until(lambda: three.metadata[KEY].offline_replicas == (2,))
 
 
+@both_channels
 async def test_with_one_replica_a_dead_broker_means_offline_and_back_with_it(
     cluster: ControlledCluster,
 ) -> None:
@@ -313,6 +323,7 @@ async def test_a_new_partition_whose_brokers_are_dead_waits_for_them(cluster: Co
     await until(lambda: two.leader_of(KEY) == 2)
 
 
+@both_channels
 async def test_a_leaders_isr_change_reaches_every_brokers_metadata_and_no_role(
     cluster: ControlledCluster,
 ) -> None:
@@ -338,6 +349,7 @@ async def test_a_broker_outside_the_isr_is_not_elected(cluster: ControlledCluste
     assert three.states[KEY].isr == (1,)
 
 
+@both_channels
 async def test_an_isr_change_between_reading_and_writing_is_decided_again(
     cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,10 +358,12 @@ async def test_an_isr_change_between_reading_and_writing_is_decided_again(
     write_states = FencedWriter.write_states
     changed: list[int] = []
 
-    async def interfere(writer: FencedWriter, updates: list[StateUpdate]) -> list[ChunkOutcome]:
+    async def interfere(
+        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
+    ) -> list[ChunkOutcome]:
         if not changed:
             changed.append(await one.set_isr(KEY, (2, 1)))
-        return await write_states(writer, updates)
+        return await write_states(writer, updates, beside)
 
     monkeypatch.setattr(FencedWriter, "write_states", interfere)
     await two.die()
@@ -359,6 +373,7 @@ async def test_an_isr_change_between_reading_and_writing_is_decided_again(
     assert cluster.active.status().counters.rounds_repeated == 1
 
 
+@both_channels
 async def test_a_partition_that_changes_in_every_round_holds_up_no_other(
     cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,10 +382,12 @@ async def test_a_partition_that_changes_in_every_round_holds_up_no_other(
     write_states = FencedWriter.write_states
     rounds: list[int] = []
 
-    async def interfere(writer: FencedWriter, updates: list[StateUpdate]) -> list[ChunkOutcome]:
+    async def interfere(
+        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
+    ) -> list[ChunkOutcome]:
         if len(rounds) < 6:
             rounds.append(await one.set_isr(KEY, (2, 1) if len(rounds) % 2 else (2, 3, 1)))
-        return await write_states(writer, updates)
+        return await write_states(writer, updates, beside)
 
     monkeypatch.setattr(FencedWriter, "write_states", interfere)
     await two.die()
@@ -379,6 +396,7 @@ async def test_a_partition_that_changes_in_every_round_holds_up_no_other(
     assert three.states[OTHER].leader_epoch == one.states[KEY].leader_epoch == 1
 
 
+@both_channels
 async def test_after_an_unknown_outcome_the_states_are_read_and_published(
     cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,8 +405,10 @@ async def test_after_an_unknown_outcome_the_states_are_read_and_published(
     write_states = FencedWriter.write_states
     lost: list[ChunkOutcome] = []
 
-    async def lose_the_reply(writer: FencedWriter, updates: list[StateUpdate]) -> list[ChunkOutcome]:
-        outcomes = await write_states(writer, updates)
+    async def lose_the_reply(
+        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
+    ) -> list[ChunkOutcome]:
+        outcomes = await write_states(writer, updates, beside)
         if lost:
             return outcomes
         lost.extend(outcomes)
@@ -405,6 +425,7 @@ async def test_after_an_unknown_outcome_the_states_are_read_and_published(
 # -- bounces and disks ---------------------------------------------------------------------------------------
 
 
+@both_channels
 async def test_a_bounce_between_two_looks_is_a_failure_and_a_start(cluster: ControlledCluster) -> None:
     _, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3), 1: (2,), 2: (3, 2)})
@@ -477,6 +498,7 @@ async def test_a_stale_generation_is_never_sent_again(cluster: ControlledCluster
     assert len(two.requests) == 1
 
 
+@both_channels
 async def test_a_bounce_that_no_controller_saw_raises_the_leader_epoch(cluster: ControlledCluster) -> None:
     one, two, _ = await cluster.start(3)
     await cluster.create({0: (2, 3), 1: (3, 2)})
@@ -493,6 +515,7 @@ async def test_a_bounce_that_no_controller_saw_raises_the_leader_epoch(cluster: 
     await until(lambda: two.states[KEY].leader_epoch == 1)
 
 
+@both_channels
 async def test_a_replaced_disk_leaves_every_isr_before_its_broker_learns_a_role(
     cluster: ControlledCluster,
 ) -> None:
@@ -536,6 +559,7 @@ async def test_the_emptied_broker_that_starts_first_leads_nothing(cluster: Contr
     assert one.states[KEY].isr == (2,)
 
 
+@both_channels
 async def test_a_broker_hears_nothing_before_its_disk_is_judged(
     cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -549,11 +573,13 @@ async def test_a_broker_hears_nothing_before_its_disk_is_judged(
     heard: list[int] = []
     write_states = FencedWriter.write_states
 
-    async def dawdle(writer: FencedWriter, updates: list[StateUpdate]) -> list[ChunkOutcome]:
+    async def dawdle(
+        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
+    ) -> list[ChunkOutcome]:
         for _ in range(100):
             await two.client.sync()
         heard.append(len(two.requests))
-        return await write_states(writer, updates)
+        return await write_states(writer, updates, beside)
 
     monkeypatch.setattr(FencedWriter, "write_states", dawdle)
     two.compete()
@@ -577,9 +603,11 @@ async def test_incarnations_are_recorded_only_after_the_memberships_are_gone(
     seen: list[bytes | None] = []
     write_states = FencedWriter.write_states
 
-    async def look(writer: FencedWriter, updates: list[StateUpdate]) -> list[ChunkOutcome]:
+    async def look(
+        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
+    ) -> list[ChunkOutcome]:
         seen.append(await two.incarnation_on_record())
-        return await write_states(writer, updates)
+        return await write_states(writer, updates, beside)
 
     monkeypatch.setattr(FencedWriter, "write_states", look)
     data, stat = await one.client.get(paths.partition_state_path(KEY))
@@ -595,6 +623,7 @@ async def test_incarnations_are_recorded_only_after_the_memberships_are_gone(
 # -- failover ------------------------------------------------------------------------------------------------
 
 
+@both_channels
 async def test_a_new_controller_publishes_everything_again(cluster: ControlledCluster) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3), 1: (1, 3)})

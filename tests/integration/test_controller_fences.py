@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,7 @@ from tests.support.controlled_cluster import (
     KEY,
     TOPIC,
     ControlledCluster,
+    both_channels,
     controlled_cluster,
     term_of,
     until,
@@ -43,8 +45,8 @@ from tests.support.scripted_broker import ScriptedBroker
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[ControlledCluster]:
-    async with controlled_cluster() as running:
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[ControlledCluster]:
+    async with controlled_cluster(getattr(request, "param", "direct")) as running:
         yield running
 
 
@@ -105,6 +107,7 @@ async def depose_by_vacancy(successor: ScriptedBroker) -> None:
     await until(lambda: controller.active)
 
 
+@both_channels
 async def test_a_controller_paused_between_reading_and_writing_wakes_up_to_nothing(
     cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,11 +117,11 @@ async def test_a_controller_paused_between_reading_and_writing_wakes_up_to_nothi
     paused, goes_on = asyncio.Event(), asyncio.Event()
     write = Store.write
 
-    async def pause(fenced: Store, decisions: Decisions, *, one_by_one: bool = False) -> object:
+    async def pause(fenced: Store, decisions: Decisions, **how: Any) -> object:
         if fenced is former._decider._store:
             paused.set()
             await goes_on.wait()
-        return await write(fenced, decisions, one_by_one=one_by_one)
+        return await write(fenced, decisions, **how)
 
     monkeypatch.setattr(Store, "write", pause)
     await store.create_topic(two.client, "late", TopicRecord(None, {0: (3, 2)}))
@@ -236,6 +239,7 @@ async def test_the_former_controllers_watches_are_gone(cluster: ControlledCluste
     assert paths.BROKER_TOPICS in watched(two.client)
 
 
+@both_channels
 async def test_a_dead_controller_is_followed_by_another(cluster: ControlledCluster) -> None:
     one, two = await cluster.start(2)
     two.compete()

@@ -18,9 +18,9 @@ from tests.support.nodes import eventually
 WAIT_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[BlockingBrokers]:
-    with brokers_in_thread(2) as running:
+@pytest.fixture(scope="module", params=["direct", "queue"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[BlockingBrokers]:
+    with brokers_in_thread(2, settings={"broker": {"channel": request.param}}) as running:
         yield running
 
 

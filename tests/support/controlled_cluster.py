@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
+import pytest
+
 from controller.runtime.controller import Controller
+from controller.runtime.options import ControllerOptions
 from controller.runtime.term import Term
 from quorum.local import ensemble
 from quorum.metadata import store
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
 from tests.support.nodes import eventually
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_broker import OPTIONS, ScriptedBroker
 
 DEADLINE_S = 20.0
 TOPIC = "orders"
 KEY = PartitionKey(TOPIC, 0)
+
+#: Runs a test whose fixture `cluster` is made by the name of a channel with each of them.
+both_channels = pytest.mark.parametrize("cluster", ["direct", "queue"], indirect=True)
 
 T = TypeVar("T")
 
@@ -27,15 +34,18 @@ T = TypeVar("T")
 class ControlledCluster:
     """A quorum and the brokers of one test."""
 
-    def __init__(self, hosts: str) -> None:
+    def __init__(self, hosts: str, options: ControllerOptions = OPTIONS) -> None:
         self.hosts = hosts
+        self.options = options
         self.brokers: dict[int, ScriptedBroker] = {}
 
     async def add(
         self, broker_id: int, *, candidate: bool = False, rack: str | None = None
     ) -> ScriptedBroker:
         """Start one more broker."""
-        broker = self.brokers[broker_id] = ScriptedBroker(self.hosts, broker_id, rack=rack)
+        broker = self.brokers[broker_id] = ScriptedBroker(
+            self.hosts, broker_id, rack=rack, options=self.options
+        )
         return await broker.start(candidate=candidate)
 
     async def start(self, count: int) -> list[ScriptedBroker]:
@@ -97,10 +107,10 @@ async def until_state(
 
 
 @contextlib.asynccontextmanager
-async def controlled_cluster() -> AsyncIterator[ControlledCluster]:
-    """Run a quorum; all brokers that a test has started end with it."""
+async def controlled_cluster(channel: str = "direct") -> AsyncIterator[ControlledCluster]:
+    """Run a quorum; all brokers that a test has started end with it, and use the channel."""
     async with ensemble(nodes=1, settings={"limits": {"tick_ms": 200}}) as quorum:
-        running = ControlledCluster(quorum.hosts)
+        running = ControlledCluster(quorum.hosts, dataclasses.replace(OPTIONS, channel=channel))
         try:
             yield running
         finally:

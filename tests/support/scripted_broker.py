@@ -3,7 +3,8 @@
 It runs inside the test's event loop and holds no partition. It fences as a real one does (77 for a request
 for an earlier life, 11 for an earlier controller), keeps every request in order, and the newest state of
 each partition. A test can hold its answers back, or have it answer an error. `candidate` gives it a
-controller of its own, which shares its session. Source: control-plane.md (channel, broker); KIP-380.
+controller of its own, which shares its session. Its queue is read as a real broker reads it.
+Source: control-plane.md (channel, broker); KIP-380.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from broker.lifecycle.state_queue import StateQueue
 from controller.messages import sasl
 from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
@@ -53,10 +55,13 @@ OPTIONS = ControllerOptions(control_request_timeout_ms=2_000, isr_coalesce_ms=20
 class ScriptedBroker:
     """One broker id; it may live several lives."""
 
-    def __init__(self, hosts: str, broker_id: int, *, rack: str | None = None) -> None:
+    def __init__(
+        self, hosts: str, broker_id: int, *, rack: str | None = None, options: ControllerOptions = OPTIONS
+    ) -> None:
         self.hosts = hosts
         self.broker_id = broker_id
         self.rack = rack
+        self.options = options
         self.incarnation = uuid.UUID(int=broker_id).hex
         self.generation = BrokerGeneration(-1)
         self.controller: Controller | None = None
@@ -80,6 +85,7 @@ class ScriptedBroker:
         self._port = 0
         self._connections: set[asyncio.StreamWriter] = set()
         self._running: asyncio.Task[None] | None = None
+        self._queue: asyncio.Task[None] | None = None
         self.client = self._new_client()
 
     def _new_client(self) -> Client:
@@ -109,14 +115,17 @@ class ScriptedBroker:
             rack=self.rack,
             incarnation=self.incarnation,
         )
+        queue = StateQueue(self.broker_id, self._take_entry)
+        await queue.watch(self.client)
         self.generation = await store.register_broker(self.client, self.broker_id, record)
+        self._queue = asyncio.create_task(queue.run(self.client, self.generation))
 
-    def compete(self, options: ControllerOptions = OPTIONS) -> Controller:
+    def compete(self, options: ControllerOptions | None = None) -> Controller:
         """Be a candidate, with this broker's session."""
         self.controller = Controller(
             self.client,
             self.broker_id,
-            options=options,
+            options=options or self.options,
             secrets=[SECRET],
             cluster_id=CLUSTER_ID,
             default_settings=TopicSettings(),
@@ -128,6 +137,7 @@ class ScriptedBroker:
     async def bounce(self) -> None:
         """Live again: a new session takes the registration over in one multi, so the id never goes."""
         former, self.client = self.client, self._new_client()
+        await self._leave_queue()
         await self.client.start()
         self.forget()
         await self.register()
@@ -136,6 +146,7 @@ class ScriptedBroker:
     async def die(self) -> None:
         """End the session, the listener and all connections; `live` begins the next life."""
         await self._end_candidate()
+        await self._leave_queue()
         await self.client.close()
         await self._close_listener()
         self.forget()
@@ -160,6 +171,12 @@ class ScriptedBroker:
             with contextlib.suppress(asyncio.CancelledError):
                 await running
             self.controller = None
+
+    async def _leave_queue(self) -> None:
+        if self._queue is not None:
+            queue, self._queue = self._queue, None
+            queue.cancel()
+            await asyncio.wait([queue])
 
     async def _close_listener(self) -> None:
         if self._server is not None:
@@ -219,6 +236,11 @@ class ScriptedBroker:
         finally:
             self._connections.discard(writer)
             writer.close()
+
+    async def _take_entry(self, request: ControlRequest) -> int:
+        self.requests.append(request)
+        await self.answers.wait()
+        return self._answer(request).error_code
 
     def _answer(self, request: ControlRequest) -> ControlResponse:
         code = self.script(request)

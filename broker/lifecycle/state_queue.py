@@ -1,0 +1,164 @@
+"""The broker's end of its queue of state changes: reads entries, has them applied in order, deletes them.
+
+A deleted entry is an applied one: that is the acknowledgement. Entries of other generations are skipped; the
+controller removes them. Which channel is used is the controller's setting, not this broker's: every broker
+watches its queue, and the same fences judge requests that come either way. Hard state is the queue.
+Source: seeds [0.B], [0.E] 4, [0.disc2] (ZKQueue); control-plane design, "Channel".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from broker.replication.manager import ReplicaManager
+from controller.messages.codes import ErrorCode, code_name
+from controller.messages.decoding import MalformedMessageError
+from controller.messages.entities import (
+    CONTROL_VERSIONS,
+    LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+    ControlRequest,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+    decode_request,
+)
+from quorum.client import (
+    Client,
+    ClientClosedError,
+    ClientState,
+    ConnectionLossError,
+    NoNodeError,
+    ServerError,
+    SessionExpiredError,
+    WatchEvent,
+)
+from quorum.metadata import paths
+from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.queue_records import ChangeKind, QueueEntryRecord
+
+log = logging.getLogger("quorate.broker.queue")
+
+#: Entries that one request reads; each is below a mebibyte, and servers send no more than 32 MiB.
+READ_CHUNK: Final = 30
+
+_API_KEYS: Final = {
+    ChangeKind.LEADER_AND_ISR: LEADER_AND_ISR,
+    ChangeKind.STOP_REPLICA: STOP_REPLICA,
+    ChangeKind.UPDATE_METADATA: UPDATE_METADATA,
+}
+#: What ends an entry: it was applied, or comes from a former controller and never will be.
+_DONE: Final = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+
+#: Applies a request and returns the error code of its answer.
+Apply = Callable[[ControlRequest], Awaitable[int]]
+
+
+class StateQueue:
+    """Reads the queue of one broker, one session after the other."""
+
+    def __init__(self, broker_id: int, apply: Apply) -> None:
+        """Watch nothing yet."""
+        self._path = paths.queue_path(broker_id)
+        self._broker_id = broker_id
+        self._apply = apply
+        self._watched: Client | None = None
+        self._due = asyncio.Event()
+        #: Entries of other generations.
+        self._skipped: set[str] = set()
+
+    async def watch(self, client: Client) -> None:
+        """Watch the queue through a session; before the states are read, so that no change is missed.
+
+        Raises:
+            ClientError: the session ended, or the quorum refused.
+        """
+        if client is not self._watched:
+            # A new connection may have missed events; a session that is over ends run().
+            client.add_listener(self._changed)
+            await client.add_watch(self._path, self._changed)
+            self._watched = client
+
+    async def run(self, client: Client, generation: BrokerGeneration) -> None:
+        """Apply what comes for a generation, until the session is over."""
+        self._skipped.clear()
+        self._due.set()
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            try:
+                while await self._take_some(client, generation):
+                    pass
+            except ConnectionLossError as error:
+                # The next connection sets _due.
+                log.info("broker %d could not read its queue: %s", self._broker_id, error.message)
+            except (SessionExpiredError, ClientClosedError):
+                return
+
+    def _changed(self, _change: WatchEvent | ClientState) -> None:
+        self._due.set()
+
+    async def _take_some(self, client: Client, generation: BrokerGeneration) -> bool:
+        """Apply the oldest entries and delete them; returns whether there may be more."""
+        try:
+            names = sorted(set(await client.get_children(self._path)) - self._skipped)
+        except NoNodeError:
+            return False
+        if not names:
+            return False
+        entries = [f"{self._path}/{name}" for name in names[:READ_CHUNK]]
+        done: list[str] = []
+        for name, path, outcome in zip(names, entries, await client.read_all(entries), strict=False):
+            if isinstance(outcome, ServerError):
+                continue  # the controller has removed it
+            if await self._is_done(path, outcome[0], generation):
+                done.append(path)
+            else:
+                self._skipped.add(name)
+        await asyncio.gather(*(_delete(client, path) for path in done))
+        return True
+
+    async def _is_done(self, path: str, data: bytes | None, generation: BrokerGeneration) -> bool:
+        """Apply an entry; returns whether it must go."""
+        try:
+            entry = QueueEntryRecord.decode(path, data)
+            if entry.generation != generation:
+                return False
+            api_key = _API_KEYS[entry.kind]
+            request = decode_request(api_key, CONTROL_VERSIONS[api_key], entry.request)
+        except (MetadataDecodeError, MalformedMessageError) as error:
+            log.warning("broker %d removes a malformed entry from its queue: %s", self._broker_id, error)
+            return True
+        code = await self._apply(request)
+        if code != ErrorCode.NONE:
+            log.warning("broker %d refused %s: %s", self._broker_id, path, code_name(code))
+        return code in _DONE
+
+
+async def _delete(client: Client, path: str) -> None:
+    try:
+        await client.delete(path)
+    except NoNodeError:
+        return
+
+
+def handing_to(replicas: ReplicaManager) -> Apply:
+    """Return what has the replicas apply a request."""
+
+    async def apply(request: ControlRequest) -> int:
+        match request:
+            case LeaderAndIsrRequest():
+                return (await replicas.handle_leader_and_isr(request)).error_code
+            case StopReplicaRequest():
+                return (await replicas.handle_stop_replica(request)).error_code
+            case UpdateMetadataRequest():
+                return replicas.handle_update_metadata(request).error_code
+            case _:
+                return ErrorCode.INVALID_REQUEST
+
+    return apply

@@ -1,0 +1,230 @@
+"""Control requests by the queues of the brokers, /brokers/state/N (ZKQueue).
+
+What both channels do alike stands in the tests of the controller, which run with either. Here is what only a
+queue has: entries beside their states, deletion as acknowledgement, entries of former lives and controllers,
+a broker that leaves its queue alone, and brokers whose settings differ.
+Source: seeds [0.A] 5, [0.A.2], [0.E] 4, [0.disc2]; control-plane design, "Channel".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controller.messages.codes import ErrorCode
+from controller.messages.entities import LeaderAndIsrRequest
+from quorum.client import CreateMode, NoNodeError, ServerError
+from quorum.metadata import paths
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.queue_records import ChangeKind, QueueEntryRecord
+from tests.support.controlled_cluster import (
+    KEY,
+    TOPIC,
+    ControlledCluster,
+    controlled_cluster,
+    until,
+    until_read,
+    until_state,
+)
+from tests.support.scripted_broker import OPTIONS, ScriptedBroker, request_kinds
+
+OTHER = PartitionKey(TOPIC, 1)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[ControlledCluster]:
+    async with controlled_cluster("queue") as running:
+        yield running
+
+
+async def entries(reader: ScriptedBroker, broker_id: int) -> dict[str, QueueEntryRecord]:
+    """What stands in a queue: {path: entry}, in order."""
+    queue = paths.queue_path(broker_id)
+    try:
+        names = [f"{queue}/{name}" for name in sorted(await reader.client.get_children(queue))]
+    except NoNodeError:
+        return {}
+    nodes = zip(names, await reader.client.read_all(names), strict=True)
+    return {
+        path: QueueEntryRecord.decode(path, node[0])
+        for path, node in nodes
+        if not isinstance(node, ServerError)
+    }
+
+
+async def test_a_role_stands_in_the_queue_by_the_transaction_of_its_state(cluster: ControlledCluster) -> None:
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 3, 1), 1: (2, 1)})
+    await until_read(lambda: entries(one, 3), lambda found: not found)
+    three.answers.clear()
+    await two.die()
+    await until_state(one, lambda state: state.leader == 3)
+    found = await until_read(lambda: entries(one, 3), lambda found: found)
+    path, entry = next(iter(found.items()))
+    assert (entry.kind, entry.controller_epoch) == (ChangeKind.LEADER_AND_ISR, 1)
+    assert entry.generation == three.generation
+    stat = await one.client.exists(path)
+    state = await one.client.exists(paths.partition_state_path(KEY))
+    other = await one.client.exists(paths.partition_state_path(OTHER))
+    assert stat is not None
+    assert state is not None
+    assert other is not None
+    assert stat.czxid == state.mzxid == other.mzxid
+    # Not acknowledged before it is applied, and gone then; the states of others are not its concern.
+    assert three.leader_of(KEY) == 2
+    three.answers.set()
+    await until(lambda: three.leader_of(KEY) == 3)
+    await until_read(lambda: entries(one, 3), lambda found: not found)
+    assert OTHER not in three.states
+    assert cluster.active.status().counters.stale_generations == 0
+
+
+async def test_a_decision_outlives_the_controller_that_dies_before_the_broker_reads_it(
+    cluster: ControlledCluster,
+) -> None:
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 3)})
+    three.answers.clear()
+    await two.die()
+    await until_state(one, lambda state: state.leader == 3)
+    await one.die()
+    three.answers.set()
+    await until(lambda: three.leader_of(KEY) == 3)
+    assert three.controller_epoch == 1
+    three.compete()
+    await until(lambda: three.controller_epoch == 2)
+    assert three.states[KEY].leader_epoch == 1
+
+
+async def test_a_broker_that_dies_before_it_reads_leaves_nothing_for_its_next_life(
+    cluster: ControlledCluster,
+) -> None:
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 3, 1)})
+    await until(lambda: all(KEY in each.metadata for each in (one, two, three)))
+    three.answers.clear()
+    await two.die()
+    await until_state(one, lambda state: state.leader == 3)
+    await three.die()
+    await until_state(one, lambda state: state.leader == 1)
+    # Neither has a queue any more.
+    await until_read(
+        lambda: one.client.get_children(paths.BROKER_QUEUES), lambda names: sorted(names) == ["1"]
+    )
+    three.answers.set()
+    three.requests.clear()
+    await three.live()
+    await until(lambda: three.leader_of(KEY) == 1)
+    assert request_kinds(three.requests)[0] == "UpdateMetadata"
+    assert {each.broker_epoch for each in three.requests if isinstance(each, LeaderAndIsrRequest)} == {
+        three.generation
+    }
+
+
+async def test_what_a_bounce_left_unread_is_purged_and_never_applied(cluster: ControlledCluster) -> None:
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 3)})
+    await until(lambda: KEY in one.metadata)
+    former = three.generation
+    three.answers.clear()
+    await two.die()
+    await until_state(one, lambda state: state.leader == 3)
+    three.requests.clear()
+    three.answered.clear()
+    await three.bounce()
+    three.answers.set()
+    await until(lambda: three.leader_of(KEY) == 3)
+    await until_read(lambda: entries(one, 3), lambda found: not found)
+    assert all(getattr(each, "broker_epoch", None) != former for each in three.requests)
+    assert set(three.answered) == {ErrorCode.NONE}
+
+
+async def test_entries_of_other_lives_and_of_no_meaning_hold_up_nothing(cluster: ControlledCluster) -> None:
+    one, two = await cluster.start(2)
+    queue = f"{paths.queue_path(2)}/"
+    stale = QueueEntryRecord(
+        ChangeKind.STOP_REPLICA, ControllerEpoch(1), BrokerGeneration(two.generation - 1), b""
+    )
+    skipped, _ = await one.client.create2(queue, stale.encode(), CreateMode.PERSISTENT_SEQUENTIAL)
+    malformed, _ = await one.client.create2(queue, b"{", CreateMode.PERSISTENT_SEQUENTIAL)
+    empty = dataclasses.replace(stale, generation=two.generation)
+    cut_short, _ = await one.client.create2(queue, empty.encode(), CreateMode.PERSISTENT_SEQUENTIAL)
+    await cluster.create({0: (2, 1)})
+    assert two.leader_of(KEY) == 2
+    await until_read(lambda: one.client.get_children(queue[:-1]), lambda names: len(names) == 1)
+    assert [await one.client.exists(path) for path in (malformed, cut_short)] == [None, None]
+    assert await one.client.exists(skipped) is not None
+
+
+async def test_a_broker_that_leaves_its_queue_alone_counts_as_dead(cluster: ControlledCluster) -> None:
+    cluster.options = dataclasses.replace(cluster.options, queue_entries_max=4)
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 1), 1: (3, 2, 1)})
+    former = two.generation
+    two.answers.clear()
+    for _ in range(6):
+        # Each death and return of broker 3 is another decision about partition 1.
+        if 2 not in cluster.active.status().brokers:
+            break
+        await three.die()
+        await until_state(one, lambda state: 3 not in state.isr, OTHER)
+        await three.live()
+        await until(lambda: 3 in cluster.active.status().brokers)
+        state = await one.read_state(OTHER)
+        assert state is not None
+        await one.set_isr(OTHER, (*state.isr, 3))
+    await until(lambda: 2 not in cluster.active.status().brokers)
+    await until_state(one, lambda state: state.leader == 1)
+    assert cluster.active.status().counters.queues_overrun == 1
+    assert two.generation == former
+    # Its next life is like any other.
+    two.answers.set()
+    await two.bounce()
+    await until(lambda: two.leader_of(KEY) == 1)
+
+
+async def test_a_queue_that_somebody_removed_costs_an_election_and_no_decision(
+    cluster: ControlledCluster,
+) -> None:
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 3)})
+    await until_read(lambda: entries(one, 3), lambda found: not found)
+    await one.client.delete(paths.queue_path(3))
+    await two.die()
+    await until(lambda: three.leader_of(KEY) == 3)
+    assert cluster.active.controller_epoch == 2
+
+
+@pytest.mark.parametrize("before", ["direct", "queue"])
+async def test_the_channel_of_the_elected_broker_counts(cluster: ControlledCluster, before: str) -> None:
+    after = "queue" if before == "direct" else "direct"
+    cluster.options = dataclasses.replace(OPTIONS, channel=before)
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 3)})
+    three.compete(dataclasses.replace(OPTIONS, channel=after))
+    await one.die()
+    await until(lambda: three.controller_epoch == 2)
+    await two.die()
+    await until(lambda: three.leader_of(KEY) == 3)
+    wanted = ["3"] if after == "queue" else []
+    await until_read(lambda: three.client.get_children(paths.BROKER_QUEUES), lambda names: names == wanted)
+
+
+async def test_an_entry_that_no_event_told_of_is_read_after_the_next_connection(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 3)})
+    with monkeypatch.context() as deaf:
+        deaf.setattr(three.client._session._watches, "fire", lambda _event: [])
+        await two.die()
+        await until_read(lambda: entries(one, 3), lambda found: found)
+        await three.client.sync()
+    assert three.leader_of(KEY) == 2
+    link = three.client._session._link
+    assert link is not None
+    link.abort("the test cuts it")
+    await until(lambda: three.leader_of(KEY) == 3)
