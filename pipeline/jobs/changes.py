@@ -38,7 +38,9 @@ def changes_schema() -> str:
 
 
 def read_changes(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
-    """Return the part of the history that the options name.
+    """Return the part of the history that the options name; Spark reads it once and keeps it.
+
+    A job looks at its rows many times, and must see the same history each time.
 
     Raises:
         OptionError: --input does not exist.
@@ -51,7 +53,7 @@ def read_changes(spark: SparkSession, arguments: argparse.Namespace) -> DataFram
         for name, value in source_options(arguments).items():
             reader = reader.option(name, value)
         changes = reader.load()
-    return within(changes, arguments.begin, arguments.end)
+    return within(changes, arguments.begin, arguments.end).cache()
 
 
 def follow_changes(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:

@@ -7,7 +7,7 @@ transaction. The gap is the time since the former controller's node went; both t
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pipeline.jobs.arguments import add_picture_argument
 from pipeline.jobs.changelog_job import changelog_job, run_as_program
@@ -17,10 +17,6 @@ from quorum.metadata import paths
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from pyspark.sql import DataFrame
-
-_UNKNOWN_BEGIN: Final = (
-    *("controller_epoch", "cast(null as bigint) as from_zxid", "cast(null as timestamp) as from_ts"),
-)
 
 
 def compute(changes: DataFrame) -> DataFrame:
@@ -44,21 +40,19 @@ def compute(changes: DataFrame) -> DataFrame:
         }
     )
     # A node that is overwritten ends its controller's time as a deletion does.
-    gap = "if(former_op in ('d', 'u'), greatest(unix_millis(ts) - unix_millis(former_ts), 0), null) gap_ms"
-    until = ("next_zxid as until_zxid", "next_ts as until_ts")
-    begun = rows.where("op = 'c'").selectExpr(
-        "controller_epoch", _broker("after"), "zxid as from_zxid", "ts as from_ts", *until, gap
+    return (
+        rows.where("op in ('c', 'r') or first")
+        .withColumn("image", F.expr("if(op in ('c', 'r'), after, before)"))
+        .selectExpr(
+            "controller_epoch",
+            "coalesce(int(get_json_object(cast(image as string), '$.brokerid')), -1) as broker",
+            *(f"if(op = 'c', {name}, null) as from_{name}" for name in ("zxid", "ts")),
+            *(f"if(op in ('c', 'r'), next_{name}, {name}) as until_{name}" for name in ("zxid", "ts")),
+            "if(op = 'c' and former_op in ('d', 'u'), "
+            "greatest(unix_millis(ts) - unix_millis(former_ts), 0), null) as gap_ms",
+        )
+        .orderBy(F.asc_nulls_first("from_zxid"))
     )
-    found = rows.where("op = 'r'").selectExpr(*_UNKNOWN_BEGIN, _broker("after"), *until, "null gap_ms")
-    ended = rows.where("first and op in ('d', 'u')").selectExpr(
-        *_UNKNOWN_BEGIN, _broker("before"), "zxid as until_zxid", "ts as until_ts", "null gap_ms"
-    )
-    earlier = found.unionByName(ended)
-    return begun.unionByName(earlier).orderBy(F.asc_nulls_first("from_zxid"))
-
-
-def _broker(image: str) -> str:
-    return f"coalesce(int(get_json_object(cast({image} as string), '$.brokerid')), -1) broker"
 
 
 def picture(changes: DataFrame, _arguments: argparse.Namespace) -> Figure:

@@ -31,7 +31,8 @@ def compute(changes: DataFrame) -> DataFrame:
     Returns:
         invariant, zxid, ts, path, seen (a sentence).
     """
-    written = state_changes(changes).where("op in ('c', 'u')")
+    states = state_changes(changes).drop("incarnation").cache()
+    written = states.where("op in ('c', 'u')")
     found = (
         _controllers(changes),
         _epochs(changes),
@@ -41,7 +42,7 @@ def compute(changes: DataFrame) -> DataFrame:
         _states(written),
         _outside_of_replicas(changes, written),
         _reassignments(changes),
-        _topics(changes),
+        _topics(changes, states),
     )
     return functools.reduce(lambda left, right: left.unionByName(right), found).orderBy(
         "zxid", "path", "invariant", "seen"
@@ -302,7 +303,7 @@ def _reassignments(changes: DataFrame) -> DataFrame:
     )
 
 
-def _topics(changes: DataFrame) -> DataFrame:
+def _topics(changes: DataFrame, states: DataFrame) -> DataFrame:
     """I22: a topic id is given once and stays; a partition begins with leader epoch 0."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -319,7 +320,7 @@ def _topics(changes: DataFrame) -> DataFrame:
         ("I22", "before.topic_id <> after.topic_id", "the id of topic {topic} changed"),
     )
     begun = _violations(
-        state_changes(changes).where("op = 'c'"),
+        states.where("op = 'c'"),
         _PARTITION,
         ("I22", "after.leader_epoch <> 0", "a new partition began with leader epoch {after.leader_epoch}"),
     )

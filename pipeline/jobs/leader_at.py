@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import argparse
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pipeline.errors import InputError, OptionError
 from pipeline.jobs.arguments import Moment, moment
 from pipeline.jobs.changelog_job import changelog_job, run_as_program
+from pipeline.jobs.records import BROKER_PATH, STATE_PATH, TOPIC_PATH
 from quorum.metadata import paths
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-_BROKER: Final = f"^{paths.BROKER_IDS}/([0-9]+)$"
-_TOPIC: Final = f"^{paths.BROKER_TOPICS}/([^/]+)$"
-_STATE: Final = f"^{paths.BROKER_TOPICS}/([^/]+)/partitions/([0-9]+)/state$"
 
 
 def nodes_at(changes: DataFrame, when: Moment | None) -> DataFrame:
@@ -30,30 +27,43 @@ def nodes_at(changes: DataFrame, when: Moment | None) -> DataFrame:
         path, value (as text), zxid, ts (of the change that made it so; null: before the history), created
         (zxid), controller_epoch.
     """
-    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    path = Window.partitionBy("path").orderBy("zxid", "txn_index")
-    some = changes.where(F.col("path").rlike(f"^({paths.CONTROLLER}$|/brokers/(ids|topics)/)")).withColumn(
-        "created", F.last(F.when(F.col("op") == "c", F.col("zxid")), ignorenulls=True).over(path)
-    )
     is_past = F.lit(True) if when is None else F.col("ts" if isinstance(when, datetime) else "zxid") <= when
-    last = Window.partitionBy("path").orderBy(F.desc("zxid"), F.desc("txn_index"))
-    past = some.where(is_past).withColumn("rank", F.row_number().over(last)).where("rank = 1")
-    next_one = some.withColumn("rank", F.row_number().over(path)).where((F.col("rank") == 1) & ~is_past)
-    columns = (
-        "path",
-        F.col("after").cast("string").alias("value"),
-        "zxid",
-        "ts",
-        "created",
-        "controller_epoch",
+    place = F.struct("zxid", "txn_index")
+    last = F.max_by(F.struct("after", "zxid", "ts", "controller_epoch"), F.when(is_past, place))
+    following = F.min_by(F.struct("before", "controller_epoch"), F.when(~is_past, place))
+    return (
+        changes.where(F.col("path").rlike(f"^({paths.CONTROLLER}$|/brokers/(ids|topics)/)"))
+        .groupBy("path")
+        .agg(
+            last.alias("last"),
+            following.alias("following"),
+            F.max(F.when(is_past & (F.col("op") == "c"), F.col("zxid"))).alias("created"),
+        )
+        .select(
+            "path",
+            F.expr("cast(if(last is null, following.before, last.after) as string)").alias("value"),
+            *("last.zxid", "last.ts", "created"),
+            F.coalesce("last.controller_epoch", "following.controller_epoch").alias("controller_epoch"),
+        )
+        .where("value is not null")
     )
-    earlier = next_one.select(
-        *("path", F.col("before").cast("string"), F.lit(None).cast("bigint"), F.lit(None).cast("timestamp")),
-        *(F.lit(None).cast("bigint"), "controller_epoch"),
+
+
+def assignment_of(nodes: DataFrame) -> DataFrame:
+    """Return topic, partition and replicas of every partition, of what `nodes_at` returns."""
+    from pyspark.sql import functions as F
+
+    record = F.from_json("value", "partitions MAP<STRING, ARRAY<INT>>")
+    return (
+        nodes.where(F.col("path").rlike(TOPIC_PATH))
+        .select(
+            F.regexp_extract("path", TOPIC_PATH, 1).alias("topic"),
+            F.explode(record["partitions"]).alias("partition", "replicas"),
+        )
+        .withColumn("partition", F.col("partition").cast("int"))
     )
-    return past.select(*columns).union(earlier).where("value is not null")
 
 
 def compute(changes: DataFrame, when: Moment | None = None) -> DataFrame:
@@ -78,22 +88,17 @@ def compute(changes: DataFrame, when: Moment | None = None) -> DataFrame:
     controller = nodes.where(F.col("path") == paths.CONTROLLER).select(
         row("controller", F.lit(""), "get_json_object(value, '$.brokerid')", "controller_epoch")
     )
-    broker = F.regexp_extract("path", _BROKER, 1)
-    brokers = nodes.where(F.col("path").rlike(_BROKER)).select(
-        row("broker", broker, f"regexp_extract(path, '{_BROKER}', 1)", "created")
+    broker = F.regexp_extract("path", BROKER_PATH, 1)
+    brokers = nodes.where(F.col("path").rlike(BROKER_PATH)).select(
+        row("broker", broker, f"regexp_extract(path, '{BROKER_PATH}', 1)", "created")
     )
-    topics = nodes.where(F.col("path").rlike(_TOPIC)).select(
-        F.regexp_extract("path", _TOPIC, 1).alias("topic"),
-        F.explode(F.from_json(F.get_json_object("value", "$.partitions"), "map<string, array<int>>")).alias(
-            "partition", "replicas"
-        ),
-    )
-    of_states = nodes.where(F.col("path").rlike(_STATE)).select(
-        *(F.regexp_extract("path", _STATE, at).alias(name) for at, name in ((1, "topic"), (2, "partition"))),
+    of_states = nodes.where(F.col("path").rlike(STATE_PATH)).select(
+        F.regexp_extract("path", STATE_PATH, 1).alias("topic"),
+        F.regexp_extract("path", STATE_PATH, 2).cast("int").alias("partition"),
         F.from_json("value", "leader INT, leader_epoch INT, isr ARRAY<INT>").alias("state"),
         *("zxid", "ts"),
     )
-    partitions = of_states.join(topics, ["topic", "partition"], "left").select(
+    partitions = of_states.join(assignment_of(nodes), ["topic", "partition"], "left").select(
         row(
             *("partition", F.concat_ws("-", "topic", "partition"), "state.leader", "state.leader_epoch"),
             *(F.col("state.isr"), F.col("replicas")),

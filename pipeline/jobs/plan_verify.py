@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from pipeline.errors import InputError, OptionError
 from pipeline.jobs.changelog_job import changelog_job, run_as_program
-from quorum.metadata import paths
+from pipeline.jobs.leader_at import assignment_of, nodes_at
+from pipeline.jobs.records import BROKER_PATH, STATE_PATH
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -78,35 +79,14 @@ def read_plan(spark: SparkSession, path: Path) -> DataFrame:
     return moves
 
 
-def brokers_of(changes: DataFrame) -> DataFrame:
+def brokers_of(nodes: DataFrame) -> DataFrame:
     """Return broker and rack of the live brokers."""
     from pyspark.sql import functions as F
 
-    value = F.col("after").cast("string")
-    return _latest(changes, rf"{paths.BROKER_IDS}/(\d+)").select(
-        F.col("name").cast("int").alias("broker"), F.get_json_object(value, "$.rack").alias("rack")
+    return nodes.where(F.col("path").rlike(BROKER_PATH)).select(
+        F.regexp_extract("path", BROKER_PATH, 1).cast("int").alias("broker"),
+        F.get_json_object("value", "$.rack").alias("rack"),
     )
-
-
-def assignment_of(changes: DataFrame) -> DataFrame:
-    """Return topic, partition and replicas of every partition."""
-    from pyspark.sql import functions as F
-
-    record = F.from_json(F.col("after").cast("string"), "partitions MAP<STRING, ARRAY<INT>>")
-    return (
-        _latest(changes, f"{paths.BROKER_TOPICS}/([^/]+)")
-        .select(F.col("name").alias("topic"), F.explode(record["partitions"]).alias("partition", "replicas"))
-        .withColumn("partition", F.col("partition").cast("int"))
-    )
-
-
-def _latest(changes: DataFrame, pattern: str) -> DataFrame:
-    """Return the nodes that exist at the end, with the pattern's group as name."""
-    from pyspark.sql import functions as F
-
-    mine = changes.withColumn("name", F.regexp_extract("path", f"^{pattern}$", 1)).where("name != ''")
-    newest = F.max_by(F.struct("op", "after"), F.struct("zxid", "txn_index"))
-    return mine.groupBy("name").agg(newest.alias("newest")).select("name", "newest.*").where("op != 'd'")
 
 
 def verify(changes: DataFrame, plan: DataFrame, *, replicas_max: int | None, tolerance: int) -> DataFrame:
@@ -118,8 +98,9 @@ def verify(changes: DataFrame, plan: DataFrame, *, replicas_max: int | None, tol
     """
     from pyspark.sql import functions as F
 
-    brokers = F.broadcast(brokers_of(changes).cache())
-    former = assignment_of(changes)
+    nodes = nodes_at(changes.where(~F.col("path").rlike(STATE_PATH)), None).cache()
+    brokers = F.broadcast(brokers_of(nodes))
+    former = assignment_of(nodes)
     moves = plan.groupBy("topic", "partition").agg(
         F.count("*").alias("named"), F.max_by("replicas", F.size("replicas")).alias("target")
     )

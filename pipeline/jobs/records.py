@@ -21,6 +21,10 @@ UNKNOWN: Final = -1
 DEAD: Final = -2
 #: zxid of what was there before the history begins
 BEFORE: Final = -1
+#: Paths, as regular expressions.
+STATE_PATH: Final = f"^{paths.BROKER_TOPICS}/([^/]+)/partitions/([0-9]+)/state$"
+TOPIC_PATH: Final = f"^{paths.BROKER_TOPICS}/([^/]+)$"
+BROKER_PATH: Final = f"^{paths.BROKER_IDS}/([0-9]+)$"
 _STATE: Final = (
     "controller_epoch INT, leader INT, leader_epoch INT, isr ARRAY<INT>, leader_recovery_state INT"
 )
@@ -28,9 +32,6 @@ _TOPIC: Final = (
     "topic_id STRING, partitions MAP<STRING, ARRAY<INT>>, adding_replicas MAP<STRING, ARRAY<INT>>, "
     "removing_replicas MAP<STRING, ARRAY<INT>>"
 )
-_STATE_PATH: Final = f"^{paths.BROKER_TOPICS}/([^/]+)/partitions/([0-9]+)/state$"
-_TOPIC_PATH: Final = f"^{paths.BROKER_TOPICS}/([^/]+)$"
-_BROKER_PATH: Final = f"^{paths.BROKER_IDS}/([0-9]+)$"
 
 
 def state_changes(changes: DataFrame) -> DataFrame:
@@ -45,10 +46,10 @@ def state_changes(changes: DataFrame) -> DataFrame:
 
     partition = Window.partitionBy("topic", "partition").orderBy("zxid", "txn_index")
     return (
-        changes.where(F.col("path").rlike(_STATE_PATH))
+        changes.where(F.col("path").rlike(STATE_PATH))
         .select(
-            F.regexp_extract("path", _STATE_PATH, 1).alias("topic"),
-            F.regexp_extract("path", _STATE_PATH, 2).cast("int").alias("partition"),
+            F.regexp_extract("path", STATE_PATH, 1).alias("topic"),
+            F.regexp_extract("path", STATE_PATH, 2).cast("int").alias("partition"),
             *("zxid", "txn_index", "term", "ts", "op", "session_id"),
             F.col("controller_epoch").alias("epoch"),
             *(_json(name, _STATE).alias(name) for name in ("before", "after")),
@@ -70,8 +71,8 @@ def topic_changes(changes: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    return changes.where(F.col("path").rlike(_TOPIC_PATH)).select(
-        F.regexp_extract("path", _TOPIC_PATH, 1).alias("topic"),
+    return changes.where(F.col("path").rlike(TOPIC_PATH)).select(
+        F.regexp_extract("path", TOPIC_PATH, 1).alias("topic"),
         *("zxid", "txn_index", "term", "ts", "op", "session_id"),
         *(_json(name, _TOPIC).alias(name) for name in ("before", "after")),
     )
@@ -111,27 +112,18 @@ def lives(changes: DataFrame) -> DataFrame:
 
     broker = Window.partitionBy("broker").orderBy("zxid", "txn_index")
     events = (
-        changes.where(F.col("path").rlike(_BROKER_PATH) & (F.col("op") != "u"))
-        .withColumn("broker", F.regexp_extract("path", _BROKER_PATH, 1).cast("int"))
+        changes.where(F.col("path").rlike(BROKER_PATH) & (F.col("op") != "u"))
+        .withColumn("broker", F.regexp_extract("path", BROKER_PATH, 1).cast("int"))
         .withColumns({f"until_{name}": F.lead(name).over(broker) for name in ("zxid", "ts", "term")})
         .withColumn("first", F.row_number().over(broker) == 1)
     )
-    known = events.where("op = 'c'").select(
-        *("broker", F.col("zxid").alias("generation"), "session_id"),
-        *(F.col("zxid").alias("from_zxid"), F.col("ts").alias("from_ts")),
-        *("until_zxid", "until_ts", "until_term"),
+    return events.where("op in ('c', 'r') or first").selectExpr(
+        "broker",
+        f"if(op = 'c', zxid, {UNKNOWN}L) as generation",
+        "if(op = 'd', null, session_id) as session_id",
+        *(f"if(op = 'c', {name}, null) as from_{name}" for name in ("zxid", "ts")),
+        *(f"if(op = 'd', {name}, until_{name}) as until_{name}" for name in ("zxid", "ts", "term")),
     )
-    ended = events.where("first and op = 'd'").selectExpr(
-        *("broker", "zxid as until_zxid", "ts as until_ts", "term as until_term")
-    )
-    found = events.where("op = 'r'").select("broker", "session_id", "until_zxid", "until_ts", "until_term")
-    earlier = found.unionByName(ended, allowMissingColumns=True).select(
-        *("broker", F.lit(UNKNOWN).cast("bigint").alias("generation")),
-        *("session_id", F.lit(None).cast("bigint").alias("from_zxid")),
-        F.lit(None).cast("timestamp").alias("from_ts"),
-        *("until_zxid", "until_ts", "until_term"),
-    )
-    return known.unionByName(earlier)
 
 
 def with_generation(rows: DataFrame, changes: DataFrame, broker: Column) -> DataFrame:
@@ -144,21 +136,26 @@ def with_generation(rows: DataFrame, changes: DataFrame, broker: Column) -> Data
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    born = lives(changes)
-    nothing = F.lit(None).cast("bigint")
-    begun = born.selectExpr("broker", "coalesce(from_zxid, -2) zxid", "generation", "session_id")
-    ended = born.where("until_zxid is not null").select(
-        "broker", F.col("until_zxid").alias("zxid"), F.lit(DEAD).cast("bigint"), nothing
+    def mark(zxid: str, generation: str, session_id: str) -> str:
+        return (
+            f"struct({zxid} as zxid, struct({generation} as generation, {session_id} as session_id) as mark)"
+        )
+
+    nobody = (f"{DEAD}L", "cast(null as bigint)")
+    of_life = (
+        mark("coalesce(from_zxid, -2L)", "generation", "session_id"),
+        mark("until_zxid", *nobody),
+        # A broker whose first row registers it was not there before.
+        mark("-2L", *nobody),
     )
-    # A broker whose first row registers it was not there before.
-    absent = born.select("broker", F.lit(-2).cast("bigint"), F.lit(DEAD).cast("bigint"), nothing)
     # Where one life follows another in one transaction, the later one counts.
     marks = (
-        begun.union(ended)
-        .union(absent)
-        .select("broker", "zxid", F.struct("generation", "session_id").alias("mark"))
+        lives(changes)
+        .selectExpr("broker", f"inline(array({', '.join(of_life)}))")
+        .where("zxid is not null")
+        .groupBy("broker", "zxid")
+        .agg(F.max("mark").alias("mark"))
     )
-    marks = marks.groupBy("broker", "zxid").agg(F.max("mark").alias("mark"))
     asked = rows.select(broker.alias("broker"), "zxid", F.struct("*").alias("row"))
     both = asked.unionByName(marks, allowMissingColumns=True)
     until_now = Window.partitionBy("broker").orderBy("zxid").rangeBetween(Window.unboundedPreceding, 0)
@@ -180,21 +177,20 @@ def _with_beginning(changes: DataFrame, rows: DataFrame, key: list[str]) -> Data
 
     order = Window.partitionBy(*key).orderBy("zxid", "txn_index")
     begin = changes.agg(F.min("ts").alias("begin_ts"))
-    first = (
-        rows.withColumn("rank", F.row_number().over(order))
-        .where("rank = 1 and before is not null")
+    image = {
+        "zxid": F.lit(BEFORE).cast("bigint"),
+        "ts": F.col("begin_ts"),
+        "op": F.lit("r"),
+        "after": F.col("before"),
+        "before": F.lit(None).cast(rows.schema["before"].dataType),
+    }
+    beginning = F.struct(*(image.get(name, F.col(name)).alias(name) for name in rows.columns))
+    itself = F.struct(*rows.columns)
+    return (
+        rows.withColumn("is_first", (F.row_number().over(order) == 1) & F.col("before").isNotNull())
         .crossJoin(F.broadcast(begin))
-        .withColumns(
-            {
-                "zxid": F.lit(BEFORE).cast("bigint"),
-                "ts": F.col("begin_ts"),
-                "op": F.lit("r"),
-                "after": F.col("before"),
-                "before": F.lit(None).cast(rows.schema["before"].dataType),
-            }
-        )
+        .select(F.inline(F.when(F.col("is_first"), F.array(beginning, itself)).otherwise(F.array(itself))))
     )
-    return rows.unionByName(first.select(*rows.columns))
 
 
 def _json(image: str, schema: str) -> Column:

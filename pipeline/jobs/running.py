@@ -57,9 +57,8 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
         job.check(arguments)
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
-    found = SparkSession.getActiveSession()
+    found = _running_session()
     spark = found or start_session(
         f"quorate pipeline {job.name}",
         master=arguments.master,
@@ -74,6 +73,17 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
     finally:
         if found is None:
             spark.stop()
+
+
+def _running_session() -> SparkSession | None:
+    """Return the session that a caller in this process has begun."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def _answer(job: Job, read: DataFrame, arguments: argparse.Namespace) -> int:
@@ -100,8 +110,9 @@ def _follow(job: Job, spark: SparkSession, arguments: argparse.Namespace) -> int
         def take(batch: DataFrame, batch_id: int) -> None:
             # Written again with the same name when a batch is repeated after a crash.
             batch.write.mode("overwrite").parquet(str(rows / f"batch={batch_id}"))
-            history = spark.read.parquet(str(rows)).select(*batch.columns)
+            history = spark.read.parquet(str(rows)).select(*batch.columns).cache()
             codes[0] = _answer(job, history, arguments)
+            history.unpersist()
             sys.stdout.flush()
 
         query = (

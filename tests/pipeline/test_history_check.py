@@ -23,6 +23,8 @@ from quorum.cli.main import main
 from tests.chaos.workloads import WORKLOADS
 from tests.pipeline.recorded import SAMPLED, RecordedRun, broken, judged, sound
 
+pytestmark = pytest.mark.usefixtures("small_plans")
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
