@@ -1,8 +1,9 @@
 """A plan that spreads partitions evenly over brokers and racks, and moves little.
 
-Every partition keeps as many replicas where they are as the balance allows: no broker more than its share,
-no rack more of one partition than its share. What is missing goes to the broker that has least. Then the
-preferred leaders are spread, by the order of the replicas alone. Deterministic.
+Every partition first keeps its replicas where they are, but no rack more of one partition than its share.
+What is missing goes to the broker that has least. Then replicas move from brokers that have more to brokers
+that have less, as far as racks allow it, and preferred leaders are spread by the order of the replicas alone.
+A plan that was carried out is planned again without a change. Deterministic.
 Source: seeds [0.F]; KIP-36 (racks); Kafka's kafka-reassign-partitions --generate, the idea.
 """
 
@@ -50,18 +51,16 @@ class _Spread:
         self._rack_of = {each: (racks[each] or "") if aware else str(each) for each in sorted(racks)}
         self._racks = len(dict.fromkeys(self._rack_of.values()))
         self._assignments = {key: assignments[key] for key in sorted(assignments)}
-        total = sum(map(len, assignments.values()))
-        self._share = -(-total // max(1, len(racks)))
         self._load = dict.fromkeys(self._rack_of, 0)
         #: {partition: its replicas so far}
         self.chosen: dict[PartitionKey, list[int]] = {}
 
     def keep(self) -> None:
-        """Leave replicas where they are, as far as the shares go."""
+        """Leave replicas where they are, as far as the racks' shares go."""
         for key, replicas in self._assignments.items():
             kept = self.chosen[key] = []
             for each in replicas:
-                if self._load.get(each, self._share) < self._share and self._fits(kept, each, len(replicas)):
+                if each in self._load and self._fits(kept, each, len(replicas)):
                     self._put(kept, each)
 
     def fill(self) -> None:
@@ -78,6 +77,12 @@ class _Spread:
 
     def level(self) -> None:
         """Move replicas from brokers that have two more than another one, where racks allow it."""
+        # Each move makes the loads more even, so that this ends.
+        while self._level_once():
+            pass
+
+    def _level_once(self) -> bool:
+        moved = False
         for key, replicas in self._assignments.items():
             kept = self.chosen[key]
             for place, former in enumerate(kept):
@@ -94,11 +99,19 @@ class _Spread:
                     kept[place] = best
                     self._load[former] -= 1
                     self._load[best] += 1
+                    moved = True
+        return moved
 
     def _fits(self, kept: Sequence[int], broker_id: int, factor: int) -> bool:
+        """Whether a partition may have this one beside those, and still reach as many racks as it can."""
+        used = Counter(self._rack_of[each] for each in kept)
         rack = self._rack_of[broker_id]
-        in_rack = sum(self._rack_of[each] == rack for each in kept)
-        return broker_id not in kept and in_rack < -(-factor // self._racks)
+        reached = len({*used, rack}) + factor - len(kept) - 1
+        return (
+            broker_id not in kept
+            and used[rack] < -(-factor // self._racks)
+            and reached >= min(factor, self._racks)
+        )
 
     def _put(self, kept: list[int], broker_id: int) -> None:
         kept.append(broker_id)
@@ -127,6 +140,11 @@ def _spread_leaders(
                 leader_of[key] = best
                 improved = True
     return {
-        key: (leader_of[key], *(each for each in replicas if each != leader_of[key]))
-        for key, replicas in chosen.items()
+        key: (leader, *(each for each in _in_order(chosen[key], assignments[key]) if each != leader))
+        for key, leader in leader_of.items()
     }
+
+
+def _in_order(replicas: Sequence[int], former: Replicas) -> list[int]:
+    """Return replicas in the order that they had, new ones last."""
+    return sorted(replicas, key=lambda each: former.index(each) if each in former else len(former))

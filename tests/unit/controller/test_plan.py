@@ -51,6 +51,15 @@ def test_more_replicas_than_brokers_cannot_be_planned() -> None:
         plan_reassignment(without_racks(1, 2), topic([(1, 2, 3)]))
 
 
+def test_racks_of_two_sizes_hold_what_they_can() -> None:
+    racks: dict[int, str | None] = {1: "a", 2: "a", 3: "a", 4: "b"}
+    before = topic([(1, 2)] * 6)
+    after = {**before, **plan_reassignment(racks, before)}
+    # One replica of each in the rack of one broker, the others evenly in the other rack.
+    assert Counter(each for replicas in after.values() for each in replicas) == {1: 2, 2: 2, 3: 2, 4: 6}
+    assert sorted(Counter(replicas[0] for replicas in after.values()).values()) == [1, 1, 2, 2]
+
+
 @given(st.data())
 def test_every_plan_keeps_the_rules(data: st.DataObject) -> None:
     brokers = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True))
@@ -68,7 +77,11 @@ def test_every_plan_keeps_the_rules(data: st.DataObject) -> None:
         if has_racks:
             used = {racks[each] for each in replicas}
             assert len(used) == min(factor, len(set(racks.values())))
-    if not has_racks:
+    sizes = Counter(racks.values())
+    if len(set(sizes.values())) == 1:
+        # No rack, or racks of one size.
         assert max(load.values()) - min(load.values()) <= 1
+    leads = Counter(replicas[0] for replicas in after.values())
+    assert all(leads[replicas[0]] - leads[each] <= 1 for replicas in after.values() for each in replicas)
     # The same plan again changes nothing more.
-    assert plan_reassignment(racks, after) == {} or has_racks
+    assert plan_reassignment(racks, after) == {}
