@@ -189,6 +189,13 @@ class ChaosCluster:
                     lost += bool(state) and broker_id not in state["isr"]
         return lost
 
+    def registered(self, broker_id: int) -> bool:
+        """Whether a broker has a registration; yes, if the quorum does not answer."""
+        try:
+            return self.brokers.zookeeper.exists(f"/brokers/ids/{broker_id}") is not None
+        except KazooException:
+            return True
+
     def in_sync(self) -> bool:
         """Whether every replica of every partition is in its ISR; no, if the quorum does not answer."""
         try:

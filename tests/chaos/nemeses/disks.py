@@ -107,9 +107,14 @@ class LostBrokerDisk(Nemesis):
         return f"broker {self.broker}"
 
     def stop(self) -> None:
-        """Start it."""
-        if not self.cluster.brokers.running(self.broker):
-            self.cluster.brokers.start_broker(self.broker)
+        """Start it once its session is over: until then, its id belongs to the disk that is lost."""
+        if self.cluster.brokers.running(self.broker):
+            return
+        with contextlib.suppress(AssertionError):
+            eventually(
+                lambda: not self.cluster.registered(self.broker), BITE_DEADLINE_S, "its session is over"
+            )
+        self.cluster.brokers.start_broker(self.broker)
 
     def bite(self) -> str:
         """Count what was lost."""
