@@ -32,14 +32,15 @@ class Followed:
     #: Monotonic; after an error the partition is left out until then.
     not_before_ms: int = 0
     backoff_ms: int = 0
-    #: Whether its log may end below the leader's high watermark: only then a throttle holds it back.
-    is_behind: bool = True
+    #: Whether its log ends below the leader's high watermark: only then it waits for a throttle, because
+    #: producers may wait for it else. None: not known before the first answer in this role.
+    is_behind: bool | None = None
 
     def position(self, options: ReplicationOptions, throttle: Throttle, now_ms: int) -> FetchPosition:
         """Return what to ask the leader for."""
         log = self.replica.log
         max_bytes = options.replica_fetch_max_bytes
-        if self._is_held_back_by(throttle):
+        if self.is_behind is not False and throttle.limits(self.replica.key):
             max_bytes = min(max_bytes, throttle.allowance(now_ms))
         return FetchPosition(
             log.log_end_offset,
@@ -52,12 +53,9 @@ class Followed:
 
     def is_due(self, now_ms: int, throttle: Throttle) -> bool:
         """Whether to ask for it now; a throttled one waits until bytes may pass again."""
-        if self.not_before_ms <= now_ms and self._is_held_back_by(throttle):
+        if self.not_before_ms <= now_ms and self.is_behind and throttle.limits(self.replica.key):
             self.not_before_ms = now_ms + throttle.wait_ms(now_ms)
         return self.not_before_ms <= now_ms
-
-    def _is_held_back_by(self, throttle: Throttle) -> bool:
-        return self.is_behind and throttle.limits(self.replica.key)
 
     def is_current(self, offset: int) -> bool:
         """Whether an answer to a fetch from this offset still counts."""

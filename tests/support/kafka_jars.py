@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from functools import cache
 from pathlib import Path
 
 from tests.support.nodes import tail
@@ -19,6 +18,8 @@ _DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 POM = _DEPLOY / "kafka" / "pom.xml"
 CONNECTOR_POM = _DEPLOY / "spark-kafka" / "pom.xml"
 MAVEN_DEADLINE_S = 180.0
+#: {pom.xml: its class path}, so that Maven runs once a process.
+_known: dict[Path, str] = {}
 
 
 class KafkaJarsError(RuntimeError):
@@ -49,8 +50,9 @@ def spark_connector_jars(folder: Path) -> str:
     return _class_path(CONNECTOR_POM, folder).replace(":", ",")
 
 
-@cache
 def _class_path(pom: Path, folder: Path) -> str:
+    if pom in _known:
+        return _known[pom]
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaJarsError("no mvn on PATH: run deploy/ensure-maven.sh, or install Maven (Debian: maven)")
@@ -67,7 +69,8 @@ def _class_path(pom: Path, folder: Path) -> str:
         raise KafkaJarsError(
             f"Maven cannot fetch what {pom} names; is its repository reachable?\n{tail(output)}"
         )
-    return found.read_text(encoding="utf-8").strip()
+    _known[pom] = found.read_text(encoding="utf-8").strip()
+    return _known[pom]
 
 
 def kafka_java_command(source: Path, folder: Path) -> list[str]:
