@@ -7,10 +7,12 @@ compared with what is in the quorum.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,8 +130,15 @@ def pause_s(member: Member, killed: float) -> float:
     return min(at for at in list(member.commit_times) if at > killed) - killed
 
 
+RANGE = {"partition.assignment.strategy": "range"}
+#: kcat's member has the assignor and the timeouts of the others.
+KCAT_MEMBER = [
+    *("-X", "partition.assignment.strategy=range", "-X", "session.timeout.ms=6000"),
+    *("-X", "heartbeat.interval.ms=300", "-X", "auto.commit.interval.ms=200"),
+    *("-X", "auto.offset.reset=earliest"),
+]
 KINDS: dict[str, list[tuple[type[Member], dict[str, Any]]]] = {
-    "classic": [(ConfluentMember, {"partition.assignment.strategy": "range"}), (PythonMember, {})] * 3,
+    "classic": [(ConfluentMember, RANGE), (PythonMember, {})] * 3,
     "cooperative": [(ConfluentMember, {"partition.assignment.strategy": "cooperative-sticky"})] * 6,
     "consumer": [(ConfluentMember, CONSUMER_PROTOCOL)] * 6,
 }
@@ -242,6 +251,36 @@ def test_a_coordinator_that_wakes_up_takes_no_offset_back(all_brokers: BrokerClu
         eventually(lambda: committed() >= sent, WAIT_S, "all is read")
     finally:
         load.end()
+        for member in members:
+            member.leave()
+    assert overlaps(members) == []
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
+def test_partitions_of_a_member_that_is_killed_or_paused_go_to_the_others(
+    cluster: BrokerCluster, tmp_path: Path, by: signal.Signals
+) -> None:
+    topic = f"member-{by.name.lower()}"
+    create_topic(admin(cluster), topic, PARTITIONS)
+    members = [start(ConfluentMember, number, cluster, topic, RANGE) for number in range(2)]
+    command = ["kcat", "-b", cluster.bootstrap, "-G", topic, "-q", *KCAT_MEMBER, topic]
+    with (tmp_path / "output.log").open("wb") as output:
+        victim = subprocess.Popen(command, stdout=output, stderr=output)
+    load = Load(cluster, topic)
+    try:
+        eventually(lambda: [len(each.owned) for each in members] == [4, 4], WAIT_S, "each owns its third")
+        victim.send_signal(by)
+        eventually(lambda: owned_by_all(members, PARTITIONS), WAIT_S, "the others take over")
+        if by is signal.SIGSTOP:
+            victim.send_signal(signal.SIGCONT)
+            eventually(lambda: [len(each.owned) for each in members] == [4, 4], WAIT_S, "it comes back")
+        sent = load.end()
+        eventually(lambda: sum(in_quorum(cluster, topic, topic).values()) >= sent, WAIT_S, "all is read")
+    finally:
+        load.end()
+        victim.kill()
+        victim.wait(WAIT_S)
         for member in members:
             member.leave()
     assert overlaps(members) == []

@@ -26,6 +26,7 @@ from tests.support.nodes import eventually
 
 WAIT_S = 30.0
 PARTITIONS = 12
+TOPIC_ID = "cm91bmRzYWJvdXQtMTIzNA"
 SETTINGS = {
     "groups": {
         "group_initial_rebalance_delay_ms": 0,
@@ -104,6 +105,34 @@ def test_members_follow_topics_that_come_grow_and_go(cluster: BlockingBrokers, a
         assert len(described.members) == 3
         members[0].leave()
         eventually(lambda: owned_by_all(members[1:], 9), WAIT_S, "the others take over")
+    finally:
+        for member in members:
+            member.leave()
+    assert overlaps(members) == []
+
+
+def test_topics_that_change_while_nobody_coordinates_are_noticed(
+    cluster: BlockingBrokers, admin: AdminClient, zookeeper: KazooClient
+) -> None:
+    create(admin, "idle-a")
+    create(admin, "idle-c", 3)
+    members = start(cluster, "idle", 3, "^idle-.*")
+    broker_ids = sorted(map(int, zookeeper.get_children(paths.BROKER_IDS)))
+    try:
+        eventually(lambda: owned_by_all(members, 15), WAIT_S, "both topics are assigned")
+        for broker_id in broker_ids:
+            cluster.kill(broker_id)
+        topic = json.loads(zookeeper.get(paths.topic_path("idle-a"))[0])
+        replicas = topic["partitions"]["0"]
+        came = {**topic, "topic_id": TOPIC_ID, "partitions": {str(index): replicas for index in range(6)}}
+        zookeeper.create(paths.topic_path("idle-b"), json.dumps(came).encode())
+        topic["partitions"] |= {"12": replicas, "13": replicas}
+        zookeeper.set(paths.topic_path("idle-a"), json.dumps(topic).encode())
+        zookeeper.delete(paths.topic_path("idle-c"), recursive=True)
+        for broker_id in broker_ids:
+            cluster.start(broker_id)
+        eventually(lambda: owned_by_all(members, 20), WAIT_S, "what there is now is assigned")
+        assert {topic for each in members for topic, _ in each.owned} == {"idle-a", "idle-b"}
     finally:
         for member in members:
             member.leave()
