@@ -132,6 +132,11 @@ class BrokerView:
                 "leaderships that went back by themselves",
                 found.counters.leaders_rebalanced,
             ),
+            (
+                "requests",
+                "control requests sent, or entries written to queues of brokers",
+                found.counters.requests_sent,
+            ),
         ):
             yield CounterMetricFamily(f"quorate_controller_{name}", documentation, value=value)
         if active:

@@ -4,8 +4,9 @@
 compares writes and reads with ZooKeeper alone, on the leader and on a follower, and counts fsyncs; `million`
 loads 1,000,000 znodes, takes a snapshot, restarts all nodes and prints memory and the time to ready;
 `failover` measures the pause of writes when a leader goes; `snapshots` what taking and sending snapshots of a
-million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka; `pipeline` what Spark
-reads and checks in a second, beside its own Kafka connector. Tables go to the standard output and to
+million znodes costs the writes meanwhile; `groups` consumer groups beside Kafka; `controller` what its two
+channels cost, and a broker that is drained, beside Kafka; `pipeline` what Spark reads and checks in a second,
+beside its own Kafka connector. Tables go to the standard output and to
 bench-results/. Nothing here asserts a time.
 """
 
@@ -18,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import chart, failover, groups, million, peers, pipeline, snapshots, speed
+from tests.bench import chart, controller, failover, groups, million, peers, pipeline, snapshots, speed
 from tests.bench.machine import machine
 from tests.bench.servers import KINDS, running
 from tests.support.arguments import at_least_one
@@ -131,6 +132,12 @@ def add_sizes_of_groups(benchmark: argparse.ArgumentParser) -> None:
     benchmark.add_argument("--seconds", type=float, default=full.seconds, help=words)
 
 
+def run_controller(options: argparse.Namespace, folder: Path) -> Report:
+    """The controller's two channels, and a broker drained of its leaderships, beside Kafka."""
+    sizes = controller.Sizes(options.changes, options.partitions, options.rounds)
+    return controller.run(folder, [] if options.alone else ["kafka"], sizes), ""
+
+
 def run_pipeline(options: argparse.Namespace, folder: Path) -> Report:
     """What Spark reads and checks in a second."""
     return pipeline.run(folder, options.cases, options.rows, options.rounds), ""
@@ -192,6 +199,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     add_sizes_of_groups(add("groups", run_groups, 3))
+
+    found = add("controller", run_controller, 3)
+    found.add_argument("--alone", action="store_true", help="without Kafka")
+    words = "leaders that change one after the other (default: %(default)s)"
+    found.add_argument("--changes", type=at_least_one, default=controller.FULL.changes, help=words)
+    words = "leaderships that a broker gives away when it stops (default: %(default)s)"
+    found.add_argument("--partitions", type=at_least_one, default=controller.FULL.partitions, help=words)
 
     found = add("pipeline", run_pipeline, 3)
     words = f"of {', '.join(pipeline.CASES)}, separated by commas (default: all)"

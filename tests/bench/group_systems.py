@@ -1,4 +1,4 @@
-"""The systems whose coordinators of consumer groups are compared: three brokers and their metadata servers.
+"""The systems whose coordinators and controllers are compared: three brokers and their metadata servers.
 
 Quorate with the settings that are shipped; Kafka 3.9.1 in ZooKeeper mode, on ZooKeeper 3.9.5, with Kafka's
 own defaults. Both give their brokers the same session timeout. Knows nothing of what is measured.
@@ -38,8 +38,13 @@ class GroupSystem(Protocol):
     @property
     def addresses(self) -> list[str]: ...
     @property
+    def broker_ids(self) -> list[int]: ...
+    @property
+    def metadata_hosts(self) -> str: ...
+    @property
     def pids(self) -> list[int]: ...
     def kill(self, address: str) -> None: ...
+    def end(self, address: str) -> None: ...
     def revive(self) -> None: ...
     def close(self) -> None: ...
 
@@ -47,13 +52,16 @@ class GroupSystem(Protocol):
 class QuorateBrokers:
     """Three nodes and three brokers with the settings that are shipped."""
 
-    name = "Quorate"
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "Quorate", channel: str = "direct") -> None:
         """Start them in an empty folder."""
+        self.name = name
         nodes = QuorateNodes(settings={}, folder=folder)
         self._cluster = BrokerCluster(
-            brokers=BROKERS, session_timeout_ms=SESSION_TIMEOUT_MS, folder=folder, quorum=nodes
+            brokers=BROKERS,
+            settings={"broker": {"channel": channel}},
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            folder=folder,
+            quorum=nodes,
         )
         try:
             with self._cluster.shown():
@@ -68,6 +76,16 @@ class QuorateBrokers:
         return [self._cluster.address(each) for each in self._cluster.brokers]
 
     @property
+    def broker_ids(self) -> list[int]:
+        """Their ids, in the order of the addresses."""
+        return list(self._cluster.brokers)
+
+    @property
+    def metadata_hosts(self) -> str:
+        """Where their metadata is."""
+        return self._cluster.nodes.hosts
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of the running brokers."""
         return [self._cluster.pid(each) for each in self._cluster.brokers if self._cluster.running(each)]
@@ -77,6 +95,16 @@ class QuorateBrokers:
         self._cluster.kill(
             *(each for each in self._cluster.brokers if self._cluster.address(each) == address)
         )
+
+    def end(self, address: str) -> None:
+        """End a broker with SIGTERM, and wait until it has gone."""
+        self._cluster.stop(
+            *(each for each in self._cluster.brokers if self._cluster.address(each) == address)
+        )
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over all brokers."""
+        return sum(self._cluster.metric(each, name) for each in self._cluster.awake())
 
     def revive(self) -> None:
         """Start what was killed, and wait until it serves."""
@@ -122,6 +150,16 @@ class KafkaBrokers:
         return [f"127.0.0.1:{port}" for port in self._ports]
 
     @property
+    def broker_ids(self) -> list[int]:
+        """Their ids, in the order of the addresses."""
+        return list(range(BROKERS))
+
+    @property
+    def metadata_hosts(self) -> str:
+        """Where their metadata is."""
+        return self._zookeeper.hosts
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of the running brokers."""
         return [process.pid for process in self._processes.values()]
@@ -151,6 +189,12 @@ class KafkaBrokers:
         process.send_signal(signal.SIGKILL)
         process.wait(STOP_DEADLINE_S)
 
+    def end(self, address: str) -> None:
+        """End a broker with SIGTERM, and wait until it has gone."""
+        process = self._processes.pop(self.addresses.index(address))
+        process.send_signal(signal.SIGTERM)
+        process.wait(START_DEADLINE_S)
+
     def revive(self) -> None:
         """Start what does not run, and wait until all listen."""
         for number in range(BROKERS):
@@ -178,5 +222,6 @@ class KafkaBrokers:
 #: {name on the command line: what starts such a system in an empty folder}
 SYSTEMS: Final[Mapping[str, Callable[[Path], GroupSystem]]] = {
     "quorate": QuorateBrokers,
+    "queue": lambda folder: QuorateBrokers(folder, "Quorate, by queues", "queue"),
     "kafka": KafkaBrokers,
 }
