@@ -132,6 +132,16 @@ def add_sizes_of_groups(benchmark: argparse.ArgumentParser) -> None:
     benchmark.add_argument("--seconds", type=float, default=full.seconds, help=words)
 
 
+def add_sizes_of_controller(benchmark: argparse.ArgumentParser) -> None:
+    """Declare how much `controller` does."""
+    full = controller.FULL
+    benchmark.add_argument("--alone", action="store_true", help="without Kafka")
+    words = "leaders that change one after the other (default: %(default)s)"
+    benchmark.add_argument("--changes", type=at_least_one, default=full.changes, help=words)
+    words = "leaderships that a broker gives away when it stops (default: %(default)s)"
+    benchmark.add_argument("--partitions", type=at_least_one, default=full.partitions, help=words)
+
+
 def run_controller(options: argparse.Namespace, folder: Path) -> Report:
     """The controller's two channels, and a broker drained of its leaderships, beside Kafka."""
     sizes = controller.Sizes(options.changes, options.partitions, options.rounds)
@@ -200,12 +210,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     add_sizes_of_groups(add("groups", run_groups, 3))
 
-    found = add("controller", run_controller, 3)
-    found.add_argument("--alone", action="store_true", help="without Kafka")
-    words = "leaders that change one after the other (default: %(default)s)"
-    found.add_argument("--changes", type=at_least_one, default=controller.FULL.changes, help=words)
-    words = "leaderships that a broker gives away when it stops (default: %(default)s)"
-    found.add_argument("--partitions", type=at_least_one, default=controller.FULL.partitions, help=words)
+    add_sizes_of_controller(add("controller", run_controller, 3))
 
     found = add("pipeline", run_pipeline, 3)
     words = f"of {', '.join(pipeline.CASES)}, separated by commas (default: all)"
