@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -118,6 +119,23 @@ def create(cluster: BlockingBrokers, topic: str, assignment: list[list[int]], re
     assert producer.flush(WAIT_S) == 0
 
 
+def create_throttled(cluster: BlockingBrokers, topic: str, assignment: list[list[int]]) -> None:
+    """Create a topic with records that every broker throttles before the tool begins to move it."""
+    create(cluster, topic, assignment, RECORDS)
+    admin = AdminClient(quiet(cluster.bootstrap))
+    changes = [
+        ConfigEntry(name, "*", incremental_operation=AlterConfigOpType.SET) for name in sorted(REPLICAS)
+    ]
+    wanted = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=changes)
+    admin.incremental_alter_configs([wanted])[wanted].result(WAIT_S)
+
+    def is_known() -> bool:
+        parts = [broker.parts for broker in cluster._running._running.values()]
+        return all(each is not None and len(each.configs.overrides(topic)) == 2 for each in parts)
+
+    eventually(is_known, WAIT_S, "every broker knows what is throttled")
+
+
 def read(zookeeper: KazooClient, path: str) -> dict[str, Any]:
     """A record of the quorum; empty if there is none."""
     try:
@@ -184,7 +202,7 @@ def test_a_generated_plan_is_executed_and_verified(
 def test_a_throttled_move_is_listed_and_cancelled_with_its_throttles(
     cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools
 ) -> None:
-    create(cluster, "slow", [[1, 2]], RECORDS)
+    create_throttled(cluster, "slow", [[1, 2]])
     moves = {("slow", 0): [3, 2]}
     said = tools.reassign("--execute", moves, "--throttle", "1")
     assert "The inter-broker throttle limit was set to 1 B/s" in said
@@ -205,7 +223,7 @@ def test_a_throttled_move_is_listed_and_cancelled_with_its_throttles(
 def test_a_higher_rate_takes_effect_while_partitions_move(
     cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools
 ) -> None:
-    create(cluster, "quicker", [[1, 2]], RECORDS)
+    create_throttled(cluster, "quicker", [[1, 2]])
     sent = metric(cluster, "quorate_broker_leader_throttled_bytes_total")
     fetched = metric(cluster, "quorate_broker_follower_throttled_bytes_total")
     moves = {("quicker", 0): [3, 4]}
@@ -230,6 +248,28 @@ def test_a_move_to_a_broker_that_does_not_live_is_refused_by_the_tool(
     said = tools.run(REASSIGN, "--execute", "--reassignment-json-file", path, code=1)
     assert "Unknown broker id 9" in said
     assert replicas(zookeeper, "stays") == {"0": [1, 2]}
+
+
+def test_a_move_to_a_broker_that_dies_is_listed_and_undone(
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools, tmp_path: Path
+) -> None:
+    create_throttled(cluster, "waits", [[1, 2]])
+    moves = {("waits", 0): [1, 4]}
+    tools.reassign("--execute", moves, "--throttle", "1")
+    cluster.kill(4)
+    eventually(lambda: "4" not in zookeeper.get_children("/brokers/ids"), WAIT_S, "broker 4 counts as dead")
+    assert "waits-0: replicas: 1,4,2. adding: 4. removing: 2." in tools.run(REASSIGN, "--list")
+    # The tool removes the rate of every broker at that broker itself: for one that is dead, it gives up.
+    patience = tmp_path / "patience.properties"
+    patience.write_text("default.api.timeout.ms=2000\nrequest.timeout.ms=1000\n")
+    path, config = tools.file(moves), ["--command-config", str(patience)]
+    said = tools.run(REASSIGN, "--cancel", "--reassignment-json-file", path, *config, code=1)
+    assert "Successfully cancelled partition reassignment for: waits-0" in said
+    eventually(lambda: replicas(zookeeper, "waits") == {"0": [1, 2]}, WAIT_S, "the former replicas are back")
+    assert "No partition reassignments found." in tools.run(REASSIGN, "--list")
+    cluster.start(4)
+    tools.reassign("--cancel", moves)
+    assert throttles(zookeeper, "waits") == {}
 
 
 # -- elections -----------------------------------------------------------------------------------------------
