@@ -26,9 +26,9 @@ from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord, Offs
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
+from tests.support.observability import named_metrics, shown_metrics
 
 DEADLINE_S = 30.0
-OBSERVABILITY = Path(__file__).resolve().parents[2] / "deploy" / "observability"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 NAMES = (
     *("status", "members", "leader", "znodes", "transactions", "snapshots", "journal", "sessions", "watches"),
@@ -327,15 +327,9 @@ def next_event(stream: Any) -> dict[str, Any]:
 
 def test_every_metric_of_dashboard_and_alerts_exists(node: Ensemble, client: KazooClient) -> None:
     client.create("/metric", b"x")
-    page = raw(node, "GET", "/metrics")[2].decode()
-    known = set(re.findall(r"^(?:# TYPE )?(quorate_\w+)", page, re.MULTILINE))
-    dashboard = json.loads((OBSERVABILITY / "dashboard.json").read_text())
-    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    alerts = re.findall(r"^ +expr: (.+)$", (OBSERVABILITY / "alerts.yml").read_text(), re.MULTILINE)
-    assert len(alerts) == (OBSERVABILITY / "alerts.yml").read_text().count("- alert:")
-    used = {name for expression in (*shown, *alerts) for name in re.findall(r"quorate_\w+", expression)}
+    used = named_metrics("dashboard.json", "alerts.yml")
     assert len(used) > 20
-    assert used <= known
+    assert used <= shown_metrics(raw(node, "GET", "/metrics")[2].decode())
 
 
 def test_times_of_writes_are_counted_in_buckets(node: Ensemble, client: KazooClient) -> None:

@@ -26,6 +26,7 @@ from tests.support.group_members import (
     owned_by_all,
 )
 from tests.support.nodes import eventually
+from tests.support.observability import named_metrics, shown_metrics
 
 WAIT_S = 30.0
 PARTITIONS = 12
@@ -213,6 +214,16 @@ def test_status_and_metrics_show_the_groups(cluster: BlockingBrokers, zookeeper:
         metrics = answer.read().decode()
     assert "quorate_coordinator_active 1.0" in metrics
     assert 'quorate_groups{state="Empty"}' in metrics
+
+
+def test_every_metric_of_the_brokers_dashboard_and_alerts_exists(cluster: BlockingBrokers) -> None:
+    known: set[str] = set()
+    for url in cluster.admin_urls:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=WAIT_S) as answer:
+            known |= shown_metrics(answer.read().decode())
+    used = named_metrics("brokers-dashboard.json", "brokers-alerts.yml")
+    assert len(used) > 15
+    assert used <= known
 
 
 def test_admin_clients_list_groups_although_one_broker_has_them_all(cluster: BlockingBrokers) -> None:

@@ -1,0 +1,28 @@
+"""The dashboards and alert rules of deploy/observability, and the metrics that they name.
+
+Knows nothing of what is measured. Source: Grafana's dashboard JSON; Prometheus, "Alerting rules".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).resolve().parents[2] / "deploy" / "observability"
+
+
+def named_metrics(dashboard: str, alerts: str) -> set[str]:
+    """Return the names in the expressions of two files."""
+    panels = json.loads((FOLDER / dashboard).read_text())["panels"]
+    shown = [target["expr"] for panel in panels for target in panel["targets"]]
+    rules = (FOLDER / alerts).read_text()
+    expressions = re.findall(r"^ +expr: (.+)$", rules, re.MULTILINE)
+    assert len(expressions) == rules.count("- alert:")
+    return {name for each in (*shown, *expressions) for name in re.findall(r"quorate_\w+", each)}
+
+
+def shown_metrics(page: str) -> set[str]:
+    """Return the names of what a page of metrics has, values or not."""
+    return set(re.findall(r"^(?:# TYPE )?(quorate_\w+)", page, re.MULTILINE))
