@@ -8,12 +8,13 @@ from tests.chaos.nemeses.base import Nemesis
 from tests.chaos.nemeses.clock import CLOCK
 from tests.chaos.nemeses.disks import DISKS
 from tests.chaos.nemeses.members import MEMBERS
+from tests.chaos.nemeses.moves import MOVES
 from tests.chaos.nemeses.network import NETWORK
 from tests.chaos.nemeses.process import PROCESS
 from tests.chaos.nemeses.together import together
 
 NEMESES: Final[dict[str, type[Nemesis]]] = {
-    each.name: each for each in (*NETWORK, *PROCESS, *DISKS, *CLOCK, *MEMBERS)
+    each.name: each for each in (*NETWORK, *PROCESS, *DISKS, *CLOCK, *MEMBERS, *MOVES)
 }
 
 
