@@ -226,7 +226,7 @@ class Fetcher:
             if name not in asked:
                 raise ProtocolError(f"broker {self._leader} answered for a partition that was not asked for")
             followed, position = asked[name]
-            if outcome.records and registry.follower_throttle.limits(followed.replica.key):
+            if outcome.records and followed.is_throttled(registry.follower_throttle):
                 registry.follower_throttle.spend(len(outcome.records), monotonic_ms())
             if self._followed.get(name) is not followed or not followed.is_current(position.offset):
                 continue

@@ -89,11 +89,9 @@ class Fetching:
         outcomes = await self._fetch(
             positions, reader, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
         )
-        if reader.is_follower:
-            throttle = self._registry.leader_throttle
-            for key, outcome in outcomes.items():
-                if outcome.records and throttle.limits(key):
-                    throttle.spend(len(outcome.records), monotonic_ms())
+        for key, outcome in outcomes.items():
+            if outcome.records and self._is_throttled(key, reader):
+                self._registry.leader_throttle.spend(len(outcome.records), monotonic_ms())
         return outcomes
 
     async def _fetch(
@@ -217,8 +215,9 @@ class Fetching:
             return self._refusal(key, epoch_error)
         if leader is not None and reader.is_follower and reader.replica_id not in leader.followers:
             return self._refusal(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if leader is not None and reader.is_follower:
-            room = self._throttled(key, leader, reader, room)
+        if self._is_throttled(key, reader):
+            allowance = self._registry.leader_throttle.allowance(monotonic_ms())
+            room = room._replace(bytes_left=min(room.bytes_left, allowance))
         diverging = None if leader is None else self._diverging(replica, leader, position)
         if diverging is not None and diverging.end_offset == UNDEFINED:
             # An epoch that this leader has never heard of: nothing here can be compared with it.
@@ -234,12 +233,13 @@ class Fetching:
             )
         return self._read_log(replica, position, reader, room)
 
-    def _throttled(self, key: PartitionKey, leader: LeaderState, reader: Reader, room: Room) -> Room:
-        """Return the room for a follower; one in the ISR has all of it, because producers wait for it."""
-        throttle = self._registry.leader_throttle
-        if reader.replica_id in leader.isr or not throttle.limits(key):
-            return room
-        return room._replace(bytes_left=min(room.bytes_left, throttle.allowance(monotonic_ms())))
+    def _is_throttled(self, key: PartitionKey, reader: Reader) -> bool:
+        """Whether a follower has to wait for its bytes; one in the ISR never does: producers wait for it."""
+        if not reader.is_follower or not self._registry.leader_throttle.limits(key):
+            return False
+        replica = self._registry.replicas.get(key)
+        leader = None if replica is None else replica.leader
+        return leader is not None and reader.replica_id not in leader.isr
 
     def _read_log(
         self, replica: Replica, position: FetchPosition, reader: Reader, room: Room

@@ -40,7 +40,7 @@ class Followed:
         """Return what to ask the leader for."""
         log = self.replica.log
         max_bytes = options.replica_fetch_max_bytes
-        if self.is_behind is not False and throttle.limits(self.replica.key):
+        if self.is_throttled(throttle):
             max_bytes = min(max_bytes, throttle.allowance(now_ms))
         return FetchPosition(
             log.log_end_offset,
@@ -50,6 +50,10 @@ class Followed:
             log.log_start_offset,
             self.replica.topic_id,
         )
+
+    def is_throttled(self, throttle: Throttle) -> bool:
+        """Whether its bytes count."""
+        return self.is_behind is not False and throttle.limits(self.replica.key)
 
     def is_due(self, now_ms: int, throttle: Throttle) -> bool:
         """Whether to ask for it now; a throttled one waits until bytes may pass again."""

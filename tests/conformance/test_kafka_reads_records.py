@@ -12,6 +12,7 @@ from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
 from quorum.metadata.records import (
     NO_LEADER,
     RECOVERING,
+    BrokerConfigRecord,
     ControllerRecord,
     PartitionStateRecord,
     ProducerIdBlockRecord,
@@ -71,6 +72,10 @@ RECORDS: list[tuple[str, str, bytes, list[str]]] = [
     (
         *("config", "-", TopicConfigRecord({"retention.ms": "5", "min.insync.replicas": "2"}).encode()),
         ["{min.insync.replicas=2, retention.ms=5}"],
+    ),
+    (
+        *("config", "-", BrokerConfigRecord({"leader.replication.throttled.rate": "1000"}).encode()),
+        ["{leader.replication.throttled.rate=1000}"],
     ),
     (
         *("producer_ids", "-", ProducerIdBlockRecord(4, 3000, 3999).encode()),
