@@ -179,13 +179,14 @@ class ChaosCluster:
         return max(found)[1]
 
     def partitions_left_by(self, broker_id: int) -> int:
-        """How many partitions have a broker no longer in their ISR."""
+        """How many partitions have a replica on a broker, and that no longer in their ISR."""
         lost = 0
         with contextlib.suppress(KazooException):
             zookeeper = self.brokers.zookeeper
             for topic in zookeeper.get_children("/brokers/topics"):
-                for partition in (self.brokers.read(f"/brokers/topics/{topic}") or {}).get("partitions", {}):
-                    state = self.brokers.state(topic, int(partition))
+                record = self.brokers.read(f"/brokers/topics/{topic}") or {"partitions": {}}
+                for partition, replicas in record["partitions"].items():
+                    state = self.brokers.state(topic, int(partition)) if broker_id in replicas else {}
                     lost += bool(state) and broker_id not in state["isr"]
         return lost
 
