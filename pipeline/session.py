@@ -1,7 +1,8 @@
 """A Spark session for the jobs and the tests: local and on loopback unless a master is named.
 
 Decides what Spark must be started with so that Python sources work: the workers run this Python, nothing
-listens beyond loopback, and the web interface is off.
+listens beyond loopback, the web interface is off, and the terminal shows only what log4j2.properties lets
+through.
 Source: pipeline, "Facts of the Python data source API".
 """
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER = "local[*]"
+_LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
 #: What a local session runs with; a job's caller may lay others over it.
 LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -24,7 +27,6 @@ LOCAL: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.log.level": "ERROR",
 }
 
 
@@ -50,6 +52,10 @@ def start_session(
             conf.set(name, value)
         else:
             conf.setIfMissing(name, value)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM, with its own log settings
+        conf.setIfMissing("spark.log.level", "ERROR")
+    else:
+        conf.setIfMissing("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOGGING}")
     if master is not None:
         conf.setMaster(master)
     else:

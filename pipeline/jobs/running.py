@@ -132,7 +132,9 @@ def _follow(job: Job, spark: SparkSession, arguments: argparse.Namespace) -> int
 
 def _told(error: Exception) -> str:
     """Return one line: what a Python worker raised, if one did, else the first of Spark's."""
-    text = str(error)
+    from py4j.protocol import Py4JJavaError
+
+    text = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
     if "Traceback (most recent call last)" in text and (raised := _RAISED.findall(text)):
         return str(raised[-1])
     return (text.strip() or type(error).__name__).splitlines()[0]

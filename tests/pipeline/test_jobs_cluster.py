@@ -6,6 +6,8 @@ import base64
 import contextlib
 import importlib.util
 import json
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +30,7 @@ from tests.support.nodes import eventually
 
 pytestmark = pytest.mark.usefixtures("small_plans")
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 @dataclass
@@ -265,6 +267,17 @@ def test_a_partition_that_did_not_exist_is_an_error(
     words = ("leader_at", "--topic", "orders", "--partition", "9", "--input", str(cluster.recording))
     code, _, err = ask(capsys, *words)
     assert code == 1 and "partition orders-9 is not in the history" in err
+
+
+def test_a_job_of_its_own_process_fails_in_two_lines(tmp_path: Path) -> None:
+    damaged = tmp_path / "history.parquet"
+    damaged.write_text("no parquet")
+    words = [sys.executable, "-m", "pipeline.jobs.flapping", "--input", str(damaged)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    # What the JVM itself says about Spark's options comes first.
+    lines = [line for line in ended.stderr.splitlines() if not line.startswith("WARNING: ")]
+    assert (ended.returncode, ended.stdout, len(lines)) == (1, "", 2), ended.stderr
+    assert lines[0].startswith("error: ") and str(damaged) in lines[0] and lines[1].startswith("remedy: ")
 
 
 def test_a_missing_extra_names_the_command(
