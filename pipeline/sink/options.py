@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline.errors import OptionError
+from quorum.client.hosts import parse_hosts
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 TOPIC: Final = "topic"
@@ -92,6 +93,13 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
         raise OptionError(
             COMPRESSION, compression, "the sink cannot compress so", f"give one of {', '.join(CODECS)}"
         )
+    if HOSTS in values:
+        try:
+            parse_hosts(values[HOSTS])
+        except ValueError as error:
+            raise OptionError(
+                HOSTS, values[HOSTS], str(error), "give host:port,… of the quorum's nodes"
+            ) from None
     return SinkOptions(
         bootstrap=values[BOOTSTRAP],
         topic=values.get(TOPIC),

@@ -74,9 +74,20 @@ class Staging:
         Args:
             location: a URI, or a path of this machine.
             name: whose files.
+
+        Raises:
+            ValueError: the URI is malformed, or nobody knows its scheme.
         """
         self._files, base = _file_system(location)
         self._base = f"{base.rstrip('/')}/{name}"
+
+    def prepare(self) -> None:
+        """Make the folder, so that a place which cannot be written to is known before tasks run.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self._files.create_dir(self._base, recursive=True)
 
     def stage(self, run_id: str, chunks: Iterable[Chunk]) -> StagedFile | None:
         """Write the chunks of a task to a file of its own; None: there are none."""

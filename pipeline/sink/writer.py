@@ -30,7 +30,14 @@ from pipeline.errors import OptionError
 from pipeline.sink.committing import Commit, append_once, quorum_hosts, still_needed
 from pipeline.sink.encoding import Encoder, Row, TopicShape
 from pipeline.sink.ledger import Ledger
-from pipeline.sink.options import TOPIC, SinkOptions, check_columns, read_options
+from pipeline.sink.options import (
+    BOOTSTRAP,
+    STAGING,
+    TOPIC,
+    SinkOptions,
+    check_columns,
+    read_options,
+)
 from pipeline.sink.staging import StagedFile, Staging
 from quorum.client import Client
 from quorum.errors import QuorateError
@@ -152,8 +159,17 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 def _checked(options: Mapping[str, str], schema: StructType, *, stream: bool) -> SinkOptions:
     checked = read_options(options, stream=stream)
     check_columns(schema, checked.topic)
-    if checked.topic is not None:
+    try:
+        Staging(checked.staging, "").prepare()
+    except (OSError, ValueError) as error:
+        remedy = "name a folder that the driver and all workers can write to"
+        raise OptionError(STAGING, checked.staging, f"cannot be written to: {error}", remedy) from None
+    try:
         _known_topic(checked.bootstrap, checked.topic)
+    except OptionError:
+        raise
+    except QuorateError as error:
+        raise OptionError(BOOTSTRAP, checked.bootstrap, error.message, error.remedy) from None
     return checked
 
 
@@ -177,8 +193,21 @@ def topic_shape(bootstrap: str, topic: str) -> TopicShape:
     return asyncio.run(look())
 
 
-#: Spark makes the driver's writer anew for every batch; a topic that was there once is not looked up again.
-_known_topic = lru_cache(maxsize=TOPICS_MAX)(topic_shape)
+@lru_cache(maxsize=TOPICS_MAX)
+def _known_topic(bootstrap: str, topic: str | None) -> None:
+    """See that brokers answer and have a topic, if the query names one.
+
+    Spark makes the driver's writer anew for every batch; what was there once is not looked up again.
+    """
+
+    async def look() -> None:
+        async with BrokerClient(bootstrap, client_id=CLIENT_ID) as client:
+            await client.metadata([])
+
+    if topic is None:
+        asyncio.run(look())
+    else:
+        topic_shape(bootstrap, topic)
 
 
 def encoded(

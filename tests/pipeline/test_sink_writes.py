@@ -21,6 +21,7 @@ from pipeline.errors import OptionError
 from pipeline.sink.encoding import Encoder, Row, TopicShape
 from pipeline.sink.errors import RowError
 from pipeline.sink.options import check_columns, read_options
+from pipeline.sink.writer import TopicBatchWriter
 from tests.support.broker_records import reading
 
 PARTITIONS = 5
@@ -173,6 +174,33 @@ def test_option_that_cannot_be_taken_is_named(changed: dict[str, str | None], to
     given = {"kafka.bootstrap.servers": "h:1", "topic": "t", "checkpointlocation": "c", **changed}
     with pytest.raises(OptionError, match=told):
         read_options({name: value for name, value in given.items() if value is not None}, stream=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"kafka.bootstrap.servers": "127.0.0.1:1"},
+            r"kafka.bootstrap.servers = '127.0.0.1:1': broker .* cannot be reached.*start a broker",
+        ),
+        ({"kafka.bootstrap.servers": "h"}, "kafka.bootstrap.servers = 'h': .*give HOST:PORT"),
+        ({"kafka.bootstrap.servers": "h", "topic": None}, "kafka.bootstrap.servers = 'h': .*give HOST:PORT"),
+        ({"staginglocation": "foo://x"}, "stagingLocation = 'foo://x': .*foo://x.*name a folder"),
+        (
+            {"staginglocation": "/proc/x"},
+            "stagingLocation = '/proc/x.*': cannot be written to: .*name a folder",
+        ),
+        ({"quorate.hosts": "h:x"}, "quorate.hosts = 'h:x': .*the port must be a number.*quorum's nodes"),
+    ],
+)
+def test_what_cannot_be_reached_is_named_on_the_driver(
+    brokers: BlockingBrokers, topic: str, tmp_path: Path, changed: dict[str, str | None], told: str
+) -> None:
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": topic, "staginglocation": str(tmp_path)}
+    options = {name: value for name, value in {**given, **changed}.items() if value is not None}
+    columns = StructType().add("value", "string").add("topic", "string")
+    with pytest.raises(OptionError, match=told):
+        TopicBatchWriter(options, columns, False)
 
 
 @pytest.mark.parametrize(
