@@ -406,15 +406,21 @@ class BrokerClient:
 
     # -- routing ----------------------------------------------------------------------------------------
 
-    async def _until_deadline(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try again what had no effect and may succeed later, until the time of the call is over."""
+    async def _until_deadline(self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool = False) -> T:
+        """Try again what had no effect and may succeed later, until the time of the call is over.
+
+        Args:
+            attempt: asks once.
+            repeatable: whether to ask again, too, where the outcome is unknown: twice has the effect of once.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_ms / 1000
         while True:
             try:
                 return await attempt()
             except (BrokerRequestError, BrokerUnreachableError, NoBrokerAnswersError) as error:
-                if not (error.definite and error.retriable) or loop.time() >= deadline:
+                may_repeat = error.retriable and (error.definite or repeatable)
+                if not may_repeat or loop.time() >= deadline:
                     raise
             await asyncio.sleep(RETRY_PAUSE_S)
 

@@ -1,6 +1,7 @@
 """Reassignments and elections through the controller, for `quorate reassign`.
 
-Decides nothing: requests go to the controller, and again only while the broker asked says that it is not.
+Decides nothing: requests go to the controller, and again while the broker asked says that it is not. One that
+begins a reassignment is repeated, too, where its outcome is unknown: the same target twice changes nothing.
 Source: Kafka's AlterPartitionReassignments, ListPartitionReassignments and ElectLeaders requests.
 """
 
@@ -51,7 +52,9 @@ class ReassignmentClient(BrokerClient):
             }
             for topic, keys in _by_topic(targets).items()
         ]
-        response = await self._ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, {"topics": rows})
+        response = await self._ask_controller(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS, {"topics": rows}, repeatable=None not in targets.values()
+        )
         return {
             PartitionKey(topic.name, row.partition_index): PartitionResult(row.error_code, row.error_message)
             for topic in response.responses
@@ -60,7 +63,9 @@ class ReassignmentClient(BrokerClient):
 
     async def list_reassignments(self) -> dict[PartitionKey, Ongoing]:
         """Return all reassignments under way."""
-        response = await self._ask_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, {"topics": None})
+        response = await self._ask_controller(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS, {"topics": None}, repeatable=True
+        )
         return {
             PartitionKey(topic.name, row.partition_index): Ongoing(
                 row.replicas, row.adding_replicas, row.removing_replicas
@@ -69,7 +74,7 @@ class ReassignmentClient(BrokerClient):
             for row in topic.partitions
         }
 
-    async def _ask_controller(self, api_key: ApiKey, values: Values) -> Any:
+    async def _ask_controller(self, api_key: ApiKey, values: Values, *, repeatable: bool) -> Any:
         async def attempt() -> Any:
             await self.metadata(())
             if self._metadata.controller_id not in self._metadata.brokers:
@@ -84,7 +89,7 @@ class ReassignmentClient(BrokerClient):
                 raise BrokerRequestError(api_key.name, response.error_code, response.error_message)
             return response
 
-        return await self._until_deadline(attempt)
+        return await self._until_deadline(attempt, repeatable=repeatable)
 
 
 def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[PartitionKey]]:

@@ -11,6 +11,7 @@ import pytest
 
 from broker.client import BrokerClient, BrokerRequestError, NoBrokerAnswersError, UnsupportedByBrokerError
 from broker.client.links import Link
+from broker.client.reassignments import ReassignmentClient
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import ListenerLimits
 from broker.server.requests import Request
@@ -151,6 +152,29 @@ async def test_an_unknown_outcome_is_not_repeated(broker: MemoryBroker) -> None:
         broker.run(broker.stop_listening())
         assert (await sending)[KEY].error_code == ErrorCode.NETWORK_EXCEPTION
     assert len(replicas.produced) == 1
+
+
+class SlowController(MemoryController):
+    """One that says at every other request for reassignments that it had no time."""
+
+    asked = 0
+
+    async def reassign(self, *arguments: Any, **more: Any) -> Any:
+        self.asked += 1
+        return ErrorCode.REQUEST_TIMED_OUT if self.asked % 2 else await super().reassign(*arguments, **more)
+
+
+async def test_a_reassignment_without_an_outcome_is_asked_again_and_a_cancellation_is_not(
+    broker: MemoryBroker,
+) -> None:
+    controller = broker.parts.controller = SlowController(broker.parts.view)
+    async with ReassignmentClient(broker.bootstrap) as client:
+        found = await client.alter_reassignments({KEY: (2, 3)})
+        assert (found[KEY].error_code, controller.asked) == (ErrorCode.NONE, 2)
+        assert sorted(await client.list_reassignments()) == [KEY]
+        with pytest.raises(BrokerRequestError, match="REQUEST_TIMED_OUT") as caught:
+            await client.alter_reassignments({KEY: None})
+        assert (caught.value.definite, controller.asked) == (False, 3)
 
 
 async def test_no_broker_at_all_is_a_definite_error(broker: MemoryBroker) -> None:
