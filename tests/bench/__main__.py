@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.bench import chart, controller, failover, groups, million, peers, pipeline, snapshots, speed
 from tests.bench.machine import machine
-from tests.bench.servers import KINDS, running
+from tests.bench.servers import BARE, KINDS, running
 from tests.support.arguments import at_least_one
 from tests.support.etcd import EtcdError, binary
 from tests.support.zookeeper import ZooKeeperStartError, jars_folder
@@ -189,7 +189,7 @@ def build_parser() -> argparse.ArgumentParser:
     found.add_argument("--million", action="store_true", help=words)
 
     found = add("speed", run_speed, 3)
-    add_systems(found, [peers.OWN, "zookeeper"])
+    add_systems(found, [peers.OWN, BARE, "zookeeper"])
     found.add_argument("--only", default="", help="only cases whose name contains this")
 
     found = add("million", run_million, 0)

@@ -13,7 +13,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from tests.bench.clients import Clients
 from tests.bench.etcd_clients import EtcdClients
@@ -23,6 +23,8 @@ from tests.support.etcd import Etcd
 from tests.support.nodes import QuorateNodes, eventually
 from tests.support.zookeeper import ZooKeeper
 
+#: name of Quorate without a change log
+BARE: Final = "quorate-bare"
 #: as in ZooKeeper's own sample configuration, in ticks of 2 s
 ZOOKEEPER_SETTINGS = {"initLimit": 10, "syncLimit": 5}
 
@@ -142,6 +144,16 @@ class QuorateServers:
     def close(self) -> None:
         """End all nodes."""
         self._nodes.close()
+
+
+class BareServers(QuorateServers):
+    """The same without a change log."""
+
+    name = "Quorate without a change log"
+
+    def __init__(self, folder: Path) -> None:
+        """As QuorateServers."""
+        super().__init__(folder, ("-m", "tests.bench.bare_node", "serve"))
 
 
 class ZooKeeperServers:
@@ -310,6 +322,7 @@ class EtcdServers:
 #: {name on the command line: what starts such servers in an empty folder}
 KINDS: Mapping[str, Callable[[Path], Servers]] = {
     "quorate": QuorateServers,
+    BARE: BareServers,
     "zookeeper": ZooKeeperServers,
     "etcd": EtcdServers,
 }
