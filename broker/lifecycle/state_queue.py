@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from broker.replication.manager import ReplicaManager
@@ -69,8 +69,6 @@ class StateQueue:
         self._apply = apply
         self._watched: Client | None = None
         self._due = asyncio.Event()
-        #: Entries of other generations.
-        self._skipped: set[str] = set()
 
     async def watch(self, client: Client) -> None:
         """Watch the queue through a session; before the states are read, so that no change is missed.
@@ -86,13 +84,12 @@ class StateQueue:
 
     async def run(self, client: Client, generation: BrokerGeneration) -> None:
         """Apply what comes for a generation, until the session is over."""
-        self._skipped.clear()
         self._due.set()
         while True:
             await self._due.wait()
             self._due.clear()
             try:
-                while await self._take_some(client, generation):
+                while await self._take_all(client, generation):
                     pass
             except ConnectionLossError as error:
                 # The next connection sets _due.
@@ -103,25 +100,24 @@ class StateQueue:
     def _changed(self, _change: WatchEvent | ClientState) -> None:
         self._due.set()
 
-    async def _take_some(self, client: Client, generation: BrokerGeneration) -> bool:
-        """Apply the oldest entries and delete them; returns whether there may be more."""
+    async def _take_all(self, client: Client, generation: BrokerGeneration) -> bool:
+        """Apply what stands there, in order, and delete it; returns whether more may have come."""
         try:
-            names = sorted(set(await client.get_children(self._path)) - self._skipped)
+            names = sorted(await client.get_children(self._path))
         except NoNodeError:
             return False
-        if not names:
-            return False
-        entries = [f"{self._path}/{name}" for name in names[:READ_CHUNK]]
-        done: list[str] = []
-        for name, path, outcome in zip(names, entries, await client.read_all(entries), strict=False):
-            if isinstance(outcome, ServerError):
-                continue  # the controller has removed it
-            if await self._is_done(path, outcome[0], generation):
-                done.append(path)
-            else:
-                self._skipped.add(name)
-        await asyncio.gather(*(_delete(client, path) for path in done))
-        return True
+        is_moving = False
+        for start in range(0, len(names), READ_CHUNK):
+            entries = [f"{self._path}/{name}" for name in names[start : start + READ_CHUNK]]
+            done = [
+                path
+                for path, outcome in zip(entries, await client.read_all(entries), strict=True)
+                # What cannot be read was removed by the controller.
+                if not isinstance(outcome, ServerError) and await self._is_done(path, outcome[0], generation)
+            ]
+            await asyncio.gather(*(_delete(client, path) for path in done))
+            is_moving = is_moving or bool(done)
+        return is_moving
 
     async def _is_done(self, path: str, data: bytes | None, generation: BrokerGeneration) -> bool:
         """Apply an entry; returns whether it must go."""
@@ -153,12 +149,23 @@ def handing_to(replicas: ReplicaManager) -> Apply:
     async def apply(request: ControlRequest) -> int:
         match request:
             case LeaderAndIsrRequest():
-                return (await replicas.handle_leader_and_isr(request)).error_code
+                roles = await replicas.handle_leader_and_isr(request)
+                _report([each.error_code for topic in roles.topics for each in topic.partition_errors])
+                return roles.error_code
             case StopReplicaRequest():
-                return (await replicas.handle_stop_replica(request)).error_code
+                stops = await replicas.handle_stop_replica(request)
+                _report([each.error_code for each in stops.partition_errors])
+                return stops.error_code
             case UpdateMetadataRequest():
                 return replicas.handle_update_metadata(request).error_code
             case _:
                 return ErrorCode.INVALID_REQUEST
 
     return apply
+
+
+def _report(codes: Sequence[int]) -> None:
+    """Log what partitions refused: nobody else hears of it."""
+    refused = [code for code in codes if code != ErrorCode.NONE]
+    if refused:
+        log.warning("%d partitions refused an entry, the first with %s", len(refused), code_name(refused[0]))

@@ -50,6 +50,7 @@ class Outbox:
     def __init__(self, partitions_max: int = REQUEST_PARTITIONS_MAX) -> None:
         """Owe nothing but the list of brokers; a request names at most partitions_max partitions."""
         self._partitions_max = partitions_max
+        #: Whether all that introduces the broker has left, and whether it has been answered.
         self._introduced = False
         self._has_confirmed = False
         self._brokers_due = True
@@ -113,6 +114,7 @@ class Outbox:
         batch, self._under_way = self._under_way, None
         match batch:
             case MetadataBatch(keys):
+                self._introduced = self._has_confirmed
                 self._brokers_due = True
                 self.owe_metadata(keys)
             case LeadershipBatch(new):

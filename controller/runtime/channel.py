@@ -305,13 +305,13 @@ class Channels:
             if channel is not None:
                 await channel.close()
 
-    async def remove_queues(self) -> None:
-        """Remove the queues of brokers that are gone, of whoever was the controller of them.
+    async def remove_queues(self, live: Collection[int]) -> None:
+        """Remove the queues of brokers that are gone, whichever controller filled them.
 
         Raises:
             ConnectionLossError: the outcome is unknown; repeat it.
         """
-        await self._share.store.remove_queues(self._channels if self._share.by_queue else ())
+        await self._share.store.remove_queues(live if self._share.by_queue else ())
 
     async def close_all(self) -> None:
         """Close all channels."""

@@ -100,13 +100,13 @@ class Membership:
         live = [each for each in current if each not in gone]
         if not await self._decider.settle(self._naming(gone), live=live, outcasts=outcasts):
             return False
+        await self._channels.remove_queues(current)
         self._failed.clear()
         await self._record(arrived, judged)
         for each in outcasts:
             self._counters.disks_replaced += 1
             log.warning("broker %d came with another disk: it was taken out of every ISR", each)
         self._admit(arrived)
-        await self._channels.remove_queues()
         self._channels.owe_brokers()
         self._channels.owe_metadata(self._with_replica_on((*gone, *arrived)))
         generations = {each: broker.generation for each, broker in current.items()}

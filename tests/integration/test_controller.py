@@ -201,6 +201,7 @@ async def test_a_new_controller_finishes_a_deletion(cluster: ControlledCluster) 
 async def test_a_topic_whose_znode_goes_is_stopped_and_may_come_again(cluster: ControlledCluster) -> None:
     one, two = await cluster.start(2)
     await cluster.create({0: (2,)})
+    await until(lambda: KEY in two.metadata)
     first = two.metadata[KEY]
     for path in (
         paths.partition_state_path(KEY),

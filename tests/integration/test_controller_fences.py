@@ -56,9 +56,9 @@ async def epoch_on_record(broker: ScriptedBroker) -> int:
 
 
 def watched(client: Client) -> set[str]:
-    """Paths of the standing watches of a client."""
+    """Paths of the standing watches of a client, beside that of its broker's own queue."""
     armed = client._session._watches._armed
-    return {*armed[WatchKind.PERSISTENT], *armed[WatchKind.RECURSIVE]}
+    return {*armed[WatchKind.PERSISTENT], *armed[WatchKind.RECURSIVE]} - {paths.queue_path(1)}
 
 
 async def depose(cluster: ControlledCluster, successor: ScriptedBroker) -> None:

@@ -58,14 +58,12 @@ async def entries(reader: ScriptedBroker, broker_id: int) -> dict[str, QueueEntr
 async def test_a_role_stands_in_the_queue_by_the_transaction_of_its_state(cluster: ControlledCluster) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3, 1), 1: (2, 1)})
-    await until_read(lambda: entries(one, 3), lambda found: not found)
     three.answers.clear()
     await two.die()
     await until_state(one, lambda state: state.leader == 3)
-    found = await until_read(lambda: entries(one, 3), lambda found: found)
-    path, entry = next(iter(found.items()))
-    assert (entry.kind, entry.controller_epoch) == (ChangeKind.LEADER_AND_ISR, 1)
-    assert entry.generation == three.generation
+    found = await entries(one, 3)
+    path, entry = next(row for row in found.items() if row[1].kind is ChangeKind.LEADER_AND_ISR)
+    assert (entry.generation, entry.controller_epoch) == (three.generation, 1)
     stat = await one.client.exists(path)
     state = await one.client.exists(paths.partition_state_path(KEY))
     other = await one.client.exists(paths.partition_state_path(OTHER))
@@ -191,6 +189,7 @@ async def test_a_queue_that_somebody_removed_costs_an_election_and_no_decision(
 ) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3)})
+    await until(lambda: KEY in three.metadata)
     await until_read(lambda: entries(one, 3), lambda found: not found)
     await one.client.delete(paths.queue_path(3))
     await two.die()

@@ -101,3 +101,27 @@ def test_a_topic_is_settled_when_nothing_about_it_is_due_or_under_way() -> None:
     outbox.confirm()
     assert outbox.settled(["a"])
     assert not outbox.settled(["a", "b"])
+
+
+def test_an_introduction_without_an_answer_still_goes_before_roles() -> None:
+    outbox = Outbox(partitions_max=2)
+    outbox.owe_metadata([A])
+    outbox.owe_leadership(A)
+    outbox.next_batch()
+    outbox.put_back()
+    assert outbox.next_batch() == MetadataBatch((A,))
+    outbox.confirm()
+    assert outbox.next_batch() == LeadershipBatch({A: False})
+
+
+def test_a_role_goes_another_way_only_after_introduction_and_stops() -> None:
+    outbox = Outbox(partitions_max=2)
+    seen = [outbox.takes_roles]
+    for step in (
+        *(outbox.next_batch, outbox.confirm),
+        *(lambda: outbox.owe_stop(A), outbox.next_batch, outbox.confirm),
+        *(lambda: outbox.owe_metadata([B]), outbox.next_batch),
+    ):
+        step()
+        seen.append(outbox.takes_roles)
+    assert seen == [False, False, True, False, False, True, True, True]
