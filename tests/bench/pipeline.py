@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.session import start_session
-from tests.bench import pipeline_topics
+from tests.bench import pipeline_changelog, pipeline_sink, pipeline_topics
 from tests.bench.pipeline_case import Bench, Timed
 from tests.support.kafka_jars import spark_connector_jars
 
@@ -18,7 +18,11 @@ MASTER = "local[1]"
 
 
 Case = Callable[[Bench], list[Timed]]
-CASES: Mapping[str, Case] = {"topics": pipeline_topics.run}
+CASES: Mapping[str, Case] = {
+    "topics": pipeline_topics.run,
+    "changelog": pipeline_changelog.run,
+    "sink": pipeline_sink.run,
+}
 
 
 def run(folder: Path, cases: Sequence[str], rows: int, rounds: int) -> list[str]:
