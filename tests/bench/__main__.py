@@ -150,7 +150,7 @@ def run_controller(options: argparse.Namespace, folder: Path) -> Report:
 
 def run_pipeline(options: argparse.Namespace, folder: Path) -> Report:
     """What Spark reads and checks in a second."""
-    return pipeline.run(folder, options.cases, options.rows, options.rounds), ""
+    return pipeline.run(folder, options.cases, options.rows, options.rounds, options.cores), ""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -218,6 +218,8 @@ def build_parser() -> argparse.ArgumentParser:
     found.add_argument("--cases", type=cases, default=",".join(pipeline.CASES), help=words)
     words = "rows of each case (default: %(default)s)"
     found.add_argument("--rows", type=at_least_one, default=1_000_000, help=words)
+    words = "tasks that Spark runs at once (default: %(default)s)"
+    found.add_argument("--cores", type=at_least_one, default=1, help=words)
     return parser
 
 
