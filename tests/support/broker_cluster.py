@@ -43,6 +43,8 @@ from tests.support.nodes import (
 )
 
 HTTP_TIMEOUT_S = 2.0
+#: A broker loads its modules for 2 s of a core; on a busy machine three of them take half a minute.
+START_DEADLINE_S = 90.0
 #: Sessions of one second, for tests that wait until one ends.
 SHORT_SESSIONS: Settings = {
     "limits": {"tick_ms": 200, "session_timeout_min_ms": 1000, "session_timeout_max_ms": 20000}
@@ -359,7 +361,7 @@ class BrokerCluster:
         except (OSError, http.client.HTTPException):
             return False
 
-    def wait_ready(self, *broker_ids: int, deadline_s: float = READY_DEADLINE_S) -> None:
+    def wait_ready(self, *broker_ids: int, deadline_s: float = START_DEADLINE_S) -> None:
         """Wait until the given brokers (all, when none is given) serve clients."""
         for broker_id in broker_ids or tuple(self.brokers):
             eventually(lambda b=broker_id: self.ready(b), deadline_s, f"broker {broker_id} is ready")  # type: ignore[misc]
