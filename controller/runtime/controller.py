@@ -245,7 +245,7 @@ class Controller:
         """Give the leaderships of a broker away, because it is about to stop.
 
         A generation above the known one waits for its registration to be noticed. The answer waits until the
-        brokers concerned have answered, but no longer than the option settle_ms.
+        brokers concerned have answered, but no longer than the option shutdown_settle_ms.
         """
         term = self._term
         if term is None:
@@ -269,7 +269,9 @@ class Controller:
         if remaining is None:
             return ShutdownOutcome(ErrorCode.STALE_BROKER_EPOCH)
         topics = {key.topic for key, replicas in term.model.partitions() if broker_id in replicas}
-        await term.wait_until_settled(topics, self._options.settle_ms / 1000)
+        options = self._options
+        settle_ms = min(options.shutdown_settle_ms, options.control_request_timeout_ms // 2)
+        await term.wait_until_settled(topics, settle_ms / 1000)
         return ShutdownOutcome(ErrorCode.NONE, tuple(remaining))
 
     # -- partitions ----------------------------------------------------------------------------------------

@@ -29,6 +29,9 @@ class ControllerOptions:
     isr_coalesce_ms: int = 100
     #: How long the answer to a creation waits for the brokers, once it is committed.
     settle_ms: int = 1_000
+    #: How long the answer to a controlled shutdown waits for the brokers, so that none sends clients to one
+    #: that is gone; no longer than half of control_request_timeout_ms.
+    shutdown_settle_ms: int = 10_000
     #: How long a controlled shutdown waits for the event of a registration that it names.
     broker_event_ms: int = 5_000
     #: How often the balance of leaderships is checked; None: never.

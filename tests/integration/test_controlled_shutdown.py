@@ -306,6 +306,26 @@ async def test_leaderships_and_isr_memberships_move_and_replicas_are_stopped(cha
         assert (state.leader, state.isr) == (2, (2, 3))
 
 
+@pytest.mark.parametrize("channel", ["direct", "queue"])
+async def test_the_answer_waits_until_no_broker_sends_clients_to_the_leaver(channel: str) -> None:
+    async with controlled_cluster(channel) as scripted:
+        scripted.options = dataclasses.replace(
+            scripted.options, settle_ms=1, control_request_timeout_ms=30_000
+        )
+        one, two, three = await scripted.start(3)
+        await scripted.create({0: (2, 1)})
+        await until(lambda: three.metadata.get(KEY) is not None)
+        three.answers.clear()
+        shutdown = asyncio.create_task(scripted.active.shut_down(2, two.generation))
+        await until(lambda: one.leader_of(KEY) == 1 and KEY in two.halted)
+        await one.client.sync()
+        assert three.metadata[KEY].leader == 2
+        assert not shutdown.done()
+        three.answers.set()
+        assert (await shutdown).error_code == ErrorCode.NONE
+        assert three.metadata[KEY].leader == 1
+
+
 async def test_what_another_replica_could_lead_once_it_is_in_sync_remains() -> None:
     async with controlled_cluster() as scripted:
         one, two = await scripted.start(2)
