@@ -64,6 +64,10 @@ def add_changelog_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--until", dest="end", metavar="ZXID|TIME", type=moment, help="the last transaction, inclusive"
     )
+
+
+def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare --follow, for a job that can answer again."""
     parser.add_argument(
         "--follow", action="store_true", help="go on with what is committed, until it is interrupted"
     )
@@ -97,7 +101,17 @@ def check_output(arguments: argparse.Namespace) -> None:
 
 
 def check_changelog(arguments: argparse.Namespace) -> None:
-    """Refuse options of the change log that do not fit together.
+    """Refuse a part of the change log that ends before it begins.
+
+    Raises:
+        OptionError: names the option.
+    """
+    if type(arguments.begin) is type(arguments.end) is int and arguments.begin > arguments.end:
+        raise OptionError("--from", arguments.begin, "is behind --until", "name a smaller zxid")
+
+
+def check_follow(arguments: argparse.Namespace) -> None:
+    """Refuse options that do not fit together with --follow.
 
     Raises:
         OptionError: names the option.
@@ -114,8 +128,6 @@ def check_changelog(arguments: argparse.Namespace) -> None:
         raise OptionError("--out", str(arguments.out), "--follow answers again and again", "leave out --out")
     if arguments.checkpoint is not None and not arguments.follow:
         raise OptionError("--checkpoint", str(arguments.checkpoint), "only --follow resumes", "add --follow")
-    if type(arguments.begin) is type(arguments.end) is int and arguments.begin > arguments.end:
-        raise OptionError("--from", arguments.begin, "is behind --until", "name a smaller zxid")
 
 
 def moment(text: str) -> Moment:

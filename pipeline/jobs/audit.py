@@ -58,8 +58,6 @@ def check(arguments: argparse.Namespace) -> None:
         raise OptionError(
             "--bootstrap", arguments.bootstrap, "one source is needed", "name either runs or brokers"
         )
-    if arguments.follow:
-        raise OptionError("--follow", True, "an audit has an end", "run it again instead")
     if not 1 <= arguments.bucket <= 86_400:
         raise OptionError("--bucket", arguments.bucket, "is out of range", "name 1 to 86400 seconds")
 

@@ -36,9 +36,11 @@ def changelog_job(
         if add_arguments is not None:
             add_arguments(parser)
         options.add_changelog_arguments(parser)
+        options.add_follow_arguments(parser)
 
     def check_all(arguments: argparse.Namespace) -> None:
         options.check_changelog(arguments)
+        options.check_follow(arguments)
         if check is not None:
             check(arguments)
 

@@ -112,7 +112,7 @@ def _follow(job: Job, spark: SparkSession, arguments: argparse.Namespace) -> int
             batch.write.mode("overwrite").parquet(str(rows / f"batch={batch_id}"))
             history = spark.read.parquet(str(rows)).select(*batch.columns).cache()
             codes[0] = _answer(job, history, arguments)
-            history.unpersist()
+            spark.catalog.clearCache()  # the history, and what the job computed from it
             sys.stdout.flush()
 
         query = (

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from broker.local import BlockingBrokers, EmbeddedBrokers
 from quorum.cli.main import main
@@ -177,17 +177,21 @@ def test_leader_at_tells_who_led_before_the_loss(
 def test_answers_and_pictures_go_to_files(
     spark: SparkSession, cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    expected = oracle.isr_history(cluster.rows)
-    for form in ("parquet", "json", "csv"):
-        out = tmp_path / form
-        words = ["--input", str(cluster.recording), "--format", form, "--out", str(out)]
-        picture = tmp_path / f"{form}.html"
-        assert ask(capsys, "isr_history", *words, "--picture", str(picture))[0] == 0
-        reader = spark.read.option("header", True).option("inferSchema", True)
-        written = reader.format(form).load(str(out)).select("topic", "partition", "shrinks", "expands")
-        assert sorted(tuple(row) for row in written.collect()) == [(*row[:2], *row[4:6]) for row in expected]
-        assert "orders-0" in picture.read_text()
-    code, _, err = ask(capsys, "isr_history", *words)
+    def written(job: str, form: str, *more: str) -> DataFrame:
+        words = ["--input", str(cluster.recording), "--format", form, "--out", str(tmp_path / form)]
+        assert ask(capsys, job, *words, *more)[0] == 0
+        return spark.read.option("header", True).format(form).load(str(tmp_path / form))
+
+    picture = tmp_path / "isr.html"
+    answer = written("isr_history", "parquet", "--picture", str(picture)).collect()
+    assert sorted(map(tuple, answer)) == oracle.isr_history(cluster.rows)
+    assert "orders-0" in picture.read_text()
+    counts = written("flapping", "json").select("broker", "registrations", "bounces").collect()
+    assert sorted(map(tuple, counts)) == sorted(row[:3] for row in oracle.flapping(cluster.rows))
+    replicas = written("leader_at", "csv", "--all").where("name = 'orders-0'").collect()[0].replicas
+    assert sorted(replicas.split(",")) == ["1", "2", "3"]
+    words = ("--input", str(cluster.recording), "--format", "json", "--out", str(tmp_path / "json"))
+    code, _, err = ask(capsys, "flapping", *words)
     assert code == 2 and "--out" in err and "exists" in err
 
 
