@@ -49,7 +49,7 @@ class _Spread:
     def __init__(self, racks: Mapping[int, str | None], assignments: Mapping[PartitionKey, Replicas]) -> None:
         aware = all(rack is not None for rack in racks.values())
         self._rack_of = {each: (racks[each] or "") if aware else str(each) for each in sorted(racks)}
-        self._racks = len(dict.fromkeys(self._rack_of.values()))
+        self._sizes = Counter(self._rack_of.values())
         self._assignments = {key: assignments[key] for key in sorted(assignments)}
         self._load = dict.fromkeys(self._rack_of, 0)
         #: {partition: its replicas so far}
@@ -109,9 +109,16 @@ class _Spread:
         reached = len({*used, rack}) + factor - len(kept) - 1
         return (
             broker_id not in kept
-            and used[rack] < -(-factor // self._racks)
-            and reached >= min(factor, self._racks)
+            and used[rack] < self._share(factor)
+            and reached >= min(factor, len(self._sizes))
         )
+
+    def _share(self, factor: int) -> int:
+        """Return how many replicas of a partition a rack holds at most: small racks leave more to others."""
+        share = -(-factor // len(self._sizes))
+        while sum(min(size, share) for size in self._sizes.values()) < factor:
+            share += 1
+        return share
 
     def _put(self, kept: list[int], broker_id: int) -> None:
         kept.append(broker_id)

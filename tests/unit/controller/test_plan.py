@@ -60,6 +60,16 @@ def test_racks_of_two_sizes_hold_what_they_can() -> None:
     assert sorted(Counter(replicas[0] for replicas in after.values()).values()) == [1, 1, 2, 2]
 
 
+def test_a_rack_of_many_brokers_holds_what_a_rack_of_one_cannot() -> None:
+    racks: dict[int, str | None] = {0: "a", 1: "b", 2: "b", 3: "b", 4: "b", 5: "b"}
+    before = topic([(0, 1, 2, 3)] * 4)
+    after = {**before, **plan_reassignment(racks, before)}
+    load = Counter(each for replicas in after.values() for each in replicas)
+    assert load.pop(0) == 4
+    assert sorted(load.values()) == [2, 2, 2, 3, 3]
+    assert plan_reassignment(racks, after) == {}
+
+
 @given(st.data())
 def test_every_plan_keeps_the_rules(data: st.DataObject) -> None:
     brokers = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True))
