@@ -85,12 +85,21 @@ class Player:
             )
 
     def play(self, steps: int) -> list[Change]:
-        """Take so many steps, and return all rows."""
+        """Begin, take so many steps, and return all rows."""
+        self.begin()
+        self.move(steps)
+        return self.rows
+
+    def begin(self) -> None:
+        """All brokers register, one becomes the controller, and there are two topics."""
         for broker_id in range(1, self.brokers + 1):
             self.start(broker_id)
         self.react()
         for name in ("orders", "pay-ments"):
             self.create_topic(name)
+
+    def move(self, steps: int) -> None:
+        """Take so many steps."""
         moves = (
             *((self.fail, 3), (self.start, 4), (self.react, 9), (self.shrink, 4), (self.grow, 6)),
             *((self.delete_topic, 1), (self.create_topic, 2), (self.reassign, 2), (self.cancel, 1)),
@@ -99,7 +108,6 @@ class Player:
         kinds, weights = zip(*moves, strict=True)
         for move in self.dice.choices(kinds, weights, k=steps):
             move()
-        return self.rows
 
     def start(self, broker_id: int | None = None) -> None:
         """A broker registers."""
