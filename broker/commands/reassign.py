@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.commands.actions import add_actions
 from broker.commands.broker import require_extra
-from quorum.errors import QuorateError, UsageError, printable, shown
+from quorum.errors import UsageError, printable, shown
 
 if TYPE_CHECKING:
     from broker.client.reassignments import PartitionResult, ReassignmentClient
@@ -181,6 +181,7 @@ def _report(arguments: argparse.Namespace, what: str, results: Mapping[Partition
 
 def _read_file(name: str) -> Targets:
     from quorum.metadata.admin_requests import ReassignmentRecord
+    from quorum.metadata.errors import MetadataDecodeError
 
     try:
         if name == "-":
@@ -196,9 +197,12 @@ def _read_file(name: str) -> Targets:
         raise UsageError(f"{shown(name)} is longer than {FILE_BYTES_MAX} bytes", "start it in parts")
     try:
         targets = ReassignmentRecord.decode(content).targets
-    except QuorateError as error:
+    except MetadataDecodeError as error:
+        # The record is that of a znode, which has no part in this: nobody is to correct or delete that.
+        problem = printable(error.message.removeprefix(error.path).removeprefix(":").strip())
         raise UsageError(
-            f"{shown(name)} is no list of reassignments: {error.message}", error.remedy
+            f"{shown(name)} is no list of reassignments: {problem}",
+            "correct the file, or write one with `quorate reassign plan`",
         ) from error
     if not targets:
         raise UsageError(f"{shown(name)} names no partition", "nothing has to move, or it is another file")
