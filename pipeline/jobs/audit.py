@@ -53,6 +53,8 @@ def check(arguments: argparse.Namespace) -> None:
     Raises:
         OptionError: names the option.
     """
+    from pipeline.jobs.changes import check_source
+
     options.check_changelog(arguments)
     if bool(arguments.runs) == (arguments.bootstrap is not None):
         raise OptionError(
@@ -60,6 +62,8 @@ def check(arguments: argparse.Namespace) -> None:
         )
     if not 1 <= arguments.bucket <= 86_400:
         raise OptionError("--bucket", arguments.bucket, "is out of range", "name 1 to 86400 seconds")
+    if not arguments.runs:
+        check_source(arguments)
 
 
 def read(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pipeline.jobs import arguments as options
-from pipeline.jobs.changes import follow_changes, read_changes
+from pipeline.jobs.changes import check_source, follow_changes, read_changes
 from pipeline.jobs.job import Job
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def changelog_job(
         options.check_follow(arguments)
         if check is not None:
             check(arguments)
+        check_source(arguments)
 
     return Job(
         name=name,

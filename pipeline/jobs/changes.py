@@ -37,6 +37,28 @@ def changes_schema() -> str:
     return SCHEMA
 
 
+def check_source(arguments: argparse.Namespace) -> None:
+    """Refuse a history that cannot be had, before Spark is started.
+
+    Raises:
+        OptionError: --input does not exist, or --admin is no list of URLs.
+        InputError: no node answers, or one refuses.
+    """
+    from pipeline.changelog.options import read_options
+    from pipeline.changelog.reading import ChangelogClient
+    from quorum.errors import UnreachableError
+
+    if arguments.input is not None:
+        _check_exists(arguments.input)
+        return
+    given = read_options(source_options(arguments))
+    try:
+        ChangelogClient(given.nodes, given.token).extent()
+    except UnreachableError as error:
+        remedy = "name running nodes with --admin, or a recording with --input"
+        raise InputError(error.message, remedy) from error
+
+
 def read_changes(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     """Return the part of the history that the options name; Spark reads it once and keeps it.
 
@@ -95,12 +117,16 @@ def read_recording(spark: SparkSession, path: str) -> DataFrame:
         OptionError: there is nothing at that path.
         InputError: a line is no record, or the columns are others.
     """
+    _check_exists(path)
     local = Path(path)
-    if "://" not in path and not local.exists():
-        raise OptionError("--input", path, "does not exist", "name a file or a directory with a history")
     if local.is_dir() or local.suffix == ".parquet":
         return _read_parquet(spark, path)
     return _read_lines(spark, path)
+
+
+def _check_exists(path: str) -> None:
+    if "://" not in path and not Path(path).exists():
+        raise OptionError("--input", path, "does not exist", "name a file or a directory with a history")
 
 
 def _read_parquet(spark: SparkSession, path: str) -> DataFrame:

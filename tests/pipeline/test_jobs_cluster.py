@@ -241,7 +241,8 @@ def test_follow_answers_anew_and_resumes(
         (("leader_at", "--topic", "t"), 2, "give --topic and --partition, or --all"),
         (("leader_at", "--all", "--time", "5"), 2, "--time = 5"),
         (("no_such_job",), 2, "invalid choice: 'no_such_job'"),
-        (("elections", "--admin", "http://127.0.0.1:1"), 1, "127.0.0.1:1"),
+        (("elections", "--admin", "http://127.0.0.1:1"), 1, "remedy: name running nodes with --admin"),
+        (("audit", "--bootstrap", "127.0.0.1:1", "--admin", "http://127.0.0.1:1"), 1, "with --admin"),
     ],
 )
 def test_what_cannot_be_done_is_two_lines(
