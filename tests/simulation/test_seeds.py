@@ -16,7 +16,7 @@ from tests.simulation.world import FULL, SHORT, Outcome, Span
 
 #: (profile, nodes, first seed, how many, how long)
 PLAN = (
-    ("mix", 3, 128, 21, FULL),
+    ("mix", 3, 132, 21, FULL),
     ("mix", 3, 1001, 72, SHORT),
     ("mix", 5, 1, 6, SHORT),
     ("calm", 3, 1, 2, SHORT),
