@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
+import signal
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,8 +26,11 @@ from quorum.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 FINDING: Final = 1
+#: How long a batch that is under way may take once --follow is interrupted.
+_LAST_BATCH_S: Final = 10
 #: How an exception ends the story of a Python worker.
 _RAISED: Final = re.compile(r"^(?:[\w.]+\.)?\w+(?:Error|Exception): (.*)", re.MULTILINE)
 _MODULES: Final = ("pyspark", "pyarrow", "pandas", "plotly", "confluent_kafka", "kio")
@@ -122,12 +128,28 @@ def _follow(job: Job, spark: SparkSession, arguments: argparse.Namespace) -> int
             .start()
         )
         try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            pass  # the usual end
+            _await_end(query)
         finally:
             query.stop()
     return codes[0]
+
+
+def _await_end(query: StreamingQuery) -> None:
+    """Wait until a query fails or is interrupted, which is its usual end.
+
+    An exception out of a signal's handler would break the conversation with Spark's JVM, and print its stack.
+    """
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        while not interrupted.is_set() and not query.awaitTermination(1):
+            pass
+        # Spark prints the stack of a batch that it has to cut off.
+        deadline = time.monotonic() + _LAST_BATCH_S
+        while query.status["isTriggerActive"] and time.monotonic() < deadline:
+            query.awaitTermination(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _told(error: Exception) -> str:

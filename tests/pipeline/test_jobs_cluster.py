@@ -6,6 +6,8 @@ import base64
 import contextlib
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -283,6 +285,22 @@ def test_a_job_of_its_own_process_fails_in_two_lines(tmp_path: Path) -> None:
     lines = [line for line in ended.stderr.splitlines() if not line.startswith("WARNING: ")]
     assert (ended.returncode, ended.stdout, len(lines)) == (1, "", 2), ended.stderr
     assert lines[0].startswith("error: ") and str(damaged) in lines[0] and lines[1].startswith("remedy: ")
+
+
+def test_follow_ends_quietly_with_an_interrupt(cluster: Cluster) -> None:
+    words = [sys.executable, "-m", "quorum", "pipeline", "controller_timeline", "--admin", cluster.url]
+    words += ["--follow", "--every", "1", "--format", "json"]
+    # A session of its own: the terminal interrupts Spark's JVM and workers as well.
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as following:
+        assert following.stdout is not None
+        answer = json.loads(following.stdout.readline())
+        os.killpg(following.pid, signal.SIGINT)
+        _, err = following.communicate(timeout=DEADLINE_S)
+    assert answer["controller_epoch"] >= 1
+    lines = [line for line in err.splitlines() if not line.startswith("WARNING: ")]
+    assert (following.returncode, lines) == (0, []), err
 
 
 def test_a_missing_extra_names_the_command(
