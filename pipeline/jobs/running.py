@@ -26,7 +26,7 @@ from quorum.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 FINDING: Final = 1
 #: How long a batch that is under way may take once --follow is interrupted.
