@@ -191,12 +191,15 @@ def test_children_come_in_pages(node: Ensemble, client: KazooClient) -> None:
 
 
 def test_sessions_connections_and_watches_are_listed(node: Ensemble, client: KazooClient) -> None:
+    def mine() -> dict[str, Any]:
+        return {each["session_id"]: each for each in show(node, "/v1/sessions")["items"]}[session_id]
+
+    session_id = client.client_id[0]
+    before = mine()["ephemerals"]
     client.create("/mine", ephemeral=True)
     client.get("/mine", watch=lambda _event: None)
-    session_id = client.client_id[0]
-    sessions = {each["session_id"]: each for each in show(node, "/v1/sessions")["items"]}
-    assert sessions[session_id]["ephemerals"] == 1
-    assert sessions[session_id]["connected_here"]
+    assert mine()["ephemerals"] == before + 1
+    assert mine()["connected_here"]
     connections = [each["session_id"] for each in show(node, "/v1/connections")["items"]]
     assert session_id in connections
     assert {"path": "/mine", "session_ids": [session_id]} in show(node, "/v1/watches")["items"]
