@@ -191,7 +191,7 @@ def test_children_come_in_pages(node: Ensemble, client: KazooClient) -> None:
 
 
 def test_sessions_connections_and_watches_are_listed(node: Ensemble, client: KazooClient) -> None:
-    def mine() -> Any:  # noqa: ANN401 - JSON
+    def mine() -> Any:
         return {each["session_id"]: each for each in show(node, "/v1/sessions")["items"]}[session_id]
 
     session_id = client.client_id[0]
