@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from unittest import mock
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -54,9 +54,19 @@ class TopicCluster:
     def create(
         self, topic: str, partitions: int = 1, replicas: int = 1, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic."""
+        """Create a topic, once there is a controller to ask."""
         new = NewTopic(topic, partitions, replicas, config=dict(settings or {}))
-        self._admin.create_topics([new])[topic].result(DEADLINE_S)
+
+        def created() -> bool:
+            try:
+                self._admin.create_topics([new])[topic].result(DEADLINE_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.NOT_CONTROLLER:
+                    raise
+                return False
+            return True
+
+        eventually(created, DEADLINE_S, f"{topic} is created")
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and wait until no broker names it."""
