@@ -6,6 +6,7 @@ them up; `overlaps` finds a partition that two members owned at an instant.
 
 from __future__ import annotations
 
+import abc
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +40,7 @@ class Owned(NamedTuple):
 
 
 @dataclass
-class Member:
+class Member(abc.ABC):
     """One consumer; `start` runs it until `leave`."""
 
     name: str
@@ -82,8 +83,9 @@ class Member:
         finally:
             self._revoked(list(self.owned))
 
+    @abc.abstractmethod
     def _work(self) -> None:
-        raise NotImplementedError
+        """Poll and commit until it leaves."""
 
     def _assigned(self, partitions: Iterable[tuple[str, int]]) -> None:
         self.assignments += 1

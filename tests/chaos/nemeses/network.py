@@ -6,6 +6,7 @@ that ended, a slow one by operations that took longer than before.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import itertools
 import time
@@ -35,9 +36,9 @@ class HeldLinks(Nemesis):
         self.cluster.proxies.hold(self.names, streams)
         return target
 
+    @abc.abstractmethod
     def choose(self) -> Choice:
         """Return (who is hit, links, streams)."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """Let everything pass; held connections end."""
@@ -237,9 +238,9 @@ class SlowLinks(Nemesis):
         self.usual_ms = min((each for each in found if each is not None), default=None)
         return self.slow_down()
 
+    @abc.abstractmethod
     def slow_down(self) -> str:
         """Lay the toxics; returns what they do, in words."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """Take the toxics away."""

@@ -6,6 +6,7 @@ controller, or operations that found no answer until it ended; a transfer by the
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import http.client
 import time
@@ -53,9 +54,9 @@ class Kill(Nemesis):
         names = [f"node {each}" for each in self.nodes] + [f"broker {each}" for each in self.brokers]
         return ", ".join(names)
 
+    @abc.abstractmethod
     def victims(self) -> tuple[list[int], list[int]]:
         """Return (nodes, brokers)."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """Start again what was killed."""
@@ -196,9 +197,9 @@ class Pause(Nemesis):
         self.node, self.broker = node, broker
         return f"node {node}" if node else f"broker {broker}"
 
+    @abc.abstractmethod
     def victim(self) -> tuple[int, int]:
         """Return (node, 0) or (0, broker)."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """Look who took over, at a slow machine until somebody did, and let it run on."""
