@@ -7,7 +7,6 @@ loop. Each of them fails when the fence it is about is taken out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -35,7 +34,7 @@ from tests.support.controlled_cluster import (
     TOPIC,
     ControlledCluster,
     both_channels,
-    controlled_cluster,
+    cluster,
     term_of,
     until,
     until_read,
@@ -43,11 +42,7 @@ from tests.support.controlled_cluster import (
 )
 from tests.support.scripted_broker import ScriptedBroker
 
-
-@pytest.fixture
-async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[ControlledCluster]:
-    async with controlled_cluster(getattr(request, "param", "direct")) as running:
-        yield running
+__all__ = ["cluster"]
 
 
 async def epoch_on_record(broker: ScriptedBroker) -> int:

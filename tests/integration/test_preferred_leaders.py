@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from tests.support.controlled_cluster import (
     KEY,
     TOPIC,
     ControlledCluster,
-    controlled_cluster,
+    cluster,
     until,
     until_read,
     until_state,
@@ -33,14 +33,10 @@ from tests.support.controlled_cluster import (
 from tests.support.nodes import eventually
 from tests.support.scripted_broker import OPTIONS
 
+__all__ = ["cluster"]
+
 WAIT_S = 30.0
 OTHER = PartitionKey(TOPIC, 1)
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[ControlledCluster]:
-    async with controlled_cluster() as running:
-        yield running
 
 
 async def elect(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,20 +23,16 @@ from tests.support.controlled_cluster import (
     KEY,
     TOPIC,
     ControlledCluster,
-    controlled_cluster,
+    cluster,
     until,
     until_read,
     until_state,
 )
 from tests.support.scripted_broker import ScriptedBroker
 
+__all__ = ["cluster"]
+
 OTHER = PartitionKey(TOPIC, 1)
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[ControlledCluster]:
-    async with controlled_cluster() as running:
-        yield running
 
 
 async def record_of(broker: ScriptedBroker, topic: str = TOPIC) -> TopicRecord:

@@ -116,3 +116,10 @@ async def controlled_cluster(channel: str = "direct") -> AsyncIterator[Controlle
         finally:
             for broker in running.brokers.values():
                 await broker.stop()
+
+
+@pytest.fixture
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[ControlledCluster]:
+    """A quorum whose brokers the test starts; `both_channels` chooses how requests reach them."""
+    async with controlled_cluster(getattr(request, "param", "direct")) as running:
+        yield running

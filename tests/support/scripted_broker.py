@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from unittest import mock
 
 from broker.lifecycle.state_queue import StateQueue
 from controller.messages import sasl
@@ -163,6 +164,18 @@ class ScriptedBroker:
         self.metadata.clear()
         self.live_brokers = []
         self.controller_epoch = -1
+
+    @contextlib.asynccontextmanager
+    async def deaf(self) -> AsyncIterator[None]:
+        """Let no event of the quorum reach this broker for a with block; then its connection breaks.
+
+        Persistent watches do not tell what happened while no server was connected.
+        """
+        session = self.client._session
+        with mock.patch.object(session._watches, "fire", return_value=[]):
+            yield
+        assert session._link is not None
+        session._link.abort("the test cuts it")
 
     async def _end_candidate(self) -> None:
         if self._running is not None:
