@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quorum.raft.journal.format import TRAILER_BYTES, TRAILER_MAGIC
 from tests.support.full_node import fill, make_room
 from tests.support.leader_changes import SteadyWriter
 from tests.support.nodes import Node, QuorateNodes, eventually
@@ -25,7 +26,8 @@ def nodes() -> Iterator[QuorateNodes]:
 def use_up(node: Node) -> None:
     """Leave nothing of the space that a node wrote ahead, and let its disk have no more."""
     newest = max((node.data_dir / "journal").glob("*.segment"))
-    os.truncate(newest, len(newest.read_bytes().rstrip(b"\0")))
+    # A trailer may end with zeros of its own, as the space behind it does.
+    os.truncate(newest, newest.read_bytes().rindex(TRAILER_MAGIC) + TRAILER_BYTES)
     fill(node.folder)
 
 
