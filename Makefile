@@ -26,6 +26,8 @@ SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
+# each worker has a Spark of its own
+ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
 .PHONY: help up test test-long lint format java maven strace kcat toxiproxy faketime bench nothing-lost sink-kills kafka-clients chaos chaos-check differential fuzz simulate simulate-defects clean
 
