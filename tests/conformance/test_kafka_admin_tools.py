@@ -24,8 +24,11 @@ from kazoo.exceptions import NoNodeError
 
 from broker.local import BlockingBrokers, brokers_in_thread
 from tests.support.broker_records import quiet
+from tests.support.embedded_brokers import zookeeper
 from tests.support.kafka_jars import kafka_java_command
 from tests.support.nodes import eventually
+
+__all__ = ["zookeeper"]
 
 WAIT_S = 60.0
 PROGRAM = Path(__file__).parent / "java" / "KafkaTools.java"
@@ -43,15 +46,6 @@ Moves = Mapping[tuple[str, int], Sequence[int]]
 def cluster() -> Iterator[BlockingBrokers]:
     with brokers_in_thread(4) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def zookeeper(cluster: BlockingBrokers) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.hosts)
-    client.start(WAIT_S)
-    yield client
-    client.stop()
-    client.close()
 
 
 class KafkaTools:

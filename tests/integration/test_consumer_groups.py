@@ -17,6 +17,7 @@ from kazoo.exceptions import NoNodeError
 
 from broker.local import BlockingBrokers, brokers_in_thread
 from quorum.metadata import paths
+from tests.support.embedded_brokers import zookeeper
 from tests.support.group_members import (
     ConfluentMember,
     Member,
@@ -28,6 +29,8 @@ from tests.support.group_members import (
 from tests.support.nodes import eventually
 from tests.support.observability import named_metrics, shown_metrics
 
+__all__ = ["zookeeper"]
+
 WAIT_S = 30.0
 PARTITIONS = 12
 
@@ -37,15 +40,6 @@ def cluster() -> Iterator[BlockingBrokers]:
     settings = {"groups": {"group_initial_rebalance_delay_ms": 0}}
     with brokers_in_thread(3, settings=settings) as running:
         yield running
-
-
-@pytest.fixture
-def zookeeper(cluster: BlockingBrokers) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.hosts)
-    client.start(WAIT_S)
-    yield client
-    client.stop()
-    client.close()
 
 
 def create(cluster: BlockingBrokers, topic: str, partitions: int = PARTITIONS) -> None:

@@ -21,8 +21,11 @@ from controller.messages.codes import ErrorCode
 from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_wire import BrokerLink
+from tests.support.embedded_brokers import zookeeper
 from tests.support.group_members import ConfluentMember, Member, create_topic, overlaps, owned_by_all
 from tests.support.nodes import eventually
+
+__all__ = ["zookeeper"]
 
 WAIT_S = 30.0
 PARTITIONS = 12
@@ -46,15 +49,6 @@ def cluster() -> Iterator[BlockingBrokers]:
 @pytest.fixture(scope="module")
 def admin(cluster: BlockingBrokers) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-
-
-@pytest.fixture
-def zookeeper(cluster: BlockingBrokers) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.hosts)
-    client.start(WAIT_S)
-    yield client
-    client.stop()
-    client.close()
 
 
 def create(admin: AdminClient, topic: str, partitions: int = PARTITIONS) -> None:

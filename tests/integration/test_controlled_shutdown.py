@@ -43,8 +43,11 @@ from quorum.metadata.numbers import BrokerGeneration, LeaderEpoch
 from tests.support.broker_records import quiet, reading
 from tests.support.broker_wire import produce, record_batch
 from tests.support.controlled_cluster import KEY, ControlledCluster, controlled_cluster, term_of, until
+from tests.support.embedded_brokers import zookeeper
 from tests.support.nodes import eventually
 from tests.support.nothing_lost_brokers import PARTITIONS, TOPIC, SteadyProducer, wait_for_records
+
+__all__ = ["zookeeper"]
 
 WAIT_S = 30.0
 #: Bounces of one broker after another.
@@ -57,15 +60,6 @@ T = TypeVar("T")
 def cluster(request: pytest.FixtureRequest) -> Iterator[BlockingBrokers]:
     with brokers_in_thread(3, settings={"broker": {"channel": request.param}}) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def zookeeper(cluster: BlockingBrokers) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.hosts)
-    client.start(WAIT_S)
-    yield client
-    client.stop()
-    client.close()
 
 
 def running(cluster: BlockingBrokers, broker_id: int) -> Broker:

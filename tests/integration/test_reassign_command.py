@@ -21,8 +21,11 @@ from broker.local import BlockingBrokers, brokers_in_thread
 from quorum.cli.main import main
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_records import quiet, reading
+from tests.support.embedded_brokers import zookeeper
 from tests.support.nodes import eventually
 from tests.support.nothing_lost_brokers import PARTITIONS, TOPIC, SteadyProducer, wait_for_records
+
+__all__ = ["zookeeper"]
 
 WAIT_S = 60.0
 
@@ -31,15 +34,6 @@ WAIT_S = 60.0
 def cluster() -> Iterator[BlockingBrokers]:
     with brokers_in_thread(4) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def zookeeper(cluster: BlockingBrokers) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.hosts)
-    client.start(WAIT_S)
-    yield client
-    client.stop()
-    client.close()
 
 
 class Quorate:

@@ -13,7 +13,10 @@ from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
 from broker.local import BlockingBrokers, brokers_in_thread
+from tests.support.embedded_brokers import zookeeper
 from tests.support.nodes import eventually
+
+__all__ = ["zookeeper"]
 
 WAIT_S = 30.0
 
@@ -22,15 +25,6 @@ WAIT_S = 30.0
 def cluster(request: pytest.FixtureRequest) -> Iterator[BlockingBrokers]:
     with brokers_in_thread(2, settings={"broker": {"channel": request.param}}) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def zookeeper(cluster: BlockingBrokers) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.hosts)
-    client.start(WAIT_S)
-    yield client
-    client.stop()
-    client.close()
 
 
 def read(zookeeper: KazooClient, path: str) -> dict[str, Any]:
