@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaTimeoutError
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -150,6 +152,47 @@ def test_a_coordinator_that_dies_costs_a_pause_only(
             member.leave()
     assert overlaps(members) == []
     cluster.start(dead)
+
+
+def test_consumers_that_know_only_dead_brokers_say_so_and_go_on_when_they_return(
+    cluster: BlockingBrokers, zookeeper: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, dead = "bootstrap", (2, 3)
+    create(cluster, topic)
+    produce(cluster, topic, 120)
+    addresses = cluster.bootstrap.split(",")[1:]
+    bootstrap = ",".join(addresses)
+    for broker_id in dead:
+        cluster.kill(broker_id)
+    with pytest.raises(KafkaTimeoutError, match=f"Unable to bootstrap from .*{addresses[0]}"):
+        KafkaConsumer(bootstrap_servers=addresses, bootstrap_timeout_ms=500)
+    caplog.clear()
+    said: list[KafkaError] = []
+    members = [
+        ConfluentMember("confluent", bootstrap, "of-confluent", [topic], {"error_cb": said.append}).start(),
+        PythonMember("python", bootstrap, "of-python", [topic]).start(),
+    ]
+    try:
+        eventually(
+            lambda: KafkaError._ALL_BROKERS_DOWN in [each.code() for each in said],
+            *(WAIT_S, "confluent-kafka says that all brokers are down"),
+        )
+        for address in addresses:
+            assert any(address in each.str() for each in said)
+        eventually(
+            lambda: "Bootstrap connection to bootstrap-" in caplog.text,
+            *(WAIT_S, "kafka-python says that it cannot connect"),
+        )
+        for broker_id in dead:
+            cluster.start(broker_id)
+        eventually(
+            lambda: all(sum(each.committed.values()) == 120 for each in members),
+            *(WAIT_S, "both have read and committed everything"),
+        )
+        assert all(committed(zookeeper, each.group) == each.committed for each in members)
+    finally:
+        for member in members:
+            member.leave()
 
 
 def commit(cluster: BlockingBrokers, group: str, **offsets: int) -> None:
