@@ -13,6 +13,9 @@ class OptionError(UsageError):
 
     def __init__(self, name: str, value: object, problem: str, remedy: str) -> None:
         super().__init__(f"option {name} = {shown(value)}: {problem}", remedy)
+        self.name = name
+        self.value = value
+        self.problem = problem
 
 
 class InputError(QuorateError):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SOURCE: Final = "quorate-changelog"
+#: {option of the source: the option of a job that sets it}
+_OF_JOB: Final = {"quorate.admin": "--admin", "startingZxid": "--from", "endingZxid": "--until"}
 #: One record of `quorate changelog dump --json`; images are base64.
 RECORD: Final = (
     "zxid BIGINT, term BIGINT, ts BIGINT, session_id BIGINT, node_id INT, controller_epoch INT, "
@@ -41,7 +43,7 @@ def check_source(arguments: argparse.Namespace) -> None:
     """Refuse a history that cannot be had, before Spark is started.
 
     Raises:
-        OptionError: --input does not exist, or --admin is no list of URLs.
+        OptionError: --input does not exist, or --admin, --from or --until cannot be taken.
         InputError: no node answers, or one refuses.
     """
     from pipeline.changelog.options import read_options
@@ -51,7 +53,11 @@ def check_source(arguments: argparse.Namespace) -> None:
     if arguments.input is not None:
         _check_exists(arguments.input)
         return
-    given = read_options(source_options(arguments))
+    try:
+        given = read_options(source_options(arguments))
+    except OptionError as error:
+        name = _OF_JOB.get(error.name, error.name)
+        raise OptionError(name, error.value, error.problem, error.remedy) from None
     try:
         ChangelogClient(given.nodes, given.token).extent()
     except UnreachableError as error:
@@ -115,7 +121,7 @@ def read_recording(spark: SparkSession, path: str) -> DataFrame:
 
     Raises:
         OptionError: there is nothing at that path.
-        InputError: a line is no record, or the columns are others.
+        InputError: a line is not a record, or the columns are others.
     """
     _check_exists(path)
     local = Path(path)
@@ -177,7 +183,7 @@ def _read_lines(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _refuse_damage(records: DataFrame) -> None:
-    """Refuse a recording with a line that is no record.
+    """Refuse a recording with a line that is not a record.
 
     Raises:
         InputError: names the file, the line and what stands there.
@@ -198,7 +204,7 @@ def _refuse_damage(records: DataFrame) -> None:
         file = Path(unquote(urlsplit(found[0][0]).path))
         line = _line_number(file, found[0][1])
         raise InputError(
-            f"{file} line {line}: {shown(found[0][1])} is no record of a change log",
+            f"{file} line {line}: {shown(found[0][1])} is not a record of a change log",
             "repair or drop the line, or record again with `quorate changelog dump --json`",
         )
 

@@ -242,6 +242,8 @@ def test_follow_answers_anew_and_resumes(
         (("elections", "--picture", "x.png"), 2, "--picture = 'x.png'"),
         (("leader_at", "--topic", "t"), 2, "give --topic and --partition, or --all"),
         (("leader_at", "--all", "--time", "5"), 2, "--time = 5"),
+        (("elections", "--admin", "https://x"), 2, "option --admin = 'https://x': 'https://x' is not http"),
+        (("elections", "--until", "1" * 19), 2, f"option --until = '{'1' * 19}': is not such a number"),
         (("no_such_job",), 2, "invalid choice: 'no_such_job'"),
         (("elections", "--admin", "http://127.0.0.1:1"), 1, "remedy: name running nodes with --admin"),
         (("audit", "--bootstrap", "127.0.0.1:1", "--admin", "http://127.0.0.1:1"), 1, "with --admin"),
