@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark import TaskContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -136,6 +137,17 @@ def test_named_batch_write_takes_effect_once(
         write(frame, brokers, topic=topic, quorate_sink=topic, stagingLocation=str(tmp_path))
     assert len({row[2] for row in read(brokers, topic, 100)}) == 100
     assert not any(tmp_path.rglob("*.*")), "nothing stays staged"
+
+
+def test_spark_refuses_a_write_without_a_mode(
+    spark: SparkSession, brokers: BlockingBrokers, topic: str
+) -> None:
+    rows = spark.range(1).selectExpr("CAST(id AS STRING) AS value").write.format("quorate")
+    rows = rows.options(**{"kafka.bootstrap.servers": brokers.bootstrap, "topic": topic})
+    with pytest.raises(
+        AnalysisException, match=r'"quorate" cannot be written in the "ErrorIfExists" mode.*"Append"'
+    ):
+        rows.save()
 
 
 @pytest.mark.parametrize(
