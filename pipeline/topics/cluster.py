@@ -66,7 +66,7 @@ class Cluster:
             time.sleep(RETRY_INTERVAL_S)
 
     def topic_ids(self, partitions: Iterable[Partition]) -> dict[str, str]:
-        """Return the ids of the partitions' topics, if they exist; a topic that is made anew has another one.
+        """Return the ids of the partitions' topics, if they exist; a recreated topic has another one.
 
         Raises:
             OptionError: no broker answers.

@@ -27,7 +27,7 @@ class Place(NamedTuple):
     """An offset, and the leader epoch under which it was seen; -1 if none is known.
 
     Attributes:
-        topic_id: of the topic, which is another one once it is made anew; "": unknown.
+        topic_id: of the topic, which is another one once it is recreated; "": unknown.
     """
 
     offset: int
@@ -44,7 +44,7 @@ class OffsetRange(InputPartition):
 
     Attributes:
         start_epoch: the leader epoch under which the start was seen, to notice a log that
-            parted from it; -1: unknown.
+            diverged from it; -1: unknown.
     """
 
     topic: str

@@ -2,7 +2,7 @@
 
 A task reads exactly [start, end). librdkafka finds new leaders by itself; when nothing comes for the poll
 timeout the task fails, and Spark tries it again. Records that retention has removed are data loss, and so is
-a log that parted from what was read, which librdkafka notices by leader epochs.
+a log that diverged from what was read, which librdkafka notices by leader epochs.
 Consumers are kept for the next task of this process: soft state.
 Source: Python data source API of Spark 4; KIP-320; KIP-207 (a new leader may show less for a moment).
 """
@@ -53,7 +53,7 @@ _GONE: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
 #: In place of auto.offset.reset, librdkafka names the reason in words.
-_PARTED: Final = KafkaError(KafkaError._LOG_TRUNCATION).str()
+_TRUNCATED: Final = KafkaError(KafkaError._LOG_TRUNCATION).str()
 _log = logging.getLogger(__name__)
 #: {settings: an idle consumer}, the oldest first
 _idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
@@ -93,7 +93,7 @@ class RangeReader:
         self._next = self.offsets.start
         self._name = f"{self.offsets.topic}-{self.offsets.partition}"
         self._partition = TopicPartition(self.offsets.topic, self.offsets.partition)
-        #: under which what is before `_next` was seen; -1: librdkafka knows it, or nobody
+        #: the leader epoch of what is before `_next`; -1: unknown, or kept by librdkafka
         self._epoch = self.offsets.start_epoch
         self._last_problem = "no record"
 
@@ -161,8 +161,8 @@ class RangeReader:
             self._next = self.offsets.end
         else:
             self._last_problem = error.str()
-            if code == KafkaError._AUTO_OFFSET_RESET and _PARTED in error.str():
-                problem = f"{self._name}: the log parted from what was read before offset {self._next}"
+            if code == KafkaError._AUTO_OFFSET_RESET and _TRUNCATED in error.str():
+                problem = f"{self._name}: the log diverged from what was read before offset {self._next}"
                 report_loss(f"{problem}, by an unclean election", fail=self.options.fail_on_data_loss)
                 self._epoch = -1
                 self._seek(consumer)

@@ -1,7 +1,7 @@
 """Topics as a stream: where it starts, how far each micro-batch goes, and what was lost meanwhile.
 
 The offset of a partition carries the leader epoch under which it was seen, and that of a topic its id. A log
-that ends before an offset that was read is data loss, as are a topic that was made anew, records that
+that ends before an offset that was read is data loss, as are a topic that was recreated, records that
 retention removed, and partitions that vanished. Hard state is Spark's checkpoint alone.
 Source: Python data source API of Spark 4; the rules of Spark's Kafka connector for streams.
 """
@@ -148,13 +148,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> dict[Partition, Place]:
         partitions = self._cluster.partitions(self._options.selection)
-        # Ids first: a topic that is made anew meanwhile is noticed later, and not never.
+        # Ids first: so a topic that is recreated meanwhile is noticed, if not in this round.
         ids = self._cluster.topic_ids(partitions)
         self._newest = _identified(self._cluster.ends(partitions), ids)
         return self._newest
 
     def _existing(self, ends: Mapping[Partition, Place]) -> set[Partition]:
-        """Return the partitions that exist, without those of topics that were made anew since."""
+        """Return the partitions that exist, without those of topics that were recreated since."""
         partitions = self._cluster.partitions(self._options.selection)
         ids = self._cluster.topic_ids(partitions)
         return {
@@ -172,7 +172,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if now is None:
                 self._lose(f"{_name(partition)} does not exist any more")
             elif _is_other(place, now):
-                self._lose(f"{_name(partition)} is not what was read: the topic was made anew")
+                self._lose(f"{_name(partition)} is not what was read: the topic was recreated")
             elif now.leader_epoch < place.leader_epoch:
                 epochs = f"from {place.leader_epoch} to {now.leader_epoch}"
                 self._lose(f"{_name(partition)}: its leader epoch went back {epochs}")
@@ -182,7 +182,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _starts(
         self, begin: Mapping[Partition, Place], end: Mapping[Partition, Place], existing: set[Partition]
     ) -> dict[Partition, int]:
-        """Where each partition is read from: a new one, or one that was made anew, from its first record."""
+        """Where each partition is read from: a new or recreated one from its first record."""
         known = [partition for partition in end if partition in existing]
         fresh = [partition for partition in known if _is_fresh(begin.get(partition), end[partition])]
         firsts = self._cluster.begins(fresh)
@@ -215,7 +215,7 @@ def _identified(places: Mapping[Partition, Place], ids: Mapping[str, str]) -> di
 
 
 def _is_other(begin: Place, end: Place) -> bool:
-    """Whether it is known that the places are in two topics."""
+    """Whether the places are known to be in different topics."""
     return bool(begin.topic_id and end.topic_id) and begin.topic_id != end.topic_id
 
 

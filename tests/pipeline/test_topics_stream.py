@@ -214,7 +214,7 @@ def test_a_log_that_went_back_is_data_loss(
     assert without_ids(json.loads(query.start)) == {topic: {"0": [5, 0]}}
 
 
-def test_a_log_that_parted_from_what_was_read_is_data_loss(cluster: TopicCluster, stream: Any) -> None:
+def test_a_log_that_diverged_from_what_was_read_is_data_loss(cluster: TopicCluster, stream: Any) -> None:
     cluster.create("parted", replicas=2)
     cluster.send("parted", values(3))
     leader = cluster.leader("parted")
@@ -227,7 +227,7 @@ def test_a_log_that_parted_from_what_was_read_is_data_loss(cluster: TopicCluster
     start = '{"parted": {"0": [8, 0]}}'
     strict, lenient = stream(subscribe="parted"), stream(subscribe="parted", failOnDataLoss="false")
     end = strict.latest()
-    with pytest.raises(DataLossError, match="parted-0: the log parted from what was read before offset 8"):
+    with pytest.raises(DataLossError, match="parted-0: the log diverged from what was read before offset 8"):
         strict.rows(start, end)
     assert lenient.rows(start, end) == [b"%d" % number for number in range(8, 13)]
     for whole in ('{"parted": {"0": [3, 0]}}', '{"parted": {"0": [8, 1]}}', '{"parted": {"0": [0, 0]}}'):
@@ -251,7 +251,7 @@ def test_a_topic_that_vanished_is_data_loss(cluster: TopicCluster, stream: Any) 
     assert len(lenient.next()) == 5
 
 
-def test_a_topic_that_was_made_anew_is_data_loss(cluster: TopicCluster, stream: Any) -> None:
+def test_a_recreated_topic_is_data_loss(cluster: TopicCluster, stream: Any) -> None:
     cluster.create("anew")
     cluster.send("anew", values(5))
     strict = stream(subscribe="anew", maxOffsetsPerTrigger="100")
@@ -262,7 +262,7 @@ def test_a_topic_that_was_made_anew_is_data_loss(cluster: TopicCluster, stream: 
     cluster.create("anew")
     # It has more records than the old one: neither its end nor its leader epoch goes back.
     cluster.send("anew", values(7, first=10))
-    with pytest.raises(DataLossError, match="anew-0 is not what was read: the topic was made anew"):
+    with pytest.raises(DataLossError, match="anew-0 is not what was read: the topic was recreated"):
         strict.next()
     with pytest.raises(DataLossError, match="anew-0 does not exist any more"):
         strict.rows(strict.start, planned.replace("[5, 0]", "[7, 0]"))
