@@ -16,19 +16,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pipeline.changelog.options import ENDING_ZXID, STARTING_ZXID, ChangelogOptions
-from pipeline.changelog.reading import (
-    ChangelogClient,
-    Extent,
-    HistoryLostError,
-    read_records,
-)
+from pipeline.changelog.reading import ChangelogClient, Extent, HistoryLostError, read_records
 from pipeline.changelog.rows import batches, tree_batches
 from pipeline.errors import InputError, OptionError
 
 #: that one task reads at least, while there are fewer than PARTITIONS_MAX tasks
 TRANSACTIONS_MIN: Final = 10_000
 PARTITIONS_MAX: Final = 64
-#: the part of the history that a query leaves out which may choose where to begin, where some was dropped
+#: Where history was dropped, a query without a starting point leaves out the oldest 1/MARGIN of what is left.
 MARGIN: Final = 8
 
 

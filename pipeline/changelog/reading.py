@@ -56,7 +56,7 @@ class HistoryLostError(InputError):
 
 
 class TreeLostError(InputError):
-    """No node can tell any more what the tree was with which a query begins."""
+    """No node has the tree with which a query begins any more."""
 
     def __init__(self, zxid: int, first_zxid: int) -> None:
         super().__init__(
@@ -80,7 +80,7 @@ class Answer:
     last_zxid: int
 
     def problem(self) -> dict[str, Any]:
-        """Return the fields of a problem; none where there is none, or the body is no JSON object."""
+        """Return the fields of a problem; none where there is none, or the body is not a JSON object."""
         if self.status == 200:
             return {}
         try:
@@ -204,7 +204,7 @@ class ChangelogClient:
         """Read all znodes as they were behind a transaction, in the order of their paths.
 
         Raises:
-            TreeLostError: no node can tell any more.
+            TreeLostError: no node has that tree any more.
             UnreachableError, InputError: as `page`.
         """
         after: str | None = ""

@@ -105,7 +105,7 @@ def read_lines(path: Path) -> Iterator[Line]:
     """Read a file of JSON lines; a last line that was cut off by the end of its writer is left out.
 
     Raises:
-        HistoryError: another line is no JSON.
+        HistoryError: another line is not JSON.
     """
     with path.open(encoding="utf-8") as file:
         for number, text in enumerate(file, 1):

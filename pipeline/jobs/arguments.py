@@ -49,7 +49,7 @@ def add_changelog_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_ADMIN_URL,
         help=f"admin ports of nodes, any of which is asked (default: {DEFAULT_ADMIN_URL})",
     )
-    # The token of `quorate --token-file`, which may also stand behind the job's name.
+    # The token of `quorate --token-file`, which may also follow the job's name.
     parser.add_argument(
         "--token-file", metavar="FILE", default=argparse.SUPPRESS, help="token of the admin ports"
     )
@@ -97,7 +97,9 @@ def check_output(arguments: argparse.Namespace) -> None:
         raise OptionError("--out", str(arguments.out), "exists", "name a directory that does not exist yet")
     picture = getattr(arguments, "picture", None)
     if picture is not None and (picture.suffix != ".html" or not picture.parent.is_dir()):
-        raise OptionError("--picture", str(picture), "is no file that can be drawn", "name DIR/FILE.html")
+        raise OptionError(
+            "--picture", str(picture), "is not an HTML file in an existing directory", "name DIR/FILE.html"
+        )
 
 
 def check_changelog(arguments: argparse.Namespace) -> None:
@@ -143,7 +145,7 @@ def moment(text: str) -> Moment:
     else:
         if 0 <= zxid < 1 << 63:
             return zxid
-        raise argparse.ArgumentTypeError(f"{text!r} is no zxid: name one from 0 to 2^63 - 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a zxid: name one from 0 to 2^63 - 1")
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -155,11 +157,11 @@ def moment(text: str) -> Moment:
 
 def _rows(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= ROWS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of rows from 1 to {ROWS_MAX}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows from 1 to {ROWS_MAX}")
     return int(text)
 
 
 def _seconds(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 1 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to 3600")
     return int(text)

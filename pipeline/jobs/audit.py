@@ -242,7 +242,7 @@ def _part(some: str, whole: str) -> Column:
 
 
 def is_finding(answer: DataFrame) -> bool:
-    """Say whether something was lost or doubled; what was read again, or waits, is no mistake."""
+    """Say whether something was lost or doubled; what was read again, or waits, is not a mistake."""
     wrong = "lost > 0 or doubled > 0" if "doubled" in answer.columns else "lost > 0"
     return not answer.where(wrong).isEmpty()
 

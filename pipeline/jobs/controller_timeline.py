@@ -73,7 +73,7 @@ def picture(changes: DataFrame, _arguments: argparse.Namespace) -> Figure:
 
 JOB = changelog_job(
     "controller_timeline",
-    "who was the controller, and how long there was none",
+    "which broker was the controller, and how long there was none",
     "One row for each time that a broker became the controller: its epoch, from when until when, and the gap "
     "since the controller before it.",
     lambda changes, _arguments: compute(changes),

@@ -1,6 +1,6 @@
 """How fast partitions got a new leader after the loss of a broker, and which elections were unclean.
 
-An election is a change of who leads, or of the life in which the same broker leads. Its latency is the time
+An election is a change of the leader, or of the life in which the same broker leads. Its latency is the time
 from the end of the former leader's registration to the commit of the state that names the new one, by the
 clocks of the quorum's leaders: approximate where the term changed between them. Without a loss the partition
 was moved (a preferred leader, a controlled shutdown, a reassignment).

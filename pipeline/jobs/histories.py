@@ -191,7 +191,9 @@ def refuse_damage(path: Path) -> None:
                 line = json.loads(text)
             except ValueError as error:
                 if text.endswith("\n"):
-                    raise InputError(f"{path}:{number}: {shown(text)} is no JSON: {error}", _REMEDY) from None
+                    raise InputError(
+                        f"{path}:{number}: {shown(text)} is not JSON: {error}", _REMEDY
+                    ) from None
                 continue
             problem = _problem(line, is_open) if path.name != FINAL else _final_problem(line)
             if problem:
@@ -205,7 +207,7 @@ def _final_problem(line: Any) -> str:
 
 def _problem(line: Any, is_open: Counter[tuple[str, ...]]) -> str:
     if not isinstance(line, dict):
-        return f"{shown(line)} is no operation"
+        return f"{shown(line)} is not an operation"
     for field in (*_TEXTS, "time_ns"):
         kind = int if field == "time_ns" else str
         if not isinstance(line.get(field), kind):

@@ -153,14 +153,16 @@ def _check(arguments: argparse.Namespace) -> None:
             "--all", arguments.all, "does not say what is asked", "give --topic and --partition, or --all"
         )
     if isinstance(arguments.time, int):
-        raise OptionError("--time", arguments.time, "is no time", "write 2026-11-25T10:00:00, or use --zxid")
+        raise OptionError(
+            "--time", arguments.time, "is not a time", "write 2026-11-25T10:00:00, or use --zxid"
+        )
     if isinstance(arguments.zxid, datetime):
-        raise OptionError("--zxid", str(arguments.zxid), "is no zxid", "write a number, or use --time")
+        raise OptionError("--zxid", str(arguments.zxid), "is not a zxid", "write a number, or use --time")
 
 
 JOB = changelog_job(
     "leader_at",
-    "who led a partition, or the whole cluster, as of a time",
+    "which broker led a partition, or the whole cluster, as of a time",
     "One row for the partition as of a time or a zxid; with --all, one for the controller, each broker and "
     "each partition.",
     answer,

@@ -1,8 +1,8 @@
 """Check a plan of reassignments, as `quorate reassign plan` or Kafka's tool prints it, before it is started.
 
 The plan is laid over the assignment in the change log, and every partition and broker is held against rules:
-who exists, how racks share a partition, how many replicas a broker can take, and how even the load is. A
-reassignment holds old and new replicas until it ends, so capacity counts both.
+which brokers exist, how racks share a partition, how many replicas a broker can take, and how even the load
+is. A reassignment holds old and new replicas until it ends, so capacity counts both.
 Source: KIP-36 (racks); controller.core.plan (the shares that a plan of ours keeps).
 """
 
@@ -48,11 +48,11 @@ def check(arguments: argparse.Namespace) -> None:
         OptionError: names the option.
     """
     if not arguments.plan.is_file():
-        raise OptionError("PLAN", str(arguments.plan), "is no file", "name one of `quorate reassign plan`")
+        raise OptionError("PLAN", str(arguments.plan), "is not a file", "name one of `quorate reassign plan`")
     if arguments.replicas_max is not None and arguments.replicas_max < 1:
         raise OptionError("--replicas-max", arguments.replicas_max, "leaves no room", "name 1 or more")
     if not 0 <= arguments.tolerance <= 100:
-        raise OptionError("--tolerance", arguments.tolerance, "is no percentage", "name 0 to 100")
+        raise OptionError("--tolerance", arguments.tolerance, "is not a percentage", "name 0 to 100")
 
 
 def read_plan(spark: SparkSession, path: Path) -> DataFrame:
@@ -62,7 +62,7 @@ def read_plan(spark: SparkSession, path: Path) -> DataFrame:
         topic, partition, replicas.
 
     Raises:
-        InputError: it is no plan.
+        InputError: it is not a plan.
     """
     from pyspark.sql import functions as F
 
@@ -72,7 +72,7 @@ def read_plan(spark: SparkSession, path: Path) -> DataFrame:
     rows = content.select(whole.alias("whole")).collect()
     if [row.whole for row in rows] != [True]:
         remedy = 'write {"version": 1, "partitions": [{"topic", "partition", "replicas"}]}'
-        raise InputError(f"{path} is no plan of reassignments", remedy)
+        raise InputError(f"{path} is not a plan of reassignments", remedy)
     moves = content.select(F.inline("partitions"))
     if not moves.where("topic is null or partition is null or replicas is null").isEmpty():
         raise InputError(f"{path}: a partition has no topic, number or replicas", "complete it")

@@ -79,7 +79,7 @@ def topic_changes(changes: DataFrame) -> DataFrame:
 
 
 def assignments(changes: DataFrame) -> DataFrame:
-    """Return who was assigned to each partition, one row for each change of its topic.
+    """Return which brokers were assigned to each partition, one row for each change of its topic.
 
     Returns:
         topic, partition, zxid, ts, replicas, adding, removing (empty: none).

@@ -75,7 +75,7 @@ def run_job(job: Job, arguments: argparse.Namespace) -> int:
             return _follow(job, spark, arguments)
         return _answer(job, job.read(spark, arguments), arguments)
     except (PySparkException, Py4JJavaError) as error:
-        raise InputError(_told(error), "see the message; the job changed nothing") from None
+        raise InputError(_message_of(error), "see the message; the job changed nothing") from None
     finally:
         if found is None:
             spark.stop()
@@ -152,7 +152,7 @@ def _await_end(query: StreamingQuery) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """Return one line: what a Python worker raised, if one did, else the first of Spark's."""
     from py4j.protocol import Py4JJavaError
 

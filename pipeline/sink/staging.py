@@ -76,7 +76,7 @@ class Staging:
             name: whose files.
 
         Raises:
-            ValueError: the URI is malformed, or nobody knows its scheme.
+            ValueError: the URI is malformed, or its scheme is unknown.
         """
         self._files, base = _file_system(location)
         self._base = f"{base.rstrip('/')}/{name}"

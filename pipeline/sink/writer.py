@@ -30,14 +30,7 @@ from pipeline.errors import OptionError
 from pipeline.sink.committing import Commit, append_once, quorum_hosts, still_needed
 from pipeline.sink.encoding import Encoder, Row, TopicShape
 from pipeline.sink.ledger import Ledger
-from pipeline.sink.options import (
-    BOOTSTRAP,
-    STAGING,
-    TOPIC,
-    SinkOptions,
-    check_columns,
-    read_options,
-)
+from pipeline.sink.options import BOOTSTRAP, STAGING, TOPIC, SinkOptions, check_columns, read_options
 from pipeline.sink.staging import StagedFile, Staging
 from quorum.client import Client
 from quorum.errors import QuorateError

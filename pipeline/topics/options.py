@@ -286,7 +286,7 @@ def _count(name: str, value: object, remedy: str, *, least: int = 0) -> int:
     """Check a number inside of JSON."""
     if isinstance(value, int) and not isinstance(value, bool) and least <= value <= _INT64_MAX:
         return value
-    raise OptionError(name, value, "is no number that fits here", remedy)
+    raise OptionError(name, value, "is not a number that fits here", remedy)
 
 
 def _number(options: Mapping[str, str], name: str, *, least: int = 1) -> int | None:

@@ -2,9 +2,9 @@
 
 Quorate with direct requests and with queues, beside Kafka 3.9.1, one after the other, three brokers each. A
 leader is changed by the order of its replicas and a request for the preferred one, and has changed when every
-broker tells clients so. A broker is drained by SIGTERM; it is drained when another broker names it nowhere as
-a leader. Transactions are counted by zxid, requests by the quorum's own counter of packets. Kafka is left out
-of the changes: it does not take another order of replicas from the znode. Times are never asserted.
+broker names the new one. A broker is drained by SIGTERM; it is drained when another broker names it nowhere
+as a leader. Transactions are counted by zxid, requests by the quorum's own counter of packets. Kafka is left
+out of the changes: it does not take another order of replicas from the znode. Times are never asserted.
 Source: seeds [0.disc2] (six RPCs against one), [1.4]; control-plane design, "Channel".
 """
 
@@ -79,7 +79,7 @@ class Rows:
 
     @property
     def leaderless(self) -> Row:
-        """Partitions that clients were told to have no leader."""
+        """Partitions that clients saw without a leader."""
         return Row("partitions without a leader, at most, meanwhile", "", "0", compared=False)
 
     @property

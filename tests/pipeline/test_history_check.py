@@ -79,8 +79,8 @@ def test_the_command_exits_with_1_on_a_finding_only(
 @pytest.mark.parametrize(
     ("file", "line", "says"),
     [
-        ("history/w.jsonl", '{"process": "w", "opera', "is no JSON"),
-        ("history/w.jsonl", "[1, 2]", "is no operation"),
+        ("history/w.jsonl", '{"process": "w", "opera', "is not JSON"),
+        ("history/w.jsonl", "[1, 2]", "is not an operation"),
         ("history/w.jsonl", '{"process": "w", "operation": "read", "type": "ok"}', "key is None"),
         (
             "history/w.jsonl",

@@ -143,14 +143,14 @@ def test_a_plan_of_ours_breaks_nothing(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "is no plan"),
-        ('{"version": 2, "partitions": []}', "is no plan"),
-        ('{"partitions": 5}', "is no plan"),
+        ("{", "is not a plan"),
+        ('{"version": 2, "partitions": []}', "is not a plan"),
+        ('{"partitions": 5}', "is not a plan"),
         (
             '{"version": 1, "partitions": [{"topic": "a", "partition": 0}]}',
             "has no topic, number or replicas",
         ),
-        ("", "is no plan"),
+        ("", "is not a plan"),
     ],
 )
 def test_what_is_no_plan_is_refused(spark: SparkSession, tmp_path: Path, text: str, says: str) -> None:

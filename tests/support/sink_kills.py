@@ -129,8 +129,8 @@ def main() -> None:
             running, folder, ["--form", given.form, *jars], given.kills, random.Random(given.seed)
         )
         lost, doubled, late = misplaced(running.bootstrap, TOPIC, expected)
-    told = ", ".join(f"{count} {what}" for what, count in hit.items())
-    say(f"{told}; of {expected.total()} rows {lost.total()} lost, {doubled.total()} doubled, {late} late")
+    counts = ", ".join(f"{count} {what}" for what, count in hit.items())
+    say(f"{counts}; of {expected.total()} rows {lost.total()} lost, {doubled.total()} doubled, {late} late")
     if hit["kills"] < given.kills:
         say("the input ended before the last kill: the run does not count")
     sys.exit(1 if lost or doubled or late or hit["kills"] < given.kills else 0)
