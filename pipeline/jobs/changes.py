@@ -44,9 +44,10 @@ def check_source(arguments: argparse.Namespace) -> None:
 
     Raises:
         OptionError: --input does not exist, or --admin, --from or --until cannot be taken.
-        InputError: no node answers, or one refuses.
+        InputError: no node answers, one refuses, or none has the beginning any more.
     """
     from pipeline.changelog.options import read_options
+    from pipeline.changelog.ranges import batch_partitions
     from pipeline.changelog.reading import ChangelogClient
     from quorum.errors import UnreachableError
 
@@ -55,11 +56,14 @@ def check_source(arguments: argparse.Namespace) -> None:
         return
     try:
         given = read_options(source_options(arguments))
+        if getattr(arguments, "follow", False):
+            # A checkpoint may decide where it begins.
+            ChangelogClient(given.nodes, given.token).extent()
+        else:
+            batch_partitions(given)
     except OptionError as error:
         name = _OF_JOB.get(error.name, error.name)
         raise OptionError(name, error.value, error.problem, error.remedy) from None
-    try:
-        ChangelogClient(given.nodes, given.token).extent()
     except UnreachableError as error:
         remedy = "name running nodes with --admin, or a recording with --input"
         raise InputError(error.message, remedy) from error

@@ -258,6 +258,15 @@ def test_what_cannot_be_done_is_two_lines(
     assert answer[2].startswith("error: ") and "Traceback" not in answer[2] and answer[2].count("\n") <= 2
 
 
+def test_a_transaction_that_is_not_there_yet_is_named_with_the_jobs_option(
+    spark: SparkSession, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option in ("--from", "--until"):
+        code, out, err = ask(capsys, "flapping", "--admin", cluster.url, option, "999999")
+        assert (code, out) == (2, "")
+        assert f"option {option} = 999999: the newest transaction is " in err
+
+
 def test_a_damaged_recording_names_file_and_line(
     spark: SparkSession, cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
