@@ -126,7 +126,7 @@ def start(kind: type[Member], number: int, cluster: BrokerCluster, topic: str, s
 
 
 def pause_s(member: Member, killed: float) -> float:
-    """Seconds until a member's first commit that began and ended after the coordinator's death."""
+    """Seconds from the coordinator's death to a member's first commit after it."""
     return min(at for at in list(member.commit_times) if at > killed) - killed
 
 
@@ -293,7 +293,6 @@ def test_kcat_consumes_as_a_member(cluster: BrokerCluster) -> None:
     command = ["kcat", "-b", cluster.bootstrap]
     subprocess.run([*command, "-P", "-t", "kcat-group"], input=given, check=True, timeout=WAIT_S)
     options = ["-X", "auto.offset.reset=earliest", "-X", "session.timeout.ms=6000", "-e", "-q", "-J"]
-    read: list[dict[str, Any]] = []
     done = subprocess.run(
         [*command, *options, "-G", "kcat-readers", "kcat-group"],
         capture_output=True,
@@ -301,7 +300,7 @@ def test_kcat_consumes_as_a_member(cluster: BrokerCluster) -> None:
         timeout=WAIT_S,
     )
     assert done.returncode == 0, done.stderr.decode()
-    read += [json.loads(line) for line in done.stdout.splitlines()]
+    read = [json.loads(line) for line in done.stdout.splitlines()]
     assert sorted(int(row["payload"]) for row in read) == list(range(300))
     committed = {
         partition: (cluster.read(f"{paths.group_topic_path('kcat-readers', 'kcat-group')}/{partition}") or {})
