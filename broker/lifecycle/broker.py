@@ -39,11 +39,11 @@ from broker.replication.outcomes import ReplicationOptions
 from broker.server.services import BrokerServices
 from controller.runtime.controller import Controller
 from controller.runtime.options import ControllerOptions
-from quorum.client import Client, ClientState
+from quorum.client import Client, ClientState, ConnectionLossError
 from quorum.config.node import read_peer_secret
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata.numbers import BrokerGeneration
-from quorum.metadata.published import read_published
+from quorum.metadata.published import Published, read_published
 from quorum.metadata.store import ensure_base_paths, ensure_cluster_id, register_broker
 
 log = logging.getLogger("quorate.broker")
@@ -110,16 +110,9 @@ class Broker:
                 address cannot be bound. Nothing runs any more then.
         """
         try:
-            client = await self._connect()
-            await ensure_base_paths(client)
-            proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
-            self.cluster_id = await ensure_cluster_id(client, proposed)
-            await check_peer_secret(client, self._secrets, self.cluster_id)
-            self._parts = parts = self._open_parts()
-            await parts.configs.attach(client)
-            await parts.own_configs.attach(client)
-            await parts.queue.watch(client)
-            published = await read_published(client)
+            client, published = await self._read_cluster()
+            assert self._parts is not None
+            parts = self._parts
             for topic, problem in published.problems.items():
                 log.warning("topic %s is left alone: %s", topic, problem)
             states = {key: each.state for key, each in published.states.items()}
@@ -272,6 +265,26 @@ class Broker:
                 log.info("broker %d waits for the quorum at %s: %s", self.broker_id, hosts, error.message)
             else:
                 return client
+
+    async def _read_cluster(self) -> tuple[Client, Published]:
+        """Open the data directory and read what the quorum has; again if the connection is lost meanwhile."""
+        proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+        while True:
+            client = await self._connect()
+            try:
+                await ensure_base_paths(client)
+                self.cluster_id = await ensure_cluster_id(client, proposed)
+                await check_peer_secret(client, self._secrets, self.cluster_id)
+                self._parts = parts = self._parts or self._open_parts()
+                await parts.configs.attach(client)
+                await parts.own_configs.attach(client)
+                await parts.queue.watch(client)
+                return client, await read_published(client)
+            except ConnectionLossError as error:
+                await client.close()
+                if self._stopping:
+                    raise
+                log.info("broker %d asks the quorum again: %s", self.broker_id, error.message)
 
     async def _begin_session(self, client: Client) -> asyncio.Event:
         """Register through a new session and compete for the controller; returns what its end sets."""

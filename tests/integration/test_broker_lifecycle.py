@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -242,3 +244,37 @@ async def test_a_secret_is_rotated_in_three_steps(client: Client) -> None:
     data, _ = await client.get(paths.PEER_CHECK_VALUE)
     assert data is not None
     assert b"new" not in data
+
+
+async def test_a_broker_starts_although_its_connections_break(tmp_path: Path) -> None:
+    allowed = itertools.count(2, 3)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection(*quorum.hosts.split(":"))
+        passing = asyncio.ensure_future(pass_on(answers, writer))
+        try:
+            for _ in range(next(allowed)):
+                head = await reader.readexactly(4)
+                requests.write(head + await reader.readexactly(int.from_bytes(head, "big")))
+        except asyncio.IncompleteReadError:
+            pass  # the broker's end
+        finally:
+            # The answer to the last request may be lost, as the outcome of any request may.
+            passing.cancel()
+            requests.close()
+            writer.close()
+
+    async def pass_on(answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while chunk := await answers.read(1 << 16):
+            writer.write(chunk)
+
+    async with ensemble(1, {"limits": {"tick_ms": 200}}) as quorum:
+        server = await asyncio.start_server(relay, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        running = EmbeddedBrokers(f"{host}:{port}", tmp_path, 1, {})
+        try:
+            await running.start_all()
+            assert next(allowed) > 20, "several connections broke"
+        finally:
+            server.close()
+            await running.close()
