@@ -137,6 +137,11 @@ class BrokerView:
                 "control requests sent, or entries written to queues of brokers",
                 found.counters.requests_sent,
             ),
+            (
+                "queues_overrun",
+                "brokers that count as dead because they left too many entries in their queue",
+                found.counters.queues_overrun,
+            ),
         ):
             yield CounterMetricFamily(f"quorate_controller_{name}", documentation, value=value)
         if active:

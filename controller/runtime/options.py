@@ -54,8 +54,6 @@ class Counters:
     unclean_elections: int = 0
     #: Partitions that went back to their preferred leader by the check of the balance.
     leaders_rebalanced: int = 0
-    #: Passes in which reassignments were ended.
-    reassignments_finished: int = 0
     #: Brokers that lost their ISR memberships because they came with another disk.
     disks_replaced: int = 0
     #: Control requests, or entries of queues.

@@ -349,7 +349,6 @@ class Term:
         await self._run_commands()
         await self._begin_deletions()
         if self.model.announced and await self.reassignments.finish():
-            self._counters.reassignments_finished += 1
             await self.reassignments.trim()
             self._on_progress()
         if await self._deletions.finish():
