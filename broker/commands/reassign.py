@@ -198,10 +198,10 @@ def _read_file(name: str) -> Targets:
     try:
         targets = ReassignmentRecord.decode(content).targets
     except MetadataDecodeError as error:
-        # The record is that of a znode, which has no part in this: nobody is to correct or delete that.
+        # The record is that of a znode, so its path and its remedy do not apply to a file.
         problem = printable(error.message.removeprefix(error.path).removeprefix(":").strip())
         raise UsageError(
-            f"{shown(name)} is no list of reassignments: {problem}",
+            f"{shown(name)} is not a list of reassignments: {problem}",
             "correct the file, or write one with `quorate reassign plan`",
         ) from error
     if not targets:
@@ -212,5 +212,5 @@ def _read_file(name: str) -> Targets:
 def _broker_ids(text: str) -> list[int]:
     ids = [int(each) for each in text.split(",") if each.isascii() and each.isdecimal() and len(each) < 11]
     if len(ids) != text.count(",") + 1 or len(dict.fromkeys(ids)) != len(ids):
-        raise UsageError(f"--brokers {shown(text)} is no list of different broker ids", "give 1,2,3")
+        raise UsageError(f"--brokers {shown(text)} is not a list of different broker ids", "give 1,2,3")
     return ids

@@ -1,8 +1,8 @@
 """How many bytes of throttled replicas pass in one direction: a bucket that a rate fills.
 
-The bucket holds at most one second's worth. A fetch takes what is in it, but at least one batch, which may be
-more: the next ones wait until the debt is paid. So the rate holds over any longer time, however large a batch
-is. Which replicas count is a setting of their topic. Soft state.
+The bucket holds at most one second's worth. Each partition of a fetch may take what is in it, but at least
+one batch, which may be more: the next fetches wait until the debt is paid. So the rate holds over any longer
+time, however large a batch is. Which replicas count is a setting of their topic. Soft state.
 Source: KIP-73; Kafka's ReplicationQuotaManager, the idea.
 """
 

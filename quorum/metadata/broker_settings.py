@@ -55,7 +55,7 @@ def check_broker_settings(changed: Mapping[str, str], removed: Collection[str]) 
     for name, value in changed.items():
         if _rate(value) is None:
             wanted = f"a whole number of bytes a second from 0 to {RATE_MAX}"
-            raise InvalidBrokerSettingError(name, value, "is none of its values", f"give {wanted}")
+            raise InvalidBrokerSettingError(name, value, "is not a valid value", f"give {wanted}")
 
 
 def effective_broker_settings(overrides: Mapping[str, str]) -> BrokerSettings:

@@ -187,7 +187,7 @@ def check_topic_settings(overrides: Mapping[str, str]) -> None:
             setting.read(value)
         except ValueError as error:
             raise InvalidTopicSettingError(
-                name, value, "is none of its values", f"give {setting.wanted}"
+                name, value, "is not a valid value", f"give {setting.wanted}"
             ) from error
 
 
