@@ -216,7 +216,7 @@ def test_a_replica_that_its_assignment_no_longer_names_is_a_stray(
         (("plan", "--brokers", "9"), "no live broker 9"),
         (("plan", "no-such-topic"), "does not exist"),
         (("start", "/no/such/file"), "cannot be read"),
-        (("start", "-"), "no list of reassignments"),
+        (("start", "-"), "is not a list of reassignments"),
         (("start", "-"), "remedy: correct the file"),
         (("cancel",), "either a file or --all"),
     ],
