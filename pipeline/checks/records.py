@@ -1,9 +1,9 @@
 """Records with acks=all from idempotent producers: none lost, none twice, in order, and no reader was misled.
 
 A key is a partition. `produce` has the argument "producer/number", numbers rising in the order in which a
-producer sent to that partition, and the offset as result; `consume` has an offset as argument and the value
-as result. Final state: one line a record, `{key, argument: offset, value}`. A produce that was not
-acknowledged may be there, once, or not.
+producer sent to that partition, and the offset as result (null: the client does not know it); `consume` has
+an offset as argument and the value as result. Final state: one line a record, `{key, argument: offset,
+value}`. A produce that was not acknowledged may be there, once, or not.
 Source: testing design (I19, exactly-once and order per partition); KIP-98 (idempotent producer).
 """
 
@@ -51,7 +51,7 @@ def _once(produced: Sequence[Operation], logs: Logs) -> Iterator[str]:
             yield f"{name} was acknowledged at offset {each.result} and is lost"
         elif len(offsets) > 1:
             yield f"{name} is there {len(offsets)} times, at {offsets}"
-        elif each.outcome == OK and each.result not in offsets:
+        elif each.outcome == OK and each.result not in (None, *offsets):
             yield f"{name} was acknowledged at offset {each.result} and is at {offsets[0]}"
         elif each.outcome == FAIL and offsets:
             yield f"{name} failed for certain and is at {offsets[0]}"

@@ -25,7 +25,7 @@ def test_no_strike_loses_repeats_or_reorders_a_record() -> None:
     assert report.missing() == [], told
 
 
-def producer(acknowledged: dict[tuple[int, int], int]) -> SteadyProducer:
+def producer(acknowledged: dict[tuple[int, int], int | None]) -> SteadyProducer:
     made = object.__new__(SteadyProducer)
     made.name = "p0"
     made.acknowledged = acknowledged

@@ -93,8 +93,8 @@ class SteadyProducer:
         """Begin at once."""
         self.name = name
         self.sent = [0] * PARTITIONS
-        #: {(partition, number): offset}
-        self.acknowledged: dict[tuple[int, int], int] = {}
+        #: {(partition, number): offset}; None where librdkafka knows it only by the answer to a later batch
+        self.acknowledged: dict[tuple[int, int], int | None] = {}
         self.failures: list[str] = []
         self.in_flight = [0] * PARTITIONS
         self._stopping = threading.Event()
@@ -320,7 +320,7 @@ def check(producers: Sequence[SteadyProducer], found: dict[int, list[tuple[int, 
             for (of, number), offset in producer.acknowledged.items():
                 if of == partition and number not in offsets:
                     wrong.append(f"{where}: record {number} was acknowledged at {offset} and is lost")
-                elif of == partition and offset >= 0 and offsets[number] != offset:
+                elif of == partition and offset is not None and offsets[number] != offset:
                     wrong.append(f"{where}: record {number} is at {offsets[number]}, not at {offset}")
     return wrong
 

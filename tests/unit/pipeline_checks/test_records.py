@@ -33,6 +33,11 @@ def test_a_log_of_two_producers_is_right() -> None:
     assert states(operations, log("a/0", "b/0")) == ["ok", "ok", "ok"]
 
 
+def test_an_acknowledgement_without_an_offset_counts() -> None:
+    assert states([produced("a/0", None)], log("a/0")) == ["ok", "ok", "ok"]
+    assert states([produced("a/0", None)], log()) == ["bad", "ok", "ok"]
+
+
 @pytest.mark.parametrize(
     ("operations", "final", "found"),
     [
