@@ -56,13 +56,18 @@ class HistoryLostError(InputError):
 
 
 class TreeLostError(InputError):
-    """No node has the tree with which a query begins any more."""
+    """No node has the tree with which a query begins any more.
+
+    Attributes:
+        first_zxid: the first that a query may begin with.
+    """
 
     def __init__(self, zxid: int, first_zxid: int) -> None:
         super().__init__(
             f"the tree at zxid {zxid}, with which the query begins, is gone: all nodes' history begins later",
             f"give startingZxid = {first_zxid}, and a new checkpoint if it is a stream",
         )
+        self.first_zxid = first_zxid
 
 
 @dataclass(frozen=True)

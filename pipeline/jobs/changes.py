@@ -48,7 +48,7 @@ def check_source(arguments: argparse.Namespace) -> None:
     """
     from pipeline.changelog.options import read_options
     from pipeline.changelog.ranges import batch_partitions
-    from pipeline.changelog.reading import ChangelogClient
+    from pipeline.changelog.reading import ChangelogClient, TreeLostError
     from quorum.errors import UnreachableError
 
     if arguments.input is not None:
@@ -63,7 +63,10 @@ def check_source(arguments: argparse.Namespace) -> None:
             batch_partitions(given)
     except OptionError as error:
         name = _OF_JOB.get(error.name, error.name)
-        raise OptionError(name, error.value, error.problem, error.remedy) from None
+        remedy = (error.remedy or "").replace("startingZxid", "--from")
+        raise OptionError(name, error.value, error.problem, remedy) from None
+    except TreeLostError as error:
+        raise InputError(error.message, f"give --from {error.first_zxid}") from None
     except UnreachableError as error:
         remedy = "name running nodes with --admin, or a recording with --input"
         raise InputError(error.message, remedy) from error

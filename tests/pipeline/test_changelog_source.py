@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from pyspark.sql.types import StructType
 from pipeline.changelog.reading import HistoryLostError, TreeLostError
 from pipeline.changelog.source import ChangelogDataSource
 from pipeline.errors import OptionError
+from quorum.cli.main import main
 from quorum.client import Client, ClientError, CreateMode, Transaction
 from quorum.errors import UnreachableError
 from quorum.local.embedded import Ensemble, ensemble_in_thread
@@ -279,6 +281,30 @@ def test_a_stream_whose_history_is_gone_says_where_to_begin(history: History, sh
         stream.partitions({"bootstrap": True, "zxid": 2}, {"zxid": 5})
     with pytest.raises(HistoryLostError, match=rf"zxid 3 is gone .*give startingZxid = {first}, or failOn"):
         stream.partitions({"zxid": 2}, {"zxid": first})
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--from", "3"), 1, "error: the tree at zxid 2, with which the query begins, is gone"),
+        (("--until", "3"), 2, "error: option --until = 3: is before zxid "),
+    ],
+)
+def test_a_job_names_its_own_options_where_history_is_gone(
+    short: tuple[str, int],
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, str],
+    code: int,
+    message: str,
+) -> None:
+    url, first = short
+    assert main(["pipeline", "elections", "--admin", url, *words]) == code
+    error = capsys.readouterr().err
+    assert error.startswith(message) and "\nremedy: give --from" in error
+    assert "Zxid" not in error
+    if "tree" in message:
+        found = re.search("give --from ([0-9]+)", error)
+        assert found is not None and int(found[1]) >= first
 
 
 def test_a_query_that_may_choose_begins_well_behind_what_is_dropped_next(short: tuple[str, int]) -> None:
