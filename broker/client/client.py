@@ -36,6 +36,7 @@ from broker.client.partitions import (
 from broker.client.topics import (
     ConfigRow,
     TopicResult,
+    alter_values,
     describe_values,
     read_configs,
     read_topic_results,
@@ -65,8 +66,6 @@ _FETCH_GROUPS_VERSION_MIN: Final = 8
 ANSWER_GRACE_MS: Final = 3_000
 _TOPIC: Final = 2
 _BROKER: Final = 4
-_SET: Final = 0
-_DELETE: Final = 1
 
 T = TypeVar("T")
 Outcome = TypeVar("Outcome", Produced, FetchedRecords, ListedOffset)
@@ -241,20 +240,14 @@ class BrokerClient:
         Raises:
             BrokerRequestError: the broker refuses; nothing was changed if it is definite.
         """
-        configs: list[Values] = [
-            {"name": name, "config_operation": _SET, "value": value} for name, value in changed.items()
-        ]
-        configs += [{"name": name, "config_operation": _DELETE, "value": None} for name in removed]
-        resource = {"resource_type": _TOPIC, "resource_name": topic, "configs": configs}
-        link = await self._any()
-        response = await link.request(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            {"resources": [resource], "validate_only": validate_only},
-            timeout_ms=self._timeout_ms,
-        )
+        values = alter_values(_TOPIC, topic, changed, removed, validate_only=validate_only)
+        await self._alter_configs(await self._any(), values, f"settings of topic {topic}")
+
+    async def _alter_configs(self, link: Link, values: Values, what: str) -> None:
+        response = await link.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, values, timeout_ms=self._timeout_ms)
         for row in response.responses:
             if row.error_code:
-                raise BrokerRequestError(f"settings of topic {topic}", row.error_code, row.error_message)
+                raise BrokerRequestError(what, row.error_code, row.error_message)
 
     # -- records ----------------------------------------------------------------------------------------
 

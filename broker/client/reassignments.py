@@ -1,21 +1,32 @@
-"""Reassignments and elections through the controller, for `quorate reassign`.
+"""Reassignments through the controller, and how fast their records are copied, for `quorate reassign`.
 
-Decides nothing: requests go to the controller, and again while the broker asked says that it is not. One that
-begins a reassignment is repeated, too, where its outcome is unknown: the same target twice changes nothing.
-Source: Kafka's AlterPartitionReassignments, ListPartitionReassignments and ElectLeaders requests.
+Requests go to the controller, and again while the broker asked says that it is not. One that begins a
+reassignment is repeated, too, where its outcome is unknown: the same target twice changes nothing. A limit is
+a rate at each broker, set by a request to that broker, and a setting of each topic that the rate is for. The
+latter names all replicas: those in the ISR are never throttled.
+Source: Kafka's AlterPartitionReassignments, ListPartitionReassignments and IncrementalAlterConfigs requests;
+KIP-73.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from broker.client.client import ANSWER_GRACE_MS, BrokerClient
 from broker.client.errors import BrokerRequestError
+from broker.client.topics import alter_values
 from broker.wire.apis import ApiKey
 from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
+from quorum.metadata.broker_settings import BROKER_SETTINGS
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.topic_settings import FOLLOWER_THROTTLED_REPLICAS, LEADER_THROTTLED_REPLICAS
+
+_BROKER: Final = 4
+#: Where a setting comes from: the topic itself.
+_OF_TOPIC: Final = 1
+_THROTTLED_REPLICAS: Final = (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLICAS)
 
 
 class Ongoing(NamedTuple):
@@ -73,6 +84,48 @@ class ReassignmentClient(BrokerClient):
             for topic in response.topics
             for row in topic.partitions
         }
+
+    async def limit_copying(self, topics: Collection[str], rate: int) -> list[int]:
+        """Limit how fast replicas of these topics that are not in the ISR are copied.
+
+        Args:
+            topics: names.
+            rate: bytes a second, of each broker, in each direction.
+
+        Returns:
+            The ids of the live brokers, which obey it from now on.
+
+        Raises:
+            BrokerRequestError: one of them refuses, or the outcome is unknown; some may obey it.
+        """
+        broker_ids = await self._alter_brokers(dict.fromkeys(BROKER_SETTINGS, str(rate)), ())
+        for topic in topics:
+            await self.alter_topic_configs(topic, dict.fromkeys(_THROTTLED_REPLICAS, "*"))
+        return broker_ids
+
+    async def end_limits(self) -> list[int]:
+        """End every limit of copying, at the live brokers and for all topics; returns the brokers' ids.
+
+        Raises:
+            BrokerRequestError: one of them refuses, or the outcome is unknown; some limits may be left.
+        """
+        broker_ids = await self._alter_brokers({}, list(BROKER_SETTINGS))
+        topics = list((await self.metadata()).topics)
+        for topic, rows in (await self.describe_topic_configs(topics)).items():
+            if given := [
+                row.name for row in rows if row.name in _THROTTLED_REPLICAS and row.source == _OF_TOPIC
+            ]:
+                await self.alter_topic_configs(topic, {}, given)
+        return broker_ids
+
+    async def _alter_brokers(self, changed: Mapping[str, str], removed: Sequence[str]) -> list[int]:
+        broker_ids = sorted((await self.metadata(())).brokers)
+        for broker_id in broker_ids:
+            values = alter_values(_BROKER, str(broker_id), changed, removed)
+            await self._alter_configs(
+                await self._broker(broker_id), values, f"settings of broker {broker_id}"
+            )
+        return broker_ids
 
     async def _ask_controller(self, api_key: ApiKey, values: Values, *, repeatable: bool) -> Any:
         async def attempt() -> Any:

@@ -1,17 +1,21 @@
 """Requests about topics and their settings, and what is answered.
 
-Source: Kafka's CreateTopics, DeleteTopics, CreatePartitions and DescribeConfigs requests.
+Source: Kafka's CreateTopics, DeleteTopics, CreatePartitions, DescribeConfigs and
+IncrementalAlterConfigs requests.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from broker.client.errors import BrokerRequestError
 from broker.wire.codec import Values
 from controller.core.requests import NewTopic
+
+_SET: Final = 0
+_DELETE: Final = 1
 
 
 class TopicResult(NamedTuple):
@@ -68,6 +72,23 @@ def describe_values(resource_type: int, names: Iterable[str]) -> Values:
         {"resource_type": resource_type, "resource_name": name, "configuration_keys": None} for name in names
     ]
     return {"resources": resources, "include_synonyms": False, "include_documentation": False}
+
+
+def alter_values(
+    resource_type: int,
+    name: str,
+    changed: Mapping[str, str],
+    removed: Iterable[str],
+    *,
+    validate_only: bool = False,
+) -> Values:
+    """Return the body of an IncrementalAlterConfigs request for one topic or broker."""
+    configs: list[Values] = [
+        {"name": each, "config_operation": _SET, "value": value} for each, value in changed.items()
+    ]
+    configs += [{"name": each, "config_operation": _DELETE, "value": None} for each in removed]
+    resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
+    return {"resources": [resource], "validate_only": validate_only}
 
 
 def read_configs(results: Iterable[Any]) -> dict[str, list[ConfigRow]]:

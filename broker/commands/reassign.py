@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,13 +27,15 @@ HELP = "move partitions to other brokers"
 DESCRIPTION = """\
 Move partitions to other brokers while clients write and read. `plan` proposes replicas that spread data,
 leaders and racks evenly, and moves as little as that needs. `start` begins what a file says, `status` shows
-what is under way, `cancel` brings the former replicas back."""
+what is under way, `cancel` brings the former replicas back. `throttle` limits how fast records are copied
+until `throttle off`; replicas that are in sync are never limited."""
 EXAMPLES = """\
 examples:
   quorate reassign plan --brokers 1,2,3,4 > moves.json
   quorate reassign plan --brokers 1,2 orders payments > moves.json
-  quorate reassign start moves.json
+  quorate reassign start moves.json --throttle 50000000
   quorate reassign status
+  quorate reassign throttle off
   quorate reassign cancel moves.json
   quorate reassign cancel --all
 """
@@ -52,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("start", "begin the reassignments of a file", _start),
         ("status", "show the reassignments under way", _status),
         ("cancel", "cancel reassignments", _cancel),
+        ("throttle", "limit how fast reassignments copy, or end the limits", _throttle),
     )
     for name, action in add_actions(parser, rows):
         if name == "plan":
@@ -59,9 +63,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--brokers", metavar="ID,…", help="who shall hold them (default: all)")
         if name == "start":
             action.add_argument("file", metavar="FILE", help="JSON as `plan` prints it; -: standard input")
+            action.add_argument(
+                "--throttle", metavar="BYTES", type=_rate, help="copy so many bytes a second (default: all)"
+            )
         if name == "cancel":
             action.add_argument("file", metavar="FILE", nargs="?", help="the file that was started")
             action.add_argument("--all", action="store_true", help="all that are under way")
+        if name == "throttle":
+            action.add_argument(
+                "rate", metavar="BYTES|off", type=_rate_or_off, help="a second, of each broker; off: no limit"
+            )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -116,8 +127,36 @@ async def _plan(client: ReassignmentClient, arguments: argparse.Namespace) -> in
 
 async def _start(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
     targets = _read_file(arguments.file)
+    if arguments.throttle is not None:
+        broker_ids = await client.limit_copying({key.topic for key in targets}, arguments.throttle)
+        if not arguments.json:
+            print(_limit_story(broker_ids, arguments.throttle))
     results = await client.alter_reassignments(targets)
     return _report(arguments, "started", results)
+
+
+async def _throttle(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+    rate: int | None = arguments.rate
+    if rate is None:
+        broker_ids = await client.end_limits()
+    else:
+        topics = {key.topic for key in await client.list_reassignments()}
+        if not topics:
+            remedy = "give --throttle to `quorate reassign start`"
+            raise UsageError("no partition is being reassigned", remedy)
+        broker_ids = await client.limit_copying(topics, rate)
+    if arguments.json:
+        print(json.dumps({"brokers": broker_ids, "bytes_per_second": rate}))
+    else:
+        print(_limit_story(broker_ids, rate))
+    return 0
+
+
+def _limit_story(broker_ids: Sequence[int], rate: int | None) -> str:
+    ids = ", ".join(map(str, broker_ids))
+    if rate is None:
+        return f"brokers {ids} copy without a limit"
+    return f"brokers {ids} copy at most {rate} bytes a second, until `quorate reassign throttle off`"
 
 
 async def _cancel(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
@@ -129,6 +168,7 @@ async def _cancel(client: ReassignmentClient, arguments: argparse.Namespace) -> 
 
 
 async def _status(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+    from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
     from quorum.platform.terminal import table
 
     moves = await client.list_reassignments()
@@ -146,6 +186,9 @@ async def _status(client: ReassignmentClient, arguments: argparse.Namespace) -> 
         return 0
     if not rows:
         print("no partition is being reassigned")
+        settings = await client.describe_broker_configs()
+        if any(settings[name] != str(RATE_MAX) for name in BROKER_SETTINGS):
+            print("a limit of copying is still set; end it with `quorate reassign throttle off`")
         return 0
     heads = [name.upper().replace("_", " ") for name in names]
     cells = [
@@ -207,6 +250,16 @@ def _read_file(name: str) -> Targets:
     if not targets:
         raise UsageError(f"{shown(name)} names no partition", "nothing has to move, or it is another file")
     return targets
+
+
+def _rate(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,18}", text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of bytes a second, such as 50000000")
+    return int(text)
+
+
+def _rate_or_off(text: str) -> int | None:
+    return None if text == "off" else _rate(text)
 
 
 def _broker_ids(text: str) -> list[int]:

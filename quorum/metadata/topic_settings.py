@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 from quorum.metadata.errors import InvalidTopicSettingError
 
+LEADER_THROTTLED_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_THROTTLED_REPLICAS: Final = "follower.replication.throttled.replicas"
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _DAY_MS: Final = 86_400_000
@@ -102,8 +104,7 @@ def _replica_list(value: str) -> str:
     return value.strip()
 
 
-def _throttled(role: str) -> Setting:
-    name = f"{role}.replication.throttled.replicas"
+def _throttled(role: str, name: str) -> Setting:
     return Setting(
         name,
         name.replace(".", "_"),
@@ -158,8 +159,8 @@ _ROWS: Final = (
         "LogAppendTime is not offered yet",
         "Which time a record carries.",
     ),
-    _throttled("leader"),
-    _throttled("follower"),
+    _throttled("leader", LEADER_THROTTLED_REPLICAS),
+    _throttled("follower", FOLLOWER_THROTTLED_REPLICAS),
 )
 
 #: Every known setting, by Kafka's name.

@@ -196,6 +196,40 @@ def test_a_replica_that_its_assignment_no_longer_names_is_a_stray(
     assert isr_of(zookeeper, "stray", 0) == {1, 2}
 
 
+def test_copying_is_limited_until_the_limit_is_raised_or_ended(
+    cluster: BlockingBrokers, zookeeper: KazooClient, quorate: Quorate, tmp_path: Path
+) -> None:
+    create(cluster, "slow", [[1, 2]])
+    create(cluster, "quick", [[1, 2]])
+    producer = Producer(quiet(cluster.bootstrap) | {"acks": "all"})
+    for _ in range(5):
+        for topic in ("slow", "quick"):
+            producer.produce(topic, bytes(100_000))
+        assert producer.flush(WAIT_S) == 0
+
+    def moves(topic: str) -> str:
+        file = tmp_path / f"{topic}.json"
+        row = {"topic": topic, "partition": 0, "replicas": [2, 3]}
+        file.write_text(json.dumps({"version": 1, "partitions": [row]}))
+        return str(file)
+
+    told = quorate.text("start", moves("slow"), "--throttle", "1")
+    assert "copy at most 1 bytes a second, until `quorate reassign throttle off`\nstarted 1 of 1" in told
+    quorate.text("start", moves("quick"))
+    eventually(lambda: [row["topic"] for row in quorate.json("status")] == ["slow"], WAIT_S)
+    assert 3 not in isr_of(zookeeper, "slow", 0)
+    raised = quorate.json("throttle", "50000000")
+    assert raised["bytes_per_second"] == 50_000_000 and {1, 2, 3} <= set(raised["brokers"])
+    until_nothing_moves(quorate)
+    assert isr_of(zookeeper, "slow", 0) == {2, 3}
+    assert "a limit of copying is still set" in quorate.text("status")
+    assert "copy without a limit" in quorate.text("throttle", "off")
+    assert quorate.text("status") == "no partition is being reassigned\n"
+    for path in ("/config/topics/slow", "/config/brokers/3"):
+        assert json.loads(zookeeper.get(path)[0])["config"] == {}
+    assert "give --throttle to `quorate reassign start`" in quorate.text("throttle", "5", code=2)
+
+
 @pytest.mark.parametrize(
     ("words", "story"),
     [
@@ -206,6 +240,8 @@ def test_a_replica_that_its_assignment_no_longer_names_is_a_stray(
         (("start", "-"), "is not a list of reassignments"),
         (("start", "-"), "remedy: correct the file"),
         (("cancel",), "either a file or --all"),
+        (("throttle", "0"), "'0' is not a number of bytes a second"),
+        (("start", "-", "--throttle", "off"), "'off' is not a number of bytes a second"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(
