@@ -1,11 +1,11 @@
-"""Reassignments through the controller, and how fast their records are copied, for `quorate reassign`.
+"""Reassignments and elections through the controller, and how fast records are copied.
 
 Requests go to the controller, and again while the broker asked says that it is not. One that begins a
 reassignment is repeated, too, where its outcome is unknown: the same target twice changes nothing. A limit is
 a rate at each broker, set by a request to that broker, and a setting of each topic that the rate is for. The
 latter names all replicas: those in the ISR are never throttled.
-Source: Kafka's AlterPartitionReassignments, ListPartitionReassignments and IncrementalAlterConfigs requests;
-KIP-73.
+Source: Kafka's AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders and
+IncrementalAlterConfigs requests; KIP-73.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import FOLLOWER_THROTTLED_REPLICAS, LEADER_THROTTLED_REPLICAS
 
 _BROKER: Final = 4
+_PREFERRED: Final = 0
+_UNCLEAN: Final = 1
 #: Where a setting comes from: the topic itself.
 _OF_TOPIC: Final = 1
 _THROTTLED_REPLICAS: Final = (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLICAS)
@@ -46,7 +48,7 @@ class PartitionResult(NamedTuple):
 
 
 class ReassignmentClient(BrokerClient):
-    """A client of one cluster that also reassigns."""
+    """A client of one cluster that also reassigns and elects."""
 
     async def alter_reassignments(
         self, targets: Mapping[PartitionKey, tuple[int, ...] | None]
@@ -83,6 +85,30 @@ class ReassignmentClient(BrokerClient):
             )
             for topic in response.topics
             for row in topic.partitions
+        }
+
+    async def elect_leaders(
+        self, keys: Collection[PartitionKey], *, unclean: bool
+    ) -> dict[PartitionKey, PartitionResult]:
+        """Elect the preferred leaders of partitions; returns what became of each.
+
+        Args:
+            keys: partitions.
+            unclean: elect a live replica that was not in sync, where no other lives: records are lost.
+
+        Raises:
+            BrokerRequestError: nobody was elected, or the outcome is unknown (it says which).
+        """
+        rows = [
+            {"topic": topic, "partitions": [key.partition for key in some]}
+            for topic, some in _by_topic(keys).items()
+        ]
+        values = {"election_type": _UNCLEAN if unclean else _PREFERRED, "topic_partitions": rows}
+        response = await self._ask_controller(ApiKey.ELECT_LEADERS, values, repeatable=True)
+        return {
+            PartitionKey(topic.topic, row.partition_id): PartitionResult(row.error_code, row.error_message)
+            for topic in response.replica_election_results
+            for row in topic.partition_result
         }
 
     async def limit_copying(self, topics: Collection[str], rate: int) -> list[int]:
@@ -139,7 +165,8 @@ class ReassignmentClient(BrokerClient):
                 timeout_ms=self._timeout_ms + ANSWER_GRACE_MS,
             )
             if response.error_code:
-                raise BrokerRequestError(api_key.name, response.error_code, response.error_message)
+                message = getattr(response, "error_message", None)
+                raise BrokerRequestError(api_key.name, response.error_code, message)
             return response
 
         return await self._until_deadline(attempt, repeatable=repeatable)

@@ -1,4 +1,4 @@
-"""`quorate topics`: creates, lists, describes, alters and deletes topics, through any broker.
+"""`quorate topics`: creates, lists, describes, alters and deletes topics and elects leaders, through brokers.
 
 Decides how topics look to a person and to a script; what a change means is the brokers' affair.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.commands.actions import add_actions
@@ -17,9 +18,10 @@ from quorum.errors import QuorateError, UsageError, printable, shown
 
 if TYPE_CHECKING:
     from broker.client import BrokerClient, TopicMetadata
+    from broker.client.reassignments import ReassignmentClient
     from broker.client.topics import TopicResult
 
-HELP = "create, list, describe, alter and delete topics"
+HELP = "create, list, describe, alter and delete topics, and elect leaders"
 DESCRIPTION = """\
 Ask a broker about topics, or change them. OSR are the replicas that are out of sync: those assigned that are
 not in the ISR. The settings of a topic are Kafka's: retention.ms, retention.bytes, segment.bytes,
@@ -31,6 +33,7 @@ examples:
   quorate topics describe orders
   quorate topics alter orders --partitions 24 --set retention.ms=86400000 --unset segment.bytes
   quorate topics delete orders
+  quorate topics elect
 """
 
 TIMEOUT_MS: Final = 30_000
@@ -39,7 +42,7 @@ _COUNT_MAX: Final = 32_767
 #: Where a setting comes from, by Kafka's number.
 _SOURCES: Final = {1: "topic", 4: "broker.toml", 5: "default"}
 
-Act = Callable[["BrokerClient", argparse.Namespace], Awaitable[int]]
+Act = Callable[["ReassignmentClient", argparse.Namespace], Awaitable[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,9 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("describe", "show partitions and settings of topics", _describe),
         ("alter", "change settings, or add partitions", _alter),
         ("delete", "delete a topic and its records", _delete),
+        ("elect", "make the first replica of each partition the leader, where it is in sync", _elect),
     )
     for name, action in add_actions(parser, rows):
-        if name == "describe":
+        if name in ("describe", "elect"):
             action.add_argument("topics", metavar="TOPIC", nargs="*", help="default: every topic")
         elif name != "list":
             action.add_argument("topic", metavar="TOPIC")
@@ -60,6 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--partitions", type=_count, metavar="N", help="how many it shall have")
             action.add_argument(
                 "--set", metavar="NAME=VALUE", dest="settings", action="append", default=[], help="a setting"
+            )
+        if name == "elect":
+            action.add_argument(
+                "--unclean",
+                action="store_true",
+                help="elect a replica that is out of sync where no other lives: records are lost",
             )
         if name == "create":
             action.add_argument(
@@ -80,11 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
         BrokerRequestError: the brokers refuse, or the outcome is unknown (it says which).
     """
     require_extra()
-    from broker.client import BrokerClient
+    from broker.client.reassignments import ReassignmentClient
 
     async def ask() -> int:
         act: Act = arguments.act
-        async with BrokerClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
+        async with ReassignmentClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
             return await act(client, arguments)
 
     return asyncio.run(ask())
@@ -138,6 +148,36 @@ async def _alter(client: BrokerClient, arguments: argparse.Namespace) -> int:
     return _say(arguments, f"altered {arguments.topic}", {"topic": arguments.topic})
 
 
+async def _elect(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+    from controller.messages.codes import ErrorCode, code_name
+    from quorum.metadata.paths import PartitionKey
+
+    if arguments.unclean and not arguments.topics:
+        raise UsageError("--unclean loses records of every topic", "name the topics that may lose some")
+    topics = (await client.metadata(arguments.topics or None)).topics
+    _refuse_missing(arguments.topics, topics)
+    keys = [PartitionKey(name, each) for name, topic in topics.items() for each in topic.partitions]
+    results = await client.elect_leaders(keys, unclean=arguments.unclean) if keys else {}
+    elected = [key for key, result in results.items() if not result.error_code]
+    refused = {
+        key: result.message or code_name(result.error_code)
+        for key, result in results.items()
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
+    }
+    if arguments.json:
+        rows = [
+            {"topic": key.topic, "partition": key.partition, "problem": refused.get(key)}
+            for key in sorted([*elected, *refused])
+        ]
+        print(json.dumps(rows))
+    else:
+        for key, story in sorted(refused.items()):
+            print(f"{printable(key.topic)}-{key.partition}: {printable(story)}", file=sys.stderr)
+        unneeded = len(results) - len(elected) - len(refused)
+        print(f"elected {len(elected)} leaders; {unneeded} partitions have theirs; {len(refused)} refused")
+    return 1 if refused else 0
+
+
 async def _list(client: BrokerClient, arguments: argparse.Namespace) -> int:
     from quorum.platform.terminal import table
 
@@ -160,19 +200,8 @@ async def _list(client: BrokerClient, arguments: argparse.Namespace) -> int:
 
 
 async def _describe(client: BrokerClient, arguments: argparse.Namespace) -> int:
-    from controller.messages.codes import ErrorCode
-
     metadata = await client.metadata(arguments.topics or None)
-    missing = [
-        name
-        for name in arguments.topics
-        if name not in metadata.topics
-        or metadata.topics[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    ]
-    if missing:
-        raise QuorateError(
-            f"topic {shown(missing[0])} does not exist", "see `quorate topics list`, or correct its name"
-        )
+    _refuse_missing(arguments.topics, metadata.topics)
     names = sorted(metadata.topics)
     configs = await client.describe_topic_configs(names) if names else {}
     answers = [_topic_fields(name, metadata.topics[name], configs.get(name, [])) for name in names]
@@ -181,6 +210,20 @@ async def _describe(client: BrokerClient, arguments: argparse.Namespace) -> int:
         return 0
     print("\n\n".join("\n".join(_lay_out(answer)) for answer in answers))
     return 0
+
+
+def _refuse_missing(names: Sequence[str], found: Mapping[str, TopicMetadata]) -> None:
+    """Refuse names of topics that brokers do not know.
+
+    Raises:
+        QuorateError: names the first.
+    """
+    from controller.messages.codes import ErrorCode
+
+    for name in names:
+        if name not in found or found[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            remedy = "see `quorate topics list`, or correct its name"
+            raise QuorateError(f"topic {shown(name)} does not exist", remedy)
 
 
 def _topic_fields(name: str, topic: TopicMetadata, configs: list[Any]) -> dict[str, Any]:

@@ -9,8 +9,10 @@ import pytest
 
 from broker.local import BlockingBrokers, brokers_in_thread
 from quorum.cli.main import main
+from tests.support.nodes import eventually
 
 Output = pytest.CaptureFixture[str]
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,38 @@ def test_a_topic_from_its_creation_to_its_end(cluster: BlockingBrokers, capsys: 
     assert json.loads(run("list", "--json")) == []
 
 
+def test_leaders_are_elected_on_request(capsys: Output) -> None:
+    with brokers_in_thread(3) as running:
+
+        def run(*words: str, code: int = 0) -> str:
+            found, out, problem = _run(capsys, running.bootstrap, *words)
+            assert found == code, problem
+            return problem if code else out
+
+        def state() -> tuple[int | None, list[int]]:
+            row = json.loads(run("describe", "t", "--json"))[0]["partitions"][0]
+            return row["leader"], row["isr"]
+
+        run("create", "t", "--partitions", "1", "--replication-factor", "2")
+        first, second = json.loads(run("describe", "t", "--json"))[0]["partitions"][0]["replicas"]
+        assert run("elect") == "elected 0 leaders; 1 partitions have theirs; 0 refused\n"
+        running.stop(first)
+        eventually(lambda: state() == (second, [second]), WAIT_S)
+        assert "t-0: " in run("elect", "t", code=1)
+        running.start(first)
+        eventually(lambda: sorted(state()[1]) == sorted([first, second]), WAIT_S)
+        assert json.loads(run("elect", "t", "--json")) == [{"topic": "t", "partition": 0, "problem": None}]
+        assert state()[0] == first
+
+        running.stop(second)
+        eventually(lambda: state() == (first, [first]), WAIT_S)
+        running.stop(first)
+        running.start(second)
+        eventually(lambda: state() == (None, [first]), WAIT_S)
+        assert "elected 1 leaders" in run("elect", "t", "--unclean")
+        assert state() == (second, [second])
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -69,6 +103,8 @@ def test_a_topic_from_its_creation_to_its_end(cluster: BlockingBrokers, capsys: 
         (("alter", "x", "--set", "retention.ms=1"), "UNKNOWN_TOPIC_OR_PARTITION"),
         (("alter", "x", "--unset", "retention.m"), "name one of retention.ms"),
         (("describe", "x"), "does not exist"),
+        (("elect", "x"), "does not exist"),
+        (("elect", "--unclean"), "name the topics that may lose some"),
         (("delete", "x"), "does not exist"),
     ],
 )
