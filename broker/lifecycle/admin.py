@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
 if TYPE_CHECKING:
     from broker.lifecycle.broker import Broker
@@ -86,11 +91,16 @@ class BrokerView:
         for role in ("led", "followed", "offline", "under_replicated"):
             partitions.add_metric([role], getattr(replicas, role))
         yield partitions
+        counters = replicas.counters
         for name, documentation, value in (
-            ("isr_shrinks", "ISR changes by which followers left", replicas.isr_shrinks),
-            ("isr_expands", "ISR changes by which followers joined", replicas.isr_expansions),
-            ("isr_conflicts", "ISR changes that the quorum refused", replicas.isr_conflicts),
-            ("truncations", "logs cut back to what a new leader has", replicas.truncations),
+            ("isr_shrinks", "ISR changes by which followers left", counters.isr_shrinks),
+            ("isr_expands", "ISR changes by which followers joined", counters.isr_expansions),
+            ("isr_conflicts", "ISR changes that the quorum refused", counters.isr_conflicts),
+            ("truncations", "logs cut back to what a new leader has", counters.truncations),
+            ("records_produced", "records that producers appended", counters.records_produced),
+            ("bytes_produced", "bytes that producers appended", counters.bytes_produced),
+            ("bytes_consumed", "bytes of records given to consumers", counters.bytes_consumed),
+            ("bytes_replicated", "bytes of records given to followers", counters.bytes_replicated),
             (
                 "leader_throttled_bytes",
                 "bytes that were sent to throttled followers",
@@ -111,6 +121,15 @@ class BrokerView:
         for listener, count in self._broker.parts.listeners.refused().items():
             refused.add_metric([listener], count)
         yield refused
+        times = HistogramMetricFamily(
+            "quorate_broker_request_seconds",
+            "A request until its response, with what it waited for",
+            labels=["listener", "api"],
+        )
+        for listener, apis in self._broker.parts.listeners.times().items():
+            for api, histogram in apis.items():
+                times.add_metric([listener, api], histogram.buckets(), histogram.sum_s)
+        yield times
         yield from self._group_metrics()
         yield from self._controller_metrics()
 

@@ -22,6 +22,7 @@ from quorum.admin.server import AdminServer
 from quorum.admin.view import StatusView
 from quorum.config.address import Address
 from quorum.config.admin_port import read_admin_tokens
+from quorum.platform.histogram import Histogram
 from quorum.platform.listening import bind
 
 
@@ -114,6 +115,10 @@ class Listeners:
     def refused(self) -> dict[str, int]:
         """Return {listener: connections that it closed because of what their peers did}."""
         return {each.name: each.refused_count for each in self._listeners}
+
+    def times(self) -> dict[str, dict[str, Histogram]]:
+        """Return {listener: {name of an API: how long its requests took}}."""
+        return {each.name: each.times() for each in self._listeners}
 
     async def stop(self) -> None:
         """Close the ports and every connection."""

@@ -19,7 +19,7 @@ from broker.log.errors import LogStorageError, OffsetOutOfRangeError
 from broker.replication.clock import monotonic_ms
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.offsets import epoch_end
-from broker.replication.outcomes import FetchOutcome, FetchPosition
+from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition
 from broker.replication.registry import Registry, check_leader_epoch
 from broker.replication.replica import Replica
 from broker.replication.waiting import WAITING_MAX, WaitingFetch
@@ -57,10 +57,15 @@ class Fetching:
     """Reads for followers and consumers."""
 
     def __init__(
-        self, registry: Registry, isr_writer: IsrWriter, on_storage_error: Callable[[QuorateError], None]
+        self,
+        registry: Registry,
+        isr_writer: IsrWriter,
+        counters: Counters,
+        on_storage_error: Callable[[QuorateError], None],
     ) -> None:
         """Read from the replicas of a registry."""
         self._registry = registry
+        self._counters = counters
         self._isr_writer = isr_writer
         self._on_storage_error = on_storage_error
         #: Requests that wait now.
@@ -89,9 +94,16 @@ class Fetching:
         outcomes = await self._fetch(
             positions, reader, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes
         )
+        size = 0
         for key, outcome in outcomes.items():
-            if outcome.records and self._is_throttled(key, reader):
-                self._registry.leader_throttle.spend(len(outcome.records), monotonic_ms())
+            if outcome.records:
+                size += len(outcome.records)
+                if self._is_throttled(key, reader):
+                    self._registry.leader_throttle.spend(len(outcome.records), monotonic_ms())
+        if reader.is_follower:
+            self._counters.bytes_replicated += size
+        else:
+            self._counters.bytes_consumed += size
         return outcomes
 
     async def _fetch(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from broker.core.cluster_view import ClusterView
 from broker.core.partition import IdleState
@@ -97,8 +98,8 @@ class ReplicaManager:
             dial=dial,
             on_failure=on_storage_error,
         )
-        self._producing = Producing(self._registry, on_storage_error)
-        self._fetching = Fetching(self._registry, self._isr_writer, on_storage_error)
+        self._producing = Producing(self._registry, self._counters, on_storage_error)
+        self._fetching = Fetching(self._registry, self._isr_writer, self._counters, on_storage_error)
         self._control = Control(self._registry, self._fetchers, self._fetching.wake_followers)
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, on_storage_error)
         self._upkeep: asyncio.Task[None] | None = None
@@ -294,10 +295,7 @@ class ReplicaManager:
             followed=followed,
             offline=len(registry.replicas) - len(leaders) - followed,
             under_replicated=sum(leader.is_under_replicated() for leader in leaders),
-            isr_shrinks=self._counters.isr_shrinks,
-            isr_expansions=self._counters.isr_expansions,
-            isr_conflicts=self._counters.isr_conflicts,
-            truncations=self._counters.truncations,
+            counters=replace(self._counters),
             waiting_produces=self._producing.waiting,
             waiting_fetches=self._fetching.waiting,
             leader_throttled_bytes=registry.leader_throttle.bytes_total,

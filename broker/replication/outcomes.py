@@ -100,11 +100,7 @@ class ReplicaStatus(NamedTuple):
     #: Neither led nor followed.
     offline: int
     under_replicated: int
-    #: Since the process started.
-    isr_shrinks: int
-    isr_expansions: int
-    isr_conflicts: int
-    truncations: int
+    counters: Counters
     waiting_produces: int
     waiting_fetches: int
     #: Bytes of throttled replicas since the process started: sent to followers, and fetched.
@@ -120,3 +116,9 @@ class Counters:
     isr_expansions: int = 0
     isr_conflicts: int = 0
     truncations: int = 0
+    #: by producers; a repeated batch does not count
+    records_produced: int = 0
+    bytes_produced: int = 0
+    #: given to consumers, and to followers
+    bytes_consumed: int = 0
+    bytes_replicated: int = 0

@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.log.errors import AppendError, LogStorageError
 from broker.replication.clock import wall_ms
-from broker.replication.outcomes import ProduceOutcome
+from broker.replication.outcomes import Counters, ProduceOutcome
 from broker.replication.registry import Registry
 from broker.replication.waiting import WAITING_MAX, WaitingProduce
 from controller.messages.codes import ErrorCode
@@ -28,9 +28,12 @@ ACKS_ALL: Final = -1
 class Producing:
     """Appends for producers."""
 
-    def __init__(self, registry: Registry, on_storage_error: Callable[[QuorateError], None]) -> None:
+    def __init__(
+        self, registry: Registry, counters: Counters, on_storage_error: Callable[[QuorateError], None]
+    ) -> None:
         """Append to the replicas of a registry."""
         self._registry = registry
+        self._counters = counters
         self._on_storage_error = on_storage_error
         #: Requests with acks=all that wait now.
         self.waiting = 0
@@ -83,6 +86,9 @@ class Producing:
             self._on_storage_error(error)
             return ProduceOutcome(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
         replica.log_grew()
+        if not appended.duplicate:
+            self._counters.records_produced += appended.last_offset + 1 - appended.base_offset
+            self._counters.bytes_produced += len(records)
         if waiting is not None and replica.high_watermark <= appended.last_offset:
             waiting.wait_for(replica, appended.last_offset + 1)
         return ProduceOutcome(

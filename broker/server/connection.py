@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from inspect import iscoroutine
 from struct import Struct
@@ -29,6 +30,7 @@ from controller.messages.frames import LENGTH, parse_request_header, response_he
 from controller.messages.sasl import SaslGate
 from controller.messages.scram import ScramServer
 from quorum.errors import ProtocolError
+from quorum.platform.histogram import Histogram
 
 log = logging.getLogger("quorate.broker.server")
 
@@ -70,6 +72,7 @@ class Connection(asyncio.Protocol):
         sasl: ScramServer | None,
         limits: ListenerLimits,
         refusals: Refusals,
+        times: Mapping[int, Histogram],
         on_open: Callable[[Connection], None],
         on_close: Callable[[Connection], None],
     ) -> None:
@@ -81,6 +84,7 @@ class Connection(asyncio.Protocol):
             sasl: what a peer must prove first; None: nothing.
             limits: bounds.
             refusals: where a connection is noted that its peer's mistake ends.
+            times: {api key: where the time is noted that a request took}.
             on_open: called once.
             on_close: called once, after the connection has ended.
         """
@@ -89,6 +93,7 @@ class Connection(asyncio.Protocol):
         self._gate = None if sasl is None else SaslGate(sasl)
         self._limits = limits
         self._refusals = refusals
+        self._times = times
         self._on_open = on_open
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
@@ -246,7 +251,7 @@ class Connection(asyncio.Protocol):
         if not versions.served_min <= api_version <= versions.served_max:
             if api_key == ApiKey.API_VERSIONS:
                 # A header of a version that we do not know cannot be read, and need not be.
-                request = Request(api_key, -1, correlation_id, None, frame[:0], len(frame))
+                request = Request(api_key, -1, correlation_id, None, frame[:0], len(frame), time.monotonic())
                 self._enqueue(request)
                 return
             self._refuse(f"{ApiKey(api_key).name} version {api_version} is not served")
@@ -257,8 +262,10 @@ class Connection(asyncio.Protocol):
             self._refuse(error.message)
             return
         body = frame[header.body_offset :]
-        host = self._client_host
-        self._enqueue(Request(api_key, api_version, correlation_id, header.client_id, body, len(frame), host))
+        now_s, host = time.monotonic(), self._client_host
+        self._enqueue(
+            Request(api_key, api_version, correlation_id, header.client_id, body, len(frame), now_s, host)
+        )
 
     def _enqueue(self, request: Request) -> None:
         self._waiting.append(request)
@@ -344,6 +351,7 @@ class Connection(asyncio.Protocol):
         while self._running and self._running[0].done:
             first = self._running.popleft()
             self._request_bytes -= first.request.size
+            self._times[first.request.api_key].add((time.monotonic() - first.request.received_s) * 1000)
             if first.response is not None and not self._closing:
                 self._write(first.request, first.response)
         if running.task is not None:

@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections import defaultdict
 
 from broker.server.connection import Connection, ListenerLimits
 from broker.server.refusals import Refusals
 from broker.server.requests import Api
+from broker.wire.apis import ApiKey
 from controller.messages.scram import ScramServer
 from quorum.platform.accepting import Acceptor, Room
+from quorum.platform.histogram import Histogram
 from quorum.platform.listening import bind
 from quorum.platform.open_files import connections_within, open_files_max
 
@@ -39,6 +42,8 @@ class Listener:
         self._sasl = sasl
         self._limits = limits
         self._refusals = Refusals(name)
+        #: {api key: from the arrival of a request until its response}
+        self._times: defaultdict[int, Histogram] = defaultdict(Histogram)
         self._acceptor: Acceptor | None = None
         #: in the order in which they were let in
         self._connections: dict[Connection, None] = {}
@@ -111,6 +116,10 @@ class Listener:
         """Connections that were closed because of what their peers did."""
         return self._refusals.count
 
+    def times(self) -> dict[str, Histogram]:
+        """Return {name of an API: how long its requests took}."""
+        return {ApiKey(key).name: found for key, found in self._times.items()}
+
     async def stop(self) -> None:
         """Stop listening, and end every connection with what it has begun."""
         if self._acceptor is not None:
@@ -130,7 +139,14 @@ class Listener:
 
     def _connection(self) -> Connection:
         return Connection(
-            self._name, self._api, self._sasl, self._limits, self._refusals, self._opened, self._closed
+            self._name,
+            self._api,
+            self._sasl,
+            self._limits,
+            self._refusals,
+            self._times,
+            self._opened,
+            self._closed,
         )
 
     def _has_room(self, coming: int) -> bool:

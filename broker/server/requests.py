@@ -27,6 +27,8 @@ class Request:
     body: memoryview
     #: Of the whole frame, in bytes.
     size: int
+    #: When it came, by the monotonic clock.
+    received_s: float
     #: Address of the peer, without its port.
     client_host: str = ""
 

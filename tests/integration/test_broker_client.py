@@ -212,7 +212,7 @@ async def test_a_missing_topic_is_asked_of_the_controller_elsewhere(
     }
     body = memoryview(encode_request(ApiKey.METADATA, 12, asked))
     answer = ApiHandlers(parts.services, for_brokers=False).handle(
-        Request(ApiKey.METADATA, 12, 1, None, body, len(body))
+        Request(ApiKey.METADATA, 12, 1, None, body, len(body), 0.0)
     )
     assert answer is not None and not isinstance(answer, list)
     parts_of_answer = await answer

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from prometheus_client.parser import text_string_to_metric_families
 
 from broker.local import BlockingBrokers, brokers, brokers_in_thread
 from quorum.client import Client
@@ -118,6 +121,43 @@ def _read(bootstrap: str, topic: str, count: int) -> list[tuple[int, bytes]]:
     eventually(enough, WAIT_S, f"{count} records are read")
     consumer.close()
     return sorted(found)
+
+
+def test_metrics_count_records_bytes_and_the_time_of_requests(cluster: BlockingBrokers) -> None:
+    def metric(name: str, **labels: str) -> float:
+        with urllib.request.urlopen(f"{cluster.admin_urls[0]}/metrics", timeout=WAIT_S) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        samples = [each for family in families for each in family.samples if each.name == name]
+        return sum(each.value for each in samples if labels.items() <= each.labels.items())
+
+    def traffic() -> list[float]:
+        kinds = "records_produced", "bytes_produced", "bytes_consumed", "bytes_replicated"
+        return [metric(f"quorate_broker_{kind}_total") for kind in kinds]
+
+    def requests(listener: str, api: str) -> float:
+        return metric("quorate_broker_request_seconds_count", listener=listener, api=api)
+
+    servers: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap}
+    wanted = NewTopic("metered", 1, replica_assignment=[[1, 2]])
+    admin = AdminClient(servers)
+    admin.create_topics([wanted])["metered"].result(WAIT_S)
+    before, produces = traffic(), requests("client", "PRODUCE")
+    producer = Producer({**servers, "acks": "all"})
+    for _ in range(100):
+        producer.produce("metered", bytes(1_000))
+    assert producer.flush(WAIT_S) == 0
+    consumer = Consumer({**servers, "group.id": "metered", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("metered", 0, 0)])
+    assert len(consumer.consume(100, timeout=WAIT_S)) == 100
+    consumer.close()
+    eventually(lambda: traffic()[3] - before[3] >= traffic()[1] - before[1], WAIT_S)
+    records, produced, consumed, _ = (now - then for now, then in zip(traffic(), before, strict=True))
+    assert records == 100
+    assert 100_000 < produced < 120_000
+    assert consumed >= produced
+    assert requests("client", "PRODUCE") > produces
+    assert requests("client", "FETCH") >= 1 and requests("broker", "FETCH") >= 1
+    assert metric("quorate_broker_request_seconds_sum", listener="broker", api="FETCH") > 0
 
 
 def test_what_cannot_be_done_is_refused_with_a_remedy(cluster: BlockingBrokers) -> None:

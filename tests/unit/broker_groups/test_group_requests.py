@@ -27,7 +27,7 @@ async def test_a_broker_that_is_not_the_coordinator_says_so(tmp_path: Path, api_
     versions = CLIENT_APIS[api_key]
     for version in range(versions.served_min, versions.served_max + 1):
         body = memoryview(encode_request(api_key, version, GROUP_REQUESTS[api_key]))
-        answer = handlers.handle(Request(api_key, version, 1, "test", body, len(body)))
+        answer = handlers.handle(Request(api_key, version, 1, "test", body, len(body), 0.0))
         assert isinstance(answer, Awaitable)
         packed = await answer
         assert packed is not None

@@ -64,11 +64,11 @@ async def test_paused_leader_commits_nothing_and_steps_down(tmp_path: Path) -> N
         assert (await cluster[2].produce(b"of B")).error_code is ErrorCode.NONE
         assert (await stale).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert cluster[1].replica.leader is None
-        assert cluster[1].manager.status().isr_conflicts == 1
+        assert cluster[1].manager.status().counters.isr_conflicts == 1
         assert await cluster.isr() == (2, 3)
         assert (await cluster[1].produce(b"later", acks=1)).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         await cluster.send(1, decided)
         await cluster.until_isr(1, 2, 3)
         assert cluster[1].values() == cluster[2].values() == cluster[3].values()
-        assert cluster[1].manager.status().truncations == 1
+        assert cluster[1].manager.status().counters.truncations == 1
         assert b"of A" not in cluster[1].values()

@@ -33,7 +33,7 @@ async def ask(
 ) -> Any:
     """Return the decoded response, or None if there is none."""
     body = memoryview(encode_request(api_key, version, values))
-    request = Request(api_key, version, 1, "test", body, len(body))
+    request = Request(api_key, version, 1, "test", body, len(body), 0.0)
     answer = ApiHandlers(parts.services, for_brokers=for_brokers).handle(request)
     if isinstance(answer, Awaitable):
         answer = await answer
