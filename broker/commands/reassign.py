@@ -128,9 +128,13 @@ async def _plan(client: ReassignmentClient, arguments: argparse.Namespace) -> in
 async def _start(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
     targets = _read_file(arguments.file)
     if arguments.throttle is not None:
-        broker_ids = await client.limit_copying({key.topic for key in targets}, arguments.throttle)
-        if not arguments.json:
-            print(_limit_story(broker_ids, arguments.throttle))
+        named = (await client.metadata({key.topic for key in targets})).topics
+        # What does not exist is refused below, one by one.
+        topics = [name for name, topic in named.items() if topic.partitions]
+        if topics:
+            broker_ids = await client.limit_copying(topics, arguments.throttle)
+            if not arguments.json:
+                print(_limit_story(broker_ids, arguments.throttle))
     results = await client.alter_reassignments(targets)
     return _report(arguments, "started", results)
 

@@ -228,6 +228,8 @@ def test_copying_is_limited_until_the_limit_is_raised_or_ended(
     for path in ("/config/topics/slow", "/config/brokers/3"):
         assert json.loads(zookeeper.get(path)[0])["config"] == {}
     assert "give --throttle to `quorate reassign start`" in quorate.text("throttle", "5", code=2)
+    assert "missing-0: " in quorate.text("start", moves("missing"), "--throttle", "5", code=1)
+    assert quorate.text("status") == "no partition is being reassigned\n"
 
 
 @pytest.mark.parametrize(
