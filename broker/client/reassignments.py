@@ -1,25 +1,28 @@
-"""Reassignments and elections through the controller, and how fast records are copied.
+"""Reassignments and elections through the controller, and the throttle of what is copied.
 
 Requests go to the controller, and again while the broker asked says that it is not. One that begins a
-reassignment is repeated, too, where its outcome is unknown: the same target twice changes nothing. A limit is
-a rate at each broker, set by a request to that broker, and a setting of each topic that the rate is for. The
-latter names all replicas: those in the ISR are never throttled.
+reassignment or elects preferred leaders is repeated, too, where its outcome is unknown: the same twice
+changes nothing. A throttle is a rate at each broker, set by a request to that broker, and a setting of each
+topic that the rate is for. The latter names all replicas: those in the ISR are never throttled.
 Source: Kafka's AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders and
 IncrementalAlterConfigs requests; KIP-73.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker.client.client import ANSWER_GRACE_MS, BrokerClient
 from broker.client.errors import BrokerRequestError
-from broker.client.topics import alter_values
+from broker.client.links import Link
+from broker.client.topics import alter_values, describe_values, read_configs
 from broker.wire.apis import ApiKey
 from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
-from quorum.metadata.broker_settings import BROKER_SETTINGS
+from controller.messages.connection import BrokerUnreachableError
+from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import FOLLOWER_THROTTLED_REPLICAS, LEADER_THROTTLED_REPLICAS
 
@@ -104,54 +107,72 @@ class ReassignmentClient(BrokerClient):
             for topic, some in _by_topic(keys).items()
         ]
         values = {"election_type": _UNCLEAN if unclean else _PREFERRED, "topic_partitions": rows}
-        response = await self._ask_controller(ApiKey.ELECT_LEADERS, values, repeatable=True)
+        response = await self._ask_controller(ApiKey.ELECT_LEADERS, values, repeatable=not unclean)
         return {
             PartitionKey(topic.topic, row.partition_id): PartitionResult(row.error_code, row.error_message)
             for topic in response.replica_election_results
             for row in topic.partition_result
         }
 
-    async def limit_copying(self, topics: Collection[str], rate: int) -> list[int]:
-        """Limit how fast replicas of these topics that are not in the ISR are copied.
+    async def set_throttle(self, topics: Collection[str], rate: int) -> list[int]:
+        """Throttle how replicas of these topics that are not in the ISR are copied.
 
         Args:
             topics: names.
             rate: bytes a second, of each broker, in each direction.
 
         Returns:
-            The ids of the live brokers, which obey it from now on.
+            The ids of the live brokers.
 
         Raises:
-            BrokerRequestError: one of them refuses, or the outcome is unknown; some may obey it.
+            BrokerRequestError: one of them refuses; others may be throttled.
+            BrokerConnectionLostError: the outcome at one of them is unknown.
         """
-        broker_ids = await self._alter_brokers(dict.fromkeys(BROKER_SETTINGS, str(rate)), ())
         for topic in topics:
             await self.alter_topic_configs(topic, dict.fromkeys(_THROTTLED_REPLICAS, "*"))
-        return broker_ids
+        # The topics first: a broker has heard of their settings when its own write of the rates is answered.
+        return await self._alter_brokers(dict.fromkeys(BROKER_SETTINGS, str(rate)), ())
 
-    async def end_limits(self) -> list[int]:
-        """End every limit of copying, at the live brokers and for all topics; returns the brokers' ids.
+    async def remove_throttle(self) -> list[int]:
+        """Remove all throttles, of topics and of the live brokers, whose ids it returns.
 
         Raises:
-            BrokerRequestError: one of them refuses, or the outcome is unknown; some limits may be left.
+            BrokerRequestError, BrokerConnectionLostError: as `set_throttle`; some throttles may be left.
         """
-        broker_ids = await self._alter_brokers({}, list(BROKER_SETTINGS))
         topics = list((await self.metadata()).topics)
         for topic, rows in (await self.describe_topic_configs(topics)).items():
             if given := [
                 row.name for row in rows if row.name in _THROTTLED_REPLICAS and row.source == _OF_TOPIC
             ]:
                 await self.alter_topic_configs(topic, {}, given)
-        return broker_ids
+        return await self._alter_brokers({}, list(BROKER_SETTINGS))
+
+    async def throttled_brokers(self) -> list[int]:
+        """Return the ids of the live brokers that have a rate."""
+        found = []
+        for broker_id, link in await self._live_brokers():
+            values = describe_values(_BROKER, [str(broker_id)])
+            response = await link.request(ApiKey.DESCRIBE_CONFIGS, values, timeout_ms=self._timeout_ms)
+            rows = read_configs(response.results)[str(broker_id)]
+            if any(row.name in BROKER_SETTINGS and row.value != str(RATE_MAX) for row in rows):
+                found.append(broker_id)
+        return found
 
     async def _alter_brokers(self, changed: Mapping[str, str], removed: Sequence[str]) -> list[int]:
-        broker_ids = sorted((await self.metadata(())).brokers)
-        for broker_id in broker_ids:
+        """Change settings of every broker that can be reached; returns their ids."""
+        brokers = await self._live_brokers()
+        for broker_id, link in brokers:
             values = alter_values(_BROKER, str(broker_id), changed, removed)
-            await self._alter_configs(
-                await self._broker(broker_id), values, f"settings of broker {broker_id}"
-            )
-        return broker_ids
+            await self._alter_configs(link, values, f"settings of broker {broker_id}")
+        return [broker_id for broker_id, _ in brokers]
+
+    async def _live_brokers(self) -> list[tuple[int, Link]]:
+        found = []
+        for broker_id in sorted((await self.metadata(())).brokers):
+            # One that has just died is still registered.
+            with contextlib.suppress(BrokerUnreachableError):
+                found.append((broker_id, await self._broker(broker_id)))
+        return found
 
     async def _ask_controller(self, api_key: ApiKey, values: Values, *, repeatable: bool) -> Any:
         async def attempt() -> Any:

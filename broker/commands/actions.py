@@ -1,10 +1,18 @@
-"""The actions of a subcommand that asks brokers, as `quorate topics list`, and the options of all of them."""
+"""What subcommands that ask brokers share, as `quorate topics list`: their actions, options and reports."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from quorum.errors import printable
+
+if TYPE_CHECKING:
+    from broker.client.reassignments import PartitionResult
+    from quorum.metadata.paths import PartitionKey
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
@@ -31,3 +39,38 @@ def add_actions(
         action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
         action.set_defaults(act=act)
         yield name, action
+
+
+def report_partitions(
+    arguments: argparse.Namespace, results: Mapping[PartitionKey, PartitionResult], done: str
+) -> int:
+    """Print what became of each partition; returns the exit code, 1 if one was refused.
+
+    Args:
+        arguments: those of the action.
+        results: by partition.
+        done: what happened to the others, in a word or two.
+    """
+    from controller.messages.codes import ErrorCode, code_name
+
+    unneeded = [key for key, each in results.items() if each.error_code == ErrorCode.ELECTION_NOT_NEEDED]
+    refused = {key: each for key, each in results.items() if each.error_code and key not in unneeded}
+    if arguments.json:
+        rows = [
+            {
+                "topic": key.topic,
+                "partition": key.partition,
+                "error": code_name(result.error_code) if result.error_code else None,
+                "message": result.message,
+            }
+            for key, result in results.items()
+        ]
+        print(json.dumps(rows))
+        return 1 if refused else 0
+    for key, result in refused.items():
+        story = result.message or code_name(result.error_code)
+        print(f"{printable(key.topic)}-{key.partition}: {printable(story)}", file=sys.stderr)
+    rest = f", {len(unneeded)} did not need it" if unneeded else ""
+    count = len(results) - len(unneeded) - len(refused)
+    print(f"{done} {count} of {len(results)} partitions{rest}")
+    return 1 if refused else 0

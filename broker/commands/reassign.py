@@ -15,20 +15,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker.commands.actions import add_actions
+from broker.commands.actions import add_actions, report_partitions
 from broker.commands.broker import require_extra
 from quorum.errors import UsageError, printable, shown
 
 if TYPE_CHECKING:
-    from broker.client.reassignments import PartitionResult, ReassignmentClient
+    from broker.client.reassignments import ReassignmentClient
     from quorum.metadata.paths import PartitionKey
 
 HELP = "move partitions to other brokers"
 DESCRIPTION = """\
 Move partitions to other brokers while clients write and read. `plan` proposes replicas that spread data,
 leaders and racks evenly, and moves as little as that needs. `start` begins what a file says, `status` shows
-what is under way, `cancel` brings the former replicas back. `throttle` limits how fast records are copied
-until `throttle off`; replicas that are in sync are never limited."""
+what is under way, `cancel` brings the former replicas back. `throttle` slows down what is copied until
+`throttle off`; replicas in the ISR are never throttled."""
 EXAMPLES = """\
 examples:
   quorate reassign plan --brokers 1,2,3,4 > moves.json
@@ -55,23 +55,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("start", "begin the reassignments of a file", _start),
         ("status", "show the reassignments under way", _status),
         ("cancel", "cancel reassignments", _cancel),
-        ("throttle", "limit how fast reassignments copy, or end the limits", _throttle),
+        ("throttle", "throttle what reassignments copy, or end it", _throttle),
     )
     for name, action in add_actions(parser, rows):
         if name == "plan":
             action.add_argument("topics", metavar="TOPIC", nargs="*", help="default: every topic")
-            action.add_argument("--brokers", metavar="ID,…", help="who shall hold them (default: all)")
+            action.add_argument(
+                "--brokers", metavar="ID,…", help="brokers to place replicas on (default: all)"
+            )
         if name == "start":
             action.add_argument("file", metavar="FILE", help="JSON as `plan` prints it; -: standard input")
             action.add_argument(
-                "--throttle", metavar="BYTES", type=_rate, help="copy so many bytes a second (default: all)"
+                "--throttle",
+                metavar="BYTES",
+                type=_rate,
+                help="bytes a second per broker (default: no throttle)",
             )
         if name == "cancel":
             action.add_argument("file", metavar="FILE", nargs="?", help="the file that was started")
             action.add_argument("--all", action="store_true", help="all that are under way")
         if name == "throttle":
             action.add_argument(
-                "rate", metavar="BYTES|off", type=_rate_or_off, help="a second, of each broker; off: no limit"
+                "rate",
+                metavar="BYTES|off",
+                type=_rate_or_off,
+                help="bytes a second per broker; off: no throttle",
             )
 
 
@@ -132,35 +140,38 @@ async def _start(client: ReassignmentClient, arguments: argparse.Namespace) -> i
         # What does not exist is refused below, one by one.
         topics = [name for name, topic in named.items() if topic.partitions]
         if topics:
-            broker_ids = await client.limit_copying(topics, arguments.throttle)
+            broker_ids = await client.set_throttle(topics, arguments.throttle)
             if not arguments.json:
-                print(_limit_story(broker_ids, arguments.throttle))
+                print(_throttle_story(broker_ids, arguments.throttle))
     results = await client.alter_reassignments(targets)
-    return _report(arguments, "started", results)
+    return report_partitions(arguments, results, "started")
 
 
 async def _throttle(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
     rate: int | None = arguments.rate
     if rate is None:
-        broker_ids = await client.end_limits()
+        broker_ids = await client.remove_throttle()
     else:
         topics = {key.topic for key in await client.list_reassignments()}
         if not topics:
             remedy = "give --throttle to `quorate reassign start`"
             raise UsageError("no partition is being reassigned", remedy)
-        broker_ids = await client.limit_copying(topics, rate)
+        broker_ids = await client.set_throttle(topics, rate)
     if arguments.json:
         print(json.dumps({"brokers": broker_ids, "bytes_per_second": rate}))
     else:
-        print(_limit_story(broker_ids, rate))
+        print(_throttle_story(broker_ids, rate))
     return 0
 
 
-def _limit_story(broker_ids: Sequence[int], rate: int | None) -> str:
+def _throttle_story(broker_ids: Sequence[int], rate: int | None) -> str:
     ids = ", ".join(map(str, broker_ids))
     if rate is None:
-        return f"brokers {ids} copy without a limit"
-    return f"brokers {ids} copy at most {rate} bytes a second, until `quorate reassign throttle off`"
+        return f"brokers {ids} copy without a throttle"
+    return (
+        f"brokers {ids} copy at most {rate} bytes a second each, in each direction, "
+        "until `quorate reassign throttle off`"
+    )
 
 
 async def _cancel(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
@@ -168,11 +179,10 @@ async def _cancel(client: ReassignmentClient, arguments: argparse.Namespace) -> 
         raise UsageError("it is not clear what to cancel", "give either a file or --all")
     keys = list(await client.list_reassignments()) if arguments.all else list(_read_file(arguments.file))
     results = await client.alter_reassignments(dict.fromkeys(keys)) if keys else {}
-    return _report(arguments, "cancelled", results)
+    return report_partitions(arguments, results, "cancelled")
 
 
 async def _status(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
-    from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
     from quorum.platform.terminal import table
 
     moves = await client.list_reassignments()
@@ -190,9 +200,9 @@ async def _status(client: ReassignmentClient, arguments: argparse.Namespace) -> 
         return 0
     if not rows:
         print("no partition is being reassigned")
-        settings = await client.describe_broker_configs()
-        if any(settings[name] != str(RATE_MAX) for name in BROKER_SETTINGS):
-            print("a limit of copying is still set; end it with `quorate reassign throttle off`")
+        if throttled := await client.throttled_brokers():
+            ids = ", ".join(map(str, throttled))
+            print(f"brokers {ids} are still throttled; end it with `quorate reassign throttle off`")
         return 0
     heads = [name.upper().replace("_", " ") for name in names]
     cells = [
@@ -200,30 +210,6 @@ async def _status(client: ReassignmentClient, arguments: argparse.Namespace) -> 
     ]
     print("\n".join(table(heads, cells)))
     return 0
-
-
-def _report(arguments: argparse.Namespace, what: str, results: Mapping[PartitionKey, PartitionResult]) -> int:
-    """Print what became of each partition; 1 if one was refused."""
-    from controller.messages.codes import code_name
-
-    refused = {key: result for key, result in results.items() if result.error_code}
-    if arguments.json:
-        rows = [
-            {
-                "topic": key.topic,
-                "partition": key.partition,
-                "error": code_name(result.error_code) if result.error_code else None,
-                "message": result.message,
-            }
-            for key, result in results.items()
-        ]
-        print(json.dumps(rows))
-    else:
-        for key, result in refused.items():
-            story = result.message or code_name(result.error_code)
-            print(f"{printable(key.topic)}-{key.partition}: {printable(story)}", file=sys.stderr)
-        print(f"{what} {len(results) - len(refused)} of {len(results)} partitions")
-    return 1 if refused else 0
 
 
 def _read_file(name: str) -> Targets:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.commands.actions import add_actions
+from broker.commands.actions import add_actions, report_partitions
 from broker.commands.broker import require_extra
 from quorum.errors import QuorateError, UsageError, printable, shown
 
@@ -149,7 +148,6 @@ async def _alter(client: BrokerClient, arguments: argparse.Namespace) -> int:
 
 
 async def _elect(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
-    from controller.messages.codes import ErrorCode, code_name
     from quorum.metadata.paths import PartitionKey
 
     if arguments.unclean and not arguments.topics:
@@ -158,24 +156,7 @@ async def _elect(client: ReassignmentClient, arguments: argparse.Namespace) -> i
     _refuse_missing(arguments.topics, topics)
     keys = [PartitionKey(name, each) for name, topic in topics.items() for each in topic.partitions]
     results = await client.elect_leaders(keys, unclean=arguments.unclean) if keys else {}
-    elected = [key for key, result in results.items() if not result.error_code]
-    refused = {
-        key: result.message or code_name(result.error_code)
-        for key, result in results.items()
-        if result.error_code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
-    }
-    if arguments.json:
-        rows = [
-            {"topic": key.topic, "partition": key.partition, "problem": refused.get(key)}
-            for key in sorted([*elected, *refused])
-        ]
-        print(json.dumps(rows))
-    else:
-        for key, story in sorted(refused.items()):
-            print(f"{printable(key.topic)}-{key.partition}: {printable(story)}", file=sys.stderr)
-        unneeded = len(results) - len(elected) - len(refused)
-        print(f"elected {len(elected)} leaders; {unneeded} partitions have theirs; {len(refused)} refused")
-    return 1 if refused else 0
+    return report_partitions(arguments, results, "elected leaders of")
 
 
 async def _list(client: BrokerClient, arguments: argparse.Namespace) -> int:
@@ -216,14 +197,17 @@ def _refuse_missing(names: Sequence[str], found: Mapping[str, TopicMetadata]) ->
     """Refuse names of topics that brokers do not know.
 
     Raises:
-        QuorateError: names the first.
+        QuorateError, BrokerRequestError: names the first.
     """
+    from broker.client import BrokerRequestError
     from controller.messages.codes import ErrorCode
 
     for name in names:
         if name not in found or found[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             remedy = "see `quorate topics list`, or correct its name"
             raise QuorateError(f"topic {shown(name)} does not exist", remedy)
+        if found[name].error_code:
+            raise BrokerRequestError(f"topic {shown(name)}", found[name].error_code)
 
 
 def _topic_fields(name: str, topic: TopicMetadata, configs: list[Any]) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class BrokerView:
         yield refused
         times = HistogramMetricFamily(
             "quorate_broker_request_seconds",
-            "A request until its response, with what it waited for",
+            "From taking a request in until its response, waiting included",
             labels=["listener", "api"],
         )
         for listener, apis in self._broker.parts.listeners.times().items():

@@ -13,8 +13,8 @@ import asyncio
 import logging
 import socket
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from inspect import iscoroutine
 from struct import Struct
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         sasl: ScramServer | None,
         limits: ListenerLimits,
         refusals: Refusals,
-        times: Mapping[int, Histogram],
+        times: defaultdict[int, Histogram],
         on_open: Callable[[Connection], None],
         on_close: Callable[[Connection], None],
     ) -> None:

@@ -27,7 +27,7 @@ class Request:
     body: memoryview
     #: Of the whole frame, in bytes.
     size: int
-    #: When it came, by the monotonic clock.
+    #: When its frame was taken from what was received, by the monotonic clock, in seconds.
     received_s: float
     #: Address of the peer, without its port.
     client_host: str = ""

@@ -59,7 +59,7 @@ class TreeLostError(InputError):
     """No node has the tree with which a query begins any more.
 
     Attributes:
-        first_zxid: the first that a query may begin with.
+        first_zxid: the first that one of them retains.
     """
 
     def __init__(self, zxid: int, first_zxid: int) -> None:

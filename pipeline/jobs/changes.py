@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "quorate-changelog"
 #: {option of the source: the option of a job that sets it}
-_OF_JOB: Final = {"quorate.admin": "--admin", "startingZxid": "--from", "endingZxid": "--until"}
+_OF_JOB: Final = {
+    "quorate.admin": "--admin",
+    "quorate.tokenFile": "--token-file",
+    "startingZxid": "--from",
+    "endingZxid": "--until",
+}
 #: One record of `quorate changelog dump --json`; images are base64.
 RECORD: Final = (
     "zxid BIGINT, term BIGINT, ts BIGINT, session_id BIGINT, node_id INT, controller_epoch INT, "
@@ -48,7 +53,7 @@ def check_source(arguments: argparse.Namespace) -> None:
     """
     from pipeline.changelog.options import read_options
     from pipeline.changelog.ranges import batch_partitions
-    from pipeline.changelog.reading import ChangelogClient, TreeLostError
+    from pipeline.changelog.reading import ChangelogClient, HistoryLostError, TreeLostError
     from quorum.errors import UnreachableError
 
     if arguments.input is not None:
@@ -65,8 +70,9 @@ def check_source(arguments: argparse.Namespace) -> None:
         name = _OF_JOB.get(error.name, error.name)
         remedy = (error.remedy or "").replace("startingZxid", "--from")
         raise OptionError(name, error.value, error.problem, remedy) from None
-    except TreeLostError as error:
-        raise InputError(error.message, f"give --from {error.first_zxid}") from None
+    except (HistoryLostError, TreeLostError) as error:
+        # A job begins with the tree behind the transaction before.
+        raise InputError(error.message, f"give --from {error.first_zxid + 1}") from None
     except UnreachableError as error:
         remedy = "name running nodes with --admin, or a recording with --input"
         raise InputError(error.message, remedy) from error

@@ -142,7 +142,7 @@ def test_metrics_count_records_bytes_and_the_time_of_requests(cluster: BlockingB
     admin = AdminClient(servers)
     admin.create_topics([wanted])["metered"].result(WAIT_S)
     before, produces = traffic(), requests("client", "PRODUCE")
-    producer = Producer({**servers, "acks": "all"})
+    producer = Producer({**servers, "enable.idempotence": True})
     for _ in range(100):
         producer.produce("metered", bytes(1_000))
     assert producer.flush(WAIT_S) == 0
