@@ -24,6 +24,7 @@ SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration c
 # how the tests of some suites run side by side; those of the others judge how quick something is
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
+ON_ALL_CORES_tests/model := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 # each worker has a Spark of its own

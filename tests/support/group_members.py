@@ -53,6 +53,8 @@ class Member(abc.ABC):
     history: list[Owned] = field(default_factory=list)
     #: (partition, offset, value), in the order in which they were read
     records: list[tuple[tuple[str, int], int, bytes]] = field(default_factory=list)
+    #: {partition: offset} of what was read and is not committed yet, of owned partitions alone
+    unsaved: dict[tuple[str, int], int] = field(default_factory=dict)
     #: {partition: offset} as the last successful commits said
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
     #: when commits succeeded; monotonic seconds
@@ -95,12 +97,21 @@ class Member(abc.ABC):
     def _revoked(self, partitions: Iterable[tuple[str, int]]) -> None:
         now = time.monotonic()
         for each in partitions:
+            self.unsaved.pop(each, None)
             since = self.owned.pop(each, None)
             if since is not None:
                 self.history.append(Owned(self.name, each, since, now))
 
+    def _was_read(self, key: tuple[str, int], offset: int, value: bytes) -> None:
+        self.records.append((key, offset, value))
+        if key in self.owned:
+            self.unsaved[key] = offset + 1
+
     def _was_committed(self, offsets: dict[tuple[str, int], int]) -> None:
         self.committed |= offsets
+        for key, offset in offsets.items():
+            if self.unsaved.get(key) == offset:
+                del self.unsaved[key]
         self.commit_times.append(time.monotonic())
 
 
@@ -134,20 +145,16 @@ class ConfluentMember(Member):
             on_revoke=tell(self._revoked),
             on_lost=tell(self._revoked),
         )
-        unsaved: dict[tuple[str, int], int] = {}
         while not self._leaving.is_set():
             message = consumer.poll(POLL_S)
             if message is not None and message.error() is None:
                 topic, partition, offset = message.topic(), message.partition(), message.offset()
                 assert topic is not None and partition is not None and offset is not None
-                self.records.append(((topic, partition), offset, message.value() or b""))
-                unsaved[topic, partition] = offset + 1
+                self._was_read((topic, partition), offset, message.value() or b"")
             elif message is not None and (error := message.error()) is not None and error.fatal():
                 raise KafkaException(error)
-            unsaved = {key: offset for key, offset in unsaved.items() if key in self.owned}
-            if unsaved:
-                self._commit(consumer, unsaved)
-                unsaved = {}
+            if self.unsaved:
+                self._commit(consumer, dict(self.unsaved))
         consumer.close()
 
     def _commit(self, consumer: Consumer, offsets: dict[tuple[str, int], int]) -> None:
@@ -155,7 +162,7 @@ class ConfluentMember(Member):
         try:
             consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
-            # A rebalance came first; whoever owns the partition now commits.
+            # A rebalance came first; then whoever owns the partition commits, maybe this member again.
             code = error.args[0].code()
             if code not in (
                 KafkaError.REBALANCE_IN_PROGRESS,
@@ -200,12 +207,10 @@ class PythonMember(Member):
 
         consumer.subscribe(list(self.topics), listener=Listener())
         while not self._leaving.is_set():
-            read: dict[tuple[str, int], int] = {}
             for key, records in consumer.poll(timeout_ms=PYTHON_POLL_MS, max_records=50).items():
                 for record in records:
-                    self.records.append(((key.topic, key.partition), record.offset, record.value))
-                    read[key.topic, key.partition] = record.offset + 1
-            if read:
+                    self._was_read((key.topic, key.partition), record.offset, record.value)
+            if read := dict(self.unsaved):
                 try:
                     consumer.commit(timeout_ms=30_000)
                 except PythonKafkaError as error:
