@@ -92,7 +92,7 @@ simulate-defects: $(VENV)/.installed-dev ## are defects found? stock pysyncobj's
 java: ## see that a JDK of Java 17 or newer is there: a real ZooKeeper is the oracle of the tests
 	@bash deploy/ensure-java.sh
 
-strace: ## see that strace is there: a test watches what is durable when something is told
+strace: ## see that strace is there: a test checks that what is acknowledged is durable
 	@bash deploy/ensure-strace.sh
 
 maven: ## see that Maven is there: it fetches what tests take of Apache Kafka

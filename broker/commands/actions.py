@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quorum.errors import printable
 
 if TYPE_CHECKING:
-    from broker.client.reassignments import PartitionResult
+    from broker.client.partition_admin import PartitionResult
     from quorum.metadata.paths import PartitionKey
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -53,8 +53,9 @@ def report_partitions(
     """
     from controller.messages.codes import ErrorCode, code_name
 
-    unneeded = [key for key, each in results.items() if each.error_code == ErrorCode.ELECTION_NOT_NEEDED]
-    refused = {key: each for key, each in results.items() if each.error_code and key not in unneeded}
+    fine = ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED
+    refused = {key: each for key, each in results.items() if each.error_code not in fine}
+    unneeded = sum(each.error_code == ErrorCode.ELECTION_NOT_NEEDED for each in results.values())
     if arguments.json:
         rows = [
             {
@@ -70,7 +71,7 @@ def report_partitions(
     for key, result in refused.items():
         story = result.message or code_name(result.error_code)
         print(f"{printable(key.topic)}-{key.partition}: {printable(story)}", file=sys.stderr)
-    rest = f", {len(unneeded)} did not need it" if unneeded else ""
-    count = len(results) - len(unneeded) - len(refused)
+    rest = f", {unneeded} did not need it" if unneeded else ""
+    count = len(results) - unneeded - len(refused)
     print(f"{done} {count} of {len(results)} partitions{rest}")
     return 1 if refused else 0

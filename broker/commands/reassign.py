@@ -20,7 +20,7 @@ from broker.commands.broker import require_extra
 from quorum.errors import UsageError, printable, shown
 
 if TYPE_CHECKING:
-    from broker.client.reassignments import ReassignmentClient
+    from broker.client.partition_admin import PartitionAdminClient
     from quorum.metadata.paths import PartitionKey
 
 HELP = "move partitions to other brokers"
@@ -44,7 +44,7 @@ TIMEOUT_MS: Final = 30_000
 #: Longest file that is read, in bytes.
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 
-Act = Callable[["ReassignmentClient", argparse.Namespace], Awaitable[int]]
+Act = Callable[["PartitionAdminClient", argparse.Namespace], Awaitable[int]]
 Targets = Mapping["PartitionKey", tuple[int, ...]]
 
 
@@ -92,17 +92,17 @@ def run(arguments: argparse.Namespace) -> int:
         BrokerRequestError: the brokers refuse, or the outcome is unknown (it says which).
     """
     require_extra()
-    from broker.client.reassignments import ReassignmentClient
+    from broker.client.partition_admin import PartitionAdminClient
 
     async def ask() -> int:
         act: Act = arguments.act
-        async with ReassignmentClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
+        async with PartitionAdminClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
             return await act(client, arguments)
 
     return asyncio.run(ask())
 
 
-async def _plan(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+async def _plan(client: PartitionAdminClient, arguments: argparse.Namespace) -> int:
     from controller.core.plan import plan_reassignment
     from quorum.metadata.admin_requests import ReassignmentRecord
     from quorum.metadata.paths import PartitionKey
@@ -133,7 +133,7 @@ async def _plan(client: ReassignmentClient, arguments: argparse.Namespace) -> in
     return 0
 
 
-async def _start(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+async def _start(client: PartitionAdminClient, arguments: argparse.Namespace) -> int:
     targets = _read_file(arguments.file)
     if arguments.throttle is not None:
         named = (await client.metadata({key.topic for key in targets})).topics
@@ -147,7 +147,7 @@ async def _start(client: ReassignmentClient, arguments: argparse.Namespace) -> i
     return report_partitions(arguments, results, "started")
 
 
-async def _throttle(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+async def _throttle(client: PartitionAdminClient, arguments: argparse.Namespace) -> int:
     rate: int | None = arguments.rate
     if rate is None:
         broker_ids = await client.remove_throttle()
@@ -174,7 +174,7 @@ def _throttle_story(broker_ids: Sequence[int], rate: int | None) -> str:
     )
 
 
-async def _cancel(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+async def _cancel(client: PartitionAdminClient, arguments: argparse.Namespace) -> int:
     if (arguments.file is None) != arguments.all:
         raise UsageError("it is not clear what to cancel", "give either a file or --all")
     keys = list(await client.list_reassignments()) if arguments.all else list(_read_file(arguments.file))
@@ -182,7 +182,7 @@ async def _cancel(client: ReassignmentClient, arguments: argparse.Namespace) -> 
     return report_partitions(arguments, results, "cancelled")
 
 
-async def _status(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+async def _status(client: PartitionAdminClient, arguments: argparse.Namespace) -> int:
     from quorum.platform.terminal import table
 
     moves = await client.list_reassignments()

@@ -17,7 +17,7 @@ from quorum.errors import QuorateError, UsageError, printable, shown
 
 if TYPE_CHECKING:
     from broker.client import BrokerClient, TopicMetadata
-    from broker.client.reassignments import ReassignmentClient
+    from broker.client.partition_admin import PartitionAdminClient
     from broker.client.topics import TopicResult
 
 HELP = "create, list, describe, alter and delete topics, and elect leaders"
@@ -41,7 +41,7 @@ _COUNT_MAX: Final = 32_767
 #: Where a setting comes from, by Kafka's number.
 _SOURCES: Final = {1: "topic", 4: "broker.toml", 5: "default"}
 
-Act = Callable[["ReassignmentClient", argparse.Namespace], Awaitable[int]]
+Act = Callable[["PartitionAdminClient", argparse.Namespace], Awaitable[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,11 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
         BrokerRequestError: the brokers refuse, or the outcome is unknown (it says which).
     """
     require_extra()
-    from broker.client.reassignments import ReassignmentClient
+    from broker.client.partition_admin import PartitionAdminClient
 
     async def ask() -> int:
         act: Act = arguments.act
-        async with ReassignmentClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
+        async with PartitionAdminClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
             return await act(client, arguments)
 
     return asyncio.run(ask())
@@ -147,7 +147,7 @@ async def _alter(client: BrokerClient, arguments: argparse.Namespace) -> int:
     return _say(arguments, f"altered {arguments.topic}", {"topic": arguments.topic})
 
 
-async def _elect(client: ReassignmentClient, arguments: argparse.Namespace) -> int:
+async def _elect(client: PartitionAdminClient, arguments: argparse.Namespace) -> int:
     from quorum.metadata.paths import PartitionKey
 
     if arguments.unclean and not arguments.topics:

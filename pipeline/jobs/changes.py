@@ -68,7 +68,7 @@ def check_source(arguments: argparse.Namespace) -> None:
             batch_partitions(given)
     except OptionError as error:
         name = _OF_JOB.get(error.name, error.name)
-        remedy = (error.remedy or "").replace("startingZxid", "--from")
+        remedy = error.remedy.replace("startingZxid", "--from")
         raise OptionError(name, error.value, error.problem, remedy) from None
     except (HistoryLostError, TreeLostError) as error:
         # A job begins with the tree behind the transaction before.

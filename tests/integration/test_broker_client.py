@@ -11,7 +11,7 @@ import pytest
 
 from broker.client import BrokerClient, BrokerRequestError, NoBrokerAnswersError, UnsupportedByBrokerError
 from broker.client.links import Link
-from broker.client.reassignments import ReassignmentClient
+from broker.client.partition_admin import PartitionAdminClient
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import ListenerLimits
 from broker.server.requests import Request
@@ -168,7 +168,7 @@ async def test_a_reassignment_without_an_outcome_is_asked_again_and_a_cancellati
     broker: MemoryBroker,
 ) -> None:
     controller = broker.parts.controller = SlowController(broker.parts.view)
-    async with ReassignmentClient(broker.bootstrap) as client:
+    async with PartitionAdminClient(broker.bootstrap) as client:
         found = await client.alter_reassignments({KEY: (2, 3)})
         assert (found[KEY].error_code, controller.asked) == (ErrorCode.NONE, 2)
         assert sorted(await client.list_reassignments()) == [KEY]

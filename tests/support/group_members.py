@@ -162,7 +162,7 @@ class ConfluentMember(Member):
         try:
             consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
-            # A rebalance came first; then whoever owns the partition commits, maybe this member again.
+            # A rebalance came first. The member that owns the partition afterwards commits.
             code = error.args[0].code()
             if code not in (
                 KafkaError.REBALANCE_IN_PROGRESS,

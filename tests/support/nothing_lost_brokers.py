@@ -362,7 +362,9 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run by command; returns the exit code."""
-    parser = argparse.ArgumentParser(description="No acknowledged record is lost, whoever is struck.")
+    parser = argparse.ArgumentParser(
+        description="Strike brokers, and check that no acknowledged record is lost."
+    )
     parser.add_argument("--strikes", type=int, default=16)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     parser.add_argument("--session-ms", type=int, default=6000)

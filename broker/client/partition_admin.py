@@ -50,7 +50,7 @@ class PartitionResult(NamedTuple):
     message: str | None
 
 
-class ReassignmentClient(BrokerClient):
+class PartitionAdminClient(BrokerClient):
     """A client of one cluster that also reassigns and elects."""
 
     async def alter_reassignments(
@@ -130,7 +130,7 @@ class ReassignmentClient(BrokerClient):
         """
         for topic in topics:
             await self.alter_topic_configs(topic, dict.fromkeys(_THROTTLED_REPLICAS, "*"))
-        # The topics first: a broker has heard of their settings when its own write of the rates is answered.
+        # The topics first: a broker hears of their settings before its own write of the rates is answered.
         return await self._alter_brokers(dict.fromkeys(BROKER_SETTINGS, str(rate)), ())
 
     async def remove_throttle(self) -> list[int]:
