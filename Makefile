@@ -21,11 +21,12 @@ STRIKES ?= 16
 KILLS ?= 20
 # what `make test` runs, in this order: the quick and telling ones first
 SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance chaos pipeline))
-# how the tests of some suites run side by side; those of the others judge how quick something is
+# how the tests of a suite run side by side; those marked `alone` judge how quick something is, and run last
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/model := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
+ON_ALL_CORES_tests/integration := $(SIDE_BY_SIDE) --dist loadfile
 ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
@@ -39,8 +40,12 @@ up: $(VENV)/.installed ## start three nodes on 2181-2183 and three brokers on 90
 	@exec $(BIN)/quorate up $(ARGS)
 
 test: lint java maven strace kcat toxiproxy ## everything that must pass on every change
-	@$(foreach suite,$(SUITES),echo "== $(suite)"; \
-	  $(BIN)/python -m pytest $(suite) -m "not long" $(ON_ALL_CORES_$(suite)) $(ARGS);)
+	@minutes=; took() { minutes+=$$(printf '\n%7.1f  %s' "$$((10 * ($$(date +%s) - $$begun) / 6))e-2" "$$1"); }; \
+	$(foreach suite,$(SUITES),echo "== $(suite)"; begun=$$(date +%s); \
+	  $(BIN)/python -m pytest $(suite) -m "not long and not alone" $(ON_ALL_CORES_$(suite)) $(ARGS); took $(suite);) \
+	echo "== alone"; begun=$$(date +%s); \
+	$(BIN)/python -m pytest $(SUITES) -m "alone and not long" $(ARGS); took "alone: what judges times"; \
+	echo "minutes:$$minutes"
 
 test-long: $(VENV)/.installed-dev java maven strace kcat toxiproxy faketime ## the tests that take minutes: once before a release
 	$(BIN)/python -m pytest tests -m long $(ARGS)

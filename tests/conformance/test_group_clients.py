@@ -144,6 +144,7 @@ KINDS: dict[str, list[tuple[type[Member], dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("protocol", list(KINDS))
 def test_a_coordinator_killed_amid_commits_loses_nothing(all_brokers: BrokerCluster, protocol: str) -> None:
@@ -185,6 +186,7 @@ def test_a_coordinator_killed_amid_commits_loses_nothing(all_brokers: BrokerClus
     assert overlaps(members) == []
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_coordinator_killed_amid_a_rebalance_costs_no_partition(
@@ -217,6 +219,7 @@ def test_a_coordinator_killed_amid_a_rebalance_costs_no_partition(
     assert overlaps(members) == []
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 def test_a_coordinator_that_wakes_up_takes_no_offset_back(all_brokers: BrokerCluster) -> None:
     cluster, topic = all_brokers, "paused"

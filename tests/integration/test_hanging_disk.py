@@ -20,6 +20,8 @@ from tests.support.nodes import QuorateNodes, eventually
 from tests.support.stalling_node import ANY, LANE, ask_stall, stalled_in
 from tests.support.wire_load import GET_DATA, SET_DATA, Connection, LoadError, read_body, set_body
 
+pytestmark = pytest.mark.alone
+
 DEADLINE_S = 30.0
 #: as STALL_MS of that node's disk and a little: from then on it writes in a thread of its own
 FIRST_STALL_S = 0.6

@@ -34,6 +34,8 @@ from tests.support.wire_load import (
     set_body,
 )
 
+pytestmark = pytest.mark.alone
+
 DEADLINE_S = 30.0
 MIB = 1 << 20
 #: what an attack may add to a node's memory

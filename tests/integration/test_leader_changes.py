@@ -18,7 +18,8 @@ import pytest
 from tests.support.leader_changes import ENDINGS, SteadyWriter, bring_back, change_leader
 from tests.support.nodes import QuorateNodes
 
-ROUNDS = 2
+#: of a run of `make test` and of `make test-long`; each has every ending once
+ROUNDS = [1, pytest.param(4, marks=pytest.mark.long)]
 WINDOWS = (1, 64)
 
 
@@ -64,10 +65,13 @@ def seed() -> int:
     return chosen
 
 
-def test_clients_of_the_other_nodes_see_a_pause_and_no_error(quorate: QuorateNodes, seed: int) -> None:
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_clients_of_the_other_nodes_see_a_pause_and_no_error(
+    quorate: QuorateNodes, seed: int, rounds: int
+) -> None:
     nodes, choose = quorate, random.Random(seed)
     clients = Clients(nodes)
-    endings = [ending for _ in range(ROUNDS) for ending in choose.sample(list(ENDINGS), len(ENDINGS))]
+    endings = [ending for _ in range(rounds) for ending in choose.sample(list(ENDINGS), len(ENDINGS))]
     for number, ending in enumerate(endings, start=1):
         leader = nodes.leader()
         sys.stdout.write(f"round {number}: node {leader} is {ending}\n")

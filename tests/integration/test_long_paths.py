@@ -19,6 +19,8 @@ from tests.support.leader_changes import SteadyWriter
 from tests.support.nodes import QUICK_SESSIONS, QuorateNodes, eventually
 from tests.support.wire_load import CREATE, Connection, buffer, create_body, frame
 
+pytestmark = pytest.mark.alone
+
 DEADLINE_S = 30.0
 EPHEMERALS = 2000
 EPHEMERAL = 1

@@ -21,7 +21,11 @@ from tests.support.nodes import QuorateNodes, System
 from tests.support.recorded_writes import Final, History, check
 from tests.support.writer_fleet import NO_NODE, WriterFleet
 
-KILLS = ["leader"] * 8 + ["any"] * 6 + ["all"] * 6
+#: of a run of `make test` and of `make test-long`
+KILLS = [
+    ["leader"] * 4 + ["any"] * 3 + ["all"] * 3,
+    pytest.param(["leader"] * 12 + ["any"] * 9 + ["all"] * 9, marks=pytest.mark.long),
+]
 
 
 def say(text: str) -> None:
@@ -50,9 +54,10 @@ def writers(nodes: System, tmp_path: Path, seed: int) -> Iterator[WriterFleet]:
         started.close()
 
 
-def test_twenty_kills_lose_nothing(nodes: System, writers: WriterFleet, seed: int) -> None:
+@pytest.mark.parametrize("kinds", KILLS, ids=len)
+def test_kills_lose_nothing(nodes: System, writers: WriterFleet, seed: int, kinds: list[str]) -> None:
     choose = random.Random(seed)
-    kills = choose.sample(KILLS, len(KILLS))
+    kills = choose.sample(kinds, len(kinds))
     for number, kind in enumerate(kills):
         # Every fourth kill does not wait for acknowledgements: it meets nodes that are still coming back.
         if number % 4 != 3:

@@ -18,6 +18,8 @@ from tests.support.leader_changes import SteadyWriter
 from tests.support.nodes import QuorateNodes, eventually
 from tests.support.stalling_node import ANY, LANE, LOOP, ask_stall, stalled_in
 
+pytestmark = pytest.mark.alone
+
 DEADLINE_S = 30.0
 SESSION_TIMEOUT_MS = 10_000
 #: longer than the longest election timeout (0.6 s)
