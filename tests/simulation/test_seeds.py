@@ -1,4 +1,5 @@
-"""Two hundred seeds of the simulation on every change; `make simulate SEEDS=10000` runs more.
+"""A hundred seeds of the simulation on every change, twice as many by `make test-long`; `make simulate
+SEEDS=10000` runs more.
 
 A seed that fails here is repeated with the command that its message names.
 """
@@ -17,25 +18,33 @@ from tests.simulation.world import FULL, SHORT, Outcome, Span
 #: (nodes, first seed, how many, how long), of all faults together
 MIX = (
     (3, 132, 21, FULL),
-    (3, 1001, 72, SHORT),
-    (5, 1, 6, SHORT),
+    (3, 1001, 24, SHORT),
+    (5, 1, 3, SHORT),
+)
+MORE_OF_THE_MIX = (
+    (3, 1025, 48, SHORT),
+    (5, 4, 3, SHORT),
 )
 #: (profile, nodes, first seed, how many, how long)
 PLAN = (
-    ("calm", 3, 1, 2, SHORT),
-    ("partitions", 3, 1, 12, SHORT),
-    ("crashes", 3, 1, 14, SHORT),
-    ("pauses", 3, 1, 10, SHORT),
-    ("disks", 3, 1, 14, SHORT),
-    ("hangs", 3, 1, 8, SHORT),
-    ("hangs", 5, 1, 2, SHORT),
-    ("members", 3, 1, 14, SHORT),
-    ("snapshots", 3, 1, 14, SHORT),
-    ("forced", 3, 1, 8, SHORT),
-    ("founders", 3, 1, 12, SHORT),
-    ("founders", 5, 1, 2, SHORT),
-    ("distant", 3, 1, 6, SHORT),
-    ("distant", 5, 1, 4, SHORT),
+    ("calm", 3, 1, 1, SHORT),
+    ("partitions", 3, 1, 6, SHORT),
+    ("crashes", 3, 1, 7, SHORT),
+    ("pauses", 3, 1, 5, SHORT),
+    ("disks", 3, 1, 7, SHORT),
+    ("hangs", 3, 1, 4, SHORT),
+    ("hangs", 5, 1, 1, SHORT),
+    ("members", 3, 1, 7, SHORT),
+    ("snapshots", 3, 1, 7, SHORT),
+    ("forced", 3, 1, 4, SHORT),
+    ("founders", 3, 1, 6, SHORT),
+    ("founders", 5, 1, 1, SHORT),
+    ("distant", 3, 1, 3, SHORT),
+    ("distant", 5, 1, 2, SHORT),
+)
+MORE = tuple(
+    pytest.param(profile, nodes, first + count, count, span, marks=pytest.mark.long)
+    for profile, nodes, first, count, span in PLAN
 )
 
 
@@ -65,8 +74,15 @@ def test_every_promise_holds_in_the_mix_and_every_fault_of_it_bites() -> None:
     assert {name for name in FAULTS if not bit[name]} == set(), "faults that never bit"
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("nodes", "first", "count", "span"), MORE_OF_THE_MIX)
+def test_every_promise_holds_in_more_of_the_mix(nodes: int, first: int, count: int, span: Span) -> None:
+    run("mix", nodes, first, count, span)
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("profile", "nodes", "first", "count", "span"), PLAN)
+@pytest.mark.parametrize(("profile", "nodes", "first", "count", "span"), PLAN + MORE)
 def test_every_promise_holds_in_every_seed(
     profile: str, nodes: int, first: int, count: int, span: Span
 ) -> None:
