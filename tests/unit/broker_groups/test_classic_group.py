@@ -300,7 +300,7 @@ def test_an_assignment_that_is_too_large_begins_a_rebalance() -> None:
     desk = Desk(group_bytes_max=1000)
     first = desk.joined(desk.join()).member_id
     answer = desk.answers[desk.sync(first, {first: bytes(1000)})]
-    assert answer.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert answer.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert desk.group.state is GroupState.PREPARING
 
 
