@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from broker.core.groups import bridge
 from broker.core.groups.classic import ClassicGroup
@@ -139,8 +139,10 @@ class Term(GroupEngine):
         Raises:
             GroupRefusedError: no answer of the group's.
         """
-        await self._learn_topics(request.topics or (), request.topic_pattern)
         slot = self.group(group_id)
+        if slot is not None or request.member_epoch == JOIN_EPOCH:
+            await self._learn_topics(request.topics or (), request.topic_pattern)
+            slot = self.group(group_id)
         if slot is not None and request.member_epoch == JOIN_EPOCH and isinstance(slot.machine, ClassicGroup):
             await self._learn_topics(slot.machine.subscribed_topics() or (), None)
             slot = self.group(group_id)
@@ -180,16 +182,16 @@ class Term(GroupEngine):
             raise GroupRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"{problem} by an unknown rule", remedy)
         return found
 
-    async def _learn_topics(self, names: Iterable[str], pattern: str | None) -> None:
+    async def _learn_topics(self, names: Collection[str], pattern: str | None) -> None:
         """See that the catalog has some topics.
 
         Raises:
             GroupRefusedError: they cannot be looked up now, or the pattern is malformed.
         """
-        if not self._topics.learn(names, pattern):
+        if not self._topics.lacks(names, pattern):
             return
         try:
-            await self.read_topics()
+            await self._topics.look_up(names, pattern)
         except ClientError as error:
             self._topics.forget()
             problem = f"topics could not be looked up: {error.message}"
