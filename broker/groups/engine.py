@@ -75,6 +75,8 @@ class GroupEngine:
         self._slots: dict[str, GroupSlot] = {}
         #: {group: why its record is left alone}
         self._problems: dict[str, str] = {}
+        #: Groups that are being read again or deleted.
+        self._busy: set[str] = set()
         #: {group: why its last write was given up}; the latest ones
         self._unwritten: dict[str, str] = {}
         self._wheel: TimerWheel[tuple[str, str]] = TimerWheel(clock_ms())
@@ -242,6 +244,9 @@ class GroupEngine:
         if group_id in self._problems:
             problem = f"the record of group {group_id!r} is malformed: {self._problems[group_id]}"
             raise GroupRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, problem, "correct or delete its znode")
+        if group_id in self._busy:
+            problem = f"group {group_id!r} is being read again or deleted"
+            raise GroupRefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, problem)
         return self._slots.get(group_id)
 
     def _group_or_new(self, group_id: str) -> GroupSlot:
@@ -303,7 +308,7 @@ class GroupEngine:
             return await self.delete(group_id)
         # A member that comes meanwhile finds no group, and begins a new one when this is gone.
         self._drop(slot)
-        self._problems[group_id] = "it is being deleted"
+        self._busy.add(group_id)
         try:
             await self._store.delete(slot.stored)
         except CoordinatorFencedError as error:
@@ -314,7 +319,7 @@ class GroupEngine:
             self.end(f"group {group_id!r} is to be read again")
             raise NotCoordinatorError from error
         finally:
-            del self._problems[group_id]
+            self._busy.discard(group_id)
         self._unwritten.pop(group_id, None)
         log.info("group %r deleted", group_id)
         return ErrorCode.NONE
@@ -409,13 +414,14 @@ class GroupEngine:
         log.warning("group %r is left as it was: %s", slot.group_id, error)
         slot.fail(_refusal_of_write(error))
         self._drop(slot)
-        self._problems[slot.group_id] = "it is being read again"
+        self._busy.add(slot.group_id)
         try:
             stored = await self._store.load_group(slot.group_id)
         except QuorateError as failure:
             self.end(failure.message)
             return
-        del self._problems[slot.group_id]
+        finally:
+            self._busy.discard(slot.group_id)
         if stored is not None and not self._over.is_set():
             self._adopt(stored, clock_ms(), put_off=True)
 
