@@ -118,9 +118,11 @@ class GroupsSection:
     group_initial_rebalance_delay_ms: int = setting(integer(0, _HOUR_MS), 3_000)
     #: members of a group
     group_max_size: int = setting(integer(1, 100_000), 1_000)
-    #: what the members of a group send to each other, in bytes; it is one znode
-    group_bytes_max: int = setting(integer(1024, 640 * 1024), 512 * 1024)
+    #: what the members of a group send to each other, in bytes as it is stored; it is one znode
+    group_bytes_max: int = setting(integer(1024, 960 * 1024), 768 * 1024)
     groups_max: int = setting(integer(1, 1_000_000), 10_000)
+    #: what all groups hold in the memory of each node of the quorum, offsets included, roughly
+    groups_bytes_max: int = setting(integer(_MIB, 1024 * 1024 * _MIB), 128 * _MIB)
     #: how often a write of a group is repeated whose outcome is unknown, or whose ground has moved
     rebalance_retries_max: int = setting(integer(0, 100), 7)
     #: of groups whose coordinator assigns: a member that is silent for so long is dead

@@ -13,9 +13,9 @@ import time
 from typing import Final
 
 from broker.core.cluster_view import ClusterView
-from broker.groups.engine import GroupStatus
 from broker.groups.errors import NotCoordinatorError
 from broker.groups.options import GroupOptions
+from broker.groups.status import GroupStatus
 from broker.groups.term import Term
 from quorum.client import Client, ClientClosedError, ClientState, SessionExpiredError, WatchEvent
 from quorum.errors import QuorateError

@@ -14,9 +14,8 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 from broker.core.cluster_view import ClusterView
 from broker.core.groups import bridge
@@ -31,11 +30,20 @@ from broker.groups.errors import (
     NotCoordinatorError,
 )
 from broker.groups.options import GroupOptions
+from broker.groups.room import Room
 from broker.groups.slot import Batch, GroupSlot, Machine
+from broker.groups.status import GroupCounters, GroupStatus
 from broker.groups.store import GroupStore, StoredGroup
 from broker.groups.topics import GroupTopics
 from controller.messages.codes import ErrorCode
-from quorum.client import Client, ClientClosedError, ClientError, ClientState, SessionExpiredError
+from quorum.client import (
+    Client,
+    ClientClosedError,
+    ClientError,
+    ClientState,
+    RequestTooLargeError,
+    SessionExpiredError,
+)
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
@@ -52,30 +60,6 @@ UNWRITTEN_MAX: Final = 1_000
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class GroupCounters:
-    """What has happened in a term."""
-
-    rebalances: int = 0
-    #: deadlines of members and phases that have passed
-    deadlines: int = 0
-    #: writes that the quorum did not take; their groups were left as they were
-    writes_failed: int = 0
-
-
-class GroupStatus(NamedTuple):
-    """What a term holds."""
-
-    #: {state: number of groups}
-    groups: Mapping[str, int]
-    members: int
-    #: Groups whose records are malformed.
-    left_alone: tuple[str, ...]
-    #: {group: why its last write was given up}
-    unwritten: Mapping[str, str]
-    counters: GroupCounters
-
-
 class GroupEngine:
     """All groups of one term, but for the requests about them; `run` returns its reason when it is over."""
 
@@ -86,10 +70,13 @@ class GroupEngine:
         self._options = options
         self._store = GroupStore(client, mandate, retries_max=options.rebalance_retries_max)
         self._topics = GroupTopics(client, view)
+        self._room = Room(options.groups_bytes_max)
         #: {group: its slot}
         self._slots: dict[str, GroupSlot] = {}
         #: {group: why its record is left alone}
         self._problems: dict[str, str] = {}
+        #: Groups that are being read again or deleted.
+        self._busy: set[str] = set()
         #: {group: why its last write was given up}; the latest ones
         self._unwritten: dict[str, str] = {}
         self._wheel: TimerWheel[tuple[str, str]] = TimerWheel(clock_ms())
@@ -177,6 +164,8 @@ class GroupEngine:
         else:
             machine = ClassicGroup(stored.group_id, limits, record)
         slot = self._slots[stored.group_id] = GroupSlot(machine, stored)
+        self._room.held_bytes += slot.offset_bytes
+        self._room.count(slot)
         if record is not None:
             machine.resume(now_ms)
             self._settle(slot)
@@ -255,6 +244,9 @@ class GroupEngine:
         if group_id in self._problems:
             problem = f"the record of group {group_id!r} is malformed: {self._problems[group_id]}"
             raise GroupRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, problem, "correct or delete its znode")
+        if group_id in self._busy:
+            problem = f"group {group_id!r} is being read again or deleted"
+            raise GroupRefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, problem)
         return self._slots.get(group_id)
 
     def _group_or_new(self, group_id: str) -> GroupSlot:
@@ -281,7 +273,7 @@ class GroupEngine:
             gone = known - self._topics.existing
             removed = [key for key in slot.stored.offsets if key.topic in gone] if gone else []
             if removed:
-                slot.next_batch().offsets.update(dict.fromkeys(removed))
+                self._room.put(slot, dict.fromkeys(removed))
             if isinstance(slot.machine, ConsumerGroup):
                 slot.machine.update_catalog(self._topics.catalog, clock_ms())
             self._settle(slot)
@@ -315,8 +307,8 @@ class GroupEngine:
             await asyncio.wait([slot.writer])
             return await self.delete(group_id)
         # A member that comes meanwhile finds no group, and begins a new one when this is gone.
-        del self._slots[group_id]
-        self._problems[group_id] = "it is being deleted"
+        self._drop(slot)
+        self._busy.add(group_id)
         try:
             await self._store.delete(slot.stored)
         except CoordinatorFencedError as error:
@@ -327,7 +319,7 @@ class GroupEngine:
             self.end(f"group {group_id!r} is to be read again")
             raise NotCoordinatorError from error
         finally:
-            del self._problems[group_id]
+            self._busy.discard(group_id)
         self._unwritten.pop(group_id, None)
         log.info("group %r deleted", group_id)
         return ErrorCode.NONE
@@ -352,6 +344,8 @@ class GroupEngine:
         machine = slot.machine
         if isinstance(machine, ConsumerGroup) and machine.is_all_classic and self._options.may_downgrade:
             machine = slot.machine = bridge.downgraded(machine, clock_ms()) or machine
+        if machine.unsaved or isinstance(machine, ClassicGroup):
+            self._room.count(slot)
         if machine.unsaved:
             machine.unsaved = False
             before = slot.stored.record
@@ -373,7 +367,11 @@ class GroupEngine:
         if slot.pending is not None and slot.writer is None:
             slot.writer = self._spawn(self._write(slot))
         elif slot.is_idle:
-            self._slots.pop(slot.group_id, None)
+            self._drop(slot)
+
+    def _drop(self, slot: GroupSlot) -> None:
+        if self._slots.pop(slot.group_id, None) is not None:
+            self._room.leave(slot)
 
     async def _write(self, slot: GroupSlot) -> None:
         """Write what is pending of a group, one multi at a time, until nothing is."""
@@ -414,15 +412,16 @@ class GroupEngine:
     async def _reload(self, slot: GroupSlot, error: QuorateError) -> None:
         """Leave a group as the quorum has it: it could not be written, or somebody else has written it."""
         log.warning("group %r is left as it was: %s", slot.group_id, error)
-        slot.fail(NotCoordinatorError(error.message))
-        self._slots.pop(slot.group_id, None)
-        self._problems[slot.group_id] = "it is being read again"
+        slot.fail(_refusal_of_write(error))
+        self._drop(slot)
+        self._busy.add(slot.group_id)
         try:
             stored = await self._store.load_group(slot.group_id)
         except QuorateError as failure:
             self.end(failure.message)
             return
-        del self._problems[slot.group_id]
+        finally:
+            self._busy.discard(slot.group_id)
         if stored is not None and not self._over.is_set():
             self._adopt(stored, clock_ms(), put_off=True)
 
@@ -436,7 +435,7 @@ class GroupEngine:
             if len(old) == len(slot.stored.offsets):
                 self._spawn(self._forget(slot.group_id))
             elif old:
-                slot.next_batch().offsets.update(dict.fromkeys(old))
+                self._room.put(slot, dict.fromkeys(old))
                 self._settle(slot)
 
     def status(self) -> GroupStatus:
@@ -445,7 +444,11 @@ class GroupEngine:
         states = Counter(slot.machine.state.value for slot in slots)
         members = sum(slot.machine.member_count for slot in slots)
         left_alone = tuple(sorted(self._problems))
-        return GroupStatus(dict(states), members, left_alone, dict(self._unwritten), self.counters)
+        room = self._room
+        return GroupStatus(
+            *(dict(states), members, left_alone, dict(self._unwritten), self.counters),
+            *(room.held_bytes, room.refused),
+        )
 
     def problem(self, group_id: str) -> str | None:
         """Return why the last write of a group was given up; None if it was not."""
@@ -468,6 +471,13 @@ class GroupEngine:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the coordinator's work failed", exc_info=error)
             self.end(f"a bug: {error!r}")
+
+
+def _refusal_of_write(error: QuorateError) -> GroupRefusedError:
+    """Return what they are answered who wait for a write that the quorum did not take."""
+    if isinstance(error, RequestTooLargeError):
+        return GroupRefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, error.message, "use several groups")
+    return NotCoordinatorError(error.message)
 
 
 def clock_ms() -> int:

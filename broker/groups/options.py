@@ -20,6 +20,8 @@ class GroupOptions:
 
     limits: GroupLimits = field(default_factory=GroupLimits)
     groups_max: int = 10_000
+    #: Of what all groups hold together.
+    groups_bytes_max: int = 128 * 1024 * 1024
     #: How often a write of a group is repeated.
     rebalance_retries_max: int = 7
     offset_metadata_bytes_max: int = 4_096
@@ -44,6 +46,7 @@ def group_options(section: GroupsSection) -> GroupOptions:
             assignment_interval_ms=section.group_consumer_assignment_interval_ms,
         ),
         groups_max=section.groups_max,
+        groups_bytes_max=section.groups_bytes_max,
         rebalance_retries_max=section.rebalance_retries_max,
         may_upgrade=section.group_consumer_migration_policy in ("bidirectional", "upgrade"),
         may_downgrade=section.group_consumer_migration_policy in ("bidirectional", "downgrade"),

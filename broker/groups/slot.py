@@ -9,6 +9,7 @@ Source: control-plane design, "Coordinator".
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,9 @@ class GroupSlot:
         self.pending: Batch | None = None
         self.flying: Batch | None = None
         self.writer: asyncio.Task[None] | None = None
+        #: What it counts of the room of all groups: its record, and its offsets with those on their way.
+        self.record_bytes = 0
+        self.offset_bytes = sum(each.stored_bytes for each in stored.offsets.values())
 
     @property
     def group_id(self) -> str:
@@ -67,6 +71,18 @@ class GroupSlot:
         """Whether nothing of the group is in the quorum, on its way there, or expected."""
         unwritten = self.stored.record is None and self.pending is None and self.flying is None
         return unwritten and self.machine.is_empty
+
+    def growth(self, offsets: Mapping[PartitionKey, OffsetRecord | None]) -> int:
+        """Return how many bytes a group's offsets take more with some; None: removed."""
+        growth = 0
+        for key, offset in offsets.items():
+            before = self.stored.offsets.get(key)
+            for batch in (self.flying, self.pending):
+                if batch is not None and key in batch.offsets:
+                    before = batch.offsets[key]
+            growth += 0 if offset is None else offset.stored_bytes
+            growth -= 0 if before is None else before.stored_bytes
+        return growth
 
     def next_batch(self) -> Batch:
         """Return the batch that the next write carries."""

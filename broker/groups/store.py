@@ -1,8 +1,9 @@
-"""Reading and writing groups through a client: everything at the begin of a term, one multi a write.
+"""Reading and writing groups through a client: everything at the begin of a term, then what changes.
 
-Every multi checks /consumers/coordinator_epoch at the version of the mandate and the group's znode at the
-version that this coordinator wrote or read, so a former coordinator changes nothing, and no commit passes the
-generation that it belongs to. A lost reply is looked up: only this coordinator writes the znode, so its
+A write is cut into multis by bytes, for the quorum takes none that is too large. Every multi checks
+/consumers/coordinator_epoch at the version of the mandate and the group's znode at the version that this
+coordinator wrote or read, so a former coordinator changes nothing, and no commit passes the generation that
+it belongs to. A lost reply is looked up: only this coordinator writes the znode, so its
 version and value tell what became of a write.
 Hard state: the znodes. What is written is decided elsewhere.
 Source: control-plane design, "Coordinator"; seed [4.x].
@@ -11,7 +12,7 @@ Source: control-plane design, "Coordinator"; seed [4.x].
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -28,10 +29,10 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
-from quorum.metadata.group_records import GroupRecord, OffsetRecord, decode_group
+from quorum.metadata.group_records import OFFSET_BYTES, GroupRecord, OffsetRecord, decode_group
 from quorum.metadata.numbers import GroupVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import Mandate, next_version
+from quorum.metadata.plans import Mandate, chunk_by_size, next_version
 from quorum.metadata.store import read_node
 
 #: Offsets that one multi writes.
@@ -164,7 +165,7 @@ class GroupStore:
     ) -> None:
         """Write a group's record, and offsets (None: removed); `stored` then says what the quorum holds.
 
-        More than OFFSETS_MAX offsets take several multis, each behind the same checks.
+        The record comes first. What is more than one multi holds takes several, each behind the same checks.
 
         Args:
             stored: the group.
@@ -177,9 +178,23 @@ class GroupStore:
             ContendedError: the outcome stayed unknown, or the nodes kept changing, in every round.
             ClientError: the session is over, or a request is too large.
         """
-        items = list(offsets.items())
-        for start in range(0, max(1, len(items)), OFFSETS_MAX):
-            await self._write_part(stored, record if start == 0 else None, items[start : start + OFFSETS_MAX])
+        rest = 0 if record is None else len(record.encode())
+        for part in self._parts(stored.group_id, offsets, rest):
+            await self._write_part(stored, record, part)
+            record = None
+
+    def _parts(
+        self, group_id: str, offsets: Mapping[PartitionKey, OffsetRecord | None], record_bytes: int
+    ) -> Iterator[list[tuple[PartitionKey, OffsetRecord | None]]]:
+        """Cut a write into what fits into one multi each; the first one also has room for the record."""
+        group_bytes = len(paths.group_path(group_id))
+        sized: list[tuple[tuple[PartitionKey, OffsetRecord | None] | None, int]] = [(None, record_bytes)]
+        for key, offset in offsets.items():
+            value_bytes = OFFSET_BYTES if offset is None else offset.stored_bytes
+            # The first offset of a topic has a parent to be made.
+            sized.append(((key, offset), value_bytes + 2 * (group_bytes + len(key.topic))))
+        for part in chunk_by_size(sized, OFFSETS_MAX):
+            yield [item for item in part if item is not None]
 
     async def _write_part(
         self,
@@ -316,35 +331,38 @@ class GroupStore:
         if stored.version == NO_NODE:
             return
         keys = [PartitionKey(topic, each) for topic, held in stored.nodes.items() for each in sorted(held)]
-        for start in range(0, len(keys), OFFSETS_MAX):
-            removed: dict[PartitionKey, OffsetRecord | None] = dict.fromkeys(
-                keys[start : start + OFFSETS_MAX]
-            )
-            await self.write(stored, None, removed)
-        transaction = self._fenced()
-        for topic in stored.nodes:
-            transaction.delete(paths.group_topic_path(stored.group_id, topic))
-        transaction.delete(paths.group_offsets_path(stored.group_id))
-        transaction.delete(paths.group_path(stored.group_id), stored.version)
+        await self.write(stored, None, dict.fromkeys(keys))
+        path = paths.group_path(stored.group_id)
+        parents = [paths.group_topic_path(stored.group_id, topic) for topic in stored.nodes]
+        for chunk in chunk_by_size(((each, len(each) + OFFSET_BYTES) for each in parents), OFFSETS_MAX):
+            transaction = self._fenced().check(path, stored.version)
+            for each in chunk:
+                transaction.delete(each)
+            await self._delete_all(stored, transaction, chunk[-1])
+        transaction = self._fenced().delete(paths.group_offsets_path(stored.group_id))
+        await self._delete_all(stored, transaction.delete(path, stored.version), path)
+
+    async def _delete_all(self, stored: StoredGroup, transaction: Transaction, witness: str) -> None:
+        """Delete nodes of a group in one multi; one of them tells whether it took effect."""
         for _ in range(self._rounds_max):
             try:
                 await self._client.multi(transaction)
             except ConnectionLossError:
-                if await self._is_gone(stored.group_id):
+                if await self._is_gone(witness):
                     return
             except MultiFailedError as error:
                 if error.index == 0:
                     raise CoordinatorFencedError(self._mandate.controller_epoch) from error
-                if await self._is_gone(stored.group_id):
+                if await self._is_gone(witness):
                     return
                 raise GroupChangedError(stored.group_id, error.cause.message) from error
             else:
                 return
         raise ContendedError(f"the removal of group {stored.group_id!r}", self._rounds_max)
 
-    async def _is_gone(self, group_id: str) -> bool:
+    async def _is_gone(self, path: str) -> bool:
         try:
             await self._client.sync(paths.GROUPS)
-            return await read_node(self._client, paths.group_path(group_id)) is None
+            return await read_node(self._client, path) is None
         except ConnectionLossError:
             return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from broker.core.groups import bridge
 from broker.core.groups.classic import ClassicGroup
@@ -25,7 +25,7 @@ from broker.core.groups.model import (
 )
 from broker.groups.engine import GroupEngine, clock_ms
 from broker.groups.errors import GroupRefusedError
-from broker.groups.slot import GroupSlot
+from broker.groups.slot import GroupSlot, Machine
 from controller.messages.codes import ErrorCode
 from quorum.client import ClientError
 from quorum.metadata.group_records import OffsetRecord
@@ -53,6 +53,7 @@ class Term(GroupEngine):
         machine = slot.machine
         if isinstance(machine, ConsumerGroup):
             machine = slot.machine = ClassicGroup(group_id, self._options.limits)
+        self._check_room(slot, machine, machine.growth(request))
         ticket, future = self._ticket()
         machine.join(ticket, request, new_member_id, clock_ms())
         self._settle(slot)
@@ -67,6 +68,9 @@ class Term(GroupEngine):
             raise GroupRefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the group has just changed")
         now_ms = clock_ms()
         self._update_catalog(slot.machine, now_ms)
+        asked = bridge.heartbeat_of(slot.machine, request, new_member_id)
+        if asked is not None:
+            self._check_room(slot, slot.machine, slot.machine.growth(asked))
         joined = bridge.join(slot.machine, request, new_member_id, now_ms)
         self._settle(slot)
         return await self._after_records(slot, joined)
@@ -82,6 +86,8 @@ class Term(GroupEngine):
             return Synced(ErrorCode.UNKNOWN_MEMBER_ID)
         if isinstance(slot.machine, ConsumerGroup):
             return await self._after_records(slot, bridge.sync(slot.machine, request))
+        if request.assignments and request.member_id == slot.machine.leader:
+            self._check_room(slot, slot.machine, slot.machine.growth(request.assignments))
         ticket, future = self._ticket()
         slot.machine.sync(ticket, request, clock_ms())
         self._settle(slot)
@@ -133,8 +139,10 @@ class Term(GroupEngine):
         Raises:
             GroupRefusedError: no answer of the group's.
         """
-        await self._learn_topics(request.topics or (), request.topic_pattern)
         slot = self.group(group_id)
+        if slot is not None or request.member_epoch == JOIN_EPOCH:
+            await self._learn_topics(request.topics or (), request.topic_pattern)
+            slot = self.group(group_id)
         if slot is not None and request.member_epoch == JOIN_EPOCH and isinstance(slot.machine, ClassicGroup):
             await self._learn_topics(slot.machine.subscribed_topics() or (), None)
             slot = self.group(group_id)
@@ -146,6 +154,7 @@ class Term(GroupEngine):
         before = slot.machine
         machine = before if isinstance(before, ConsumerGroup) else self._upgraded(before, request, now_ms)
         self._update_catalog(machine, now_ms)
+        self._check_room(slot, machine, machine.growth(request))
         answer = machine.heartbeat(request, now_ms)
         if before is machine or answer.error_code is ErrorCode.NONE:
             slot.machine = machine
@@ -173,16 +182,16 @@ class Term(GroupEngine):
             raise GroupRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"{problem} by an unknown rule", remedy)
         return found
 
-    async def _learn_topics(self, names: Iterable[str], pattern: str | None) -> None:
+    async def _learn_topics(self, names: Collection[str], pattern: str | None) -> None:
         """See that the catalog has some topics.
 
         Raises:
             GroupRefusedError: they cannot be looked up now, or the pattern is malformed.
         """
-        if not self._topics.learn(names, pattern):
+        if not self._topics.lacks(names, pattern):
             return
         try:
-            await self.read_topics()
+            await self._topics.look_up(names, pattern)
         except ClientError as error:
             self._topics.forget()
             problem = f"topics could not be looked up: {error.message}"
@@ -223,14 +232,33 @@ class Term(GroupEngine):
         """
         return await self._write_offsets(slot, dict.fromkeys(keys), ErrorCode.NONE)
 
+    def _check_room(self, slot: GroupSlot, machine: Machine, growth: int) -> None:
+        """See that a group's record can become larger by what a request brings.
+
+        Raises:
+            GroupRefusedError: there is no room.
+        """
+        if growth > 0:
+            # A rebalance keeps the room that the record had.
+            self._see_to_room(slot, machine.size + growth - slot.record_bytes)
+
+    def _see_to_room(self, slot: GroupSlot, growth: int) -> None:
+        try:
+            self._room.check(slot.group_id, growth)
+        except GroupRefusedError:
+            # A group that is new goes again.
+            self._settle(slot)
+            raise
+
     async def _write_offsets(
         self, slot: GroupSlot, offsets: Mapping[PartitionKey, OffsetRecord | None], code: ErrorCode
     ) -> ErrorCode:
+        self._see_to_room(slot, slot.growth(offsets))
+        self._room.put(slot, offsets)
         batch = slot.next_batch()
         if slot.stored.record is None and not (slot.flying is not None and slot.flying.saves):
             slot.machine.unsaved = True
         future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        batch.offsets.update(offsets)
         batch.answers.append((future, code))
         self._settle(slot)
         return await future

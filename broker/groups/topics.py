@@ -1,7 +1,8 @@
 """The topics that groups subscribe to, as the quorum has them: names, and names that match a pattern.
 
 Patterns are RE2's, which match in linear time whatever a client sends; where google-re2 is not installed,
-only subscriptions by pattern are refused. Reads; decides nothing.
+only subscriptions by pattern are refused. What all groups subscribe to is read when topics change; what a
+member brings besides is looked up once, and only what exists. Reads; decides nothing.
 Source: KIP-848 (SubscribedTopicRegex), KIP-1043; control-plane design, "Coordinator".
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from broker.core.cluster_view import ClusterView
@@ -25,8 +26,8 @@ from quorum.metadata.records import TopicRecord
 
 #: Topics that one request reads.
 READ_CHUNK: Final = 1_000
-#: Names and patterns that are remembered, before those are dropped to which no group subscribes any more.
-NAMES_MAX: Final = 100_000
+#: Patterns that members brought, before those are dropped to which no group subscribes any more.
+PATTERNS_MAX: Final = 1_000
 #: Topics are looked up at most so often.
 READ_INTERVAL_MS: Final = 500
 READ_AGAIN_MS: Final = 2_000
@@ -71,10 +72,13 @@ class GroupTopics:
         self.catalog = Catalog()
         #: Every topic that exists.
         self.existing: frozenset[str] = frozenset()
-        #: What was looked up, whether it exists or not.
+        #: Those of them that were looked up.
         self._names: set[str] = set()
-        self._patterns: set[str] = set()
-        self._seen_changes = -1
+        #: What members brought since all was read; who brought it may subscribe in a moment.
+        self._new_names: set[str] = set()
+        self._new_patterns: set[str] = set()
+        #: Changes of the view when all was read, and when `existing` was.
+        self._seen_changes = self._listed_changes = -1
         self._read_ms = 0
         #: When to look once more after a change; None: no need.
         self._again_ms: int | None = None
@@ -96,45 +100,81 @@ class GroupTopics:
     def forget(self) -> None:
         """Look everything up once more: the last time it failed."""
         self._names.clear()
-        self._patterns.clear()
-        self._seen_changes = -1
+        self._seen_changes = self._listed_changes = -1
 
-    def learn(self, names: Iterable[str], pattern: str | None) -> bool:
-        """Note what a member subscribes to; says whether it has to be looked up.
+    def lacks(self, names: Collection[str], pattern: str | None) -> bool:
+        """Say whether some of what a member subscribes to has to be looked up.
 
         Raises:
             GroupRefusedError: the pattern is malformed.
         """
-        before = len(self._names) + len(self._patterns)
-        if pattern:
+        if pattern and pattern not in self.catalog.matched:
             matcher(pattern)
-            self._patterns.add(pattern)
-        self._names.update(names)
-        return len(self._names) + len(self._patterns) > before
+            return True
+        changed = self._listed_changes != self._view.changes
+        return any(name not in self._names and (changed or name in self.existing) for name in names)
+
+    async def look_up(self, names: Collection[str], pattern: str | None) -> None:
+        """Look up what a member subscribes to and no other one does.
+
+        Raises:
+            ClientError: the quorum cannot be asked.
+        """
+        async with self._lock:
+            if not self.lacks(names, pattern):
+                return
+            self._new_patterns |= {pattern} if pattern else set()
+            await self._list()
+            self._new_names |= self.existing.intersection(names)
+            fresh = self._new_names - self._names
+            patterns = self._new_patterns - self.catalog.matched.keys()
+            found = await read_catalog(self._client, self.existing, fresh, patterns, known=self._names)
+            self._names |= fresh.union(*found.matched.values())
+            before = self.catalog
+            self.catalog = Catalog({**before.topics, **found.topics}, {**before.matched, **found.matched})
+            if len(self._new_patterns) > PATTERNS_MAX:
+                # All is read again, and only what groups subscribe to is kept.
+                self._seen_changes = -1
+
+    async def _list(self) -> None:
+        changes = self._view.changes
+        self.existing = frozenset(await self._client.get_children(paths.BROKER_TOPICS))
+        self._listed_changes = changes
 
     async def read(self, groups: Iterable[ConsumerGroup]) -> None:
-        """Look up the topics of all groups, and what has been learnt.
+        """Look up the topics of all groups, and what members have brought since the last time.
 
         Raises:
             ClientError: the quorum cannot be asked.
         """
         async with self._lock:
             self._seen_changes = self._view.changes
-            if len(self._names) + len(self._patterns) > NAMES_MAX:
-                self._names.clear()
-                self._patterns.clear()
+            names, self._new_names = self._new_names, set()
+            patterns, self._new_patterns = self._new_patterns, set()
             for group in groups:
-                self._names |= group.topic_names
-                self._patterns |= group.patterns
-            names, patterns = set(self._names), set(self._patterns)
-            self.existing = frozenset(await self._client.get_children(paths.BROKER_TOPICS))
+                names |= group.topic_names
+                patterns |= group.patterns
+            await self._list()
+            names &= self.existing
             self.catalog = await read_catalog(self._client, self.existing, names, patterns)
+            self._names = names.union(*self.catalog.matched.values())
 
 
 async def read_catalog(
-    client: Client, existing: Iterable[str], names: Iterable[str], patterns: Iterable[str]
+    client: Client,
+    existing: Iterable[str],
+    names: Iterable[str],
+    patterns: Iterable[str],
+    *,
+    known: Collection[str] = (),
 ) -> Catalog:
     """Return those of the named topics that exist, and those of the existing that match.
+
+    Args:
+        client: asks the quorum.
+        existing: every topic.
+        names, patterns: what is looked up.
+        known: topics whose records are not needed.
 
     Raises:
         ClientError: the quorum cannot be asked.
@@ -145,7 +185,7 @@ async def read_catalog(
     matched = {
         pattern: tuple(name for name in ordered if matches(name)) for pattern, matches in tests.items()
     }
-    wanted = sorted({*names, *(name for found in matched.values() for name in found)})
+    wanted = sorted({*names, *(name for found in matched.values() for name in found)}.difference(known))
     topics = {}
     for start in range(0, len(wanted), READ_CHUNK):
         chunk = [name for name in wanted[start : start + READ_CHUNK] if _is_topic(name)]

@@ -205,7 +205,13 @@ class BrokerView:
             "groups whose last write was given up",
             value=len(found.unwritten),
         )
+        yield GaugeMetricFamily(
+            "quorate_groups_bytes",
+            "bytes that groups hold on each node of the quorum, roughly",
+            value=found.held_bytes,
+        )
         for name, documentation, value in (
+            ("requests_refused", "requests refused because groups hold all they may", found.refused),
             ("rebalances", "generations of groups that have begun", found.counters.rebalances),
             ("deadlines", "deadlines of members and rebalances that have passed", found.counters.deadlines),
             ("writes_failed", "writes of groups that were given up", found.counters.writes_failed),

@@ -1,7 +1,8 @@
 """Who may ask the admin port: bearer tokens, where the node has any.
 
 Decides which token a request needs: none for /livez and /readyz, which a load balancer asks; the one of
-readers or of operators to read; the one of operators to change anything. Without tokens everybody may ask, so
+readers or of operators to read; the one of operators to change anything, and for what the table of endpoints
+keeps for operators. Without tokens everybody may ask, so
 a node without them listens on loopback alone (quorum.config). TLS is a proxy's. No state.
 
 Source: RFC 6750; RFC 9110 §11.
@@ -35,6 +36,8 @@ class Tokens(NamedTuple):
 
 
 TOKENS: Final = web.AppKey[Tokens]("tokens")
+#: paths of endpoints that operators alone may read
+OPERATOR_PATHS: Final = web.AppKey[frozenset[str]]("operator_paths")
 
 
 def authorize(request: web.Request) -> None:
@@ -55,5 +58,11 @@ def authorize(request: web.Request) -> None:
     if not known or not (operates or reads):
         remedy = "send Authorization: Bearer with a token, or use `quorate --token-file FILE …`"
         raise GuardError(401, "this port needs a token", remedy)
-    if not operates and request.method not in _READS:
-        raise GuardError(403, "this token reads only", "use the token of security.admin_operate_token_file")
+    if not operates and (request.method not in _READS or _is_of_operators(request)):
+        problem = f"this token does not allow {request.method} {request.path}"
+        raise GuardError(403, problem, "use the token of security.admin_operate_token_file")
+
+
+def _is_of_operators(request: web.Request) -> bool:
+    resource = request.match_info.route.resource
+    return resource is not None and resource.canonical in request.app[OPERATOR_PATHS]

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from quorum.admin.access import TOKENS, Tokens, authorize
+from quorum.admin.access import OPERATOR_PATHS, TOKENS, Tokens, authorize
 from quorum.admin.changelog import HISTORY, History
 from quorum.admin.endpoint import BOOLEAN, OBJECT, STRING, Endpoint, Handler, fields
 from quorum.admin.events import LISTENERS
@@ -143,6 +143,7 @@ def base_app(
     app[HOSTS] = lower_case(hosts)
     if tokens is not None:
         app[TOKENS] = Tokens(*tokens)
+        app[OPERATOR_PATHS] = frozenset(each.path for each in endpoints if each.operators)
     app[_ENDPOINTS] = tuple(endpoints)
     app[_METRICS] = MetricsPage(view.metrics)
     for endpoint in endpoints:

@@ -69,6 +69,7 @@ class Endpoint(NamedTuple):
         answer: schema of its answer with 200.
         content: content types of that answer.
         status: of a good answer, besides 200.
+        operators: whether a reader's token is not enough, where there are tokens.
     """
 
     method: str
@@ -82,3 +83,4 @@ class Endpoint(NamedTuple):
     answer: Schema = ANYTHING
     content: tuple[str, ...] = ("application/json",)
     status: tuple[int, ...] = ()
+    operators: bool = False

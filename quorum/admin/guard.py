@@ -2,11 +2,14 @@
 
 The port asks for no password, so a page in the browser of somebody who reaches it must not get anywhere. A
 page that another site serves comes under a name of its own, also where it made that name lead to this port
-(DNS rebinding): so the Host must be a literal address or a configured name. A change needs
-`Content-Type: application/json`, which a page cannot send elsewhere without asking first, and no Origin.
+(DNS rebinding): so the Host must be a literal address or a configured name. What a page of another site or
+port asks for under a name of ours, it cannot read, but the answer would be made: browsers say in
+Sec-Fetch-Site whose page asks. A change needs `Content-Type: application/json`, which a page cannot send
+elsewhere without asking first, and no Origin.
 Decides nothing about what is asked. No state.
 
-Source: RFC 9110 §7.2 (Host) and §15.5.20 (421); RFC 6454 §7; the Fetch standard, "Origin header", "CORS".
+Source: RFC 9110 §7.2 (Host) and §15.5.20 (421); RFC 6454 §7; the Fetch standard, "Origin header", "CORS";
+W3C Fetch Metadata Request Headers.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from quorum.errors import shown
 LOCAL_HOSTS: Final = ("localhost",)
 #: what an application's port may be called; lower case
 HOSTS: Final = web.AppKey[frozenset[str]]("hosts")
+#: whose request a browser may bring: its user's, or that of a page of this very port
+_OWN_SITES: Final = frozenset(("none", "same-origin"))
 _CHANGES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 _JSON: Final = "application/json"
 _PORT: Final = re.compile(r":[0-9]{0,5}\Z", re.ASCII)
@@ -52,7 +57,8 @@ def guard(request: web.Request) -> None:
     """Let a request pass, or refuse it.
 
     Raises:
-        GuardError: its Host is another name, or it asks for a change as a page could.
+        GuardError: its Host is another name, a page of another origin made it, or it asks for a change as
+            a page could.
     """
     for host in request.headers.getall("Host", []):
         if not _is_ours(host, request.app[HOSTS]):
@@ -61,6 +67,9 @@ def guard(request: web.Request) -> None:
                 f"Host {shown(host)} is no address and no name of this port",
                 "use an address, or list the name in security.admin_hosts",
             )
+    if not _OWN_SITES.issuperset(request.headers.getall("Sec-Fetch-Site", [])):
+        problem = "pages of other sites and ports are not answered (Sec-Fetch-Site)"
+        raise GuardError(403, problem, "open the address itself, or use the command `quorate` or curl")
     if request.method not in _CHANGES:
         return
     if "Origin" in request.headers:

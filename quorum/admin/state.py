@@ -7,7 +7,9 @@ Source: architecture, "HTTP on the admin port".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -17,6 +19,9 @@ from quorum.admin.parameters import Parameter, read_query
 from quorum.admin.view import error_answer, json_answer, part
 from quorum.changelog.past import Live, PastNode
 from quorum.client import Stat
+from quorum.errors import QuorateError
+
+log = logging.getLogger("quorate.admin")
 
 LIMIT_MAX: Final = 1000
 LIMIT: Final = Parameter("limit", int, "items of a page", 100, 1, LIMIT_MAX)
@@ -87,8 +92,8 @@ class StateView(Protocol):
     def snapshots(self) -> list[Mapping[str, object]]:
         """Return the snapshots, oldest first, each as SNAPSHOT."""
 
-    def snapshot_path(self, name: str) -> str | None:
-        """Return the file of a snapshot that is listed."""
+    def snapshot_file(self, name: str) -> Iterator[bytes] | None:
+        """Return the bytes of a snapshot that is listed, to be read in one thread at a time."""
 
     def journal(self) -> Item:
         """Return what JOURNAL has."""
@@ -151,15 +156,30 @@ async def get_snapshots(request: web.Request) -> web.Response:
 
 
 async def get_snapshot_file(request: web.Request) -> web.StreamResponse:
-    """Send a snapshot's file, which never changes."""
+    """Send a snapshot's file; what it says of sessions opens none."""
     read_query(request, ())
     name = str(SNAPSHOT_NAME.read(request.match_info["name"]))
-    path = part(request, STATE).snapshot_path(name)
-    if path is None:
+    pieces = part(request, STATE).snapshot_file(name)
+    if pieces is None:
         return error_answer(404, f"this node has no snapshot {name}", "GET /v1/snapshots lists them")
     disposition = f'attachment; filename="{name}"'
     headers = {"Content-Type": "application/octet-stream", "Content-Disposition": disposition}
-    return web.FileResponse(path, headers=headers)
+    response = web.StreamResponse(headers=headers)
+    loop = asyncio.get_running_loop()
+    piece = await loop.run_in_executor(None, next, pieces, b"")
+    await response.prepare(request)
+    if request.method == "HEAD":
+        return response
+    try:
+        while piece:
+            await response.write(piece)
+            piece = await loop.run_in_executor(None, next, pieces, b"")
+    except QuorateError as error:
+        # An answer without its end is all that can still be said.
+        log.warning("snapshot %s was not sent: %s", name, error)
+        if request.transport is not None:
+            request.transport.abort()
+    return response
 
 
 async def get_journal(request: web.Request) -> web.Response:

@@ -81,9 +81,11 @@ _NODE: Final = (
     ),
     Endpoint("GET", "/v1/snapshots", state.get_snapshots, "This node's snapshots", answer=state.SNAPSHOTS),
     Endpoint(
-        *("GET", "/v1/snapshots/{name}", state.get_snapshot_file, "The file of a snapshot"),
+        *("GET", "/v1/snapshots/{name}", state.get_snapshot_file),
+        "The file of a snapshot, with another session key; for operators",
         places=(state.SNAPSHOT_NAME,),
         content=("application/octet-stream",),
+        operators=True,
     ),
     Endpoint(
         "GET", "/v1/journal", state.get_journal, "Where journal and history begin", answer=state.JOURNAL

@@ -38,6 +38,8 @@ RETRY_AFTER_MS: Final = 500.0
 PENDING_BYTES_MAX: Final = 32 * 1024 * 1024
 #: answers that are rendered at once; the others wait, so that readers never take many threads
 READS_MAX: Final = 2
+#: passes over the past at once; they are long, so that they have a place of their own
+PASSES_MAX: Final = 1
 
 
 class ChangeRecorder:
@@ -68,6 +70,7 @@ class ChangeRecorder:
         self._stopped = False
         self._waiting: set[asyncio.Future[None]] = set()
         self._reads = asyncio.Semaphore(READS_MAX)
+        self._passes = asyncio.Semaphore(PASSES_MAX)
         self._adopt(machine)
         files.open(self._zxid)
 
@@ -235,5 +238,5 @@ class ChangeRecorder:
         def work() -> int:
             return visit_changes(self._files.blocks_from(from_zxid), from_zxid, to_zxid, visit)
 
-        async with self._reads:
+        async with self._passes:
             return await asyncio.get_running_loop().run_in_executor(None, work)

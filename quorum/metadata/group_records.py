@@ -24,6 +24,8 @@ TopicId = uuid.UUID
 #: {topic id: partitions}
 Assignment = Mapping[TopicId, tuple[int, ...]]
 _NOTHING: Final[Assignment] = {}
+#: what a znode with an offset takes, but for the metadata
+OFFSET_BYTES: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,11 @@ class OffsetRecord:
     metadata: str
     #: Wall clock of the commit, milliseconds since 1970.
     commit_timestamp_ms: int
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that it takes of a node's memory, roughly; the same metadata always takes the same."""
+        return OFFSET_BYTES + (len(json.dumps(self.metadata)) if self.metadata else 0)
 
     def encode(self) -> bytes:
         """Return the JSON value."""
@@ -212,6 +219,21 @@ class ConsumerGroupRecord:
 
 
 GroupRecord = ClassicGroupRecord | ConsumerGroupRecord
+#: what a group's record takes, but for its members and topics
+GROUP_BYTES: Final = 256
+#: what one of its topics takes, but for the name
+TOPIC_BYTES: Final = 80
+
+
+def member_bytes(member: MemberRecord | ConsumerMemberRecord) -> int:
+    """Return the bytes that a member takes of its group's record."""
+    plain = _member_json(member) if isinstance(member, MemberRecord) else _consumer_json(member)
+    return len(_json({member.member_id: plain}))
+
+
+def assignment_bytes(assignment: bytes) -> int:
+    """Return the bytes that a classic member's assignment takes of its group's record."""
+    return 4 * (-(-len(assignment) // 3))
 
 
 def decode_group(group_id: str, data: bytes | None) -> GroupRecord:

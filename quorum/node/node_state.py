@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 from pathlib import PurePath
 from typing import Any
@@ -21,6 +22,8 @@ from quorum.changelog.recorder import ChangeRecorder
 from quorum.core.queries import get_children, get_data
 from quorum.node import admin_commands
 from quorum.node.member import QuorumMember
+from quorum.platform.runtime import Disk
+from quorum.raft.snapshots.handing import with_another_key
 from quorum.server.connection import Connection
 from quorum.server.inspection import UNKNOWN_BYTES, bytes_below
 from quorum.wire.jute import Reader, Stat
@@ -118,10 +121,14 @@ class NodeState:
             for file in self._member.storage.snapshots.files()
         ]
 
-    def snapshot_path(self, name: str) -> str | None:
-        """Return the file of a snapshot that is listed."""
-        files = self._member.storage.snapshots.files()
-        return next((file.path for file in files if PurePath(file.path).name == name), None)
+    def snapshot_file(self, name: str) -> Iterator[bytes] | None:
+        """Return the bytes of a snapshot that is listed, without the key of this cluster's sessions."""
+        storage = self._member.storage
+        found = next((file for file in storage.snapshots.files() if PurePath(file.path).name == name), None)
+        if found is None:
+            return None
+        key = self._member.replica.machine.session_key
+        return _handed_out(storage.disk, found.path, key)
 
     def journal(self) -> dict[str, object]:
         """Return where the journal and the change log begin and end."""
@@ -160,3 +167,11 @@ class NodeState:
         """Return the settings in force, secrets masked."""
         masked: dict[str, Any] = json.loads(self._member.config.masked())
         return masked
+
+
+def _handed_out(disk: Disk, path: str, key: bytes) -> Iterator[bytes]:
+    file = disk.open(path)
+    try:
+        yield from with_another_key(file, key, secrets.token_bytes(len(key)))
+    finally:
+        file.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,6 +79,24 @@ def test_the_token_of_readers_reads_and_changes_nothing(node: Ensemble) -> None:
     assert ask(node.admin_urls[0], "GET", "/v1/status", f"Bearer {READ}") == (200, None)
     assert ask(node.admin_urls[0], "PUT", "/v1/znodes?path=/a&create=true", f"Bearer {READ}") == (403, None)
     assert ask(node.admin_urls[0], "GET", "/v1/znodes?path=/a", f"Bearer {READ}") == (404, None)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_snapshot_is_for_operators_alone(node: Ensemble, method: str) -> None:
+    url = node.admin_urls[0]
+    assert ask(url, "POST", "/v1/snapshots", f"Bearer {READ}") == (403, None)
+    with urlopen(
+        Request(
+            f"{url}/v1/snapshots",
+            b"{}",
+            {"Content-Type": "application/json", "Authorization": f"Bearer {OPERATE}"},
+        ),
+        timeout=DEADLINE_S,
+    ) as taken:
+        path = "/v1/snapshots/" + Path(json.load(taken)["path"]).name
+    assert ask(url, method, path, f"Bearer {READ}") == (403, None)
+    assert ask(url, method, "/v1/snapshots/0.snapshot", f"Bearer {READ}") == (403, None)
+    assert ask(url, method, path, f"Bearer {OPERATE}") == (200, None)
 
 
 def test_the_token_of_operators_does_everything(node: Ensemble) -> None:

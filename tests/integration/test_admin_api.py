@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 import subprocess
@@ -20,12 +21,16 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from prometheus_client.parser import text_string_to_metric_families
 
+from quorum.core.machine import StateMachine
 from quorum.local.embedded import Ensemble, ensemble_in_thread
 from quorum.metadata import paths
 from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord, OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
+from quorum.node.storage import load_machine
+from quorum.platform.os_runtime import OsDisk
+from quorum.raft.snapshots.format import SnapshotReader
 from tests.support.observability import named_metrics, shown_metrics
 
 DEADLINE_S = 30.0
@@ -232,14 +237,36 @@ def test_the_settings_are_shown_without_secrets(node: Ensemble) -> None:
     assert SUPER_DIGEST not in json.dumps(config)
 
 
-def test_a_snapshot_is_taken_listed_and_sent(node: Ensemble) -> None:
+def machine_of(path: str) -> StateMachine:
+    file = OsDisk().open(path)
+    with contextlib.closing(file):
+        return load_machine(SnapshotReader(file), 1 << 20)[0]
+
+
+def node_key(path: str) -> bytes:
+    key = machine_of(path).session_key
+    assert len(key) == 32
+    return key
+
+
+def test_a_snapshot_is_taken_listed_and_sent(node: Ensemble, tmp_path: Path) -> None:
     status, taken = ask(node, "POST", "/v1/snapshots", {})
     assert status == 200
     *_, newest = show(node, "/v1/snapshots")["items"]
     assert newest["log_index"] == taken["log_index"]
     status, content_type, content = raw(node, "GET", f"/v1/snapshots/{newest['name']}")
     assert (status, content_type) == (200, "application/octet-stream")
-    assert content == Path(taken["path"]).read_bytes()
+    kept = Path(taken["path"]).read_bytes()
+    key = node_key(taken["path"])
+    assert key in kept
+    assert not any(each in content for each in (key, key.hex().encode()))
+    # All else is the same: what was sent is a snapshot that loads.
+    assert len(content) == len(kept)
+    sent = tmp_path / newest["name"]
+    sent.write_bytes(content)
+    machines = [machine_of(path) for path in (taken["path"], str(sent))]
+    assert machines[0].apply_digest == machines[1].apply_digest
+    assert machines[0].sessions.keys() == machines[1].sessions.keys()
     for name in ("0.snapshot", "..", quote("../identity.json", safe="")):
         assert raw(node, "GET", f"/v1/snapshots/{name}")[0] in (400, 404)
 

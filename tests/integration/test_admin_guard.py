@@ -86,6 +86,18 @@ async def test_another_name_reads_nothing_and_changes_nothing(host: str, brokers
     assert node.asked == []
 
 
+@pytest.mark.parametrize("brokers", [False, True])
+async def test_what_another_sites_page_asks_for_is_not_read(brokers: bool) -> None:
+    async with serve(Node(), brokers=brokers) as client:
+        for site in ("cross-site", "same-site", "none, cross-site", "other"):
+            for path in ("/livez", "/metrics", "/v1/status", "/nowhere"):
+                async with client.get(path, headers={"Sec-Fetch-Site": site}) as response:
+                    assert response.status == 403, (site, path)
+        for site in ("none", "same-origin"):
+            async with client.get("/v1/status", headers={"Sec-Fetch-Site": site}) as response:
+                assert response.status == 200
+
+
 @pytest.mark.parametrize(("method", "path", "body"), CHANGES)
 @pytest.mark.parametrize(
     "content_type",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 import urllib.request
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError
@@ -273,3 +275,49 @@ def test_admin_clients_list_groups_although_one_broker_has_them_all(cluster: Blo
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","))
     assert "listed" in json.dumps(admin.list_groups(), default=str)
     admin.close()
+
+
+def test_a_commit_of_many_offsets_with_long_metadata_outlives_its_coordinator(
+    cluster: BlockingBrokers, zookeeper: KazooClient
+) -> None:
+    create(cluster, "wordy", 300)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "wordy", "log_level": 0})
+    wanted = [TopicPartition("wordy", each, each + 1, metadata=f"{each:04}" * 1_000) for each in range(300)]
+    eventually(lambda: _committed(consumer, wanted), WAIT_S, "offsets are committed")
+    dead = coordinator_id(zookeeper)
+    assert dead is not None
+    cluster.kill(dead)
+    eventually(
+        lambda: coordinator_id(zookeeper) not in (None, dead), WAIT_S, "another coordinator is elected"
+    )
+    found = consumer.committed([TopicPartition("wordy", each) for each in range(300)], timeout=WAIT_S)
+    assert [(each.offset, each.metadata) for each in found] == [
+        (each.offset, each.metadata) for each in wanted
+    ]
+    consumer.close()
+    cluster.start(dead)
+
+
+def test_groups_that_hold_all_they_may_are_refused_more_and_the_others_go_on() -> None:
+    with brokers_in_thread(1, settings={"groups": {"groups_bytes_max": 1024 * 1024}}) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("full", 100, 1)])["full"].result(WAIT_S)
+        commit(running, "honest", full=1)
+        wanted = [TopicPartition("full", each, 1, metadata="x" * 4_000) for each in range(100)]
+        greedy = [
+            Consumer({"bootstrap.servers": running.bootstrap, "group.id": f"greedy-{each}", "log_level": 0})
+            for each in range(3)
+        ]
+        for each in greedy[:2]:
+            eventually(functools.partial(_committed, each, wanted), WAIT_S, "offsets are committed")
+        with pytest.raises(KafkaException) as caught:
+            greedy[2].commit(offsets=wanted, asynchronous=False)
+        assert caught.value.args[0].code() == KafkaError.POLICY_VIOLATION
+        for each in greedy:
+            each.close()
+        commit(running, "honest", full=10**12)
+        with urllib.request.urlopen(f"{running.admin_urls[0]}/metrics", timeout=WAIT_S) as answer:
+            lines = answer.read().decode().splitlines()
+        values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        assert float(values["quorate_group_requests_refused_total"]) == 1
+        assert 800_000 < float(values["quorate_groups_bytes"]) <= 1024 * 1024

@@ -195,3 +195,28 @@ async def test_offsets_of_a_group_that_was_empty_for_long_are_removed(client: Cl
     assert (await client.get_children(paths.GROUPS) == []) is not members
     term.end("the test is over")
     assert await run == "the test is over"
+
+
+async def test_a_commit_is_cut_by_bytes(client: Client) -> None:
+    store = await become_coordinator(client)
+    stored = StoredGroup(GROUP)
+    written = {
+        PartitionKey("t" * 249, each): OffsetRecord(each, 3, text, 5)
+        for each, text in enumerate(["x" * 4_000] * 300 + ["\x01" * 4_000] * 100)
+    }
+    member = MemberRecord("m", None, "c", "/h", 1, 1, (("range", bytes(560 * 1024)),))
+    large = ClassicGroupRecord(GenerationId(1), "consumer", "range", "m", True, 5, (member,))
+    await store.write(stored, large, written)
+    await store.write(stored, None, written)
+    found = await loaded(store)
+    assert (found.record, found.offsets) == (large, written)
+
+
+async def test_a_group_with_many_long_topics_is_deleted(client: Client) -> None:
+    store = await become_coordinator(client)
+    stored = StoredGroup("ü" * 500)
+    topics = [f"{each:05}-{'t' * 243}" for each in range(300)]
+    await store.write(stored, record(1), {PartitionKey(topic, 0): offset(1) for topic in topics})
+    lossy: Any = LossyClient(client, after=True)
+    await GroupStore(lossy, store._mandate, retries_max=7).delete(stored)
+    assert await client.get_children(paths.GROUPS) == []

@@ -196,6 +196,9 @@ class ClassicGroups(RuleBasedStateMachine):
     @invariant()
     def the_group_is_consistent(self) -> None:
         self.group.check_invariants()
+        # What counts for the limits is what is written: never less, but for numbers of the whole.
+        written = len(self.group.record().encode())
+        assert written <= self.group.size <= written + 256
 
     @invariant()
     def a_partition_has_one_owner_in_a_generation(self) -> None:

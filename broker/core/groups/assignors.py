@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from heapq import heapify, heapreplace
 from typing import Final
 
+from quorum.metadata.group_records import TopicId
 from quorum.metadata.paths import PartitionKey
 
 #: {member id: topics}
@@ -145,3 +146,29 @@ def select_assignor(wishes: Iterable[str | None]) -> str:
         if wish is not None:
             votes[wish] = votes.get(wish, 0) + 1
     return max(votes, key=lambda name: votes[name])
+
+
+def targets_of(
+    assignor: str,
+    topics: Mapping[str, tuple[TopicId, int]],
+    subscriptions: Subscriptions,
+    before: Mapping[str, AbstractSet[tuple[TopicId, int]]],
+) -> dict[str, frozenset[tuple[TopicId, int]]]:
+    """Return what each member shall own, with topics by their ids.
+
+    Args:
+        assignor: its name.
+        topics: {topic: (topic id, partitions)} of all subscriptions.
+        subscriptions: of the members.
+        before: what each was to own.
+    """
+    names = {topic_id: name for name, (topic_id, _) in topics.items()}
+    held = {
+        member_id: {PartitionKey(names[each], index) for each, index in owned if each in names}
+        for member_id, owned in before.items()
+    }
+    counts = {name: count for name, (_, count) in topics.items()}
+    return {
+        member_id: frozenset((topics[key.topic][0], key.partition) for key in keys)
+        for member_id, keys in ASSIGNORS[assignor](subscriptions, counts, held).items()
+    }

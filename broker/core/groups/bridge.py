@@ -147,39 +147,44 @@ def subscription_topics(request: JoinRequest) -> tuple[str, ...] | None:
     return None if found is None else found.topics
 
 
+def heartbeat_of(group: ConsumerGroup, request: JoinRequest, new_member_id: str) -> HeartbeatRequest | None:
+    """Return what a member of the classic protocol says; None if it is no consumer of that protocol."""
+    subscription = read_subscription(request.protocols[0][1]) if request.protocols else None
+    owned = None if subscription is None else subscription.owned
+    if request.protocol_type != CONSUMERS or subscription is None or owned is None:
+        return None
+    member_id = request.member_id or new_member_id
+    known = group.member(member_id)
+    epoch = JOIN_EPOCH if known is None else max(JOIN_EPOCH, known.record.member_epoch)
+    return HeartbeatRequest(
+        member_id,
+        epoch,
+        request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=subscription.topics,
+        topic_pattern="",
+        owned=_by_id(owned, group.catalog or Catalog()) if epoch else {},
+        classic=ClassicSupport(request.session_timeout_ms, request.protocols),
+    )
+
+
 def join(group: ConsumerGroup, request: JoinRequest, new_member_id: str, now_ms: int) -> Joined:
     """Take a member in, or move one on; the answer names the epoch that it has reached as its generation."""
     limits = group.limits
     if not limits.session_timeout_min_ms <= request.session_timeout_ms <= limits.session_timeout_max_ms:
         return Joined(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-    subscription = read_subscription(request.protocols[0][1]) if request.protocols else None
-    owned = None if subscription is None else subscription.owned
-    if request.protocol_type != CONSUMERS or subscription is None or owned is None:
+    asked = heartbeat_of(group, request, new_member_id)
+    if asked is None:
         return Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
     if not request.member_id and request.needs_member_id and request.instance_id is None:
         return Joined(ErrorCode.MEMBER_ID_REQUIRED, new_member_id)
-    member_id = request.member_id or new_member_id
-    known = group.member(member_id)
-    epoch = JOIN_EPOCH if known is None else max(JOIN_EPOCH, known.record.member_epoch)
-    answer = group.heartbeat(
-        HeartbeatRequest(
-            member_id,
-            epoch,
-            request.instance_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            topics=subscription.topics,
-            topic_pattern="",
-            owned=_by_id(owned, group.catalog or Catalog()) if epoch else {},
-            classic=ClassicSupport(request.session_timeout_ms, request.protocols),
-        ),
-        now_ms,
-    )
+    answer = group.heartbeat(asked, now_ms)
     if answer.error_code is not ErrorCode.NONE:
-        return Joined(answer.error_code, member_id)
+        return Joined(answer.error_code, asked.member_id)
     protocol = request.protocols[0][0]
-    return Joined(ErrorCode.NONE, member_id, GenerationId(answer.member_epoch), CONSUMERS, protocol)
+    return Joined(ErrorCode.NONE, asked.member_id, GenerationId(answer.member_epoch), CONSUMERS, protocol)
 
 
 def sync(group: ConsumerGroup, request: SyncRequest) -> Synced:

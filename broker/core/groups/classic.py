@@ -11,6 +11,7 @@ Source: GroupCoordinator (Kafka 3.9); KIP-62, KIP-345, KIP-394, KIP-814; seed [4
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from broker.core.groups.model import (
@@ -123,6 +124,15 @@ class ClassicGroup:
         return subscribed_topics(self.members)
 
     @property
+    def size(self) -> int:
+        """Bytes of its record."""
+        return self._roster.size()
+
+    def growth(self, asked: JoinRequest | Mapping[str, bytes]) -> int:
+        """Return how many bytes the record takes more with a member that joins, or with assignments."""
+        return self._roster.growth(asked)
+
+    @property
     def member_count(self) -> int:
         """How many members there are."""
         return len(self._roster)
@@ -170,10 +180,9 @@ class ClassicGroup:
             common = self._roster.common_protocols(without=request.member_id)
             if request.protocol_type != self.protocol_type or (common is not None and not offered & common):
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        asked = sum(len(name) + len(data) for name, data in request.protocols) + len(request.client_id)
-        if self._roster.size(without=request.member_id) + asked > limits.group_bytes_max:
-            return ErrorCode.GROUP_MAX_SIZE_REACHED
-        return ErrorCode.NONE
+        growth = self.growth(request)
+        too_large = growth > 0 and self.size + growth > limits.group_bytes_max
+        return ErrorCode.GROUP_MAX_SIZE_REACHED if too_large else ErrorCode.NONE
 
     def _join_new(self, ticket: Ticket, request: JoinRequest, new_member_id: str, now_ms: int) -> None:
         known = self._roster.of_instance(request.instance_id)
@@ -275,19 +284,13 @@ class ClassicGroup:
             self.reason = reason
             was_empty = self.state is GroupState.EMPTY
             for member in self._roster:
-                if member.syncing is not None:
-                    self._answers.append((member.syncing, Synced(ErrorCode.REBALANCE_IN_PROGRESS)))
-                    member.syncing = None
-                    self._keep_alive(member, now_ms)
+                self._answer_sync(member, Synced(ErrorCode.REBALANCE_IN_PROGRESS), now_ms)
             self.state = GroupState.PREPARING
             timeout_ms = self._roster.rebalance_timeout_ms()
             delay_ms = self._limits.initial_rebalance_delay_ms
-            if was_empty and delay_ms > 0:
-                self._initial_until_ms = now_ms + max(timeout_ms, delay_ms)
-                self._set_phase_deadline(now_ms + delay_ms)
-            else:
-                self._initial_until_ms = None
-                self._set_phase_deadline(now_ms + timeout_ms)
+            waits = was_empty and delay_ms > 0
+            self._initial_until_ms = now_ms + max(timeout_ms, delay_ms) if waits else None
+            self._set_phase_deadline(now_ms + (delay_ms if waits else timeout_ms))
         self._maybe_begin_generation(now_ms)
 
     def _maybe_begin_generation(self, now_ms: int) -> None:
@@ -380,28 +383,27 @@ class ClassicGroup:
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else ErrorCode.NONE
 
     def _assign(self, assignments: dict[str, bytes], now_ms: int) -> None:
-        held = sum(each.size - len(each.assignment) for each in self._roster)
-        if held + sum(map(len, assignments.values())) > self._limits.group_bytes_max:
+        if self.size + self.growth(assignments) > self._limits.group_bytes_max:
             for member in self._roster:
-                if member.syncing is not None:
-                    self._answers.append((member.syncing, Synced(ErrorCode.UNKNOWN_SERVER_ERROR)))
-                    member.syncing = None
-                    self._keep_alive(member, now_ms)
+                self._answer_sync(member, Synced(ErrorCode.GROUP_MAX_SIZE_REACHED), now_ms)
             self.maybe_prepare(now_ms, "the assignment is too large")
             return
         self.state = GroupState.STABLE
         self.unsaved = True
         for member in self._roster:
             member.assignment = assignments.get(member.member_id, b"")
-            if member.syncing is not None:
-                self._answers.append((member.syncing, self._synced(member)))
-                member.syncing = None
-                self._keep_alive(member, now_ms)
+            self._answer_sync(member, self._synced(member), now_ms)
         self._maybe_end_sync_phase()
 
     def _maybe_end_sync_phase(self) -> None:
         if all(each.synced for each in self._roster):
             self._phase_deadline_ms = None
+
+    def _answer_sync(self, member: Member, synced: Synced, now_ms: int) -> None:
+        if member.syncing is not None:
+            self._answers.append((member.syncing, synced))
+            member.syncing = None
+            self._keep_alive(member, now_ms)
 
     def _synced(self, member: Member) -> Synced:
         return Synced(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)

@@ -15,8 +15,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, select_assignor
-from broker.core.groups.consumer_member import ConsumerMember, Owned, assignment_of, merged, owned_of
+from broker.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, select_assignor, targets_of
+from broker.core.groups.consumer_member import (
+    ConsumerMember,
+    Owned,
+    assignment_of,
+    blank_record,
+    group_size,
+    growth_of,
+    merged,
+    owned_of,
+)
 from broker.core.groups.model import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -31,7 +40,6 @@ from broker.core.groups.model import (
 from controller.messages.codes import ErrorCode
 from quorum.metadata.group_records import Assignment, ConsumerGroupRecord, ConsumerMemberRecord, TopicId
 from quorum.metadata.numbers import GenerationId
-from quorum.metadata.paths import PartitionKey
 
 _EPOCH_MAX: Final = 2**31 - 1
 
@@ -126,6 +134,17 @@ class ConsumerGroup:
         return bool(members) and all(each.record.classic is not None for each in members)
 
     @property
+    def size(self) -> int:
+        """Bytes of its record."""
+        return group_size(self._members.values(), self.topics)
+
+    def growth(self, request: HeartbeatRequest) -> int:
+        """Return how many bytes the record takes more with what a member says of itself."""
+        holder = self._instances.get(request.instance_id or "", request.member_id)
+        known = self._members.get(request.member_id) or self._members.get(holder)
+        return growth_of(None if known is None else known.record, request)
+
+    @property
     def member_count(self) -> int:
         """How many members there are."""
         return len(self._members)
@@ -209,6 +228,7 @@ class ConsumerGroup:
             return self._leave(request, now_ms)
         joins = request.member_epoch == JOIN_EPOCH
         refusal = self._refusal_of_join(request) if joins else self._refusal(request)
+        refusal = refusal or self._refusal_of_size(request)
         if refusal is not None:
             return refusal
         member = self._member_of(request) if joins else self._members[request.member_id]
@@ -218,12 +238,8 @@ class ConsumerGroup:
         self._maybe_assign(now_ms)
         self._reconcile(member, request.owned, now_ms)
         told = joins or request.owned is not None or member.assigned != before
-        return HeartbeatAnswer(
-            ErrorCode.NONE,
-            member.record.member_id,
-            member.record.member_epoch,
-            assignment_of(member.assigned) if told else None,
-        )
+        given = assignment_of(member.assigned) if told else None
+        return HeartbeatAnswer(ErrorCode.NONE, request.member_id, member.record.member_epoch, given)
 
     def _refusal_of_join(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:
         if request.topics is None and request.topic_pattern is None:
@@ -243,12 +259,17 @@ class ConsumerGroup:
             away = former.member_epoch == LEAVE_FOR_A_WHILE_EPOCH or former.classic is not None
             problem = f"instance {request.instance_id!r} has a member that has not left"
             return None if away else _refused(request, ErrorCode.UNRELEASED_INSTANCE_ID, problem)
-        if request.member_id in self._members:
-            return None
-        used = sum(each.size for each in self._members.values()) + sum(map(len, request.topics or ()))
-        if len(self._members) >= self.limits.members_max or used > self.limits.group_bytes_max:
-            return _refused(request, ErrorCode.GROUP_MAX_SIZE_REACHED, "the group is full")
+        if request.member_id not in self._members and len(self._members) >= self.limits.members_max:
+            problem = f"the group has {len(self._members)} members, as many as it may"
+            return _refused(request, ErrorCode.GROUP_MAX_SIZE_REACHED, problem)
         return None
+
+    def _refusal_of_size(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:
+        growth, bytes_max = self.growth(request), self.limits.group_bytes_max
+        if growth <= 0 or self.size + growth <= bytes_max:
+            return None
+        problem = f"the group would have {self.size + growth} bytes, and may have {bytes_max}"
+        return _refused(request, ErrorCode.GROUP_MAX_SIZE_REACHED, problem)
 
     def _refusal(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:
         if request.instance_id is not None:
@@ -274,22 +295,15 @@ class ConsumerGroup:
         known = self._members.get(request.member_id)
         if known is not None:
             return known
-        blank = ConsumerMemberRecord(
-            request.member_id,
-            request.instance_id,
-            *(request.rack, request.client_id, request.client_host, request.rebalance_timeout_ms),
-            *((), None, None),
-            *(JOIN_EPOCH, JOIN_EPOCH, {}),
-        )
-        member = ConsumerMember(blank)
+        member = ConsumerMember(blank_record(request))
         holder = self._instances.get(request.instance_id or "")
         if holder is not None:
             # It takes over what its former life owned; a client that returns owns nothing yet.
             former = self._members[holder]
             member.target = former.target
-            member.record = replace(blank, topics=former.record.topics, assignor=former.record.assignor)
-            member.record = replace(member.record, topic_pattern=former.record.topic_pattern)
-            owned = former.assigned
+            was, owned = former.record, former.assigned
+            member.record = replace(member.record, topics=was.topics, assignor=was.assignor)
+            member.record = replace(member.record, topic_pattern=was.topic_pattern)
             self._remove(former)
             self._take_in(member)
             self._set_owned(member, owned, frozenset())
@@ -371,18 +385,9 @@ class ConsumerGroup:
         self._assign_ms, self._assigned_ms = None, now_ms
         self.assignor = select_assignor(each.record.assignor for each in self._members.values())
         topics = self._subscribed_topics()
-        names = {topic_id: name for name, (topic_id, _) in topics.items()}
         subscriptions = {member_id: self._subscription(each) for member_id, each in self._members.items()}
-        before = {
-            member_id: {PartitionKey(names[each], index) for each, index in member.target if each in names}
-            for member_id, member in self._members.items()
-        }
-        counts = {name: count for name, (_, count) in topics.items()}
-        found = ASSIGNORS[self.assignor](subscriptions, counts, before)
-        targets = {
-            member_id: frozenset((topics[key.topic][0], key.partition) for key in keys)
-            for member_id, keys in found.items()
-        }
+        before = {member_id: each.target for member_id, each in self._members.items()}
+        targets = targets_of(self.assignor, topics, subscriptions, before)
         differs = any(each.target != targets[member_id] for member_id, each in self._members.items())
         self.unsaved = self.unsaved or differs or topics != self.topics
         self.topics = topics

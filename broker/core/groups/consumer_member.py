@@ -5,11 +5,18 @@ Source: KIP-848.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from broker.core.groups.model import GroupLimits, HeartbeatRequest
-from quorum.metadata.group_records import Assignment, ConsumerMemberRecord, TopicId
+from broker.core.groups.model import JOIN_EPOCH, GroupLimits, HeartbeatRequest
+from quorum.metadata.group_records import (
+    GROUP_BYTES,
+    TOPIC_BYTES,
+    Assignment,
+    ConsumerMemberRecord,
+    TopicId,
+    member_bytes,
+)
 
 Owned = tuple[TopicId, int]
 
@@ -25,6 +32,7 @@ class ConsumerMember:
     assigned: frozenset[Owned] = frozenset()
     revoking: frozenset[Owned] = frozenset()
     target: frozenset[Owned] = frozenset()
+    _measured: tuple[tuple[object, ...], int] | None = None
 
     @property
     def deadline_ms(self) -> int:
@@ -34,11 +42,11 @@ class ConsumerMember:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes of the group's limit, roughly."""
-        record = self.record
-        names = len(record.member_id) + len(record.client_id) + sum(map(len, record.topics))
-        partitions = len(self.assigned) + len(self.revoking) + len(self.target)
-        return names + len(record.topic_pattern or "") + 8 * partitions
+        """Bytes that it takes of the group's record; measured once for what it holds."""
+        held = (self.record, self.assigned, self.revoking, self.target)
+        if self._measured is None or any(a is not b for a, b in zip(held, self._measured[0], strict=True)):
+            self._measured = held, member_bytes(self.full_record())
+        return self._measured[1]
 
     def session_timeout_ms(self, limits: GroupLimits) -> int:
         """How long it may be silent."""
@@ -53,6 +61,33 @@ class ConsumerMember:
             revoking=assignment_of(self.revoking),
             target=assignment_of(self.target),
         )
+
+
+def blank_record(request: HeartbeatRequest) -> ConsumerMemberRecord:
+    """Return the record of a member that is new, before what it says of itself."""
+    return ConsumerMemberRecord(
+        request.member_id,
+        request.instance_id,
+        *(request.rack, request.client_id, request.client_host, request.rebalance_timeout_ms),
+        *((), None, None),
+        *(JOIN_EPOCH, JOIN_EPOCH, {}),
+    )
+
+
+def group_size(members: Iterable[ConsumerMember], topics: Mapping[str, object]) -> int:
+    """Return the bytes of a group's record, roughly."""
+    topics_bytes = sum(len(name) + TOPIC_BYTES for name in topics)
+    return GROUP_BYTES + topics_bytes + sum(each.size for each in members)
+
+
+def growth_of(before: ConsumerMemberRecord | None, request: HeartbeatRequest) -> int:
+    """Return how many bytes a member takes more with what it says of itself; None: it is new."""
+    if request.member_epoch < JOIN_EPOCH or (before is None and request.member_epoch > JOIN_EPOCH):
+        return 0
+    after = merged(before or blank_record(request), request)
+    if after == before:
+        return 0
+    return member_bytes(after) - (0 if before is None else member_bytes(before))
 
 
 def merged(before: ConsumerMemberRecord, request: HeartbeatRequest) -> ConsumerMemberRecord:

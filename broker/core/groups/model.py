@@ -46,8 +46,8 @@ class GroupLimits:
     #: A group that was empty waits so long for further members before its first generation.
     initial_rebalance_delay_ms: int = 3_000
     members_max: int = 1_000
-    #: Of what all members of a group have sent: names, metadata, assignments.
-    group_bytes_max: int = 512 * 1024
+    #: Of a group's record: names, metadata, assignments of all its members.
+    group_bytes_max: int = 768 * 1024
     #: Of groups whose coordinator assigns: when a silent member is dead, and how often it shall be heard.
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000

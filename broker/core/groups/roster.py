@@ -7,12 +7,12 @@ Source: Kafka's GroupMetadata (3.9); KIP-345, KIP-394.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from broker.core.groups.model import JoinRequest, Ticket
 from controller.messages.codes import ErrorCode
-from quorum.metadata.group_records import MemberRecord
+from quorum.metadata.group_records import GROUP_BYTES, MemberRecord, assignment_bytes, member_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -33,12 +33,17 @@ class Member:
     syncing: Ticket | None = None
     #: Whether it has asked for the assignment of this generation.
     synced: bool = True
+    #: Bytes that it takes of the group's record, but for its assignment.
+    own_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Measure what was sent."""
+        self.own_bytes = member_bytes(replace(self.record(), assignment=b""))
 
     @property
     def size(self) -> int:
-        """Bytes that it takes of the group's limit."""
-        names = len(self.member_id) + len(self.instance_id or "") + len(self.client_id)
-        return names + len(self.assignment) + sum(len(name) + len(data) for name, data in self.protocols)
+        """Bytes that it takes of the group's record."""
+        return self.own_bytes + assignment_bytes(self.assignment)
 
     def metadata(self, protocol: str) -> bytes:
         """Return what it has sent for a protocol."""
@@ -50,6 +55,7 @@ class Member:
         self.client_id, self.client_host = request.client_id, request.client_host
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.__post_init__()
 
     def record(self) -> MemberRecord:
         """Return its hard state."""
@@ -155,9 +161,21 @@ class Roster:
         known = instance_id is None and member_id in self._members
         return ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def size(self, *, without: str = "") -> int:
-        """Return the bytes that the members take of the group's limit."""
-        return sum(each.size for each in self._members.values() if each.member_id != without)
+    def size(self) -> int:
+        """Return the bytes of the group's record."""
+        return GROUP_BYTES + sum(each.size for each in self._members.values())
+
+    def growth(self, request: JoinRequest | Mapping[str, bytes]) -> int:
+        """Return how many bytes the record takes more with a member that joins, or with assignments."""
+        if not isinstance(request, JoinRequest):
+            held = sum(assignment_bytes(each.assignment) for each in self._members.values())
+            return sum(assignment_bytes(request.get(each, b"")) for each in self._members) - held
+        before = self._members.get(request.member_id) or self.of_instance(request.instance_id)
+        if request.member_id and before is None and request.member_id not in self.pending:
+            return 0
+        # A new member's id is its instance's or client's name and 37 characters.
+        member_id = request.member_id or f"{request.instance_id or request.client_id}-{'0' * 36}"
+        return new_member(member_id, request).own_bytes - (0 if before is None else before.own_bytes)
 
     def rebalance_timeout_ms(self) -> int:
         """Return how long the slowest member may take to join again."""

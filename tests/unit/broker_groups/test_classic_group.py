@@ -300,7 +300,7 @@ def test_an_assignment_that_is_too_large_begins_a_rebalance() -> None:
     desk = Desk(group_bytes_max=1000)
     first = desk.joined(desk.join()).member_id
     answer = desk.answers[desk.sync(first, {first: bytes(1000)})]
-    assert answer.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert answer.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert desk.group.state is GroupState.PREPARING
 
 
@@ -402,3 +402,28 @@ def test_a_new_coordinator_waits_for_the_assignment_that_was_on_its_way() -> Non
     synced = after.answers[after.sync(first, {first: b"all"})]
     assert isinstance(synced, Synced)
     assert synced.assignment == b"all"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"client_id": "\x01" * 200},
+        {"instance_id": "é" * 200},
+        {"protocols": (("range" + "\x7f" * 300, b"m"), ("range", b""))},
+        {"metadata": bytes(900)},
+    ],
+)
+def test_what_counts_for_a_groups_limit_is_what_is_written(changed: dict[str, Any]) -> None:
+    desk = Desk(group_bytes_max=1_500)
+    desk.stable(1)
+    assert desk.joined(desk.join(**changed)).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert desk.joined(desk.join("m1")).error_code is ErrorCode.NONE
+    assert len(desk.group.record().encode()) < 1_500
+
+
+def test_a_member_that_sends_no_more_than_before_joins_again_in_a_full_group() -> None:
+    desk = Desk(group_bytes_max=1_500)
+    (first,) = desk.stable(1)
+    desk.group._limits = GroupLimits(group_bytes_max=100)
+    assert desk.joined(desk.join(first, b"n")).error_code is ErrorCode.NONE
+    assert desk.joined(desk.join(first, b"longer")).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED

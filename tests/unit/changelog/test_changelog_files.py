@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
+import threading
 
 import pytest
 
 from quorum.changelog import recorder as recorder_module
 from quorum.changelog.files import DamagedSegmentError
-from quorum.changelog.recorder import CHANGELOG_LANE
+from quorum.changelog.recorder import CHANGELOG_LANE, READS_MAX
+from quorum.changelog.rows import ENCODERS, JSON_LINES
 from quorum.core.machine import StateMachine
 from tests.support.memory_disk import Cut, MemoryDisk
 from tests.unit.changelog.recording import FOLDER, RETENTION_BYTES_MAX, Recorded, all_rows, new_files
@@ -203,3 +206,26 @@ def test_one_drain_writes_what_several_entries_did() -> None:
     assert driver.runtime.work(CHANGELOG_LANE)
     assert not driver.runtime.work(CHANGELOG_LANE)
     assert driver.files.last_zxid == driver.zxid
+
+
+async def test_reads_of_the_past_do_not_hold_up_the_change_log() -> None:
+    driver = Recorded()
+    write(driver, 3)
+    begun, ends = threading.Event(), threading.Event()
+
+    def visit(_path: str, _before: bytes | None, _after: bytes | None) -> None:
+        begun.set()
+        assert ends.wait(30)
+
+    passes = [
+        asyncio.ensure_future(driver.recorder.visit_changes(0, driver.zxid, visit))
+        for _ in range(READS_MAX + 1)
+    ]
+    assert await asyncio.to_thread(begun.wait, 30)
+    try:
+        async with asyncio.timeout(30):
+            assert await driver.recorder.read(0, 1_000, ENCODERS[JSON_LINES])
+        assert not any(each.done() for each in passes)
+    finally:
+        ends.set()
+    assert await asyncio.gather(*passes) == [driver.zxid] * len(passes)

@@ -1,0 +1,76 @@
+"""What groups hold in the quorum, all of them together, and whether there is room for more.
+
+Every node of the quorum holds all of it in memory. What makes a group larger is refused where there is no
+room; what leaves it as it is, as most commits and rebalances do, is always taken. It counts when it is
+decided, so that what is on its way to the quorum has its place. Soft state: a term counts anew what it loads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from broker.core.groups.model import GroupState
+from broker.groups.errors import GroupRefusedError
+from broker.groups.slot import GroupSlot
+from controller.messages.codes import ErrorCode
+from quorum.metadata.group_records import OffsetRecord
+from quorum.metadata.paths import PartitionKey
+
+log = logging.getLogger("quorate.broker.groups")
+
+_REBALANCES = (GroupState.PREPARING, GroupState.COMPLETING)
+
+
+class Room:
+    """The bytes of all groups of one term."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Count from nothing."""
+        self._bytes_max = bytes_max
+        self.held_bytes = 0
+        #: requests for which there was no room
+        self.refused = 0
+        self._was_full = False
+
+    def count(self, slot: GroupSlot) -> None:
+        """Count a group's record as its machine has it now."""
+        size = slot.machine.size
+        if slot.machine.state in _REBALANCES:
+            # The assignments that it had come back at its end; nobody else takes their place.
+            size = max(size, slot.record_bytes)
+        self.held_bytes += size - slot.record_bytes
+        slot.record_bytes = size
+
+    def put(self, slot: GroupSlot, offsets: Mapping[PartitionKey, OffsetRecord | None]) -> None:
+        """Add offsets to what a group's next write carries; None: removed."""
+        growth = slot.growth(offsets)
+        slot.next_batch().offsets.update(offsets)
+        slot.offset_bytes += growth
+        self.held_bytes += growth
+
+    def leave(self, slot: GroupSlot) -> None:
+        """Count a group no more."""
+        self.held_bytes -= slot.record_bytes + slot.offset_bytes
+        slot.record_bytes = slot.offset_bytes = 0
+
+    def check(self, group_id: str, growth: int) -> None:
+        """See that a group can become larger by some bytes; by none or fewer it always can.
+
+        Raises:
+            GroupRefusedError: all groups together would hold more than they may.
+        """
+        full = growth > 0 and self.held_bytes + growth > self._bytes_max
+        if not full:
+            self._was_full = self._was_full and growth <= 0
+            return
+        self.refused += 1
+        problem = (
+            f"group {group_id!r} needs {growth} bytes more, and groups hold {self.held_bytes} of the "
+            f"{self._bytes_max} that groups.groups_bytes_max allows"
+        )
+        remedy = "delete groups or offsets, send less metadata, or raise the limit"
+        if not self._was_full:
+            self._was_full = True
+            log.warning("refused: %s; %s", problem, remedy)
+        raise GroupRefusedError(ErrorCode.POLICY_VIOLATION, problem, remedy)

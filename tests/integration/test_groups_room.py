@@ -1,0 +1,178 @@
+"""What groups hold in all: where it is refused, what is taken all the same, and that terms count alike."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.core.cluster_view import ClusterView
+from broker.core.groups.model import JOIN_EPOCH, GroupLimits, HeartbeatRequest, JoinRequest, SyncRequest
+from broker.groups.errors import GroupRefusedError, NotCoordinatorError
+from broker.groups.options import GroupOptions
+from broker.groups.term import Term
+from controller.messages.codes import ErrorCode
+from quorum.client import Client, Transaction
+from quorum.local import ensemble
+from quorum.metadata import paths
+from quorum.metadata.group_records import OffsetRecord
+from quorum.metadata.numbers import GenerationId
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.plans import COORDINATOR_OFFICE, Won
+from quorum.metadata.records import TopicRecord
+from quorum.metadata.store import elect, ensure_base_paths
+
+BYTES_MAX = 1024 * 1024
+NOBODY = ("", None, GenerationId(-1))
+OPTIONS = GroupOptions(
+    GroupLimits(initial_rebalance_delay_ms=0, assignment_interval_ms=0), groups_bytes_max=BYTES_MAX
+)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with ensemble(1) as quorum, Client(quorum.hosts) as made:
+        await ensure_base_paths(made)
+        await made.create(paths.topic_path("t"), b"{}")
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def term_of(client: Client) -> AsyncIterator[Term]:
+    outcome = await elect(client, COORDINATOR_OFFICE, 1, 0)
+    assert isinstance(outcome, Won)
+    term = Term(client, outcome.mandate, OPTIONS, ClusterView())
+    run = asyncio.ensure_future(term.run())
+    try:
+        await term.ready()
+        yield term
+    finally:
+        term.end("the test is over")
+        await run
+        await client.delete(COORDINATOR_OFFICE.path)
+
+
+def offsets(count: int, metadata: str = "", number: int = 0) -> dict[PartitionKey, OffsetRecord]:
+    return {PartitionKey("t", each): OffsetRecord(number, -1, metadata, 5) for each in range(count)}
+
+
+def joining(metadata: bytes, member_id: str = "", client_id: str = "c") -> JoinRequest:
+    protocols = (("range", metadata),)
+    return JoinRequest(member_id, None, client_id, "/h", 10_000, 10_000, "consumer", protocols, False)
+
+
+async def fill(term: Term) -> None:
+    """Commit until there is no room for 4,000 bytes of metadata; every group has one offset."""
+
+    async def commit_all() -> None:
+        for number in itertools.count():
+            await term.commit(f"filler-{number}", *NOBODY, offsets(1, "x" * 4_000))
+
+    before = len(term.slots())
+    with pytest.raises(GroupRefusedError, match=r"groups\.groups_bytes_max") as caught:
+        await commit_all()
+    assert caught.value.error_code is ErrorCode.POLICY_VIOLATION
+    assert before < len(term.slots()) < before + 1_000
+    assert all(slot.stored.offsets for slot in term.slots()[before:]), "what was refused is no group"
+    assert BYTES_MAX - 10_000 < term.status().held_bytes <= BYTES_MAX
+
+
+async def test_what_makes_groups_larger_is_refused_and_all_else_is_taken(client: Client) -> None:
+    async with term_of(client) as term:
+        assert await term.commit("old", *NOBODY, offsets(5, "meta")) is ErrorCode.NONE
+        joined = await term.join("members", joining(b"m" * 2_000))
+        given = {joined.member_id: b"a" * 2_000}
+        sync = SyncRequest(joined.member_id, None, joined.generation_id, None, None, given)
+        await term.sync("members", sync)
+        await fill(term)
+        # As large as it was, or smaller, with larger numbers.
+        assert await term.commit("old", *NOBODY, offsets(5, "meta", 10**15)) is ErrorCode.NONE
+        assert await term.commit("old", *NOBODY, offsets(4, "", 10**18)) is ErrorCode.NONE
+        # The generation of a group that was there begins anew, with its assignment.
+        again = await term.join("members", joining(b"n" * 2_000, joined.member_id))
+        assert again.error_code is ErrorCode.NONE
+        sync = SyncRequest(again.member_id, None, again.generation_id, None, None, given)
+        assert (await term.sync("members", sync)).assignment == b"a" * 2_000
+        large = joining(b"m" * 9_000)
+        topics = tuple(f"{each:04}" + "t" * 96 for each in range(100))
+        heartbeat = HeartbeatRequest("m", JOIN_EPOCH, rebalance_timeout_ms=1, topics=topics)
+        for refused in (
+            term.commit("old", *NOBODY, offsets(30, "meta")),
+            term.join("members", large),
+            term.join("members", joining(b"n" * 9_000, joined.member_id)),
+            term.join("others", large),
+            term.consumer_heartbeat("others", heartbeat),
+            term.sync("members", SyncRequest(sync.member_id, *sync_of(again.generation_id, sync.member_id))),
+        ):
+            with pytest.raises(GroupRefusedError) as caught:
+                await refused
+            assert caught.value.error_code is ErrorCode.POLICY_VIOLATION
+        assert term.status().refused == 7
+        assert term.group("others") is None
+        # Room comes back with what is deleted.
+        for number in range(20):
+            assert await term.delete(f"filler-{number}") is ErrorCode.NONE
+        assert (await term.consumer_heartbeat("others", heartbeat)).error_code is ErrorCode.NONE
+        assert await term.commit("old", *NOBODY, offsets(30, "meta")) is ErrorCode.NONE
+
+
+def sync_of(
+    generation_id: GenerationId, leader: str
+) -> tuple[None, GenerationId, None, None, dict[str, bytes]]:
+    return None, generation_id, None, None, {leader: bytes(20_000)}
+
+
+async def test_every_term_counts_the_same(client: Client) -> None:
+    rng = random.Random(7)
+    async with term_of(client) as term:
+        for number in range(150):
+            group = f"g{number % 7}"
+            match rng.randrange(6):
+                case 0:
+                    await term.delete(group)
+                case 1 if (slot := term.group(group)) is not None:
+                    await term.remove_offsets(slot, [PartitionKey("t", rng.randrange(9))])
+                case 2:
+                    heartbeat = HeartbeatRequest("m", JOIN_EPOCH, rebalance_timeout_ms=1, topics=("t",))
+                    with contextlib.suppress(GroupRefusedError):
+                        await term.consumer_heartbeat(group, heartbeat)
+                case 3:
+                    with contextlib.suppress(GroupRefusedError):
+                        await term.consumer_heartbeat(group, HeartbeatRequest("m", -1))
+                case _:
+                    written = offsets(rng.randrange(9), "é\x01" * rng.randrange(50), number)
+                    await asyncio.gather(*(term.commit(group, *NOBODY, written) for _ in range(2)))
+        held_bytes = term.status().held_bytes
+        assert held_bytes > 10_000
+    async with term_of(client) as term:
+        assert term.status().held_bytes == held_bytes
+        for group in [slot.group_id for slot in term.slots()]:
+            with contextlib.suppress(GroupRefusedError, NotCoordinatorError):
+                await term.consumer_heartbeat(group, HeartbeatRequest("m", -1))
+            assert await term.delete(group) is ErrorCode.NONE
+        assert term.status().held_bytes == 0
+
+
+async def test_a_group_that_is_too_large_for_the_quorum_says_so(client: Client) -> None:
+    """A pattern of one short member may match more than one znode holds; nothing is asked again for ever."""
+    topics = [f"{each:04}" + "t" * 200 for each in range(4_500)]
+    for start in range(0, len(topics), 1_000):
+        transaction = Transaction()
+        for topic in topics[start : start + 1_000]:
+            record = TopicRecord(uuid.uuid4(), {0: (1,)})
+            transaction.create(paths.topic_path(topic), record.encode())
+        await client.multi(transaction)
+    async with term_of(client) as term:
+        heartbeat = HeartbeatRequest("m", JOIN_EPOCH, rebalance_timeout_ms=1, topic_pattern=".*")
+        with pytest.raises(GroupRefusedError) as caught:
+            await term.consumer_heartbeat("large", heartbeat)
+        assert caught.value.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+        # Others, and it as it was, are served.
+        assert await term.commit("others", *NOBODY, offsets(1)) is ErrorCode.NONE
+        await asyncio.gather(*term._tasks)
+        assert term.group("large") is None
