@@ -23,7 +23,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.records import TopicRecord
 
-#: Topics that one request reads.
+#: Topics whose values are held at a time, before they are records.
 READ_CHUNK: Final = 1_000
 #: Names and patterns that are remembered, before those are dropped to which no group subscribes any more.
 NAMES_MAX: Final = 100_000
