@@ -37,8 +37,8 @@ from quorum.metadata.store import read_node
 
 #: Offsets that one multi writes.
 OFFSETS_MAX: Final = 1_000
-#: Offsets that one request reads.
-READ_CHUNK: Final = 1_000
+#: Offsets whose values are held at a time, before they are records.
+READ_CHUNK: Final = 8_000
 #: Groups that are read at a time.
 LOAD_CHUNK: Final = 500
 NO_NODE: Final = GroupVersion(-1)

@@ -24,7 +24,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.records import TopicRecord
 
-#: Topics that one request reads.
+#: Topics whose values are held at a time, before they are records.
 READ_CHUNK: Final = 1_000
 #: Patterns that members brought, before those are dropped to which no group subscribes any more.
 PATTERNS_MAX: Final = 1_000

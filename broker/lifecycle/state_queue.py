@@ -44,7 +44,7 @@ from quorum.metadata.queue_records import ChangeKind, QueueEntryRecord
 
 log = logging.getLogger("quorate.broker.queue")
 
-#: Entries that one request reads; each is below a mebibyte, and servers send no more than 32 MiB.
+#: Entries that are read at a time; each is below a mebibyte.
 READ_CHUNK: Final = 30
 
 _API_KEYS: Final = {

@@ -32,8 +32,6 @@ from quorum.metadata.topic_settings import TopicSettings, check_topic_settings, 
 log = logging.getLogger("quorate.broker.topics")
 
 ROUNDS_MAX: Final = 8
-#: Nodes that one request reads.
-READ_CHUNK: Final = 1_000
 
 
 class NoSuchTopicError(QuorateError):
@@ -96,8 +94,11 @@ class TopicConfigs:
         #: {topic: {Kafka's name: text}}; a topic without overrides has no entry
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._effective: dict[str, TopicSettings] = {}
-        self._dirty: set[str] = set()
+        #: Topics to read (again), in the order in which they changed.
+        self._dirty: dict[str, None] = {}
         self._reader: asyncio.Task[None] | None = None
+        #: Held while settings are read: what is read first is taken first.
+        self._reading = asyncio.Lock()
 
     async def attach(self, client: Client) -> None:
         """Follow the settings through a new session: watch, then read everything.
@@ -117,13 +118,8 @@ class TopicConfigs:
         """
         assert self._client is not None
         topics = await self._client.get_children(paths.CONFIG_TOPICS)
-        for topic in self._overrides.keys() - set(topics):
-            self._take(topic, None)
-        for start in range(0, len(topics), READ_CHUNK):
-            chunk = topics[start : start + READ_CHUNK]
-            found = await self._client.read_all([paths.config_topic_path(topic) for topic in chunk])
-            for topic, outcome in zip(chunk, found, strict=True):
-                self._take(topic, None if isinstance(outcome, ServerError) else outcome[0])
+        self._dirty.update(dict.fromkeys((*topics, *self._overrides)))
+        await self._read_dirty()
 
     def settings_of(self, topic: str) -> TopicSettings:
         """Return the effective settings of a topic; the defaults for one without overrides."""
@@ -163,20 +159,25 @@ class TopicConfigs:
         topic = event.path.removeprefix(f"{paths.CONFIG_TOPICS}/")
         if topic == event.path or "/" in topic:
             return
-        self._dirty.add(topic)
+        self._dirty[topic] = None
         if self._reader is None or self._reader.done():
-            self._reader = asyncio.ensure_future(self._read_dirty())
+            self._reader = asyncio.ensure_future(self._follow())
 
-    async def _read_dirty(self) -> None:
-        client = self._client
+    async def _follow(self) -> None:
         try:
-            while self._dirty and client is not None and client is self._client:
-                topic = self._dirty.pop()
-                node = await read_node(client, paths.config_topic_path(topic))
-                self._take(topic, None if node is None else node.data)
+            await self._read_dirty()
         except ClientError as error:
             # The next connection, or the next session, reads everything.
             log.info("settings were not read: %s", error.message)
+
+    async def _read_dirty(self) -> None:
+        async with self._reading:
+            client = self._client
+            while self._dirty and client is not None and client is self._client:
+                topics, self._dirty = self._dirty, {}
+                found = await client.read_all([paths.config_topic_path(topic) for topic in topics])
+                for topic, outcome in zip(topics, found, strict=True):
+                    self._take(topic, None if isinstance(outcome, ServerError) else outcome[0])
 
     def _take(self, topic: str, data: bytes | None) -> None:
         try:

@@ -1,15 +1,14 @@
 """Reads what the controller decides from: registrations, topics, states, incarnations, settings.
 
-Bulk reads only, a thousand nodes a request. A malformed value is no error here but an `Unreadable` in its
+Bulk reads only. A malformed value is no error here but an `Unreadable` in its
 place, so that one of them does not hide the others. Soft state: none.
 Source: control-plane design, "Controller" (a malformed record is logged once, that topic is left alone).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from controller.core.model import KnownState, KnownTopic, LiveBroker, problem_of
 from quorum.client import Client, NoNodeError, ServerError
@@ -25,11 +24,6 @@ from quorum.metadata.records import (
     TopicConfigRecord,
     TopicRecord,
 )
-
-#: Nodes that one request reads: the answer must stay far below the 32 MiB that a server sends at most.
-READ_CHUNK: Final = 1_000
-#: Requests of one bulk read under way at a time.
-READS_MAX: Final = 8
 
 
 class Unreadable(NamedTuple):
@@ -60,14 +54,7 @@ async def read_nodes(client: Client, wanted: Sequence[str]) -> list[NodeView | N
         ServerError: a node cannot be read for another reason.
         ConnectionLossError: read again.
     """
-    places = asyncio.Semaphore(READS_MAX)
-
-    async def read(chunk: Sequence[str]) -> list[NodeView | None]:
-        async with places:
-            return [_view(outcome) for outcome in await client.read_all(chunk)]
-
-    chunks = [wanted[start : start + READ_CHUNK] for start in range(0, len(wanted), READ_CHUNK)]
-    return [node for nodes in await asyncio.gather(*map(read, chunks)) for node in nodes]
+    return [_view(outcome) for outcome in await client.read_all(wanted)]
 
 
 def _view(outcome: object) -> NodeView | None:

@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from typing import Final, Self
 
-from quorum.client import lookups, requests
+from quorum.client import bulk, lookups, requests
 from quorum.client.hosts import parse_hosts
 from quorum.client.lookups import AccessEntry, ReadOutcome
 from quorum.client.ranges import INT32_MAX, int64, whole
@@ -299,8 +299,9 @@ class Client:
         return await self._session.call(lookups.who_am_i())
 
     async def read_all(self, paths: Sequence[str]) -> list[ReadOutcome]:
-        """Read several nodes in one request; a node that cannot be read has its error in the result.
+        """Read any number of nodes; a node that cannot be read has its error in the result.
 
-        A server refuses more than 10,000 nodes at once, or more than 32 MiB.
+        As few requests as their number and sizes allow. What one request reads, up to 1,000 nodes and 32 MiB,
+        is of one moment; more may be of several.
         """
-        return await self._session.call(lookups.read_all(paths))
+        return await bulk.read_all(self._session, paths)

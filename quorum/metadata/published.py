@@ -17,8 +17,8 @@ from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
 
-#: Nodes that one request reads; servers refuse more than 10,000, or more than 32 MiB.
-READ_CHUNK: Final = 2_000
+#: Nodes whose values are held at a time, before they are records.
+READ_CHUNK: Final = 8_000
 
 Name = TypeVar("Name")
 

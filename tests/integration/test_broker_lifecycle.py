@@ -79,13 +79,15 @@ async def test_a_topic_that_is_created_again_during_a_reload_keeps_its_settings(
     async def names_without_b(_path: str) -> list[str]:
         return ["a"]
 
-    async def read_while_b_returns(wanted: Sequence[str]) -> object:
-        await client.set(paths.config_topic_path("b"), TopicConfigRecord({"retention.ms": "9"}).encode())
-        await until(lambda: configs.overrides("b") == {"retention.ms": "9"})
-        return await read_all(wanted)
+    async def read_before_b_returns(wanted: Sequence[str]) -> object:
+        found = await read_all(wanted)
+        if len(wanted) == 2:
+            changed = TopicConfigRecord({"retention.ms": "9"}).encode()
+            await client.set(paths.config_topic_path("b"), changed)
+        return found
 
     monkeypatch.setattr(client, "get_children", names_without_b)
-    monkeypatch.setattr(client, "read_all", read_while_b_returns)
+    monkeypatch.setattr(client, "read_all", read_before_b_returns)
     await configs.reload()
     assert configs.settings_of("b").retention_ms == 9
 
