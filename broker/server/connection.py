@@ -10,7 +10,6 @@ Source: control-plane design, "API versions"; kafka.network.Processor (one reque
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import time
 from collections import defaultdict, deque
@@ -22,7 +21,7 @@ from typing import Final, cast
 
 from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request
-from broker.wire.apis import ApiKey, advertised
+from broker.wire.apis import UNPROVEN_FRAME_BYTES_MAX, ApiKey, advertised
 from broker.wire.codec import encode_response, is_flexible
 from broker.wire.packing import Parts
 from controller.messages.codes import ErrorCode
@@ -31,8 +30,6 @@ from controller.messages.sasl import SaslGate
 from controller.messages.scram import ScramServer
 from quorum.errors import ProtocolError
 from quorum.platform.histogram import Histogram
-
-log = logging.getLogger("quorate.broker.server")
 
 _HEAD: Final = Struct(">hhi")
 #: Bytes of responses that the transport holds above which no further request begins.
@@ -67,11 +64,11 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        name: str,
         api: Api,
         sasl: ScramServer | None,
         limits: ListenerLimits,
         refusals: Refusals,
+        failures: Refusals,
         times: defaultdict[int, Histogram],
         on_open: Callable[[Connection], None],
         on_close: Callable[[Connection], None],
@@ -79,20 +76,20 @@ class Connection(asyncio.Protocol):
         """Serve one connection.
 
         Args:
-            name: the listener's name.
             api: what is served.
             sasl: what a peer must prove first; None: nothing.
             limits: bounds.
             refusals: where a connection is noted that its peer's mistake ends.
+            failures: where one is noted that a fault of this broker ends.
             times: {api key: where the time is noted that a request took}.
             on_open: called once.
             on_close: called once, after the connection has ended.
         """
-        self._name = name
         self._api = api
         self._gate = None if sasl is None else SaslGate(sasl)
         self._limits = limits
         self._refusals = refusals
+        self._failures = failures
         self._times = times
         self._on_open = on_open
         self._on_close = on_close
@@ -216,14 +213,13 @@ class Connection(asyncio.Protocol):
         self._wanted_bytes = 4
         while end - position >= 4 and not self._closing:
             length = LENGTH.unpack_from(data, position)[0]
-            if not _HEAD.size <= length <= self._limits.frame_bytes_max:
-                limit = self._limits.frame_bytes_max
-                self._refuse(
-                    f"a frame of {length} bytes; {_HEAD.size} to {limit} are allowed (limits.frame_bytes_max)"
-                )
+            if (problem := self._frame_problem(data, position, length)) is not None:
+                self._refuse(problem)
                 break
             if end - position < 4 + length:
-                self._wanted_bytes = 4 + length
+                # The key is looked at as soon as it is there, before its frame is kept.
+                known = end - position >= 4 + _HEAD.size
+                self._wanted_bytes = 4 + (length if known else _HEAD.size)
                 break
             if not self._has_room():
                 self._stalled = True
@@ -235,6 +231,21 @@ class Connection(asyncio.Protocol):
         self._taken_bytes = position if self._pieces else 0
         self._held_bytes = end - position if self._pieces else 0
         self._update_reading()
+
+    def _frame_problem(self, data: bytes, position: int, length: int) -> str | None:
+        """Return what is wrong with the size of a frame that begins there, as far as it has arrived."""
+        limits = [(self._limits.frame_bytes_max, "limits.frame_bytes_max")]
+        if self._gate is not None and not self._gate.authenticated:
+            limits.append((UNPROVEN_FRAME_BYTES_MAX, "before authentication"))
+        if len(data) - position >= 4 + _HEAD.size:
+            api_key = _HEAD.unpack_from(data, position + 4)[0]
+            served = self._api.apis.get(api_key)
+            if served is not None and served.frame_bytes_max is not None:
+                limits.append((served.frame_bytes_max, ApiKey(api_key).name))
+        bytes_max, why = min(limits)
+        if _HEAD.size <= length <= bytes_max:
+            return None
+        return f"a frame of {length} bytes; {_HEAD.size} to {bytes_max} are allowed ({why})"
 
     def _has_room(self) -> bool:
         return (
@@ -342,7 +353,7 @@ class Connection(asyncio.Protocol):
         if isinstance(error, ProtocolError):
             self._refuse(f"{name}: {error.message}")
         else:
-            log.error("%s listener: %s of %s failed", self._name, name, self._peer, exc_info=error)
+            self._failures.note(self._peer, f"{name} failed", error)
             self.close()
 
     def _finish(self, running: _Running, response: Parts | None) -> None:

@@ -42,6 +42,7 @@ class Listener:
         self._sasl = sasl
         self._limits = limits
         self._refusals = Refusals(name)
+        self._failures = Refusals(name)
         #: {api key: from the arrival of a request until its response}
         self._times: defaultdict[int, Histogram] = defaultdict(Histogram)
         self._acceptor: Acceptor | None = None
@@ -132,6 +133,7 @@ class Listener:
         # Each task has told its own story; here they only have to be over.
         await asyncio.gather(*tasks, return_exceptions=True)
         self._refusals.stop()
+        self._failures.stop()
 
     def _listen(self, bound: socket.socket) -> None:
         self._acceptor = Acceptor(bound, self._connection, self._has_room, self._no_files)
@@ -139,11 +141,11 @@ class Listener:
 
     def _connection(self) -> Connection:
         return Connection(
-            self._name,
             self._api,
             self._sasl,
             self._limits,
             self._refusals,
+            self._failures,
             self._times,
             self._opened,
             self._closed,

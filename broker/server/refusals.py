@@ -1,7 +1,8 @@
-"""Connections that a listener closed because of what their peers did: counted, and logged within bounds.
+"""Connections that a listener closed, for their peers' mistakes or its own: counted, logged within bounds.
 
 Decides what is logged: the first refusal at once, those of the next second together in one line. So a peer
-that fails again and again, or many of them, cannot fill the log. Soft state only.
+that fails again and again, or many of them, cannot fill the log. Faults of this broker likewise, each line
+with the stack of the last one. Soft state only.
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ class Refusals:
         #: since the start
         self.count = 0
         self._unlogged = 0
-        self._last = ("", "")
+        #: peer, problem, and the error if it was a fault
+        self._last: tuple[str, str, Exception | None] = ("", "", None)
         self._timer: asyncio.TimerHandle | None = None
 
-    def note(self, peer: str, problem: str) -> None:
-        """Count a connection that is closed, and log it now or with others."""
+    def note(self, peer: str, problem: str, error: Exception | None = None) -> None:
+        """Count a connection that is closed, by an error or by its peer; log it now or with others."""
         self.count += 1
-        self._last = (peer, problem)
+        self._last = (peer, problem, error)
         if self._timer is not None:
             self._unlogged += 1
             return
-        log.warning("%s listener: closed the connection of %s: %s", self._name, peer, problem)
+        self._log(f"closed the connection of {peer}: {problem}", error)
         self._wait()
 
     def stop(self) -> None:
@@ -59,6 +61,10 @@ class Refusals:
         """Log those that are not logged yet; returns whether there were any."""
         count, self._unlogged, self._timer = self._unlogged, 0, None
         if count:
-            told = "%s listener: closed %d more connections, the last one of %s: %s"
-            log.warning(told, self._name, count, *self._last)
+            peer, problem, error = self._last
+            self._log(f"closed {count} more connections, the last one of {peer}: {problem}", error)
         return count > 0
+
+    def _log(self, told: str, error: Exception | None) -> None:
+        level = logging.WARNING if error is None else logging.ERROR
+        log.log(level, "%s listener: %s", self._name, told, exc_info=error)

@@ -2,8 +2,10 @@
 
 kio's native reader takes the length of an array at its word and reserves room for it first: five bytes from
 a stranger are enough to abort the process. So every message is walked over before it is read, and an array
-with more items than there are bytes left is refused. The walk also refuses null where the schema has no
-null, and tags that the schema does not know. Bytes behind the message are ignored, as Kafka does.
+with more items than there are bytes left is refused. An item of three bytes costs a hundred times as much
+once it is read, so a message may also be refused for how many it has. The walk also refuses null where the
+schema has no null, and tags that the schema does not know. Bytes behind the message are ignored, as Kafka
+does.
 Source: Kafka protocol guide; KIP-482 (compact lengths, tagged fields).
 """
 
@@ -22,8 +24,8 @@ from quorum.errors import ProtocolError
 
 #: What is decoded: a frame, or a part of one.
 Buffer = bytes | memoryview
-#: (buffer, offset of a value) -> offset behind it
-_Walk = Callable[[Buffer, int], int]
+#: (buffer, offset of a value, [items that it may still have]) -> offset behind it
+_Walk = Callable[[Buffer, int, list[int]], int]
 
 E = TypeVar("E", bound=Entity)
 
@@ -40,6 +42,7 @@ _FIXED_BYTES: Final = {
     for kafka_type in kafka_types
 }
 _VARINT_BYTES_MAX: Final = 5
+_ANY_NUMBER: Final = 2**31
 
 
 class MalformedMessageError(ProtocolError):
@@ -49,19 +52,20 @@ class MalformedMessageError(ProtocolError):
         super().__init__(f"{name}: {problem}", "the sender must follow Kafka's protocol as of 3.9")
 
 
-def decode(entity_type: type[E], body: Buffer, offset: int = 0) -> E:
+def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: int = _ANY_NUMBER) -> E:
     """Read one message.
 
     Args:
         entity_type: an entity of kio or of this package.
         body: holds the message, without its header.
         offset: where it begins.
+        items_max: items of all its arrays together, those of plain numbers apart.
 
     Raises:
-        MalformedMessageError: it is cut short, or breaks its schema.
+        MalformedMessageError: it is cut short, breaks its schema, or has too many items.
     """
     try:
-        _walk_entity(entity_type)(body, offset)
+        _walk_entity(entity_type)(body, offset, [items_max])
         return entity_reader(entity_type)(body, offset)[0]
     except (SerialError, ValueError, OverflowError) as error:
         raise MalformedMessageError(entity_type.__name__, str(error)) from error
@@ -109,9 +113,9 @@ def _walk_entity(entity_type: type[Entity]) -> _Walk:
     if entity_type.__flexible__:
         steps.append(_walk_tags(tagged))
 
-    def walk(body: Buffer, offset: int) -> int:
+    def walk(body: Buffer, offset: int, left: list[int]) -> int:
         for step in steps:
-            offset = step(body, offset)
+            offset = step(body, offset, left)
         if offset > len(body):
             raise IndexError
         return offset
@@ -145,7 +149,7 @@ def _is_array(annotation: object) -> bool:
 
 
 def _walk_fixed(byte_count: int) -> _Walk:
-    return lambda _body, offset: offset + byte_count
+    return lambda _body, offset, _left: offset + byte_count
 
 
 def _walk_struct(annotation: object) -> _Walk:
@@ -156,9 +160,9 @@ def _walk_struct(annotation: object) -> _Walk:
 
 
 def _walk_nullable(item: _Walk) -> _Walk:
-    def walk(body: Buffer, offset: int) -> int:
+    def walk(body: Buffer, offset: int, left: list[int]) -> int:
         marker = body[offset]
-        return offset + 1 if marker == 0xFF else item(body, offset + 1)
+        return offset + 1 if marker == 0xFF else item(body, offset + 1, left)
 
     return walk
 
@@ -167,14 +171,14 @@ def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
     """Return the walk over a string or bytes; whether they may be null is checked by the reader."""
     if flexible:
 
-        def walk(body: Buffer, offset: int) -> int:
+        def walk(body: Buffer, offset: int, _left: list[int]) -> int:
             size, offset = varint(body, offset)
             return offset + max(size - 1, 0)
 
         return walk
     length_bytes = 2 if kafka_type == "string" else 4
 
-    def walk_legacy(body: Buffer, offset: int) -> int:
+    def walk_legacy(body: Buffer, offset: int, _left: list[int]) -> int:
         behind = offset + length_bytes
         return behind + max(int.from_bytes(body[offset:behind], "big", signed=True), 0)
 
@@ -182,7 +186,7 @@ def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
 
 
 def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, *, nullable: bool) -> _Walk:
-    def walk(body: Buffer, offset: int) -> int:
+    def walk(body: Buffer, offset: int, left: list[int]) -> int:
         if flexible:
             count, offset = varint(body, offset)
             count -= 1
@@ -197,15 +201,18 @@ def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, 
             raise ValueError(f"{name} has {count} items and {max(len(body) - offset, 0)} bytes are left")
         if item is None:
             return offset + count * item_bytes
+        left[0] -= count
+        if left[0] < 0:
+            raise ValueError(f"{name} has {count} items, with which the message has too many")
         for _ in range(count):
-            offset = item(body, offset)
+            offset = item(body, offset, left)
         return offset
 
     return walk
 
 
 def _walk_tags(tagged: dict[int, _Walk]) -> _Walk:
-    def walk(body: Buffer, offset: int) -> int:
+    def walk(body: Buffer, offset: int, left: list[int]) -> int:
         if body[offset] == 0:
             return offset + 1
         count, offset = varint(body, offset)
@@ -216,7 +223,7 @@ def _walk_tags(tagged: dict[int, _Walk]) -> _Walk:
             size, offset = varint(body, offset)
             if tag not in tagged:
                 raise ValueError(f"tag {tag} is not known")
-            if tagged[tag](body, offset) != offset + size:
+            if tagged[tag](body, offset, left) != offset + size:
                 raise ValueError(f"tag {tag} has {size} bytes, which its value does not fill")
             offset += size
         return offset

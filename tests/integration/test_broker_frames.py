@@ -14,7 +14,7 @@ import pytest
 
 from broker.server.connection import WRITE_BUFFER_BYTES_MAX
 from broker.server.listener import ListenerLimits
-from broker.wire.apis import ApiKey
+from broker.wire.apis import BROKER_APIS, CLIENT_APIS, ApiKey
 from broker.wire.codec import Values, decode_response, encode_request, is_flexible
 from controller.messages.codes import ErrorCode
 from controller.messages.connection import BrokerAuthenticationError, BrokerConnection
@@ -39,6 +39,7 @@ LIMITS = ListenerLimits(
     requests_in_flight_max=3,
     authentication_timeout_ms=500,
 )
+MIB = 1024 * 1024
 METADATA: Values = {"topics": ()}
 
 
@@ -264,6 +265,38 @@ def test_a_bug_in_a_handler_costs_its_connection_only(
     assert [record.exc_info is not None for record in caplog.records] == [True]
     with Peer(broker.client_address) as other:
         other.ask(ApiKey.LIST_OFFSETS, 1, {"replica_id": -1, "topics": ()})
+
+
+def test_many_faults_cost_a_stack_a_second(broker: MemoryBroker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.parts.view.brokers = None  # type: ignore[assignment]  # the bug
+    for _ in range(50):
+        with Peer(broker.client_address) as peer:
+            peer.send(ApiKey.METADATA, 1, encode_request(ApiKey.METADATA, 1, METADATA))
+            assert peer.is_closed()
+    stacks = [record for record in caplog.records if record.exc_info]
+    assert len(stacks) <= 2 + stacks[-1].created - stacks[0].created
+
+
+@pytest.mark.parametrize(
+    ("listener", "api_key", "bytes_max"),
+    [
+        ("client", ApiKey.PRODUCE, 8 * MIB),
+        ("client", ApiKey.METADATA, 8 * MIB),
+        ("client", ApiKey.HEARTBEAT, MIB),
+        ("broker", ApiKey.FETCH, 8 * 1024),
+        ("broker", ApiKey.SASL_AUTHENTICATE, 8 * 1024),
+    ],
+)
+def test_a_frame_larger_than_its_request_may_be_is_refused_at_its_head(
+    broker: MemoryBroker, listener: str, api_key: ApiKey, bytes_max: int
+) -> None:
+    address = broker.client_address if listener == "client" else broker.broker_address
+    version = (CLIENT_APIS if listener == "client" else BROKER_APIS)[api_key].served_max
+    with Peer(address) as fits, Peer(address) as larger:
+        fits.socket.sendall(struct.pack(">ihhi", bytes_max, api_key, version, 1))
+        larger.socket.sendall(struct.pack(">ihhi", bytes_max + 1, api_key, version, 1))
+        assert larger.is_closed()
+        assert select.select([fits.socket], [], [], 0)[0] == []
 
 
 def test_an_error_without_acknowledgement_closes_the_connection(broker: MemoryBroker) -> None:

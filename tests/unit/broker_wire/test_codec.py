@@ -2,12 +2,14 @@
 
 import io
 import uuid
+from typing import Any
 
 import pytest
 from kio.serial import entity_writer
 
 from broker.wire.apis import BROKER_APIS, CLIENT_APIS, ApiKey, advertised
 from broker.wire.codec import (
+    REQUEST_ITEMS_MAX,
     decode_request,
     decode_response,
     encode_request,
@@ -15,7 +17,20 @@ from broker.wire.codec import (
     is_flexible,
     milliseconds,
 )
+from controller.core.outbox import REQUEST_PARTITIONS_MAX
 from controller.messages.decoding import MalformedMessageError
+from controller.messages.entities import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from controller.messages.entities import encode_request as encode_control_request
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 
 METADATA = {
     "brokers": [{"node_id": 1, "host": "h", "port": 9, "rack": "r"}],
@@ -74,6 +89,58 @@ def test_a_missing_value_names_its_field() -> None:
 def test_garbage_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedMessageError):
         decode_request(ApiKey.METADATA, 12, body)
+
+
+@pytest.mark.parametrize("version", [1, 12])
+def test_a_request_has_at_most_a_hundred_thousand_items(version: int) -> None:
+    row = {"name": "t", "topic_id": None}
+    flags = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    most = encode_request(ApiKey.METADATA, version, {"topics": [row] * REQUEST_ITEMS_MAX, **flags})
+    assert len(decode_request(ApiKey.METADATA, version, most).topics) == REQUEST_ITEMS_MAX
+    more = encode_request(ApiKey.METADATA, version, {"topics": [row] * (REQUEST_ITEMS_MAX + 1), **flags})
+    with pytest.raises(MalformedMessageError, match="too many"):
+        decode_request(ApiKey.METADATA, version, more)
+
+
+def test_items_of_inner_arrays_count_as_well() -> None:
+    partitions = [{"partition_index": number, "timestamp": -1} for number in range(300)]
+    topics = [{"name": "t", "partitions": partitions}] * 340
+    values = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+    with pytest.raises(MalformedMessageError, match="partitions has 300 items"):
+        decode_request(ApiKey.LIST_OFFSETS, 4, encode_request(ApiKey.LIST_OFFSETS, 4, values))
+
+
+def test_a_control_request_of_ten_thousand_partitions_fits_its_frame() -> None:
+    # The worst case: a topic for each partition, the longest names, many replicas, a large cluster.
+    replicas = tuple(range(1000, 1010))
+    epochs: dict[str, Any] = {"controller_epoch": ControllerEpoch(1), "leader_epoch": LeaderEpoch(1)}
+    common: dict[str, Any] = {"partition_index": 0, "leader": 1, "isr": replicas, "replicas": replicas}
+    moved: dict[str, Any] = {"adding_replicas": replicas, "removing_replicas": replicas}
+    state = LeaderAndIsrPartitionState(**common, **epochs, partition_epoch=PartitionVersion(1), **moved)
+    view = UpdateMetadataPartitionState(
+        **common, **epochs, zk_version=PartitionVersion(1), offline_replicas=replicas
+    )
+    named: dict[str, Any] = {"topic_name": "t" * 249, "topic_id": uuid.UUID(int=1)}
+    count = REQUEST_PARTITIONS_MAX
+    endpoint = UpdateMetadataEndpoint(port=9092, host="h" * 255, listener="CLIENT", security_protocol=0)
+    brokers = [UpdateMetadataBroker(id=each, endpoints=(endpoint,) * 2, rack=None) for each in range(1000)]
+    sender: dict[str, Any] = {
+        "controller_id": 1,
+        "controller_epoch": ControllerEpoch(1),
+        "broker_epoch": BrokerGeneration(1),
+    }
+    leaderships = (LeaderAndIsrTopicState(**named, partition_states=(state,)),) * count
+    views = (UpdateMetadataTopicState(**named, partition_states=(view,)),) * count
+    sizes = {
+        ApiKey.LEADER_AND_ISR: encode_control_request(
+            LeaderAndIsrRequest(**sender, type=0, topic_states=leaderships, live_leaders=())
+        ),
+        ApiKey.UPDATE_METADATA: encode_control_request(
+            UpdateMetadataRequest(**sender, topic_states=views, live_brokers=tuple(brokers))
+        ),
+    }
+    for api_key, body in sizes.items():
+        assert len(body) < (BROKER_APIS[api_key].frame_bytes_max or 0)
 
 
 def test_flexible_versions_are_those_of_kafka() -> None:
