@@ -75,6 +75,13 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
 
 
+class ProducedBatch(NamedTuple):
+    """The one batch that a producer sent for a partition, whole and of a kind that is taken."""
+
+    header: BatchHeader
+    content: memoryview
+
+
 def parse_header(buffer: Buffer, position: int) -> BatchHeader:
     """Read the header that begins at a position; 61 bytes must be there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
@@ -101,22 +108,16 @@ def checked_batches(records: memoryview) -> list[BatchHeader]:
     """
     headers: list[BatchHeader] = []
     position, end = 0, len(records)
-    while end - position >= HEADER.size:
-        header = parse_header(records, position)
-        if header.magic != MAGIC:
-            _refuse_magic(header.magic)
-        if (
-            not plausible(header)
-            or header.size > end - position
-            or not crc_matches(header, records, position)
-        ):
-            raise AppendError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"batch at byte {position} of {end}: its length ({header.size}) or its checksum is wrong",
-            )
-        headers.append(header)
-        position += header.size
-    if position != end or not headers:
+    while position < end or not headers:
+        headers.append(_checked_batch(records, position))
+        position += headers[-1].size
+    return headers
+
+
+def _checked_batch(records: memoryview, position: int) -> BatchHeader:
+    """Read the header of the batch that begins at a position; the whole batch must be there, and right."""
+    end = len(records)
+    if end - position < HEADER.size:
         # An old message set can be shorter than a header of format 2.
         if end - position > LENGTH_OVERHEAD + 4 and records[position + 16] != MAGIC:
             _refuse_magic(records[position + 16])
@@ -124,7 +125,15 @@ def checked_batches(records: memoryview) -> list[BatchHeader]:
             ErrorCode.CORRUPT_MESSAGE if end else ErrorCode.INVALID_RECORD,
             f"records of {end} bytes end inside of a batch, at byte {position}" if end else "no record batch",
         )
-    return headers
+    header = parse_header(records, position)
+    if header.magic != MAGIC:
+        _refuse_magic(header.magic)
+    if not plausible(header) or header.size > end - position or not crc_matches(header, records, position):
+        raise AppendError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"batch at byte {position} of {end}: its length ({header.size}) or its checksum is wrong",
+        )
+    return header
 
 
 def _refuse_magic(magic: int) -> None:
@@ -134,17 +143,30 @@ def _refuse_magic(magic: int) -> None:
     )
 
 
-def check_produced(header: BatchHeader, settings: TopicSettings, *, alone: bool) -> None:
-    """Check what a producer may send in one batch; the checksum was checked before.
+def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
+    """Check what a producer sent for one partition, but for the records inside: it must be one whole batch.
 
     Args:
-        header: the batch's.
+        records: one batch.
         settings: the topic's.
-        alone: whether it is the only batch of its request for the partition.
 
     Raises:
-        AppendError: too large, no records, or of a kind that is not offered.
+        AppendError: no batch, more than one, an older format, a torn batch, a wrong checksum, too large, no
+            records, or of a kind that is not offered.
     """
+    content = memoryview(records)
+    header = _checked_batch(content, 0)
+    if header.size != len(content):
+        raise AppendError(
+            ErrorCode.INVALID_RECORD,
+            f"{len(content)} bytes for one partition, its first batch has {header.size}: "
+            "send one batch for each partition",
+        )
+    _check_produced(header, settings)
+    return ProducedBatch(header, content)
+
+
+def _check_produced(header: BatchHeader, settings: TopicSettings) -> None:
     if header.size > settings.max_message_bytes:
         raise AppendError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -170,15 +192,13 @@ def check_produced(header: BatchHeader, settings: TopicSettings, *, alone: bool)
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {header.attributes & CODEC_MASK}"
         )
     if header.producer_id != NO_PRODUCER:
-        _check_idempotent(header, alone=alone)
+        _check_idempotent(header)
 
 
-def _check_idempotent(header: BatchHeader, *, alone: bool) -> None:
+def _check_idempotent(header: BatchHeader) -> None:
     if header.producer_id < 0 or header.base_sequence < 0 or header.producer_epoch < 0:
         raise AppendError(
             ErrorCode.INVALID_RECORD,
             f"producer id {header.producer_id} with epoch {header.producer_epoch} "
             f"and sequence number {header.base_sequence}",
         )
-    if not alone:
-        raise AppendError(ErrorCode.INVALID_RECORD, "an idempotent producer sends one batch per partition")

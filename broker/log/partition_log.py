@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,8 +25,9 @@ from broker.log.batches import (
     PREFIX,
     BatchHeader,
     Buffer,
-    check_produced,
+    ProducedBatch,
     checked_batches,
+    produced_batch,
 )
 from broker.log.errors import AppendError, OffsetOutOfRangeError
 from broker.log.files import FilePool, remove_file, replace_file, sync_folder
@@ -143,38 +144,54 @@ class PartitionLog:
         """Obey other settings from now on."""
         self._settings = settings
 
-    def append_as_leader(self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
-        """Append what a producer sent, with the next offsets.
+    def check(self, records: Buffer) -> ProducedBatch:
+        """Check what a producer sent, as far as it can be told without the log; see produced_batch."""
+        return produced_batch(records, self._settings)
+
+    def before_append(
+        self,
+        size_bytes: int,  # noqa: ARG002 - an append waits for nothing yet
+        records_count: int,  # noqa: ARG002
+    ) -> Awaitable[None] | None:
+        """Return what must end before a leader may append a batch; None: it may be appended now.
+
+        Whoever waits asks again afterwards: the log may have changed meanwhile.
 
         Args:
-            records: one or more whole batches of format 2; one only from an idempotent producer.
+            size_bytes: of the batch.
+            records_count: in the batch.
+
+        Raises:
+            LogStorageError: by the wait, if the disk refuses.
+        """
+        return None
+
+    def append_as_leader(self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
+        """Check and append what a producer sent, at once; see check() and append_produced()."""
+        return self.append_produced(self.check(records), leader_epoch, now_ms)
+
+    def append_produced(self, batch: ProducedBatch, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
+        """Append a batch that was checked, with the next offsets.
+
+        Args:
+            batch: what check() returned.
             leader_epoch: this leader's.
             now_ms: the time, for the expiry of producers.
 
         Raises:
-            AppendError: refused, definite.
+            AppendError: not the next of its producer; definite.
             LogStorageError: the disk refuses, indefinite.
         """
-        view = memoryview(records)
-        headers = checked_batches(view)
-        alone = len(headers) == 1
-        for header in headers:
-            check_produced(header, self._settings, alone=alone)
-        if headers[0].producer_id != NO_PRODUCER:
-            known = self._producers.check(headers[0])
+        header = batch.header
+        if header.producer_id != NO_PRODUCER:
+            known = self._producers.check(header)
             if known is not None:
                 return Appended(known.base_offset, known.last_offset, True)
-        base_offset = offset = self.log_end_offset
-        buffers: list[tuple[Buffer, ...]] = []
-        position = 0
-        for number, header in enumerate(headers):
-            rest = view[position + PREFIX.size : position + header.size]
-            buffers.append((PREFIX.pack(offset, header.batch_length, leader_epoch), rest))
-            headers[number] = BatchHeader._make((offset, header.batch_length, leader_epoch, *header[3:]))
-            position += header.size
-            offset += header.last_offset_delta + 1
-        self._store(headers, buffers, now_ms)
-        return Appended(base_offset, offset - 1, False)
+        offset = self.log_end_offset
+        prefix = PREFIX.pack(offset, header.batch_length, leader_epoch)
+        stored = BatchHeader._make((offset, header.batch_length, leader_epoch, *header[3:]))
+        self._store([stored], [(prefix, batch.content[PREFIX.size :])], now_ms)
+        return Appended(offset, stored.last_offset, False)
 
     def append_as_follower(self, records: Buffer, now_ms: int) -> Appended:
         """Append batches as the leader has them.

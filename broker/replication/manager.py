@@ -156,6 +156,7 @@ class ReplicaManager:
         if self._upkeep is not None:
             self._upkeep.cancel()
             await asyncio.gather(self._upkeep, return_exceptions=True)
+        await self._producing.stop()
         await self._fetchers.stop()
         await self._isr_writer.stop()
         if not clean:

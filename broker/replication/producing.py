@@ -1,28 +1,38 @@
 """Produce: records are appended by the leader; acks=all waits until they are committed.
 
-min.insync.replicas is checked before the append (19) and when the high watermark has passed (20). A leader
-that steps down answers 6 for what it has not committed; such records may be lost or may survive, so the
-producer repeats them. Knows no connection.
+Batches of one partition are appended in the order in which they came, whatever one of them waits for: what
+comes behind one that waits, waits as well. Leadership, min.insync.replicas (19) and the sequence are judged
+in the turn of the append; the ISR again when the high watermark has passed (20). A leader that steps down
+answers 6 for what it has not committed and for what still waits for its turn; the former may be lost or may
+survive, so the producer repeats it. Knows no connection.
 Source: control-plane design, "Produce"; Kafka's ReplicaManager.appendRecords.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.log.batches import ProducedBatch
 from broker.log.errors import AppendError, LogStorageError
-from broker.replication.clock import wall_ms
+from broker.replication.clock import monotonic_ms, wall_ms
 from broker.replication.outcomes import Counters, ProduceOutcome
 from broker.replication.registry import Registry
-from broker.replication.waiting import WAITING_MAX, WaitingProduce
+from broker.replication.replica import Replica
+from broker.replication.waiting import WAITING_MAX, WaitingAppend, WaitingProduce
 from controller.messages.codes import ErrorCode
-from quorum.errors import QuorateError
+from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata.paths import PartitionKey
 
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
+
+#: Of batches that wait for their turn, in one broker.
+APPENDS_BYTES_MAX: Final = 256 * 1024 * 1024
+#: How long appends keep the event loop to themselves.
+TURN_MS_MAX: Final = 20
 
 
 class Producing:
@@ -35,62 +45,161 @@ class Producing:
         self._registry = registry
         self._counters = counters
         self._on_storage_error = on_storage_error
-        #: Requests with acks=all that wait now.
+        #: Requests that wait now.
         self.waiting = 0
+        #: Batches that wait for their turn, and their bytes.
+        self._appends = 0
+        self._appends_bytes = 0
+        #: One for each replica with batches that wait for their turn.
+        self._turns: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        """Append nothing more; the replicas lead no longer, so what waited has its answer."""
+        for task in self._turns:
+            task.cancel()
+        await asyncio.gather(*self._turns, return_exceptions=True)
 
     async def produce(
         self, batches: Mapping[PartitionKey, bytes | memoryview], *, acks: int, timeout_ms: int
     ) -> dict[PartitionKey, ProduceOutcome]:
         """Append batches and wait as far as acks says.
 
+        Each batch has its place in the order of its partition before this gives way for the first time.
+
         Args:
-            batches: {partition: one or more record batches}.
+            batches: {partition: one record batch}.
             acks: ACKS_NONE, ACKS_LEADER or ACKS_ALL.
-            timeout_ms: how long acks=all may take; then 7, though the records are in the log.
+            timeout_ms: how long it may take; then 7, though the records are in the log, or come into it.
         """
         if acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             return dict.fromkeys(batches, ProduceOutcome(ErrorCode.INVALID_REQUIRED_ACKS))
         if acks == ACKS_ALL and self.waiting >= WAITING_MAX:
             text = f"{WAITING_MAX} requests wait already; nothing was appended"
             return dict.fromkeys(batches, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
-        outcomes: dict[PartitionKey, ProduceOutcome] = {}
-        waiting = WaitingProduce()
+        request = WaitingProduce(acks_all=acks == ACKS_ALL)
         for key, records in batches.items():
-            outcomes[key] = self._append(key, records, waiting if acks == ACKS_ALL else None)
+            self._take(key, records, request)
         self.waiting += 1
         try:
-            await waiting.answered(timeout_ms)
+            return await request.answered(timeout_ms)
         finally:
             self.waiting -= 1
-        for key, error_code in waiting.answers.items():
-            if error_code is not ErrorCode.NONE:
-                outcomes[key] = ProduceOutcome(error_code)
-        return outcomes
 
-    def _append(
-        self, key: PartitionKey, records: bytes | memoryview, waiting: WaitingProduce | None
-    ) -> ProduceOutcome:
+    def _take(self, key: PartitionKey, records: bytes | memoryview, request: WaitingProduce) -> None:
+        """Append a batch now, or give it its place behind those that wait."""
         replica = self._registry.replicas.get(key)
         if replica is None:
-            return ProduceOutcome(self._registry.why_missing(key))
-        leader = replica.leader
-        if leader is None:
-            return ProduceOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if waiting is not None and not leader.has_enough_in_sync(replica.min_insync_replicas):
-            return ProduceOutcome(ErrorCode.NOT_ENOUGH_REPLICAS)
+            request.settle(key, ProduceOutcome(self._registry.why_missing(key)))
+            return
+        if replica.leader is None:
+            request.settle(key, ProduceOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
         try:
-            appended = replica.log.append_as_leader(records, leader.leader_epoch, wall_ms())
+            batch = replica.log.check(records)
         except AppendError as error:
-            return ProduceOutcome(ErrorCode(error.error_code), message=str(error))
+            request.settle(key, ProduceOutcome(ErrorCode(error.error_code), message=str(error)))
+            return
+        wait = None
+        if not replica.appends:
+            wait = _wait_for_log(replica, batch)
+            if wait is None:
+                self._append(replica, batch, request)
+                return
+        if self._appends >= WAITING_MAX or self._appends_bytes + batch.header.size > APPENDS_BYTES_MAX:
+            text = (
+                f"{self._appends} batches of {self._appends_bytes} bytes wait already; nothing was appended"
+            )
+            request.settle(key, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
+            return
+        self._queue(replica, WaitingAppend(batch, request, wait))
+
+    # -- batches that wait for their turn --------------------------------------------------------------------
+
+    def _queue(self, replica: Replica, append: WaitingAppend) -> None:
+        append.request.wait_for_turn(replica)
+        self._appends += 1
+        self._appends_bytes += append.batch.header.size
+        replica.appends.append(append)
+        if len(replica.appends) == 1:
+            task = asyncio.create_task(self._take_turns(replica), name=f"appends to {replica.key}")
+            self._turns.add(task)
+            task.add_done_callback(self._turns.discard)
+
+    async def _take_turns(self, replica: Replica) -> None:
+        """Append what waits, one batch after the other, until nothing waits."""
+        try:
+            since_ms = monotonic_ms()
+            while replica.appends:
+                append = replica.appends[0]
+                wait, append.wait = append.wait, None
+                if wait is None and not append.refused:
+                    wait = _wait_for_log(replica, append.batch)
+                if wait is not None:
+                    # Others may wait for the same: it is not cancelled with this task.
+                    await asyncio.shield(wait)
+                    since_ms = monotonic_ms()
+                    continue
+                self._take_turn(replica)
+                if monotonic_ms() - since_ms >= TURN_MS_MAX:
+                    await asyncio.sleep(0)
+                    since_ms = monotonic_ms()
+        except LogStorageError as error:
+            self._give_up(replica, error)
+        except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
+            self._give_up(replica, NodeStoppedError.during("an append", error))
+        finally:
+            # What is left when this task is cancelled has its answer.
+            while replica.appends:
+                self._leave(replica)
+
+    def _take_turn(self, replica: Replica) -> None:
+        append = self._leave(replica)
+        if not append.refused:
+            self._append(replica, append.batch, append.request)
+
+    def _leave(self, replica: Replica) -> WaitingAppend:
+        append = replica.appends.popleft()
+        self._appends -= 1
+        self._appends_bytes -= append.batch.header.size
+        return append
+
+    def _give_up(self, replica: Replica, error: QuorateError) -> None:
+        for append in replica.appends:
+            append.refuse(replica.key, ErrorCode.KAFKA_STORAGE_ERROR)
+        self._on_storage_error(error)
+
+    # -- the append ------------------------------------------------------------------------------------------
+
+    def _append(self, replica: Replica, batch: ProducedBatch, request: WaitingProduce) -> None:
+        key, leader = replica.key, replica.leader
+        if leader is None:
+            request.settle(key, ProduceOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+        if request.acks_all and not leader.has_enough_in_sync(replica.min_insync_replicas):
+            request.settle(key, ProduceOutcome(ErrorCode.NOT_ENOUGH_REPLICAS))
+            return
+        try:
+            appended = replica.log.append_produced(batch, leader.leader_epoch, wall_ms())
+        except AppendError as error:
+            request.settle(key, ProduceOutcome(ErrorCode(error.error_code), message=str(error)))
+            return
         except LogStorageError as error:
             self._on_storage_error(error)
-            return ProduceOutcome(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
+            request.settle(key, ProduceOutcome(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)))
+            return
         replica.log_grew()
         if not appended.duplicate:
             self._counters.records_produced += appended.last_offset + 1 - appended.base_offset
-            self._counters.bytes_produced += len(records)
-        if waiting is not None and replica.high_watermark <= appended.last_offset:
-            waiting.wait_for(replica, appended.last_offset + 1)
-        return ProduceOutcome(
+            self._counters.bytes_produced += len(batch.content)
+        outcome = ProduceOutcome(
             ErrorCode.NONE, appended.base_offset, log_start_offset=replica.log.log_start_offset
         )
+        if request.acks_all and not request.ended and replica.high_watermark <= appended.last_offset:
+            request.wait_for(replica, appended.last_offset + 1, outcome)
+        else:
+            request.settle(key, outcome)
+
+
+def _wait_for_log(replica: Replica, batch: ProducedBatch) -> asyncio.Future[None] | None:
+    wait = replica.log.before_append(batch.header.size, batch.header.records_count)
+    return None if wait is None else asyncio.ensure_future(wait)

@@ -8,10 +8,11 @@ Source: control-plane design, "Leader and follower", "Start-up".
 from __future__ import annotations
 
 import uuid
+from collections import deque
 
 from broker.core.partition import FollowerState, IdleState, LeaderState, ReplicaState
 from broker.log.partition_log import PartitionLog
-from broker.replication.waiting import WaitingFetch, WaitingProduce
+from broker.replication.waiting import WaitingAppend, WaitingFetch, WaitingProduce
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
@@ -38,6 +39,8 @@ class Replica:
         self.role: ReplicaState = IdleState(bounded, NO_LEADER_EPOCH)
         #: Whether a LeaderAndIsr for the broker's current generation has set the role.
         self.applied = False
+        #: Batches that wait for their turn in the log, in the order in which they came.
+        self.appends: deque[WaitingAppend] = deque()
         #: {who waits: offset that the high watermark must reach}
         self.produces: dict[WaitingProduce, int] = {}
         #: Who waits; a dict, for its order.
@@ -78,6 +81,8 @@ class Replica:
             for waiting in list(self.produces):
                 del self.produces[waiting]
                 waiting.answer(self.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            for append in self.appends:
+                append.refuse(self.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for fetch in self.fetches:
             fetch.wake(self.key)
 

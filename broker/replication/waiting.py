@@ -1,4 +1,4 @@
-"""Requests that wait: a produce for the high watermark, a fetch for records.
+"""Requests that wait: a produce for its turns and the high watermark, a fetch for records.
 
 A produce waits on several partitions and ends when each has an answer, or at its deadline; a fetch ends when
 a partition that it reads has changed, or at its deadline. Both are bounded in number by `WAITING_MAX`: a
@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from broker.log.batches import ProducedBatch
+from broker.replication.outcomes import ProduceOutcome
 from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
@@ -23,40 +25,82 @@ WAITING_MAX: Final = 10_000
 
 
 class WaitingProduce:
-    """One produce request with acks=all that waits for the high watermarks of its partitions."""
+    """One produce request: what became of each partition's batch, and those for which it waits.
 
-    __slots__ = ("_done", "_missing", "answers")
+    A batch waits for its turn in the log, and with acks=all then for the high watermark.
+    """
 
-    def __init__(self) -> None:
-        #: {partition: its outcome}
-        self.answers: dict[PartitionKey, ErrorCode] = {}
+    __slots__ = ("_done", "_missing", "acks_all", "ended", "outcomes")
+
+    def __init__(self, *, acks_all: bool) -> None:
+        self.acks_all = acks_all
+        #: {partition: its outcome}; those that still wait may have one already, of the append
+        self.outcomes: dict[PartitionKey, ProduceOutcome] = {}
         self._missing: dict[PartitionKey, Replica] = {}
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: None: nobody waits
+        self._done: asyncio.Future[None] | None = None
+        #: The answer was given: what comes later changes nothing.
+        self.ended = False
 
-    def wait_for(self, replica: Replica, required_offset: int) -> None:
+    def wait_for_turn(self, replica: Replica) -> None:
+        """Wait until settle() for a replica's partition."""
+        self._missing[replica.key] = replica
+
+    def wait_for(self, replica: Replica, required_offset: int, appended: ProduceOutcome) -> None:
         """Wait until a replica's high watermark reaches required_offset (exclusive)."""
+        self.outcomes[replica.key] = appended
         self._missing[replica.key] = replica
         replica.produces[self] = required_offset
 
     def answer(self, key: PartitionKey, error_code: ErrorCode) -> None:
+        """Give the outcome of a batch that was appended."""
+        self.settle(key, self.outcomes[key] if error_code is ErrorCode.NONE else ProduceOutcome(error_code))
+
+    def settle(self, key: PartitionKey, outcome: ProduceOutcome) -> None:
         """Give one partition's outcome."""
-        del self._missing[key]
-        self.answers[key] = error_code
-        if not self._missing and not self._done.done():
+        if self.ended:
+            return
+        self.outcomes[key] = outcome
+        self._missing.pop(key, None)
+        if not self._missing and self._done is not None and not self._done.done():
             self._done.set_result(None)
 
-    async def answered(self, timeout_ms: int) -> None:
+    async def answered(self, timeout_ms: int) -> dict[PartitionKey, ProduceOutcome]:
         """Wait until each partition has its outcome; those that have none in time get REQUEST_TIMED_OUT."""
         try:
             if self._missing:
+                self._done = asyncio.get_running_loop().create_future()
                 async with asyncio.timeout(timeout_ms / 1000):
                     await self._done
         except TimeoutError:
             for key in self._missing:
-                self.answers[key] = ErrorCode.REQUEST_TIMED_OUT
+                self.outcomes[key] = ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT)
         finally:
+            self.ended = True
             for replica in self._missing.values():
                 replica.produces.pop(self, None)
+        return self.outcomes
+
+
+class WaitingAppend:
+    """One batch that waits for its turn in a partition's log."""
+
+    __slots__ = ("batch", "refused", "request", "wait")
+
+    def __init__(
+        self, batch: ProducedBatch, request: WaitingProduce, wait: asyncio.Future[None] | None
+    ) -> None:
+        self.batch = batch
+        self.request = request
+        #: What must end before it is appended; None: nothing but the batches before it.
+        self.wait = wait
+        #: It has its outcome already.
+        self.refused = False
+
+    def refuse(self, key: PartitionKey, error_code: ErrorCode) -> None:
+        """Append it no more."""
+        self.refused = True
+        self.request.settle(key, ProduceOutcome(error_code))
 
 
 class WaitingFetch:

@@ -81,11 +81,11 @@ class LogMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 2), size=SIZES, codec=st.sampled_from([NONE, LZ4]), repeat=st.integers(1, 6))
     def append(self, count: int, size: int, codec: int, repeat: int) -> None:
         sent = batch([NOW_MS + self.end] * count, value=b"x" * size, codec=codec)
-        base_offset = self.end
         for _ in range(repeat):
+            base_offset = self.end
             self.expect(sent, count, (-1, -1, -1))
-        appended = self.log.append_as_leader(sent * repeat, LeaderEpoch(self.leader_epoch), NOW_MS)
-        assert appended == Appended(base_offset, self.end - 1, False)
+            appended = self.log.append_as_leader(sent, LeaderEpoch(self.leader_epoch), NOW_MS)
+            assert appended == Appended(base_offset, self.end - 1, False)
 
     @rule(count=st.integers(1, 4), size=SIZES)
     def copy_from_leader(self, count: int, size: int) -> None:

@@ -19,6 +19,7 @@ from controller.messages.codes import ErrorCode, code_name
 from quorum.metadata.paths import PartitionKey
 
 NO_TRANSACTIONS: Final = "transactions are not offered; unset transactional.id"
+TWO_BATCHES: Final = "the request names the partition twice: send one batch for each partition"
 
 
 async def produce(services: BrokerServices, call: Call) -> Answer:
@@ -36,7 +37,7 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
                 outcomes[key] = ProduceOutcome(ErrorCode.INVALID_RECORD, message="no records")
             elif key in batches:
                 # Which of the two an acknowledgement would be for could not be told.
-                outcomes[key] = ProduceOutcome(ErrorCode.INVALID_REQUEST, message="a partition twice")
+                outcomes[key] = ProduceOutcome(ErrorCode.INVALID_RECORD, message=TWO_BATCHES)
             else:
                 batches[key] = each.records
     for key in outcomes:

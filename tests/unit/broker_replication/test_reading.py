@@ -169,7 +169,7 @@ async def test_disk_error_is_reported_and_answered(tmp_path: Path, monkeypatch: 
     async with brokers(tmp_path, 1) as cluster:
         await cluster.elect(1, [1])
         await cluster[1].produce(b"a")
-        for method in ("append_as_leader", "read"):
+        for method in ("append_produced", "read"):
             monkeypatch.setattr(cluster[1].log, method, refuse, raising=False)
         assert (await cluster[1].produce(b"b")).error_code is ErrorCode.KAFKA_STORAGE_ERROR
         assert (await cluster[1].fetch(0)).error_code is ErrorCode.KAFKA_STORAGE_ERROR
