@@ -44,6 +44,7 @@ from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRec
 from quorum.metadata.store import ensure_base_paths, read_partition_states, register_broker
 from quorum.metadata.topic_settings import TopicSettings
 from tests.support.broker_wire import record_batch
+from tests.support.trust import TRUST
 
 CLUSTER_ID = "cluster-of-a-test"
 SECRET = "a secret of sixteen bytes"
@@ -183,7 +184,7 @@ class Brokers:
         await client.start()
         incarnation = uuid.UUID(int=broker_id).hex
         record = BrokerRecord("127.0.0.1", 1, (), {}, timestamp_ms=0, incarnation=incarnation)
-        return client, await register_broker(client, broker_id, record)
+        return client, await register_broker(client, broker_id, record, TRUST)
 
     async def stop(self, broker_id: int, *, kill: bool = False) -> None:
         """End a broker; a killed one closes neither its logs nor its checkpoint."""
