@@ -169,7 +169,7 @@ def handing_to(replicas: ReplicaManager) -> Apply:
                 _report([each.error_code for each in stops.partition_errors])
                 return stops.error_code
             case UpdateMetadataRequest():
-                return replicas.handle_update_metadata(request).error_code
+                return (await replicas.handle_update_metadata(request)).error_code
             case _:
                 return ErrorCode.INVALID_REQUEST
 
