@@ -22,6 +22,7 @@ from quorum.errors import QuorateError
 from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.metadata.plans import COORDINATOR_OFFICE, HeldBy, Mandate, NodeView, named_broker
 from quorum.metadata.store import elect, read_node, resign
+from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.broker.groups")
 
@@ -34,7 +35,9 @@ STOP_TIMEOUT_S: Final = 3.0
 class Coordinator:
     """One candidate in one broker, for one quorum session."""
 
-    def __init__(self, client: Client, broker_id: int, options: GroupOptions, view: ClusterView) -> None:
+    def __init__(
+        self, client: Client, broker_id: int, options: GroupOptions, view: ClusterView, trust: Trust
+    ) -> None:
         """Prepare; run() competes.
 
         Args:
@@ -42,7 +45,9 @@ class Coordinator:
             broker_id: the candidate.
             options: of the coordinator.
             view: tells when topics may have changed.
+            trust: tells whose registrations count.
         """
+        self._trust = trust
         self._client = client
         self._broker_id = broker_id
         self._options = options
@@ -125,7 +130,8 @@ class Coordinator:
         """Take part in one election; returns when it is time for another."""
         self._changed.clear()
         await self._client.exists(COORDINATOR_OFFICE.path, self._on_change)
-        outcome = await elect(self._client, COORDINATOR_OFFICE, self._broker_id, time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        outcome = await elect(self._client, COORDINATOR_OFFICE, self._broker_id, now_ms, self._trust)
         if isinstance(outcome, HeldBy):
             self.coordinator_id = outcome.broker_id
             await self._changed.wait()

@@ -38,8 +38,9 @@ class BrokerView:
             broker_id, cluster_id, generation (null while not registered), incarnation, rack, ready, problem,
             controller_id and controller_epoch (as the last control request said), partitions (led, followed,
             offline, under_replicated of this broker), and controller: null unless this broker is the
-            controller, else controller_epoch, brokers ({id: generation}), under_replicated and offline
-            (lists of [topic, partition]); coordinator_id, and coordinator: null unless this broker is the
+            controller, else controller_epoch, brokers ({id: generation}), strangers ({id: why that
+            registration does not count}), under_replicated and offline (lists of [topic, partition]);
+            coordinator_id, and coordinator: null unless this broker is the
             coordinator of groups, else coordinator_epoch, groups ({state: number}), members, left_alone
             (groups with a malformed record), unwritten ({group: why its last write was given up}).
         """
@@ -113,6 +114,12 @@ class BrokerView:
             ),
         ):
             yield CounterMetricFamily(f"quorate_broker_{name}", documentation, value=value)
+        if self._broker.parts.queue is not None:
+            yield CounterMetricFamily(
+                "quorate_broker_queue_strangers",
+                "entries of this broker's queue that no holder of the peer secret signed, deleted",
+                value=self._broker.parts.queue.strangers,
+            )
         refused = CounterMetricFamily(
             "quorate_broker_connections_refused",
             "connections closed for what their peers did: failed authentication, malformed requests",
@@ -173,6 +180,11 @@ class BrokerView:
             cluster.add_metric(["under_replicated"], len(found.under_replicated))
             cluster.add_metric(["reassigned"], len(controller.reassignments() or ()))
             yield cluster
+            yield GaugeMetricFamily(
+                "quorate_controller_strangers",
+                "registrations of brokers that no holder of the peer secret wrote, or that are malformed",
+                value=len(found.strangers),
+            )
 
     def _coordinator(self) -> Mapping[str, object] | None:
         coordinator = self._broker.coordinator
@@ -226,6 +238,7 @@ class BrokerView:
         return {
             "controller_epoch": found.controller_epoch,
             "brokers": {str(each): generation for each, generation in found.brokers.items()},
+            "strangers": {str(each): problem for each, problem in found.strangers.items()},
             "under_replicated": [list(key) for key in found.under_replicated],
             "offline": [list(key) for key in found.offline],
         }

@@ -45,6 +45,7 @@ from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.published import Published, read_published
 from quorum.metadata.store import ensure_base_paths, ensure_cluster_id, register_broker
+from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.broker")
 
@@ -62,7 +63,8 @@ class _Parts(NamedTuple):
     configs: TopicConfigs
     own_configs: BrokerConfigs
     producer_ids: ProducerIds
-    queue: StateQueue
+    #: None where requests come directly.
+    queue: StateQueue | None
     listeners: Listeners
 
 
@@ -86,6 +88,7 @@ class Broker:
             for line in read_peer_secret(config.security.peer_secret_file).decode("utf-8").splitlines()
             if line.strip()
         ]
+        self._trust: Trust | None = None
         self._parts: _Parts | None = None
         self._client: Client | None = None
         self._generation: BrokerGeneration | None = None
@@ -243,7 +246,9 @@ class Broker:
             groups=lambda: self._coordinator,
         )
         listeners = Listeners(services, self._secrets, BrokerView(self), self.view)
-        queue = StateQueue(self.broker_id, handing_to(replicas))
+        queue = None
+        if config.broker.channel == "queue":
+            queue = StateQueue(self.broker_id, handing_to(replicas), Trust(self._secrets, self.cluster_id))
         return _Parts(directory, replicas, configs, own_configs, producer_ids, queue, listeners)
 
     def _settings_changed(self, topic: str) -> None:
@@ -274,11 +279,13 @@ class Broker:
             try:
                 await ensure_base_paths(client)
                 self.cluster_id = await ensure_cluster_id(client, proposed)
-                await check_peer_secret(client, self._secrets, self.cluster_id)
+                self._trust = Trust(self._secrets, self.cluster_id)
+                await check_peer_secret(client, self._trust)
                 self._parts = parts = self._parts or self._open_parts()
                 await parts.configs.attach(client)
                 await parts.own_configs.attach(client)
-                await parts.queue.watch(client)
+                if parts.queue is not None:
+                    await parts.queue.watch(client)
                 return client, await read_published(client)
             except ConnectionLossError as error:
                 await client.close()
@@ -289,6 +296,7 @@ class Broker:
     async def _begin_session(self, client: Client) -> asyncio.Event:
         """Register through a new session and compete for the controller; returns what its end sets."""
         assert self._parts is not None
+        assert self._trust is not None
         lost = asyncio.Event()
         client.add_listener(lambda state: self._session_changed(client, state, lost))
         client_address, broker_address, admin_address = self._parts.listeners.advertised()
@@ -299,13 +307,16 @@ class Broker:
             rack=self.config.broker.rack,
             incarnation=self._parts.directory.incarnation,
             timestamp_ms=time.time_ns() // 1_000_000,
+            reads_queue=self._parts.queue is not None,
         )
-        await self._parts.queue.watch(client)
-        generation = await register_broker(client, self.broker_id, record)
+        if self._parts.queue is not None:
+            await self._parts.queue.watch(client)
+        generation = await register_broker(client, self.broker_id, record, self._trust)
         self._generation = generation
         self._parts.producer_ids.attach(client)
         self._parts.replicas.attach(client, generation)
-        self._spawn(self._parts.queue.run(client, generation))
+        if self._parts.queue is not None:
+            self._spawn(self._parts.queue.run(client, generation))
         log.info("broker %d registered with generation %d", self.broker_id, generation)
         options = ControllerOptions(
             control_request_timeout_ms=self.config.broker.control_request_timeout_ms,
@@ -330,7 +341,7 @@ class Broker:
         )
         self._spawn(self._controller.run())
         groups = group_options(self.config.groups)
-        self._coordinator = Coordinator(client, self.broker_id, groups, self.view)
+        self._coordinator = Coordinator(client, self.broker_id, groups, self.view, self._trust)
         self._spawn(self._coordinator.run())
         if client.state in (ClientState.LOST, ClientState.CLOSED):
             lost.set()

@@ -33,6 +33,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.records import NO_CONTROLLER, BrokerRecord, ControllerRecord
+from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.broker")
 
@@ -162,7 +163,10 @@ class Departure:
                 raise _NoAnswerError("there is no controller")
             if controller_id in self._options.dial:
                 return self._options.dial[controller_id]
-            registration, _ = await client.get(paths.broker_id_path(controller_id))
+            path = paths.broker_id_path(controller_id)
+            registration, stat = await client.get(path)
+            trust = Trust(self._options.secrets, self._options.cluster_id)
+            trust.check_signed(path, registration, stat.ephemeral_owner)
             endpoint = broker_endpoint(BrokerRecord.decode(controller_id, registration))
         except NoNodeError:
             raise _NoAnswerError("there is no controller") from None

@@ -1,25 +1,24 @@
 """Whether this broker has the peer secret of its cluster, found out before it registers.
 
-A broker with another secret could register, and even be elected, but nobody could reach its broker listener.
-The first broker leaves a check value in the quorum: the StoredKey of SCRAM-SHA-256, by which a secret is
-recognized and from which it cannot be computed. A broker whose secrets do not match refuses to start. Where a
-secret file holds several (controller.messages.scram says how one is rotated), any may match, and the first
-one becomes the check value.
-Source: RFC 5802, section 3 (StoredKey); control-plane design, "Broker".
+A broker with another secret would be a stranger to all others. The first broker leaves a check value in the
+quorum, by which a secret is recognized and from which neither it nor any key follows (quorum.metadata.trust).
+A broker whose secrets do not match refuses to start. Where a secret file holds several
+(controller.messages.scram says how one is rotated), any may match, and the first one becomes the check value.
+Source: control-plane design, "Broker", "Trust".
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Final
 
-from controller.messages.scram import secret_check_value
 from quorum.client import BadVersionError, Client, NodeExistsError, NoNodeError
 from quorum.errors import Fault, QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
-from quorum.metadata.store import read_node
+from quorum.metadata.records import BrokerRecord
+from quorum.metadata.store import read_node, registered_brokers
+from quorum.metadata.trust import Trust
 
 ROUNDS_MAX: Final = 8
 
@@ -37,26 +36,41 @@ class WrongPeerSecretError(QuorateError):
         )
 
 
-async def check_peer_secret(client: Client, secrets: Sequence[str], cluster_id: str) -> None:
+class ForeignBrokersError(QuorateError):
+    """The quorum serves Apache Kafka's brokers; a Quorate broker would depose their controller."""
+
+    fault = Fault.OPERATOR
+
+    def __init__(self, broker_id: int) -> None:
+        super().__init__(
+            f"quorum.hosts: broker {broker_id} of Apache Kafka is registered there",
+            "give Quorate's brokers a quorum of their own",
+        )
+
+
+async def check_peer_secret(client: Client, trust: Trust) -> None:
     """Compare this broker's secrets with the cluster's check value, or leave one where there is none.
 
     Args:
         client: of the quorum.
-        secrets: as in the file, in its order; at least one.
-        cluster_id: of /cluster/id.
+        trust: of the secrets in the file, in its order.
 
     Raises:
         WrongPeerSecretError: none of them is the cluster's.
+        ForeignBrokersError: no broker of Quorate was ever there, and one of Apache Kafka is.
         MetadataDecodeError: the check value is malformed.
         ContendedError: others changed it in each of ROUNDS_MAX rounds.
         ClientError: the quorum cannot be asked.
     """
-    values = [secret_check_value(secret, cluster_id) for secret in secrets]
-    value = json.dumps({"version": 1, "stored_key": values[0]}, separators=(",", ":")).encode()
+    values = trust.check_values
+    value = json.dumps({"version": 1, "check": values[0]}, separators=(",", ":")).encode()
     for _ in range(ROUNDS_MAX):
         node = await read_node(client, paths.PEER_CHECK_VALUE)
         try:
             if node is None:
+                for broker_id, (_, record) in (await registered_brokers(client)).items():
+                    if isinstance(record, BrokerRecord) and record.incarnation is None:
+                        raise ForeignBrokersError(broker_id)
                 await client.create(paths.PEER_CHECK_VALUE, value)
                 return
             found = _decode(node.data)
@@ -72,8 +86,8 @@ async def check_peer_secret(client: Client, secrets: Sequence[str], cluster_id: 
 
 def _decode(data: bytes | None) -> str:
     try:
-        return str(json.loads(data or b"")["stored_key"])
+        return str(json.loads(data or b"")["check"])
     except (ValueError, TypeError, KeyError):
         raise MetadataDecodeError(
-            paths.PEER_CHECK_VALUE, "stored_key", "something else", "a check value"
+            paths.PEER_CHECK_VALUE, "check", "something else", "a check value"
         ) from None

@@ -18,7 +18,14 @@ _PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SASL_PLAINT
 
 
 def broker_record(
-    *, client: Address, broker: Address, admin: Address, rack: str, incarnation: str, timestamp_ms: int
+    *,
+    client: Address,
+    broker: Address,
+    admin: Address,
+    rack: str,
+    incarnation: str,
+    timestamp_ms: int,
+    reads_queue: bool = False,
 ) -> BrokerRecord:
     """Return the registration of a broker.
 
@@ -29,6 +36,7 @@ def broker_record(
         rack: its rack; "": none.
         incarnation: identity of its data directory.
         timestamp_ms: wall clock, informative.
+        reads_queue: whether control requests may also come by its queue.
     """
     return BrokerRecord(
         host=client.host,
@@ -39,4 +47,5 @@ def broker_record(
         rack=rack or None,
         incarnation=incarnation,
         admin=f"http://{admin}",
+        reads_queue=reads_queue,
     )

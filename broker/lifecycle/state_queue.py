@@ -1,8 +1,9 @@
 """The broker's end of its queue of state changes: reads entries, has them applied in order, deletes them.
 
 A deleted entry is an applied one: that is the acknowledgement. Entries of other generations are skipped; the
-controller removes them. Which channel is used is the controller's setting, not this broker's: every broker
-watches its queue, and the same fences judge requests that come either way. Hard state is the queue.
+controller removes them. An entry that no holder of the peer secret signed for this queue is deleted and
+counted, never looked into. Only a broker whose channel is "queue" reads it, and says so in its registration;
+the same fences judge requests that come either way. Hard state is the queue.
 Source: seeds [0.B], [0.E] 4, [0.disc2] (ZKQueue); control-plane design, "Channel".
 """
 
@@ -41,6 +42,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.queue_records import ChangeKind, QueueEntryRecord
+from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.broker.queue")
 
@@ -62,8 +64,11 @@ Apply = Callable[[ControlRequest], Awaitable[int]]
 class StateQueue:
     """Reads the queue of one broker, one session after the other."""
 
-    def __init__(self, broker_id: int, apply: Apply) -> None:
+    def __init__(self, broker_id: int, apply: Apply, trust: Trust) -> None:
         """Watch nothing yet."""
+        self._trust = trust
+        #: Entries of strangers that were deleted.
+        self.strangers = 0
         self._path = paths.queue_path(broker_id)
         self._broker_id = broker_id
         self._apply = apply
@@ -121,6 +126,13 @@ class StateQueue:
 
     async def _is_done(self, path: str, data: bytes | None, generation: BrokerGeneration) -> bool:
         """Apply an entry; returns whether it must go."""
+        if not self._trust.is_signed(self._path, data):
+            self.strangers += 1
+            if self.strangers == 1:
+                log.warning(
+                    "broker %d deletes an entry of a stranger from its queue: %s", self._broker_id, path
+                )
+            return True
         try:
             entry = QueueEntryRecord.decode(path, data)
             if entry.generation != generation:
@@ -157,7 +169,7 @@ def handing_to(replicas: ReplicaManager) -> Apply:
                 _report([each.error_code for each in stops.partition_errors])
                 return stops.error_code
             case UpdateMetadataRequest():
-                return replicas.handle_update_metadata(request).error_code
+                return (await replicas.handle_update_metadata(request)).error_code
             case _:
                 return ErrorCode.INVALID_REQUEST
 

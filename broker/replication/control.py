@@ -18,6 +18,7 @@ from typing import Final
 from broker.core.partition import FollowerState, IdleState, LeaderState
 from broker.replication.clock import monotonic_ms
 from broker.replication.fetchers import Fetchers
+from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry, is_log_of
 from broker.replication.replica import Replica
 from controller.messages.codes import ErrorCode
@@ -65,7 +66,11 @@ class Control:
     """Applies control requests to the registry."""
 
     def __init__(
-        self, registry: Registry, fetchers: Fetchers, wake_followers: Callable[[Iterable[int]], None]
+        self,
+        registry: Registry,
+        fetchers: Fetchers,
+        wake_followers: Callable[[Iterable[int]], None],
+        published_epoch: PublishedEpoch,
     ) -> None:
         """Change roles in a registry.
 
@@ -73,7 +78,9 @@ class Control:
             registry: the replicas.
             fetchers: get those that follow.
             wake_followers: answers fetches of these brokers that wait here: they have a partition more.
+            published_epoch: asked about a controller epoch above the known one.
         """
+        self._published_epoch = published_epoch
         self._registry = registry
         self._fetchers = fetchers
         self._wake_followers = wake_followers
@@ -87,6 +94,8 @@ class Control:
             LogStorageError: the disk refused; the request is partly applied.
         """
         topics: list[LeaderAndIsrTopicError] = []
+        if not await self._believes(request):
+            return LeaderAndIsrResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, topics=())
         async with self._turn:
             pace = _Pace()
             refused = self._fence(request)
@@ -107,8 +116,10 @@ class Control:
                 topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=tuple(errors)))
         return LeaderAndIsrResponse(error_code=refused, topics=tuple(topics))
 
-    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Take over what the cluster looks like."""
+        if not await self._believes(request):
+            return UpdateMetadataResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
         refused = self._fence(request)
         if refused is ErrorCode.NONE:
             self._registry.view.apply(request)
@@ -121,6 +132,8 @@ class Control:
             LogStorageError: the disk refused; the request is partly applied.
         """
         errors: list[StopReplicaPartitionError] = []
+        if not await self._believes(request):
+            return StopReplicaResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, partition_errors=())
         async with self._turn:
             pace = _Pace()
             refused = self._fence(request)
@@ -139,6 +152,19 @@ class Control:
                         )
                     )
         return StopReplicaResponse(error_code=refused, partition_errors=tuple(errors))
+
+    async def _believes(
+        self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+    ) -> bool:
+        """Say whether the request's controller may have been elected.
+
+        What is refused because of this is sent again and ends no term: the quorum may only lag.
+        """
+        known = self._registry
+        is_newer = request.controller_epoch > known.controller_epoch
+        if not is_newer or request.broker_epoch < known.generation:
+            return True
+        return await self._published_epoch.covers(request.controller_epoch)
 
     def _fence(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
         return self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)

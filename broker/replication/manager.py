@@ -35,6 +35,7 @@ from broker.replication.outcomes import (
     ReplicationOptions,
 )
 from broker.replication.producing import Producing
+from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry, is_log_of
 from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
@@ -100,7 +101,10 @@ class ReplicaManager:
         )
         self._producing = Producing(self._registry, self._counters, on_storage_error)
         self._fetching = Fetching(self._registry, self._isr_writer, self._counters, on_storage_error)
-        self._control = Control(self._registry, self._fetchers, self._fetching.wake_followers)
+        self._published_epoch = PublishedEpoch()
+        self._control = Control(
+            self._registry, self._fetchers, self._fetching.wake_followers, self._published_epoch
+        )
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, on_storage_error)
         self._upkeep: asyncio.Task[None] | None = None
         #: Set while this broker has a registration. Requests that come before it wait: only its generation
@@ -171,6 +175,7 @@ class ReplicaManager:
         if generation != self._registry.generation:
             self._registry.begin_generation(generation)
         self._isr_writer.attach(client)
+        self._published_epoch.attach(client)
         self._registered.set()
         for replica in self._registry.replicas.values():
             # A request for this generation came before the reply to the registration, and a change since.
@@ -181,6 +186,7 @@ class ReplicaManager:
         """Note that the session is over: others lead now what this broker led."""
         self._registered.clear()
         self._isr_writer.attach(None)
+        self._published_epoch.attach(None)
         self._registry.step_down()
 
     # -- control requests ------------------------------------------------------------------------------------
@@ -203,11 +209,11 @@ class ReplicaManager:
             self._on_storage_error(error)
             return StopReplicaResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition_errors=())
 
-    def handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    async def handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Take over what the cluster looks like; what comes before the registration is sent again."""
         if not self._registered.is_set():
             return UpdateMetadataResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
-        return self._control.update_metadata(request)
+        return await self._control.update_metadata(request)
 
     # -- records ---------------------------------------------------------------------------------------------
 

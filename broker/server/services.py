@@ -47,7 +47,7 @@ class Replicas(Protocol):
     async def handle_stop_replica(self, request: StopReplicaRequest, /) -> StopReplicaResponse:
         """Apply a StopReplica request and return its response."""
 
-    def handle_update_metadata(self, request: UpdateMetadataRequest, /) -> UpdateMetadataResponse:
+    async def handle_update_metadata(self, request: UpdateMetadataRequest, /) -> UpdateMetadataResponse:
         """Apply an UpdateMetadata request and return its response."""
 
     async def produce(

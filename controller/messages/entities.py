@@ -21,6 +21,7 @@ from kio.static.protocol import Entity
 
 from controller.messages.decoding import Buffer, MalformedMessageError, decode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
+from quorum.metadata.paths import check_partition, check_topic
 
 LEADER_AND_ISR: Final = 4
 STOP_REPLICA: Final = 5
@@ -322,7 +323,7 @@ CONTROL_VERSIONS: Final = {api_key: int(entity.__version__) for api_key, entity 
 
 
 def decode_request(api_key: int, api_version: int, body: Buffer) -> ControlRequest:
-    """Read a control request.
+    """Read a control request; topics and partitions in it have names and numbers that they can have.
 
     Args:
         api_key: of its header; one of CONTROL_VERSIONS.
@@ -330,9 +331,18 @@ def decode_request(api_key: int, api_version: int, body: Buffer) -> ControlReque
         body: what follows the header.
 
     Raises:
-        MalformedMessageError: it is no control request, of another version, or breaks its schema.
+        MalformedMessageError: it is no control request, of another version, breaks its schema, or names a
+            topic or partition that cannot be: such a name would become a path.
     """
-    return decode(_entity(_REQUESTS, api_key, api_version), body)
+    request = decode(_entity(_REQUESTS, api_key, api_version), body)
+    try:
+        for topic in () if isinstance(request, ControlledShutdownRequest) else request.topic_states:
+            check_topic(topic.topic_name)
+            for each in topic.partition_states:
+                check_partition(topic.topic_name, each.partition_index)
+    except ValueError as error:
+        raise MalformedMessageError(type(request).__name__, str(error)) from error
+    return request
 
 
 def decode_response(api_key: int, api_version: int, body: Buffer) -> ControlResponse:

@@ -78,11 +78,6 @@ def _cluster_keys(secret: str, cluster_id: str) -> ScramKeys:
     return ScramKeys.derive(secret, cluster_id.encode(), ITERATIONS)
 
 
-def secret_check_value(secret: str, cluster_id: str) -> str:
-    """Return what a secret is recognized by in a cluster: its StoredKey, in base64."""
-    return _base64(_cluster_keys(secret, cluster_id).stored_key)
-
-
 class ScramClient:
     """The client's half of one exchange: first(), then final(answer), then finish(answer)."""
 

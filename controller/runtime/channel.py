@@ -43,6 +43,7 @@ from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate
 from quorum.metadata.records import PartitionStateRecord
+from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.controller.channel")
 
@@ -101,6 +102,7 @@ class TermShare(NamedTuple):
     connect: Connect
     options: ControllerOptions
     counters: Counters
+    trust: Trust
     #: Called after every answer, and when a channel has ended.
     on_progress: Callable[[], None]
     #: Called with the reason when the term must end.
@@ -112,7 +114,7 @@ class TermShare(NamedTuple):
 
     @property
     def by_queue(self) -> bool:
-        """Whether requests travel by the quorum."""
+        """Whether requests travel by the quorum, to those brokers that read their queues."""
         return self.options.channel == "queue"
 
 
@@ -159,9 +161,9 @@ class Channel:
         sender = Sender(share.mandate.broker_id, share.mandate.controller_epoch, broker.generation)
         self.queue: QueueCarrier | None = None
         self.outbox = Outbox()
-        if share.by_queue:
+        if share.by_queue and broker.record.reads_queue:
             self.queue = QueueCarrier(
-                share.client, share.store, share.bodies, sender, broker_id, share.counters
+                share.client, share.store, share.bodies, sender, broker_id, share.counters, share.trust
             )
             self.outbox = Outbox(ENTRY_PARTITIONS_MAX)
         self._carrier: Carrier = self.queue or DirectCarrier(share, sender, broker_id, broker)

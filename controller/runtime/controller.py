@@ -42,6 +42,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import HeldBy, Mandate
 from quorum.metadata.store import elect_controller, resign_controller
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.controller")
 
@@ -75,7 +76,7 @@ class Controller:
             client: started; its session owns /controller after a victory.
             broker_id: the candidate.
             options: of the controller.
-            secrets: peer secrets, for the broker listeners of others.
+            secrets: peer secrets, for the broker listeners of others and for what they sign.
             cluster_id: the cluster's id.
             default_settings: defaults of topics.
             dial: {broker id: (host, port)} in place of the registered broker listener.
@@ -86,6 +87,7 @@ class Controller:
         self._options = options
         self._secrets = secrets
         self._cluster_id = cluster_id
+        self._trust = Trust(secrets, cluster_id)
         self._default_settings = default_settings
         self._dial = dial
         self._rng = rng if rng is not None else random.SystemRandom()
@@ -120,6 +122,7 @@ class Controller:
             under_replicated=tuple(model.under_replicated()),
             offline=tuple(model.offline()),
             left_alone=dict(model.left_alone),
+            strangers=term.membership.strangers,
             counters=self._counters,
         )
 
@@ -177,7 +180,7 @@ class Controller:
                 self._client, ControllerEpoch(await highest_controller_epoch(self._client))
             )
         await self._client.exists(paths.CONTROLLER, self._on_controller)
-        outcome = await elect_controller(self._client, self._broker_id, int(time.time() * 1000))
+        outcome = await elect_controller(self._client, self._broker_id, int(time.time() * 1000), self._trust)
         if isinstance(outcome, HeldBy):
             self._controller_id = outcome.broker_id
             await self._changed.wait()
@@ -196,6 +199,7 @@ class Controller:
             connect=self._connect,
             counters=self._counters,
             rng=self._rng,
+            trust=self._trust,
         )
         reason = "its work was broken off"
         try:

@@ -27,6 +27,7 @@ from quorum.client import Client, MultiFailedError
 from quorum.metadata.errors import ContendedError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.controller")
 
@@ -51,6 +52,7 @@ class Membership:
         decider: Decider,
         channels: Channels,
         counters: Counters,
+        trust: Trust,
     ) -> None:
         """Know no broker yet."""
         self._client = client
@@ -59,12 +61,13 @@ class Membership:
         self._decider = decider
         self._channels = channels
         self._counters = counters
+        self._trust = trust
         #: Whether brokers may have bounced while nobody watched, until all partitions were decided once.
         self._taking_office = True
         #: Brokers whose failure is not settled yet.
         self._failed: dict[int, None] = {}
-        #: {broker id: why its registration cannot be read, as it was logged}
-        self._unreadable: dict[str, str] = {}
+        #: {broker id: why its registration does not count, as it was logged}
+        self.strangers: Mapping[int, str] = {}
         #: {broker id: the life of it that counts as dead although it is registered}
         self._given_up: dict[int, BrokerGeneration] = {}
 
@@ -77,8 +80,8 @@ class Membership:
         Raises:
             ContendedError: somebody else changed a record that only the controller writes; call it again.
         """
-        registrations = await read_registrations(self._client)
-        self._complain_once(registrations.unreadable)
+        registrations = await read_registrations(self._client, self._trust)
+        self._complain_once(registrations.strangers)
         current = {
             each: broker
             for each, broker in registrations.brokers.items()
@@ -185,8 +188,8 @@ class Membership:
             key for key in self._model.states if any(each in broker_ids for each in self._model.replicas(key))
         ]
 
-    def _complain_once(self, unreadable: Mapping[str, str]) -> None:
-        for broker_id, problem in unreadable.items():
-            if self._unreadable.get(broker_id) != problem:
-                log.warning("broker %s counts as dead: %s", broker_id, problem)
-        self._unreadable = dict(unreadable)
+    def _complain_once(self, strangers: Mapping[int, str]) -> None:
+        for broker_id, problem in strangers.items():
+            if self.strangers.get(broker_id) != problem:
+                log.warning("broker %d is a stranger and counts as dead: %s", broker_id, problem)
+        self.strangers = strangers

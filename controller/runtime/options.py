@@ -82,4 +82,6 @@ class ControllerStatus:
     offline: tuple[PartitionKey, ...] = ()
     #: {topic: why nothing is decided about it}
     left_alone: Mapping[str, str] = field(default_factory=dict)
+    #: {broker id: why its registration does not count}
+    strangers: Mapping[int, str] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)

@@ -29,6 +29,7 @@ from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.queue_records import ChangeKind, QueueEntryRecord
+from quorum.metadata.trust import Trust
 
 #: Partitions of one entry.
 ENTRY_PARTITIONS_MAX: Final = 1_000
@@ -50,9 +51,17 @@ class QueueCarrier:
     """The way of requests through the queue of one life of one broker."""
 
     def __init__(
-        self, client: Client, store: Store, bodies: Bodies, sender: Sender, broker_id: int, counters: Counters
+        self,
+        client: Client,
+        store: Store,
+        bodies: Bodies,
+        sender: Sender,
+        broker_id: int,
+        counters: Counters,
+        trust: Trust,
     ) -> None:
         """Write nothing yet."""
+        self._trust = trust
         self._client = client
         self._store = store
         self._bodies = bodies
@@ -105,7 +114,7 @@ class QueueCarrier:
         record = QueueEntryRecord(
             _KINDS[body.api_key], self._sender.controller_epoch, self._sender.generation, body.body
         )
-        return record.encode()
+        return self._trust.sign(paths.queue_path(self._broker_id), record.encode())
 
     def close(self) -> None:
         """Nothing is open; the queue goes with its registration."""

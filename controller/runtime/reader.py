@@ -24,6 +24,7 @@ from quorum.metadata.records import (
     TopicConfigRecord,
     TopicRecord,
 )
+from quorum.metadata.trust import Trust
 
 
 class Unreadable(NamedTuple):
@@ -33,10 +34,11 @@ class Unreadable(NamedTuple):
 
 
 class Registrations(NamedTuple):
-    """The live brokers, and what stands under /brokers/ids but is no registration."""
+    """The live brokers, and what stands under /brokers/ids beside them: strangers, and what is malformed."""
 
     brokers: dict[int, LiveBroker]
-    unreadable: dict[str, str]
+    #: {broker id: why its registration does not count}
+    strangers: dict[int, str]
 
 
 class JudgedIncarnation(NamedTuple):
@@ -74,8 +76,8 @@ async def read_children(client: Client, path: str) -> list[str]:
         return []
 
 
-async def read_registrations(client: Client) -> Registrations:
-    """Read all registrations with their generations."""
+async def read_registrations(client: Client, trust: Trust) -> Registrations:
+    """Read all registrations with their generations; who does not know the peer secret is a stranger."""
     names = await read_children(client, paths.BROKER_IDS)
     ids = sorted(int(name) for name in names if name.isascii() and name.isdecimal() and len(name) <= 10)
     found = Registrations({}, {})
@@ -84,9 +86,10 @@ async def read_registrations(client: Client) -> Registrations:
         if node is None:
             continue
         try:
+            trust.check_signed(paths.broker_id_path(broker_id), node.data, node.stat.ephemeral_owner)
             record = BrokerRecord.decode(broker_id, node.data)
         except MetadataDecodeError as error:
-            found.unreadable[str(broker_id)] = error.message
+            found.strangers[broker_id] = error.message
             continue
         found.brokers[broker_id] = LiveBroker(BrokerGeneration(node.stat.czxid), record)
     return found

@@ -48,6 +48,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate, named_broker
 from quorum.metadata.store import read_node
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.controller")
 
@@ -90,6 +91,7 @@ class Term:
         connect: Connect,
         counters: Counters,
         rng: random.Random,
+        trust: Trust,
     ) -> None:
         """Take office; run() works."""
         self.mandate = mandate
@@ -107,6 +109,7 @@ class Term:
                 connect=connect,
                 options=options,
                 counters=counters,
+                trust=trust,
                 on_progress=self._on_progress,
                 on_over=self.end,
                 on_overrun=self._on_overrun,
@@ -124,7 +127,7 @@ class Term:
             counters=counters,
             channels=self.channels,
         )
-        self.membership = Membership(client, self.model, store, self._decider, self.channels, counters)
+        self.membership = Membership(client, self.model, store, self._decider, self.channels, counters, trust)
         self.elections = Elections(client, self.model, store, self._decider, counters)
         self.reassignments = Reassignments(client, self.model, store, self._decider, self.channels)
         self._counters = counters

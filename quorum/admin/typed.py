@@ -13,12 +13,13 @@ from typing import Final
 
 from aiohttp import web
 
-from quorum.admin.endpoint import INTEGER, STRING, Schema, fields, list_of, nullable, page_of
+from quorum.admin.endpoint import BOOLEAN, INTEGER, STRING, Schema, fields, list_of, nullable, page_of
 from quorum.admin.parameters import Parameter, read_query
 from quorum.admin.state import AFTER_ID, AFTER_NAME, LIMIT, STATE, StateView, page
 from quorum.admin.view import json_answer, part
 from quorum.client import Stat
-from quorum.metadata import paths, records
+from quorum.metadata import paths, records, trust
+from quorum.metadata.decode import JsonFields
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.paths import PartitionKey
 
@@ -49,6 +50,8 @@ BROKER: Final[Schema] = {
         "incarnation": nullable("string"),
         "admin": nullable("string"),
         "registered_ms": INTEGER,
+        #: whether it carries a MAC by a peer secret; whether that one is right only brokers can tell
+        "signed": BOOLEAN,
         "problem": nullable("string"),
     },
 }
@@ -110,7 +113,8 @@ async def get_brokers(request: web.Request) -> web.Response:
 
 
 def _broker(state: StateView, broker_id: int) -> Iterator[Mapping[str, object]]:
-    found = _data(state, paths.broker_id_path(broker_id))
+    path = paths.broker_id_path(broker_id)
+    found = _data(state, path)
     if found is None:
         return
     data, stat = found
@@ -132,6 +136,7 @@ def _broker(state: StateView, broker_id: int) -> Iterator[Mapping[str, object]]:
         "incarnation": record.incarnation,
         "admin": record.admin,
         "registered_ms": record.timestamp_ms,
+        "signed": JsonFields.parse(path, data).has(trust.FIELD),
     }
 
 

@@ -62,6 +62,13 @@ class JsonFields:
         """Read an integer field that may be missing."""
         return self.integer(name, minimum, maximum) if self.has(name) else default
 
+    def boolean_or(self, name: str, default: bool) -> bool:
+        """Read a field of true or false that may be missing."""
+        value = self._fields.get(name, default)
+        if not isinstance(value, bool):
+            self.refuse(name, "true or false")
+        return value
+
     def string(self, name: str) -> str:
         """Read a string field."""
         value = self._required(name)

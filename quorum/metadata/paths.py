@@ -38,6 +38,8 @@ BASE_PATHS: Final = (
 )
 
 TOPIC_LENGTH_MAX: Final = 249
+#: What file systems allow; a log's folder is named topic-partition.
+FOLDER_LENGTH_MAX: Final = 255
 _TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._-]+")
 #: Longest name of a group, in bytes of UTF-8.
 GROUP_BYTES_MAX: Final = 1_024
@@ -65,6 +67,20 @@ def check_topic(topic: str) -> str:
     if not _TOPIC_PATTERN.fullmatch(topic):
         raise ValueError(f"topic name {topic!r}: only ASCII letters, digits, '.', '_' and '-' are allowed")
     return topic
+
+
+def check_partition(topic: str, partition: int) -> None:
+    """See that a partition can exist: its number, and the name of the folder that would hold its log.
+
+    Raises:
+        ValueError: the number is negative, or the name of the folder would be too long.
+    """
+    if partition < 0:
+        raise ValueError(f"partition {partition} of topic {topic!r}: numbers begin with 0")
+    if len(topic) + 1 + len(str(partition)) > FOLDER_LENGTH_MAX:
+        raise ValueError(
+            f"partition {partition} of topic {topic!r}: together at most {FOLDER_LENGTH_MAX - 1} long"
+        )
 
 
 def broker_id_path(broker_id: int) -> str:

@@ -223,6 +223,8 @@ def plan_registration(
     incarnation: str,
     registration: NodeView | None,
     generation: NodeView | None,
+    *,
+    is_signed: bool,
 ) -> Adopt | Register:
     """Decide how a broker registers.
 
@@ -232,6 +234,7 @@ def plan_registration(
         incarnation: identity of its data directory.
         registration: /brokers/ids/N.
         generation: /brokers/generations/N, read before the registration.
+        is_signed: whether a holder of the peer secret wrote the registration; another one does not count.
 
     Raises:
         BrokerIdInUseError: another incarnation is registered.
@@ -239,6 +242,8 @@ def plan_registration(
     generation_version = None if generation is None else generation.stat.version
     if registration is None:
         return Register(None, generation_version)
+    if not is_signed:
+        return Register(registration.stat.version, generation_version)
     path = paths.broker_id_path(broker_id)
     try:
         found = BrokerRecord.decode(broker_id, registration.data).incarnation

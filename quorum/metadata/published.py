@@ -63,11 +63,13 @@ async def read_topics(client: Client, names: Sequence[str]) -> Published:
     async for name, outcome in _read(client, names, paths.topic_path):
         try:
             if not isinstance(outcome, ServerError):
-                topics[name] = TopicRecord.decode(name, outcome[0])
+                topics[name] = TopicRecord.decode(paths.check_topic(name), outcome[0])
             elif not isinstance(outcome, NoNodeError):
                 problems[name] = outcome.message
         except MetadataDecodeError as error:
             problems[name] = error.message
+        except ValueError as error:
+            problems[name] = str(error)
     keys = [PartitionKey(name, partition) for name, topic in topics.items() for partition in topic.partitions]
     states, bad = await read_states(client, keys)
     problems.update(bad)

@@ -1,8 +1,8 @@
 """The typed records of the metadata quorum and their JSON formats, which are Kafka's own.
 
 Pure: bytes in, frozen records out, and back. Decoding is strict (decode.py); encoding writes the newest
-version of a format that Kafka 3.9 reads. Quorate adds the field `incarnation` to a broker registration and
-the nodes under /brokers/generations; Kafka's readers ignore both. Which znode version, czxid or owner a
+version of a format that Kafka 3.9 reads. Quorate adds fields to a broker registration and the nodes under
+/brokers/generations; Kafka's readers ignore both. Which znode version, czxid or owner a
 record had is no part of it.
 Source: control-plane design, "Paths and values"; kafka.zk.*ZNode (Kafka 3.9); KIP-380; KIP-516 (topic ids).
 """
@@ -105,6 +105,8 @@ class BrokerRecord:
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: _NO_FEATURES)
     #: URL of the broker's HTTP port; None in a registration of Kafka's.
     admin: str | None = None
+    #: Whether it reads its queue, /brokers/state/N.
+    reads_queue: bool = False
 
     def encode(self) -> bytes:
         """Return the JSON value."""
@@ -126,6 +128,8 @@ class BrokerRecord:
             value["incarnation"] = self.incarnation
         if self.admin is not None:
             value["admin"] = self.admin
+        if self.reads_queue:
+            value["reads_queue"] = True
         return _json(value)
 
     @classmethod
@@ -150,6 +154,7 @@ class BrokerRecord:
             jmx_port=fields.integer_or("jmx_port", -1, -1, 65535),
             features={name: _feature_range(features.nested(name)) for name in features.names()},
             admin=fields.string_or_none("admin"),
+            reads_queue=fields.boolean_or("reads_queue", False),
         )
 
 

@@ -25,7 +25,7 @@ from quorum.client import (
     Transaction,
 )
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError
+from quorum.metadata.errors import ContendedError, MetadataDecodeError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import (
@@ -51,6 +51,7 @@ from quorum.metadata.records import (
     encode_cluster_id,
     encode_controller_epoch,
 )
+from quorum.metadata.trust import Trust
 
 ROUNDS_MAX: Final = 8
 
@@ -97,12 +98,14 @@ async def _create_if_missing(client: Client, path: str, data: bytes) -> None:
 # -- controller ----------------------------------------------------------------------------------------------
 
 
-async def elect_controller(client: Client, broker_id: int, timestamp_ms: int) -> Won | HeldBy:
+async def elect_controller(client: Client, broker_id: int, timestamp_ms: int, trust: Trust) -> Won | HeldBy:
     """Become the controller, or learn who is; `elect` for the controller."""
-    return await elect(client, CONTROLLER_OFFICE, broker_id, timestamp_ms)
+    return await elect(client, CONTROLLER_OFFICE, broker_id, timestamp_ms, trust)
 
 
-async def elect(client: Client, office: Office, broker_id: int, timestamp_ms: int) -> Won | HeldBy:
+async def elect(
+    client: Client, office: Office, broker_id: int, timestamp_ms: int, trust: Trust
+) -> Won | HeldBy:
     """Be elected to an office, or learn who holds it.
 
     Winning is one multi: a stale holder's node goes, the new one comes, the epoch rises by one. A lost reply
@@ -114,6 +117,7 @@ async def elect(client: Client, office: Office, broker_id: int, timestamp_ms: in
         office: what the candidate stands for.
         broker_id: the candidate.
         timestamp_ms: wall clock, informative.
+        trust: tells whose registration counts; nobody else can hold an office.
 
     Raises:
         MetadataDecodeError: the epoch is malformed.
@@ -125,7 +129,7 @@ async def elect(client: Client, office: Office, broker_id: int, timestamp_ms: in
     loss: ConnectionLossError | None = None
     for _ in range(ROUNDS_MAX):
         try:
-            plan = await _look_at_election(client, office, broker_id)
+            plan = await _look_at_election(client, office, broker_id, trust)
             if plan is None:
                 await _create_if_missing(
                     client, office.epoch_path, encode_controller_epoch(ControllerEpoch(0))
@@ -144,13 +148,17 @@ async def elect(client: Client, office: Office, broker_id: int, timestamp_ms: in
     raise loss or ContendedError(f"the {office.title} election", ROUNDS_MAX)
 
 
-async def _look_at_election(client: Client, office: Office, broker_id: int) -> Won | HeldBy | Compete | None:
+async def _look_at_election(
+    client: Client, office: Office, broker_id: int, trust: Trust
+) -> Won | HeldBy | Compete | None:
     # The epoch first: plans.py says why.
     epoch, holder = await asyncio.gather(read_node(client, office.epoch_path), read_node(client, office.path))
     if epoch is None:
         return None
     named = named_broker(holder, office)
     registration = None if named is None else await read_node(client, paths.broker_id_path(named))
+    if named is not None and not _is_signed(trust, named, registration):
+        registration = None
     return plan_election(broker_id, client.session_id, epoch, holder, registration, office)
 
 
@@ -217,13 +225,24 @@ async def _sync(client: Client, path: str) -> None:
 # -- brokers -------------------------------------------------------------------------------------------------
 
 
-async def register_broker(client: Client, broker_id: int, record: BrokerRecord) -> BrokerGeneration:
+def _is_signed(trust: Trust, broker_id: int, registration: NodeView | None) -> bool:
+    return registration is not None and trust.is_signed(
+        paths.broker_id_path(broker_id), registration.data, registration.stat.ephemeral_owner
+    )
+
+
+async def register_broker(
+    client: Client, broker_id: int, record: BrokerRecord, trust: Trust
+) -> BrokerGeneration:
     """Register a broker and return its generation, the czxid of its registration.
+
+    A stranger's registration under this id goes.
 
     Args:
         client: its session will own the registration.
         broker_id: which broker.
         record: what others learn of it; its incarnation must be given.
+        trust: signs it.
 
     Raises:
         BrokerIdInUseError: another incarnation is registered under this id.
@@ -243,11 +262,16 @@ async def register_broker(client: Client, broker_id: int, record: BrokerRecord) 
                 read_node(client, paths.broker_id_path(broker_id)),
             )
             plan = plan_registration(
-                broker_id, client.session_id, record.incarnation, registration, generation
+                broker_id,
+                client.session_id,
+                record.incarnation,
+                registration,
+                generation,
+                is_signed=_is_signed(trust, broker_id, registration),
             )
             if isinstance(plan, Adopt):
                 return plan.generation
-            return await _register(client, broker_id, record, plan)
+            return await _register(client, broker_id, record, trust, plan)
         except ConnectionLossError as error:
             loss = _less_certain(loss, error)
         except MultiFailedError as error:
@@ -257,12 +281,15 @@ async def register_broker(client: Client, broker_id: int, record: BrokerRecord) 
     raise loss or ContendedError(f"the registration of broker {broker_id}", ROUNDS_MAX)
 
 
-async def _register(client: Client, broker_id: int, record: BrokerRecord, plan: Register) -> BrokerGeneration:
+async def _register(
+    client: Client, broker_id: int, record: BrokerRecord, trust: Trust, plan: Register
+) -> BrokerGeneration:
     assert record.incarnation is not None
     transaction = Transaction()
+    path = paths.broker_id_path(broker_id)
     if plan.delete_version is not None:
-        transaction.delete(paths.broker_id_path(broker_id), plan.delete_version)
-    transaction.create2(paths.broker_id_path(broker_id), record.encode(), CreateMode.EPHEMERAL)
+        transaction.delete(path, plan.delete_version)
+    transaction.create2(path, trust.sign(path, record.encode(), client.session_id), CreateMode.EPHEMERAL)
     created_at = len(transaction) - 1
     value = GenerationRecord(record.incarnation).encode()
     if plan.generation_version is None:
@@ -273,20 +300,26 @@ async def _register(client: Client, broker_id: int, record: BrokerRecord, plan: 
     return BrokerGeneration(results[created_at].written_stat.czxid)
 
 
-async def live_brokers(client: Client) -> dict[int, tuple[BrokerGeneration, BrokerRecord]]:
-    """Read all registrations: {broker id: (generation, record)}, by rising id.
+async def registered_brokers(client: Client) -> dict[int, tuple[BrokerGeneration, BrokerRecord | str]]:
+    """Read all registrations, strangers' as well: {broker id: (generation, record)}, by rising id.
 
-    Raises:
-        MetadataDecodeError: a registration is malformed.
+    In place of a malformed record is what is wrong with it.
     """
     names = await client.get_children(paths.BROKER_IDS)
-    ids = sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+    ids = sorted(int(name) for name in names if name.isascii() and name.isdecimal() and len(name) <= 10)
     nodes = await asyncio.gather(*(read_node(client, paths.broker_id_path(broker_id)) for broker_id in ids))
     return {
-        broker_id: (BrokerGeneration(node.stat.czxid), BrokerRecord.decode(broker_id, node.data))
+        broker_id: (BrokerGeneration(node.stat.czxid), _record_or_problem(broker_id, node.data))
         for broker_id, node in zip(ids, nodes, strict=True)
         if node is not None
     }
+
+
+def _record_or_problem(broker_id: int, data: bytes | None) -> BrokerRecord | str:
+    try:
+        return BrokerRecord.decode(broker_id, data)
+    except MetadataDecodeError as error:
+        return error.message
 
 
 # -- topics and partition states -----------------------------------------------------------------------------

@@ -13,12 +13,12 @@ import pytest
 
 from broker.client import BrokerClient
 from broker.lifecycle.broker_configs import BrokerConfigs
-from broker.lifecycle.peer_secret import WrongPeerSecretError, check_peer_secret
+from broker.lifecycle.peer_secret import ForeignBrokersError, WrongPeerSecretError, check_peer_secret
 from broker.lifecycle.producer_ids import BLOCK_SIZE, ProducerIds
 from broker.lifecycle.topic_configs import NoSuchTopicError, TopicConfigs
 from broker.local import EmbeddedBrokers, brokers
 from controller.core.requests import NewTopic
-from quorum.client import Client
+from quorum.client import Client, CreateMode
 from quorum.local import ensemble
 from quorum.metadata import paths
 from quorum.metadata.broker_settings import (
@@ -27,9 +27,10 @@ from quorum.metadata.broker_settings import (
     BrokerSettings,
 )
 from quorum.metadata.errors import InvalidBrokerSettingError, InvalidTopicSettingError
-from quorum.metadata.records import BrokerConfigRecord, TopicConfigRecord, TopicRecord
+from quorum.metadata.records import BrokerConfigRecord, BrokerRecord, TopicConfigRecord, TopicRecord
 from quorum.metadata.store import create_topic, ensure_base_paths
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.metadata.trust import Trust
 
 WAIT_S = 20.0
 EVEN = {"led": 1, "followed": 1, "offline": 0, "under_replicated": 0}
@@ -196,7 +197,13 @@ async def test_the_http_port_shows_the_broker_and_its_controller(cluster: Embedd
     assert len(controllers) == 1
     expected = {"1": first["generation"], "2": second["generation"]}
     assert controllers == [
-        {"controller_epoch": 1, "brokers": expected, "under_replicated": [], "offline": []}
+        {
+            "controller_epoch": 1,
+            "brokers": expected,
+            "strangers": {},
+            "under_replicated": [],
+            "offline": [],
+        }
     ]
     assert await get(f"{cluster.admin_urls[0]}/readyz") == {
         "ready": True,
@@ -240,12 +247,20 @@ async def test_a_broker_with_another_secret_does_not_register(cluster: EmbeddedB
 
 async def test_a_secret_is_rotated_in_three_steps(client: Client) -> None:
     for secrets in (["old"], ["old", "new"], ["new", "old"], ["new"]):
-        await check_peer_secret(client, secrets, "cluster")
+        await check_peer_secret(client, Trust(secrets, "cluster"))
     with pytest.raises(WrongPeerSecretError):
-        await check_peer_secret(client, ["old"], "cluster")
+        await check_peer_secret(client, Trust(["old"], "cluster"))
     data, _ = await client.get(paths.PEER_CHECK_VALUE)
     assert data is not None
     assert b"new" not in data
+
+
+async def test_a_quorum_of_apache_kafkas_brokers_is_left_alone(client: Client) -> None:
+    kafka = BrokerRecord("127.0.0.1", 9092, ("PLAINTEXT://127.0.0.1:9092",), {"PLAINTEXT": "PLAINTEXT"}, 1)
+    await client.create(paths.broker_id_path(7), kafka.encode(), CreateMode.EPHEMERAL)
+    with pytest.raises(ForeignBrokersError, match="broker 7 of Apache Kafka"):
+        await check_peer_secret(client, Trust(["secret"], "cluster"))
+    assert await client.exists(paths.PEER_CHECK_VALUE) is None
 
 
 async def test_a_broker_starts_although_its_connections_break(tmp_path: Path) -> None:

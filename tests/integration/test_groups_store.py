@@ -22,6 +22,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import COORDINATOR_OFFICE, HeldBy, Won
 from quorum.metadata.records import BrokerRecord
 from quorum.metadata.store import elect, ensure_base_paths, register_broker, resign
+from tests.support.trust import TRUST
 
 GROUP = "a/b ü.%"
 KEY, OTHER = PartitionKey("t", 0), PartitionKey("u", 7)
@@ -45,7 +46,7 @@ async def client() -> AsyncIterator[Client]:
 
 
 async def become_coordinator(client: Client, broker_id: int = 1) -> GroupStore:
-    outcome = await elect(client, COORDINATOR_OFFICE, broker_id, 0)
+    outcome = await elect(client, COORDINATOR_OFFICE, broker_id, 0, TRUST)
     assert isinstance(outcome, Won)
     return GroupStore(client, outcome.mandate, retries_max=7)
 
@@ -79,7 +80,7 @@ async def test_a_deposed_coordinator_writes_nothing(client: Client) -> None:
     store = await become_coordinator(client)
     stored = StoredGroup(GROUP)
     await store.write(stored, record(1), {KEY: offset(5)})
-    outcome = await elect(client, COORDINATOR_OFFICE, 1, 0)
+    outcome = await elect(client, COORDINATOR_OFFICE, 1, 0, TRUST)
     assert isinstance(outcome, Won)
     await resign(client, COORDINATOR_OFFICE, outcome.mandate)
     successor = await become_coordinator(client)
@@ -97,8 +98,8 @@ async def test_a_deposed_coordinator_writes_nothing(client: Client) -> None:
 async def test_another_broker_waits_while_the_coordinator_lives(client: Client) -> None:
     await become_coordinator(client)
     registration = BrokerRecord("h", 1, (), {}, 0, incarnation="0" * 32)
-    await register_broker(client, 1, registration)
-    assert await elect(client, COORDINATOR_OFFICE, 2, 0) == HeldBy(1)
+    await register_broker(client, 1, registration, TRUST)
+    assert await elect(client, COORDINATOR_OFFICE, 2, 0, TRUST) == HeldBy(1)
 
 
 async def test_a_foreign_hand_on_the_znode_is_noticed(client: Client) -> None:

@@ -37,10 +37,10 @@ from quorum.metadata.store import (
     elect_controller,
     ensure_base_paths,
     ensure_cluster_id,
-    live_brokers,
     read_node,
     read_partition_states,
     register_broker,
+    registered_brokers,
     resign_controller,
 )
 from tests.support.clients import (
@@ -53,6 +53,7 @@ from tests.support.clients import (
     wipe,
 )
 from tests.support.metadata_records import mandate_of, partition_state, state_update
+from tests.support.trust import TRUST
 
 __all__ = ["hosts", "system"]
 
@@ -84,8 +85,8 @@ def broker(broker_id: int, incarnation: str | None = None) -> BrokerRecord:
 
 
 async def candidate(client: Client, broker_id: int) -> Won | HeldBy:
-    await register_broker(client, broker_id, broker(broker_id))
-    return await elect_controller(client, broker_id, NOW_MS)
+    await register_broker(client, broker_id, broker(broker_id), TRUST)
+    return await elect_controller(client, broker_id, NOW_MS, TRUST)
 
 
 async def won(client: Client, broker_id: int = 1) -> Mandate:
@@ -131,7 +132,7 @@ async def test_everybody_agrees_on_one_cluster_id(client: Client, hosts: str) ->
 async def test_the_first_controller_has_epoch_1_and_others_learn_of_it(client: Client, hosts: str) -> None:
     mandate = await won(client, 1)
     assert (mandate.broker_id, mandate.controller_epoch) == (1, 1)
-    assert await elect_controller(client, 1, NOW_MS) == Won(mandate)
+    assert await elect_controller(client, 1, NOW_MS, TRUST) == Won(mandate)
     async with connect(hosts) as other:
         await other.sync()
         assert await candidate(other, 2) == HeldBy(1)
@@ -205,12 +206,12 @@ async def test_overwriting_the_controller_forces_an_election(
         assert isinstance(outcome, Won)
         assert outcome.mandate.controller_epoch == 2
         await client.sync()
-        assert await elect_controller(client, 1, NOW_MS) == HeldBy(2)
+        assert await elect_controller(client, 1, NOW_MS, TRUST) == HeldBy(2)
 
 
 async def test_a_controller_node_that_no_broker_owns_is_replaced(client: Client, hosts: str) -> None:
     async with connect(hosts) as other:
-        await register_broker(other, 2, broker(2))
+        await register_broker(other, 2, broker(2), TRUST)
         # Persistent, and in the name of a broker that did not create it.
         await client.create(paths.CONTROLLER, ControllerRecord(2, NOW_MS).encode())
         mandate = await won(client, 1)
@@ -237,9 +238,9 @@ async def test_an_earlier_life_is_replaced_at_once(client: Client, hosts: str) -
 
 async def test_no_controller_is_elected_on_a_malformed_epoch(client: Client) -> None:
     await client.set(paths.CONTROLLER_EPOCH, b"many")
-    await register_broker(client, 1, broker(1))
+    await register_broker(client, 1, broker(1), TRUST)
     with pytest.raises(MetadataDecodeError, match="/controller_epoch"):
-        await elect_controller(client, 1, NOW_MS)
+        await elect_controller(client, 1, NOW_MS, TRUST)
 
 
 async def test_a_missing_epoch_is_created(client: Client) -> None:
@@ -249,9 +250,9 @@ async def test_a_missing_epoch_is_created(client: Client) -> None:
 
 async def test_an_election_whose_reply_was_lost_is_recognised_as_won(client: Client, hosts: str) -> None:
     async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
-        await register_broker(behind, 1, broker(1))
+        await register_broker(behind, 1, broker(1), TRUST)
         before_multi(behind, proxy.swallow_replies)
-        outcome = asyncio.ensure_future(elect_controller(behind, 1, NOW_MS))
+        outcome = asyncio.ensure_future(elect_controller(behind, 1, NOW_MS, TRUST))
         await proxy.cut_after_reply()
         assert await outcome == Won(mandate_of(1, 1, 1))
         assert await epoch_now(client) == 1
@@ -266,17 +267,17 @@ async def test_a_new_controller_is_not_mistaken_for_the_stale_one_it_replaced(
     await stale.close(keep_session=True)
     await client.sync()
     async with connect(hosts) as other:
-        await register_broker(other, 2, broker(2))
+        await register_broker(other, 2, broker(2), TRUST)
         await other.sync()
 
         async def the_other_wins() -> None:
             # The node that the candidate wants to delete is another one now, of the same version.
             await other.delete(paths.CONTROLLER)
-            assert isinstance(await elect_controller(other, 2, NOW_MS), Won)
+            assert isinstance(await elect_controller(other, 2, NOW_MS, TRUST), Won)
 
-        await register_broker(client, 1, broker(1))
+        await register_broker(client, 1, broker(1), TRUST)
         before_multi(client, the_other_wins)
-        assert await elect_controller(client, 1, NOW_MS) == HeldBy(2)
+        assert await elect_controller(client, 1, NOW_MS, TRUST) == HeldBy(2)
         assert await epoch_now(client) == 2
 
 
@@ -298,7 +299,7 @@ def before_multi(client: Client, intrude: Callable[[], Awaitable[None] | None]) 
 
 
 async def test_the_generation_is_the_czxid_of_the_registration(client: Client, hosts: str) -> None:
-    generation = await register_broker(client, 1, broker(1))
+    generation = await register_broker(client, 1, broker(1), TRUST)
     node = await read_node(client, paths.broker_id_path(1))
     kept = await read_node(client, paths.broker_generation_path(1))
     assert node is not None
@@ -307,17 +308,17 @@ async def test_the_generation_is_the_czxid_of_the_registration(client: Client, h
     assert node.stat.ephemeral_owner == client.session_id
     assert kept.stat.ephemeral_owner == 0
     assert GenerationRecord.decode(1, kept.data) == GenerationRecord(f"{1:032x}")
-    assert await register_broker(client, 1, broker(1)) == generation
-    assert await live_brokers(client) == {1: (generation, broker(1))}
+    assert await register_broker(client, 1, broker(1), TRUST) == generation
+    assert await registered_brokers(client) == {1: (generation, broker(1))}
 
 
 async def test_a_bounced_broker_gets_a_higher_generation_without_waiting(client: Client, hosts: str) -> None:
     earlier = connect(hosts)
     await earlier.start()
-    first = await register_broker(earlier, 1, broker(1))
+    first = await register_broker(earlier, 1, broker(1), TRUST)
     await earlier.close(keep_session=True)
     await client.sync()
-    second = await register_broker(client, 1, broker(1))
+    second = await register_broker(client, 1, broker(1), TRUST)
     assert second > first
     kept = await read_node(client, paths.broker_generation_path(1))
     assert kept is not None
@@ -327,14 +328,14 @@ async def test_a_bounced_broker_gets_a_higher_generation_without_waiting(client:
 async def test_another_incarnation_is_refused_until_the_first_is_gone(client: Client, hosts: str) -> None:
     other = connect(hosts)
     await other.start()
-    generation = await register_broker(other, 1, broker(1, "aa"))
+    generation = await register_broker(other, 1, broker(1, "aa"), TRUST)
     await client.sync()
     with pytest.raises(BrokerIdInUseError, match="broker id 1"):
-        await register_broker(client, 1, broker(1, "bb"))
-    assert (await live_brokers(client))[1][0] == generation
+        await register_broker(client, 1, broker(1, "bb"), TRUST)
+    assert (await registered_brokers(client))[1][0] == generation
     await other.close()
     await client.sync()
-    assert await register_broker(client, 1, broker(1, "bb")) > generation
+    assert await register_broker(client, 1, broker(1, "bb"), TRUST) > generation
     kept = await read_node(client, paths.broker_generation_path(1))
     assert kept is not None
     assert GenerationRecord.decode(1, kept.data).incarnation == "bb"
@@ -347,19 +348,19 @@ async def test_a_broker_that_registers_between_two_reads_of_another_is_not_remov
     """Both registrations have version 0, so only the generation tells the new one from the earlier life's."""
     async with connect(hosts) as earlier, connect(hosts) as other:
         if registered_before:
-            await register_broker(earlier, 1, broker(1, "aa"))
+            await register_broker(earlier, 1, broker(1, "aa"), TRUST)
             await client.sync()
 
         async def the_other_registers() -> None:
             await earlier.close()
             await other.sync()
-            await register_broker(other, 1, broker(1, "bb"))
+            await register_broker(other, 1, broker(1, "bb"), TRUST)
             await client.sync()
 
         between_reads(client, the_other_registers)
         with pytest.raises(BrokerIdInUseError, match="incarnation bb"):
-            await register_broker(client, 1, broker(1, "aa"))
-        assert (await live_brokers(client))[1][1] == broker(1, "bb")
+            await register_broker(client, 1, broker(1, "aa"), TRUST)
+        assert (await registered_brokers(client))[1][1] == broker(1, "bb")
 
 
 def between_reads(client: Client, intrude: Callable[[], Awaitable[None]]) -> None:
@@ -386,7 +387,7 @@ def between_reads(client: Client, intrude: Callable[[], Awaitable[None]]) -> Non
 async def test_a_registration_whose_reply_was_lost_is_adopted(client: Client, hosts: str) -> None:
     async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
         before_multi(behind, proxy.swallow_replies)
-        registering = asyncio.ensure_future(register_broker(behind, 1, broker(1)))
+        registering = asyncio.ensure_future(register_broker(behind, 1, broker(1), TRUST))
         await proxy.cut_after_reply()
         generation = await registering
         await client.sync()
@@ -402,14 +403,14 @@ async def test_a_lost_session_registers_nothing(client: Client, hosts: str) -> N
     ):
         await outlive_session(lost, proxy, hosts, f"{paths.BROKER_IDS}/9")
         with pytest.raises(SessionExpiredError):
-            await register_broker(lost, 1, broker(1))
-    assert await live_brokers(client) == {}
+            await register_broker(lost, 1, broker(1), TRUST)
+    assert await registered_brokers(client) == {}
 
 
 async def test_a_broker_without_an_incarnation_is_refused(client: Client) -> None:
     record = BrokerRecord("h", 1, (), {}, NOW_MS)
     with pytest.raises(ValueError, match="incarnation"):
-        await register_broker(client, 1, record)
+        await register_broker(client, 1, record, TRUST)
 
 
 # -- partition states ----------------------------------------------------------------------------------------
@@ -518,13 +519,13 @@ async def test_a_follower_that_bounced_does_not_join_the_isr(client: Client, hos
     [key] = await make_partitions(client, mandate, 1)
     follower = connect(hosts)
     await follower.start()
-    await register_broker(follower, 2, broker(2))
+    await register_broker(follower, 2, broker(2), TRUST)
     await client.sync()
     known = await read_node(client, paths.broker_generation_path(2))
     assert known is not None
     await follower.close(keep_session=True)
     async with connect(hosts) as bounced:
-        await register_broker(bounced, 2, broker(2))
+        await register_broker(bounced, 2, broker(2), TRUST)
         grown = partition_state(1, 1, 0, (1, 2))
         with pytest.raises(BadVersionError) as caught:
             await compare_and_set_state(
@@ -569,9 +570,28 @@ async def test_a_fence_in_the_middle_of_a_pipeline_raises_and_writes_nothing_aft
     assert [state[1] for state in states.values() if state is not None] == [1] * 10 + [0] * 20
 
 
-async def test_a_foreign_ephemeral_is_left_alone_by_wellformed_rules(client: Client, hosts: str) -> None:
-    async with connect(hosts) as other:
-        await other.create(paths.broker_id_path(1), b"what is this", CreateMode.EPHEMERAL)
+@pytest.mark.parametrize("copies", [False, True])
+async def test_a_strangers_registration_goes_and_holds_no_office(
+    client: Client, hosts: str, copies: bool
+) -> None:
+    path = paths.broker_id_path(1)
+    async with connect(hosts) as stranger:
+        # A copy of what a broker signed is not signed for the session that owns the copy.
+        value = TRUST.sign(path, broker(1).encode(), client.session_id) if copies else broker(1).encode()
+        await stranger.create(path, value, CreateMode.EPHEMERAL)
+        record = ControllerRecord(1, NOW_MS).encode()
+        await stranger.create(paths.CONTROLLER, record, CreateMode.EPHEMERAL)
         await client.sync()
-        with pytest.raises(BrokerIdInUseError, match="unreadable"):
-            await register_broker(client, 1, broker(1))
+        assert isinstance(await elect_controller(client, 2, NOW_MS, TRUST), Won)
+        generation = await register_broker(client, 1, broker(1), TRUST)
+        data, stat = await client.get(path)
+        assert (stat.czxid, stat.ephemeral_owner) == (generation, client.session_id)
+        assert TRUST.is_signed(path, data, client.session_id)
+
+
+async def test_a_malformed_registration_hides_no_other(client: Client) -> None:
+    generation = await register_broker(client, 1, broker(1), TRUST)
+    await client.create(paths.broker_id_path(9), b"{")
+    found = await registered_brokers(client)
+    assert found[1] == (generation, broker(1))
+    assert isinstance(found[9][1], str)

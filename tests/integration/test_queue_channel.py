@@ -29,7 +29,7 @@ from tests.support.controlled_cluster import (
     until_read,
     until_state,
 )
-from tests.support.scripted_broker import OPTIONS, ScriptedBroker, request_kinds
+from tests.support.scripted_broker import OPTIONS, TRUST, ScriptedBroker, request_kinds
 
 OTHER = PartitionKey(TOPIC, 1)
 
@@ -146,14 +146,23 @@ async def test_entries_of_other_lives_and_of_no_meaning_hold_up_nothing(cluster:
     stale = QueueEntryRecord(
         ChangeKind.STOP_REPLICA, ControllerEpoch(1), BrokerGeneration(two.generation - 1), b""
     )
-    skipped, _ = await one.client.create2(queue, stale.encode(), CreateMode.PERSISTENT_SEQUENTIAL)
-    malformed, _ = await one.client.create2(queue, b"{", CreateMode.PERSISTENT_SEQUENTIAL)
+
+    async def write(value: bytes) -> str:
+        path, _ = await one.client.create2(queue, value, CreateMode.PERSISTENT_SEQUENTIAL)
+        return path
+
+    def sign(value: bytes, broker_id: int = 2) -> bytes:
+        return TRUST.sign(paths.queue_path(broker_id), value)
+
+    skipped = await write(sign(stale.encode()))
     empty = dataclasses.replace(stale, generation=two.generation)
-    cut_short, _ = await one.client.create2(queue, empty.encode(), CreateMode.PERSISTENT_SEQUENTIAL)
+    # No JSON, no entry, cut short, signed by nobody, signed for another broker's queue.
+    gone = [await write(each) for each in (b"{", sign(b"{}"), sign(empty.encode()))]
+    gone += [await write(each) for each in (empty.encode(), sign(empty.encode(), 1))]
     await cluster.create({0: (2, 1)})
     assert two.leader_of(KEY) == 2
     await until_read(lambda: one.client.get_children(queue[:-1]), lambda names: len(names) == 1)
-    assert [await one.client.exists(path) for path in (malformed, cut_short)] == [None, None]
+    assert [await one.client.exists(path) for path in gone] == [None] * len(gone)
     assert await one.client.exists(skipped) is not None
 
 
@@ -210,6 +219,17 @@ async def test_the_channel_of_the_elected_broker_counts(cluster: ControlledClust
     await until(lambda: three.leader_of(KEY) == 3)
     wanted = ["3"] if after == "queue" else []
     await until_read(lambda: three.client.get_children(paths.BROKER_QUEUES), lambda names: names == wanted)
+
+
+async def test_a_broker_that_does_not_read_its_queue_is_asked_directly(cluster: ControlledCluster) -> None:
+    one = await cluster.add(1, candidate=True)
+    two = ScriptedBroker(cluster.hosts, 2, options=cluster.options)
+    two.reads_queue = False
+    cluster.brokers[2] = await two.start()
+    await until(lambda: sorted(cluster.active.status().brokers) == [1, 2])
+    await cluster.create({0: (2, 1)})
+    await until(lambda: (one.leader_of(KEY), two.leader_of(KEY)) == (2, 2))
+    assert await one.client.get_children(paths.BROKER_QUEUES) == ["1"]
 
 
 async def test_an_entry_that_no_event_told_of_is_read_after_the_next_connection(

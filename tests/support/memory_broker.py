@@ -148,7 +148,7 @@ class MemoryReplicas:
         """Stop nothing."""
         return StopReplicaResponse(error_code=0, partition_errors=())
 
-    def handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    async def handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Apply."""
         self.view.apply(request)
         return UpdateMetadataResponse(error_code=0)

@@ -46,10 +46,12 @@ from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.metadata.trust import Trust
 
 SECRET = "s" * 32
 CLUSTER_ID = "scripted-cluster"
 #: Short pauses, so that a test does not wait for them.
+TRUST = Trust([SECRET], CLUSTER_ID)
 OPTIONS = ControllerOptions(control_request_timeout_ms=2_000, isr_coalesce_ms=20)
 
 
@@ -63,6 +65,7 @@ class ScriptedBroker:
         self.broker_id = broker_id
         self.rack = rack
         self.options = options
+        self.reads_queue = True
         self.incarnation = uuid.UUID(int=broker_id).hex
         self.generation = BrokerGeneration(-1)
         self.controller: Controller | None = None
@@ -115,11 +118,13 @@ class ScriptedBroker:
             timestamp_ms=0,
             rack=self.rack,
             incarnation=self.incarnation,
+            reads_queue=self.reads_queue,
         )
-        queue = StateQueue(self.broker_id, self._take_entry)
+        queue = StateQueue(self.broker_id, self._take_entry, TRUST)
         await queue.watch(self.client)
-        self.generation = await store.register_broker(self.client, self.broker_id, record)
-        self._queue = asyncio.create_task(queue.run(self.client, self.generation))
+        self.generation = await store.register_broker(self.client, self.broker_id, record, TRUST)
+        if self.reads_queue:
+            self._queue = asyncio.create_task(queue.run(self.client, self.generation))
 
     def compete(self, options: ControllerOptions | None = None) -> Controller:
         """Be a candidate, with this broker's session."""

@@ -30,6 +30,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate, StateUpdate, Won
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 from tests.support.nodes import clean_environment
+from tests.support.trust import TRUST
 
 ROUNDS_MAX = 8
 HELD = "/held"
@@ -77,7 +78,7 @@ class Broker:
         record = BrokerRecord(
             "127.0.0.1", 9000 + self.broker_id, (), {}, timestamp_ms=0, incarnation=incarnation
         )
-        generation = await store.register_broker(self.client, self.broker_id, record)
+        generation = await store.register_broker(self.client, self.broker_id, record, TRUST)
         _, stat = await self.client.get(paths.broker_id_path(self.broker_id))
         _, kept = await self.client.get(paths.broker_generation_path(self.broker_id))
         return {"generation": generation, "czxid": stat.czxid, "kept_mzxid": kept.mzxid}
@@ -91,7 +92,7 @@ class Broker:
 
     async def elect(self, _command: Command) -> object:
         """Compete until this broker or a live other one is the controller."""
-        outcome = await store.elect_controller(self.client, self.broker_id, timestamp_ms=0)
+        outcome = await store.elect_controller(self.client, self.broker_id, timestamp_ms=0, trust=TRUST)
         if isinstance(outcome, Won):
             self.mandate = outcome.mandate
             return {"won": True, "epoch": outcome.mandate.controller_epoch}

@@ -24,9 +24,9 @@ async def stop_replica(services: BrokerServices, call: Call) -> Answer:
     return [encode_response(await services.replicas.handle_stop_replica(call.body))]
 
 
-def update_metadata(services: BrokerServices, call: Call) -> Answer:
+async def update_metadata(services: BrokerServices, call: Call) -> Answer:
     """Take over what the controller says of the cluster."""
-    return [encode_response(services.replicas.handle_update_metadata(call.body))]
+    return [encode_response(await services.replicas.handle_update_metadata(call.body))]
 
 
 async def controlled_shutdown(services: BrokerServices, call: Call) -> Answer:

@@ -15,8 +15,8 @@ from quorum.admin.client import get
 from quorum.client import Client
 from quorum.errors import QuorateError, UnreachableError, printable
 from quorum.metadata import paths
-from quorum.metadata.records import ControllerRecord, decode_controller_epoch
-from quorum.metadata.store import live_brokers, read_node
+from quorum.metadata.records import BrokerRecord, ControllerRecord, decode_controller_epoch
+from quorum.metadata.store import read_node, registered_brokers
 from quorum.platform.terminal import table
 
 #: Partitions that the text names one by one.
@@ -32,8 +32,9 @@ def read_control_plane(hosts: str, timeout_s: float) -> dict[str, Any] | None:
 
     Returns:
         controller_id and controller_epoch (null: none), brokers (broker_id, generation, address, rack,
-        admin), under_replicated and offline (lists of [topic, partition]; null where the controller does
-        not answer), problem: why it does not, or null. None where no broker was ever registered.
+        admin, stranger: why it does not count, or null where the controller says nothing of the kind),
+        under_replicated and offline (lists of [topic, partition]; null where the controller does not
+        answer), problem: why it does not, or null. None where no broker was ever registered.
     """
     try:
         found = asyncio.run(_read(hosts, timeout_s))
@@ -44,7 +45,11 @@ def read_control_plane(hosts: str, timeout_s: float) -> dict[str, Any] | None:
     admin = next(
         (each["admin"] for each in found["brokers"] if each["broker_id"] == found["controller_id"]), None
     )
-    return {**found, **_ask_controller(admin, timeout_s)}
+    told = _ask_controller(admin, timeout_s)
+    strangers = told.pop("strangers", {})
+    for each in found["brokers"]:
+        each["stranger"] = strangers.get(str(each["broker_id"]), each["stranger"])
+    return {**found, **told}
 
 
 async def _read(hosts: str, timeout_s: float) -> dict[str, Any] | None:
@@ -53,7 +58,7 @@ async def _read(hosts: str, timeout_s: float) -> dict[str, Any] | None:
             return None
         controller = await read_node(client, paths.CONTROLLER)
         epoch = await read_node(client, paths.CONTROLLER_EPOCH)
-        brokers = await live_brokers(client)
+        brokers = await registered_brokers(client)
     if not brokers and epoch is None:
         return None
     return {
@@ -63,12 +68,21 @@ async def _read(hosts: str, timeout_s: float) -> dict[str, Any] | None:
             {
                 "broker_id": broker_id,
                 "generation": generation,
-                "address": f"{record.host}:{record.port}",
-                "rack": record.rack,
-                "admin": record.admin,
+                **_described(record),
             }
             for broker_id, (generation, record) in brokers.items()
         ],
+    }
+
+
+def _described(record: BrokerRecord | str) -> dict[str, Any]:
+    if isinstance(record, str):
+        return {"address": "-", "rack": None, "admin": None, "stranger": record}
+    return {
+        "address": f"{record.host}:{record.port}",
+        "rack": record.rack,
+        "admin": record.admin,
+        "stranger": None,
     }
 
 
@@ -84,6 +98,7 @@ def _ask_controller(admin: str | None, timeout_s: float) -> dict[str, Any]:
         return {
             "under_replicated": controller["under_replicated"],
             "offline": controller["offline"],
+            "strangers": dict(controller["strangers"]),
             "problem": None,
         }
     except (UnreachableError, ValueError, KeyError, TypeError) as error:
@@ -107,6 +122,13 @@ def describe_control_plane(found: Mapping[str, Any]) -> list[str]:
         [each["broker_id"], each["generation"], printable(each["address"]), printable(each["rack"] or "-")]
         for each in found["brokers"]
     ]
+    strangers = [each for each in found["brokers"] if each["stranger"] is not None]
+    lines += [
+        f"{'stranger'.ljust(9)}broker {each['broker_id']}: {printable(each['stranger'])}"
+        for each in strangers[:SHOWN_MAX]
+    ]
+    if len(strangers) > SHOWN_MAX:
+        lines.append(f"{'stranger'.ljust(9)}and {len(strangers) - SHOWN_MAX} more")
     return [*lines, "", *table(["BROKER", "GENERATION", "ADDRESS", "RACK"], rows)]
 
 

@@ -32,6 +32,7 @@ from quorum.metadata.store import (
 )
 from tests.chaos.recorder import Process
 from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, record
+from tests.support.trust import TRUST
 
 TOPIC: Final = "chaos-states"
 PARTITIONS: Final = tuple(PartitionKey(TOPIC, number) for number in range(3))
@@ -74,7 +75,7 @@ class Epochs(QuorumWorkload):
         registration = BrokerRecord("127.0.0.1", 1, (), {}, 0, incarnation=incarnation)
         try:
             async with asyncio.timeout(10):
-                await register_broker(client, broker_id, registration)
+                await register_broker(client, broker_id, registration, TRUST)
         except (TimeoutError, ConnectionLossError, ContendedError):
             return
         await super().session(process, client, node, rng, stop)
@@ -120,7 +121,7 @@ class Epochs(QuorumWorkload):
 
     @staticmethod
     async def _elect(client: Client, broker_id: int, mandates: list[Mandate]) -> Answer:
-        outcome = await elect_controller(client, broker_id, 0)
+        outcome = await elect_controller(client, broker_id, 0, TRUST)
         if isinstance(outcome, HeldBy):
             raise NotElectedError(outcome.broker_id)
         mandates.append(outcome.mandate)

@@ -39,11 +39,12 @@ from quorum.errors import QuorateError
 from quorum.local import ensemble
 from quorum.metadata import paths
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
-from quorum.metadata.paths import PartitionKey
+from quorum.metadata.paths import CONTROLLER_EPOCH, PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 from quorum.metadata.store import ensure_base_paths, read_partition_states, register_broker
 from quorum.metadata.topic_settings import TopicSettings
 from tests.support.broker_wire import record_batch
+from tests.support.trust import TRUST
 
 CLUSTER_ID = "cluster-of-a-test"
 SECRET = "a secret of sixteen bytes"
@@ -183,7 +184,7 @@ class Brokers:
         await client.start()
         incarnation = uuid.UUID(int=broker_id).hex
         record = BrokerRecord("127.0.0.1", 1, (), {}, timestamp_ms=0, incarnation=incarnation)
-        return client, await register_broker(client, broker_id, record)
+        return client, await register_broker(client, broker_id, record, TRUST)
 
     async def stop(self, broker_id: int, *, kill: bool = False) -> None:
         """End a broker; a killed one closes neither its logs nor its checkpoint."""
@@ -326,7 +327,7 @@ class Brokers:
     ) -> None:
         """UpdateMetadata and LeaderAndIsr to one broker, for its present generation."""
         manager = self.running[broker_id].manager
-        update = manager.handle_update_metadata(self.update_metadata(broker_id, *decided, racks or {}))
+        update = await manager.handle_update_metadata(self.update_metadata(broker_id, *decided, racks or {}))
         assert update.error_code == ErrorCode.NONE
         response = await manager.handle_leader_and_isr(self.leader_and_isr(broker_id, *decided))
         assert response.error_code == ErrorCode.NONE
@@ -349,6 +350,7 @@ async def brokers(
     """Run brokers; all that still run when the body ends are stopped."""
     async with ensemble(1) as quorum, Client(quorum.hosts) as admin:
         await ensure_base_paths(admin)
+        await admin.set(CONTROLLER_EPOCH, b"1")
         cluster = Brokers(
             folder, quorum.hosts, options, settings or TopicSettings(), admin, replicas=broker_ids
         )

@@ -13,7 +13,7 @@ from controller.messages.entities import (
     StopReplicaTopicState,
 )
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
-from quorum.metadata.paths import PartitionKey
+from quorum.metadata.paths import CONTROLLER_EPOCH, PartitionKey
 from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
 
 
@@ -40,7 +40,7 @@ async def test_requests_for_a_former_life_are_refused(tmp_path: Path) -> None:
         await cluster.stop(1)
         broker = await cluster.start(1)
         assert (await broker.manager.handle_leader_and_isr(held_back)).error_code == 77
-        assert broker.manager.handle_update_metadata(held_update).error_code == 77
+        assert (await broker.manager.handle_update_metadata(held_update)).error_code == 77
         stop = stop_request(cluster, former, -2, delete=True)
         assert (await broker.manager.handle_stop_replica(stop)).error_code == 77
         assert not broker.view.received
@@ -61,7 +61,7 @@ async def test_held_back_request_waits_for_the_registration(tmp_path: Path) -> N
         broker.client, broker.generation = await cluster.register(1)
         assert broker.generation > generation
         assert not answer.done()
-        update = broker.manager.handle_update_metadata(cluster.update_metadata(1, *decided, {}))
+        update = await broker.manager.handle_update_metadata(cluster.update_metadata(1, *decided, {}))
         assert update.error_code == ErrorCode.BROKER_NOT_AVAILABLE
         broker.manager.attach(broker.client, broker.generation)
         assert (await answer).error_code == 77
@@ -84,11 +84,37 @@ async def test_generation_above_the_own_one_is_accepted_and_stays(tmp_path: Path
 async def test_older_controller_is_refused(tmp_path: Path) -> None:
     async with brokers(tmp_path, 1) as cluster:
         cluster.controller_epoch = 5
+        await cluster.admin.set(CONTROLLER_EPOCH, b"5")
         await cluster.elect(1, [1])
         decided = await cluster.decide(1, [1])
         request = cluster.leader_and_isr(1, *decided, controller_epoch=4)
         assert (await cluster[1].manager.handle_leader_and_isr(request)).error_code == 11
         assert cluster[1].replica.leader_epoch == 0
+
+
+async def test_an_epoch_that_was_never_published_is_not_believed(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"a")
+        decided = await cluster.decide(1, [1])
+        manager = cluster[1].manager
+        cluster.controller_epoch = 7
+        stop = stop_request(cluster, cluster[1].generation, -2, delete=True)
+        lead = cluster.leader_and_isr(1, *decided)
+        update = cluster.update_metadata(1, *decided, {})
+        not_available = ErrorCode.BROKER_NOT_AVAILABLE
+        assert (await manager.handle_stop_replica(stop)).error_code == not_available
+        assert (await manager.handle_leader_and_isr(lead)).error_code == not_available
+        assert (await manager.handle_update_metadata(update)).error_code == not_available
+        assert manager.status().controller_epoch == 1
+        assert (await cluster[1].produce(b"b")).error_code is ErrorCode.NONE
+        assert cluster[1].log.log_end_offset == 2
+        # Once it is published, the same request counts; the epoch before it is fenced from then on.
+        await cluster.admin.set(CONTROLLER_EPOCH, b"7")
+        assert (await manager.handle_leader_and_isr(lead)).error_code == ErrorCode.NONE
+        cluster.controller_epoch = 1
+        update = cluster.update_metadata(1, *decided, {})
+        assert (await manager.handle_update_metadata(update)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 async def test_repeated_decision_changes_nothing_and_older_one_is_refused(tmp_path: Path) -> None:

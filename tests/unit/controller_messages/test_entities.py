@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -177,3 +179,37 @@ def test_a_cut_request_is_refused(request_: ControlRequest) -> None:
     for length in range(len(body)):
         with pytest.raises(MalformedMessageError):
             decode_request(request_.__api_key__, request_.__version__, body[:length])
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition"),
+    [
+        ("../escaped", 0),
+        ("..", 0),
+        ("", 0),
+        ("a/b", 0),
+        ("nul\0", 0),
+        ("a" * 250, 0),
+        ("a", -1),
+        ("a" * 249, 100_000),
+    ],
+)
+def test_a_name_that_no_partition_can_have_is_refused(topic: str, partition: int) -> None:
+    state = StopReplicaPartitionState(
+        partition_index=partition, leader_epoch=LeaderEpoch(0), delete_partition=True
+    )
+    stop = replace(
+        STOP_REPLICA_REQUEST,
+        topic_states=(StopReplicaTopicState(topic_name=topic, partition_states=(state,)),),
+    )
+    lead = _renamed(LEADER_AND_ISR_REQUEST, topic, partition)
+    update = _renamed(UPDATE_METADATA_REQUEST, topic, partition)
+    for request in (stop, lead, update):
+        with pytest.raises(MalformedMessageError, match=f"^{type(request).__name__}: .*topic"):
+            decode_request(request.__api_key__, request.__version__, encode_request(request))
+
+
+def _renamed(request: Any, topic: str, partition: int) -> Any:
+    state = replace(request.topic_states[0].partition_states[0], partition_index=partition)
+    row = replace(request.topic_states[0], topic_name=topic, partition_states=(state,))
+    return replace(request, topic_states=(row,))

@@ -7,6 +7,7 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.messages.decoding import decode
 from controller.messages.entities import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -20,7 +21,6 @@ from controller.messages.entities import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
-    decode_request,
     encode_request,
 )
 from controller.messages.packing import (
@@ -173,7 +173,7 @@ def test_leader_and_isr_is_packed_as_its_entity(request: LeaderAndIsrRequest) ->
         pack_live_leaders(request.live_leaders),
     )
     assert body == encode_request(request)
-    assert decode_request(4, 6, body) == request
+    assert decode(LeaderAndIsrRequest, body) == request
 
 
 @given(UPDATE_METADATA)
@@ -206,7 +206,7 @@ def test_update_metadata_is_packed_as_its_entity(request: UpdateMetadataRequest)
         pack_live_brokers(request.live_brokers),
     )
     assert body == encode_request(request)
-    assert decode_request(6, 7, body) == request
+    assert decode(UpdateMetadataRequest, body) == request
 
 
 @given(STOP_REPLICA)
@@ -223,4 +223,4 @@ def test_stop_replica_is_packed_as_its_entity(request: StopReplicaRequest) -> No
     ]
     body = pack_stop_replica(request.controller_id, request.controller_epoch, request.broker_epoch, topics)
     assert body == encode_request(request)
-    assert decode_request(5, 3, body) == request
+    assert decode(StopReplicaRequest, body) == request

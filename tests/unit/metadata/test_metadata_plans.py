@@ -124,19 +124,34 @@ def registration(incarnation: str | None, owner: int) -> NodeView:
 
 
 def test_a_free_id_is_registered() -> None:
-    assert plan_registration(ME, MY_SESSION, "aa", None, None) == Register(None, None)
-    assert plan_registration(ME, MY_SESSION, "aa", None, node(b"{}", version=6)) == Register(None, 6)
-
-
-def test_a_registration_of_this_session_is_adopted_with_its_generation() -> None:
-    assert plan_registration(ME, MY_SESSION, "aa", registration("aa", MY_SESSION), node(b"")) == Adopt(
-        BrokerGeneration(77)
+    assert plan_registration(ME, MY_SESSION, "aa", None, None, is_signed=False) == Register(None, None)
+    assert plan_registration(ME, MY_SESSION, "aa", None, node(b"{}", version=6), is_signed=False) == Register(
+        None, 6
     )
 
 
+def test_a_registration_of_this_session_is_adopted_with_its_generation() -> None:
+    assert plan_registration(
+        ME, MY_SESSION, "aa", registration("aa", MY_SESSION), node(b""), is_signed=True
+    ) == Adopt(BrokerGeneration(77))
+
+
 def test_an_earlier_life_is_replaced() -> None:
-    plan = plan_registration(ME, MY_SESSION, "aa", registration("aa", OTHER_SESSION), node(b"", version=6))
+    plan = plan_registration(
+        ME, MY_SESSION, "aa", registration("aa", OTHER_SESSION), node(b"", version=6), is_signed=True
+    )
     assert plan == Register(3, 6)
+
+
+@pytest.mark.parametrize("owner", [OTHER_SESSION, MY_SESSION])
+def test_what_a_stranger_registered_is_replaced(owner: int) -> None:
+    for found in (
+        registration("bb", owner),
+        registration("aa", owner),
+        node(b"rubbish", version=3, owner=owner),
+    ):
+        plan = plan_registration(ME, MY_SESSION, "aa", found, node(b"", version=6), is_signed=False)
+        assert plan == Register(3, 6)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +165,7 @@ def test_an_earlier_life_is_replaced() -> None:
 )
 def test_another_broker_under_this_id_is_left_alone(found: NodeView, named: str) -> None:
     with pytest.raises(BrokerIdInUseError, match="broker id 1 is taken") as caught:
-        plan_registration(ME, MY_SESSION, "aa", found, None)
+        plan_registration(ME, MY_SESSION, "aa", found, None, is_signed=True)
     assert named in str(caught.value)
     assert caught.value.remedy
 

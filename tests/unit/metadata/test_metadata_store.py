@@ -23,6 +23,7 @@ from quorum.metadata.errors import ContendedError
 from quorum.metadata.records import BrokerRecord
 from quorum.metadata.store import ROUNDS_MAX, elect_controller, register_broker, resign_controller
 from tests.support.metadata_records import mandate_of
+from tests.support.trust import TRUST
 
 EPOCH = Stat(1, 1, 0, 0, 3, 0, 0, 0, 1, 0, 1)
 RECORD = BrokerRecord("h", 1, (), {}, 0, incarnation="aa")
@@ -55,8 +56,8 @@ class LaggingServer:
 
 Attempt = Callable[[Client], Awaitable[object]]
 ATTEMPTS: dict[str, Attempt] = {
-    "election": lambda client: elect_controller(client, 1, 0),
-    "registration": lambda client: register_broker(client, 1, RECORD),
+    "election": lambda client: elect_controller(client, 1, 0, TRUST),
+    "registration": lambda client: register_broker(client, 1, RECORD, TRUST),
 }
 
 

@@ -1,0 +1,120 @@
+"""What brokers recognize each other by: values that only a holder of the peer secret can make.
+
+Anybody who reaches the quorum may write znodes there. So a registration and an entry of a queue carry
+`hmac`: a MAC over where it stands, whose session owns it, and every other field. What carries none, or a
+wrong one, is a stranger's and is not obeyed. From the secret follow one key for these MACs, the check value
+by which a broker finds out that its secret is another cluster's, and a ZooKeeper digest for access lists. All
+are HMACs by the salted secret with different constants, also different from SCRAM's: none tells another.
+
+The secret is random, as `quorate up` makes it; iterations make a short one dearer to guess, not safe.
+Pure: knows no znode and no time.
+Source: RFC 2104; RFC 5802 (its constants, "Client Key" and "Server Key", are not used here); control-plane
+design, "Trust".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from quorum.client import AccessEntry
+from quorum.metadata.errors import MetadataDecodeError
+
+ITERATIONS: Final = 4096
+#: The field that carries the MAC.
+FIELD: Final = "hmac"
+#: User of the ZooKeeper digest.
+DIGEST_USER: Final = "quorate"
+_CACHED_SECRETS_MAX: Final = 32
+_READ: Final = 1
+_EVERYTHING: Final = 31
+
+
+class Trust:
+    """The peer secrets of a broker, as what follows from them."""
+
+    def __init__(self, secrets: Sequence[str], cluster_id: str) -> None:
+        """Derive the keys; takes about 2 ms for each secret that is new to the process.
+
+        Args:
+            secrets: at least one: the first signs, any of them is accepted.
+            cluster_id: of /cluster/id.
+        """
+        if not secrets or not all(secrets):
+            raise ValueError("a peer secret is empty: anybody could sign")
+        salted = [_salted(secret, cluster_id) for secret in secrets]
+        self._keys = [hmac.digest(each, b"Quorate Signature", "sha256") for each in salted]
+        #: One for each secret: what may be public.
+        self.check_values = tuple(_text(hmac.digest(each, b"Quorate Check", "sha256")) for each in salted)
+        #: One for each secret: what a client of the quorum proves by the scheme "digest".
+        self.credentials = tuple(
+            f"{DIGEST_USER}:{_text(hmac.digest(each, b'Quorate Znodes', 'sha256'))}".encode()
+            for each in salted
+        )
+
+    def access(self) -> list[AccessEntry]:
+        """Return the access list of what everybody may read and only holders of a secret may change."""
+        holders = [_digest_identity(each) for each in self.credentials]
+        return [
+            AccessEntry(_READ, "world", "anyone"),
+            *(AccessEntry(_EVERYTHING, "digest", each) for each in holders),
+        ]
+
+    def sign(self, place: str, data: bytes, session_id: int = 0) -> bytes:
+        """Return a JSON object with its MAC; every field is covered.
+
+        Args:
+            place: where it will stand; one that is copied to another place has a wrong MAC there.
+            data: the object.
+            session_id: of the session that will own it; 0 if none does.
+        """
+        value = json.loads(data)
+        value[FIELD] = _text(self._mac(self._keys[0], place, value, session_id))
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+    def is_signed(self, place: str, data: bytes | None, session_id: int = 0) -> bool:
+        """Say whether a holder of a secret wrote this, for this place and this session."""
+        try:
+            value = json.loads(data or b"")
+            found = value[FIELD].encode("ascii")
+            made = [_text(self._mac(key, place, value, session_id)) for key in self._keys]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return False
+        return any(hmac.compare_digest(found, each.encode("ascii")) for each in made)
+
+    def check_signed(self, place: str, data: bytes | None, session_id: int = 0) -> None:
+        """See that a holder of a secret wrote this.
+
+        Raises:
+            MetadataDecodeError: nobody who knows a secret did.
+        """
+        if not self.is_signed(place, data, session_id):
+            raise MetadataDecodeError(
+                place, FIELD, "no proof of the peer secret", "what a broker of the cluster signs"
+            )
+
+    @staticmethod
+    def _mac(key: bytes, place: str, value: dict[str, object], session_id: int) -> bytes:
+        content = {name: each for name, each in value.items() if name != FIELD}
+        signed = json.dumps([place, session_id, content], sort_keys=True, separators=(",", ":"))
+        return hmac.digest(key, signed.encode("ascii"), "sha256")
+
+
+@lru_cache(maxsize=_CACHED_SECRETS_MAX)
+def _salted(secret: str, cluster_id: str) -> bytes:
+    return hashlib.pbkdf2_hmac("sha256", secret.encode(), cluster_id.encode(), ITERATIONS)
+
+
+def _digest_identity(credentials: bytes) -> str:
+    """Return how an access list names the one who proves these credentials, as ZooKeeper writes it."""
+    user = credentials.partition(b":")[0].decode()
+    return f"{user}:{_text(hashlib.sha1(credentials).digest())}"  # noqa: S324 - ZooKeeper's own digest
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
