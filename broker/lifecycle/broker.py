@@ -208,7 +208,7 @@ class Broker:
 
     def _open_parts(self) -> _Parts:
         config = self.config
-        configs = TopicConfigs(config.topics, self._settings_changed)
+        configs = TopicConfigs(config.topics, self._settings_changed, config.limits.segment_bytes_min)
         directory = LogDirectory.open(
             str(config.broker.data_dir),
             broker_id=self.broker_id,
@@ -312,6 +312,7 @@ class Broker:
             channel=self.config.broker.channel,
             default_num_partitions=self.config.broker.num_partitions,
             default_replication_factor=self.config.broker.default_replication_factor,
+            segment_bytes_min=self.config.limits.segment_bytes_min,
             leader_imbalance_check_interval_ms=(
                 self.config.broker.leader_imbalance_check_interval_ms
                 if self.config.broker.auto_leader_rebalance_enable
