@@ -45,6 +45,7 @@ from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.published import Published, read_published
 from quorum.metadata.store import ensure_base_paths, ensure_cluster_id, register_broker
+from quorum.platform.loop_watch import LoopWatch
 
 log = logging.getLogger("quorate.broker")
 
@@ -79,6 +80,7 @@ class Broker:
         self.config = config
         self.broker_id = config.broker.id
         self.view = AnnouncedView()
+        self.loop_watch = LoopWatch()
         self.failure: BaseException | None = None
         self._sockets = sockets
         self._secrets = [
@@ -109,6 +111,7 @@ class Broker:
             QuorateError: the data directory is of another broker or cluster, or in use; the id is in use; an
                 address cannot be bound. Nothing runs any more then.
         """
+        self._spawn(self.loop_watch.run())
         try:
             client, published = await self._read_cluster()
             assert self._parts is not None
