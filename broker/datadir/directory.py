@@ -42,7 +42,7 @@ from quorum.metadata.paths import PartitionKey, check_topic
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.platform.os_runtime import OsDisk
 from quorum.platform.runtime import DirectoryLock
-from quorum.platform.wall_clock import WallClock
+from quorum.platform.wall_clock import CLOCK
 
 log = logging.getLogger("quorate.broker.log")
 
@@ -72,7 +72,6 @@ class LogDirectory:
         #: {key: checkpointed high watermark} of the logs that ended below it when they were opened
         self.shortened: dict[PartitionKey, int] = {}
         self._lock = lock
-        self.clock = WallClock()
         self.flusher = Flusher()
         self._files = FilePool(open_files_max)
         self._checkpoint: Future[None] | None = None
@@ -232,7 +231,7 @@ class LogDirectory:
 
     def _remove_old_strays(self) -> None:
         """Remove logs that were set aside more than a week ago."""
-        if not self.clock.is_believed():
+        if not CLOCK.is_believed():
             return
         now_ms = _now_ms()
         with disk_errors(self.path):

@@ -19,6 +19,7 @@ from broker.replication.isr_writer import IsrWriter
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
 from quorum.errors import NodeStoppedError, QuorateError
+from quorum.platform.wall_clock import CLOCK
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ class Maintenance:
         Raises:
             LogStorageError: the disk refused.
         """
-        by_age = self._registry.log_directory.clock.is_believed()
+        by_age = CLOCK.is_believed()
         if not by_age:
             _log.warning(
                 "nothing is deleted for its age: since the start the time of day was set by more than an "

@@ -40,3 +40,11 @@ class WallClock:
     def is_believed(self) -> bool:
         """Whether things may be deleted because of their age."""
         return abs(self.parted_ms()) <= PARTED_MS_MAX
+
+    def believes(self, time_ms: int) -> bool:
+        """Whether things may be deleted because another machine says that it is so late."""
+        return self.is_believed() and time_ms - self._wall_ms() <= PARTED_MS_MAX
+
+
+#: This process's.
+CLOCK: Final = WallClock()

@@ -109,3 +109,12 @@ def test_removed_files_are_gone_at_the_end(broker: Broker) -> None:
     assert len(broker.names(".log")) == len(broker.names(".index")) == 1
     assert broker.names(".deleted") == []
     broker.open()
+
+
+def test_nothing_goes_for_its_age_while_the_time_is_not_believed(broker: Broker) -> None:
+    log = broker.create(segment_bytes=2000, retention_ms=HOUR_MS, retention_bytes=8000)
+    fill(log, 100)
+    late_ms = NOW_MS + 1000 * HOUR_MS
+    start = expire(log, high_watermark=100, now_ms=late_ms, by_age=False)
+    assert 0 < start < 90, "what is too much goes all the same"
+    assert expire(log, high_watermark=100, now_ms=late_ms) == 100
