@@ -40,7 +40,7 @@ from quorum.config.settings import (
     texts,
 )
 from quorum.errors import ConfigError, ConfigProblem, shown
-from quorum.metadata.topic_settings import TOPIC_SETTINGS, TopicSettings
+from quorum.metadata.topic_settings import SEGMENT_BYTES_MIN, TOPIC_SETTINGS, TopicSettings
 
 BROKER_ID_MAX = 2**31 - 1
 _MIB = 1024 * 1024
@@ -153,6 +153,8 @@ class LimitsSection:
     requests_in_flight_max: int = setting(integer(1, 100_000), 100)
     #: log files that are open at once
     open_files_max: int = setting(integer(16, 1_000_000), 1024)
+    #: the smallest segment.bytes that a topic may have: a segment costs files, fsyncs and a roll
+    segment_bytes_min: int = setting(integer(4096, 1024 * _MIB), SEGMENT_BYTES_MIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +319,9 @@ def _build(
         check_admin_port(listen.admin if listen else None, security, problems)
     if groups:
         _check_groups(groups, problems)
+    if topics and limits and topics.segment_bytes < limits.segment_bytes_min:
+        problem = f"is below limits.segment_bytes_min, {limits.segment_bytes_min}"
+        problems.append(ConfigProblem("topics.segment_bytes", str(topics.segment_bytes), problem, "raise it"))
     if problems or not (broker and listen and advertised and quorum):
         raise ConfigError.of(problems)
     if not (topics and groups and limits and security):

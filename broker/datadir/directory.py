@@ -11,17 +11,20 @@ Source: control-plane design, "Registration", "Log"; Kafka's LogManager and its 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, Self
 
 from broker.datadir.checkpoints import CHECKPOINT_NAME, checkpoint_bytes, parse_checkpoint
 from broker.datadir.identity import claim
 from broker.datadir.partition_metadata import METADATA_NAME, metadata_bytes, parse_metadata
+from broker.log.disk_threads import DiskThreads, finished
 from broker.log.errors import LogStorageError
 from broker.log.files import (
     OPEN_FILES_MAX,
@@ -39,11 +42,14 @@ from quorum.metadata.paths import PartitionKey, check_topic
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.platform.os_runtime import OsDisk
 from quorum.platform.runtime import DirectoryLock
+from quorum.platform.wall_clock import CLOCK
 
 log = logging.getLogger("quorate.broker.log")
 
 CLEAN_END_NAME: Final = ".kafka_cleanshutdown"
 _CLEAN_END: Final = b'{"version":0,"brokerEpoch":-1}'
+#: how often it is looked whether the disk answers
+DISK_CHECK_S: Final = 0.1
 STRAY_KEPT_MS: Final = 7 * 86_400_000
 _STRAY: Final = "-stray"
 _DELETE: Final = "-delete"
@@ -66,8 +72,9 @@ class LogDirectory:
         #: {key: checkpointed high watermark} of the logs that ended below it when they were opened
         self.shortened: dict[PartitionKey, int] = {}
         self._lock = lock
+        self.flusher = Flusher()
         self._files = FilePool(open_files_max)
-        self._flusher = Flusher()
+        self._checkpoint: Future[None] | None = None
 
     @classmethod
     def open(
@@ -129,7 +136,7 @@ class LogDirectory:
             names = sorted(each.name for each in Path(self.path).iterdir() if each.is_dir())
         for name in names:
             if name.endswith(_DELETE):
-                self._flusher.remove_folder(f"{self.path}/{name}")
+                self.flusher.remove_folder(f"{self.path}/{name}")
             elif (key := _key_of(name)) is not None:
                 self._open_log(key, settings_of(key.topic))
         log.info(
@@ -143,7 +150,7 @@ class LogDirectory:
     def _open_log(self, key: PartitionKey, settings: TopicSettings) -> None:
         folder = self._folder(key)
         opened = PartitionLog(
-            folder, key, _read_topic_id(folder), settings, self._files, self._flusher, _now_ms()
+            folder, key, _read_topic_id(folder), settings, self._files, self.flusher, _now_ms()
         )
         self.logs[key] = opened
         watermark = self.high_watermarks.get(key, 0)
@@ -183,13 +190,13 @@ class LogDirectory:
             with disk_errors(path):
                 Path(path).write_bytes(content)
             unsynced.append((path, content))
-        files, flusher = self._files, self._flusher
+        files, flusher = self._files, self.flusher
         created = PartitionLog(folder, key, topic_id, settings, files, flusher, _now_ms(), unsynced)
         self.logs[key] = created
         return created
 
     def delete(self, key: PartitionKey) -> None:
-        """Remove a log: its name at once, its files when there is time.
+        """Remove a log: its name at once, its files when there is time. It must have settled.
 
         After a power cut it may be there again; its topic id says then that nobody wants it.
 
@@ -197,7 +204,7 @@ class LogDirectory:
             KeyError: there is no such log.
             LogStorageError: the disk refuses.
         """
-        self._flusher.remove_folder(self._rename(key, _DELETE))
+        self.flusher.remove_folder(self._rename(key, _DELETE))
 
     def set_aside(self, key: PartitionKey) -> None:
         """Take a log out that no topic claims, for a week, in case that is a mistake.
@@ -224,21 +231,53 @@ class LogDirectory:
 
     def _remove_old_strays(self) -> None:
         """Remove logs that were set aside more than a week ago."""
+        if not CLOCK.is_believed():
+            return
         now_ms = _now_ms()
         with disk_errors(self.path):
             for each in sorted(Path(self.path).glob(f"*{_STRAY}")):
                 if now_ms - each.stat().st_mtime_ns // 1_000_000 > STRAY_KEPT_MS:
                     log.info("%s was set aside a week ago and is removed", each)
-                    self._flusher.remove_folder(str(each))
+                    self.flusher.remove_folder(str(each))
+
+    def begin_checkpoint(self, high_watermarks: Mapping[PartitionKey, int]) -> Future[None]:
+        """Replace the checkpoint, in a thread and after the one before; durable when the future is done."""
+
+        def replace() -> None:
+            replace_file(f"{self.path}/{CHECKPOINT_NAME}", checkpoint_bytes(high_watermarks))
+
+        self.high_watermarks = dict(high_watermarks)
+        self._checkpoint = self.flusher.submit(replace, self._checkpoint)
+        return self._checkpoint
 
     def write_high_watermarks(self, high_watermarks: Mapping[PartitionKey, int]) -> None:
-        """Replace the checkpoint; durable on return. Any thread may call it, one at a time.
+        """Replace the checkpoint; durable on return.
 
         Raises:
             LogStorageError: the disk refuses; the checkpoint is the old one or the new one.
         """
-        replace_file(f"{self.path}/{CHECKPOINT_NAME}", checkpoint_bytes(high_watermarks))
-        self.high_watermarks = dict(high_watermarks)
+        self.begin_checkpoint(high_watermarks).result()
+
+    async def leave(self, *, clean: bool, hang_ms: float) -> None:
+        """Close or abandon it in a thread, when nothing uses it any more.
+
+        Args:
+            clean: close; else abandon.
+            hang_ms: a disk that does not answer for so long has failed.
+
+        Raises:
+            LogStorageError: the disk refuses; the end is not clean then. Where it does not even answer, the
+                directory stays locked until the process ends.
+        """
+        work = DiskThreads(1, "quorate-log-close").run(self.close if clean else self.abandon)
+        ended = asyncio.ensure_future(finished(work))
+        while not work.done():
+            await asyncio.wait([ended], timeout=DISK_CHECK_S)
+            failure = self.flusher.check(DISK_CHECK_S * 1000, hang_ms)
+            if failure is not None and not work.done() and clean:
+                ended.cancel()
+                raise failure
+        work.result()
 
     def close(self) -> None:
         """Make every log durable, note a clean end, and let go of the directory.
@@ -248,22 +287,29 @@ class LogDirectory:
         """
         try:
             jobs = [job for each in self.logs.values() if (job := each.closing_job()) is not None]
-            self._flusher.run_all(jobs)
-            replace_file(f"{self.path}/{CLEAN_END_NAME}", _CLEAN_END)
-            sync_folder(self.path)
+            for done in [self.flusher.submit(job.steps) for job in jobs]:
+                done.result()
+            self.flusher.submit(self._note_clean_end).result()
         finally:
             self._release()
+
+    def _note_clean_end(self) -> None:
+        replace_file(f"{self.path}/{CLEAN_END_NAME}", _CLEAN_END)
+        sync_folder(self.path)
 
     def abandon(self) -> None:
         """Let go of the directory as it is: the disk has failed. The next start recovers every log."""
         self._release()
 
     def _release(self) -> None:
-        self._flusher.close()
+        is_idle = self.flusher.close()
         for each in self.logs.values():
             each.abandon()
         self._files.close()
-        self._lock.release()
+        if is_idle:
+            self._lock.release()
+        else:
+            log.error("%s stays locked until this process ends: its disk does not answer", self.path)
 
     def _folder(self, key: PartitionKey) -> str:
         return f"{self.path}/{key.topic}-{key.partition}"

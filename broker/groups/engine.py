@@ -49,6 +49,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
 from quorum.metadata.group_records import ConsumerGroupRecord, GroupRecord
 from quorum.metadata.plans import Mandate
+from quorum.platform.wall_clock import CLOCK
 
 log = logging.getLogger("quorate.broker.groups")
 
@@ -427,6 +428,8 @@ class GroupEngine:
 
     def _sweep(self) -> None:
         """Remove the offsets of groups that have been empty for long, and groups that have nothing left."""
+        if not CLOCK.is_believed():
+            return
         too_old_ms = _wall_ms() - self._options.offsets_retention_ms
         for slot in self.slots():
             if slot.machine.state is not GroupState.EMPTY or slot.machine.state_timestamp_ms > too_old_ms:

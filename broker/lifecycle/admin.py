@@ -83,6 +83,7 @@ class BrokerView:
             "czxid of the registration; 0: none",
             value=self._broker.generation or 0,
         )
+        yield from self._loop_metrics()
         if self._broker.parts is None:
             return
         replicas = self._broker.parts.replicas.status()
@@ -139,6 +140,20 @@ class BrokerView:
         yield times
         yield from self._group_metrics()
         yield from self._controller_metrics()
+
+    def _loop_metrics(self) -> Iterable[Metric]:
+        watch = self._broker.loop_watch
+        yield GaugeMetricFamily(
+            "quorate_broker_longest_turn_seconds",
+            "The longest that one piece of work held the event loop in the last minute or two",
+            value=watch.longest_ms / 1000,
+        )
+        yield HistogramMetricFamily(
+            "quorate_broker_turn_seconds",
+            "How late the event loop came, twenty times a second",
+            buckets=watch.turns.buckets(),
+            sum_value=watch.turns.sum_s,
+        )
 
     def _controller_metrics(self) -> Iterable[Metric]:
         controller = self._broker.controller

@@ -34,6 +34,7 @@ from broker.lifecycle.producer_ids import ProducerIds
 from broker.lifecycle.registration import broker_record
 from broker.lifecycle.state_queue import StateQueue, handing_to
 from broker.lifecycle.topic_configs import TopicConfigs
+from broker.log.errors import LogStorageError
 from broker.replication.manager import ReplicaManager
 from broker.replication.outcomes import ReplicationOptions
 from broker.server.services import BrokerServices
@@ -46,6 +47,7 @@ from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.published import Published, read_published
 from quorum.metadata.store import ensure_base_paths, ensure_cluster_id, register_broker
 from quorum.metadata.trust import Trust
+from quorum.platform.loop_watch import LoopWatch
 
 log = logging.getLogger("quorate.broker")
 
@@ -53,6 +55,9 @@ log = logging.getLogger("quorate.broker")
 CONNECT_PATIENCE_MS: Final = 10_000.0
 #: How long a stop waits for the end of the session, so that the controller acts at once.
 CLOSE_DEADLINE_S: Final = 3.0
+
+#: A shorter silence of a disk is a stall, whatever the session's timeout.
+DISK_HANG_MS_MIN: Final = 2000.0
 
 
 class _Parts(NamedTuple):
@@ -81,6 +86,7 @@ class Broker:
         self.config = config
         self.broker_id = config.broker.id
         self.view = AnnouncedView()
+        self.loop_watch = LoopWatch()
         self.failure: BaseException | None = None
         self._sockets = sockets
         self._secrets = [
@@ -89,6 +95,8 @@ class Broker:
             if line.strip()
         ]
         self._trust: Trust | None = None
+        #: A third of the session: what the broker led is led by others before the session would have ended.
+        self._disk_hang_ms = max(config.broker.session_timeout_ms / 3, DISK_HANG_MS_MIN)
         self._parts: _Parts | None = None
         self._client: Client | None = None
         self._generation: BrokerGeneration | None = None
@@ -112,6 +120,7 @@ class Broker:
             QuorateError: the data directory is of another broker or cluster, or in use; the id is in use; an
                 address cannot be bound. Nothing runs any more then.
         """
+        self._spawn(self.loop_watch.run())
         try:
             client, published = await self._read_cluster()
             assert self._parts is not None
@@ -161,11 +170,20 @@ class Broker:
             return
         self._stopping = True
         try:
-            if ends_session and closes_logs and self._follower is not None:
-                await self._departure().run()
+            if ends_session and self._follower is not None:
+                await self._depart()
             await self._end(ends_session=ends_session, closes_logs=closes_logs)
         finally:
             self._stopped.set()
+
+    async def _depart(self) -> None:
+        """Let others lead; a broker whose disk has failed asks no longer than its session would last."""
+        if self.failure is None:
+            await self._departure().run()
+        elif isinstance(self.failure, LogStorageError):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.broker.session_timeout_ms / 1000):
+                    await self._departure().run()
 
     def fail(self, error: BaseException) -> None:
         """Stop because of an error that nothing can mend: a log that cannot be written, a bug."""
@@ -199,7 +217,9 @@ class Broker:
 
     def readiness(self) -> tuple[bool, str]:
         """Say whether clients are served, and why not."""
-        if self.failure is not None or self._stopping:
+        if self.failure is not None:
+            return False, f"the broker stops: {self.failure}"
+        if self._stopping:
             return False, "the broker stops"
         if self._generation is None:
             return False, "the broker is not registered: it has no session with the quorum"
@@ -211,7 +231,7 @@ class Broker:
 
     def _open_parts(self) -> _Parts:
         config = self.config
-        configs = TopicConfigs(config.topics, self._settings_changed)
+        configs = TopicConfigs(config.topics, self._settings_changed, config.limits.segment_bytes_min)
         directory = LogDirectory.open(
             str(config.broker.data_dir),
             broker_id=self.broker_id,
@@ -224,7 +244,10 @@ class Broker:
             self.broker_id,
             directory,
             self.view,
-            options=ReplicationOptions(replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms),
+            options=ReplicationOptions(
+                replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
+                disk_hang_ms=self._disk_hang_ms,
+            ),
             secrets=self._secrets,
             cluster_id=self.cluster_id,
             dial=dial,
@@ -323,6 +346,7 @@ class Broker:
             channel=self.config.broker.channel,
             default_num_partitions=self.config.broker.num_partitions,
             default_replication_factor=self.config.broker.default_replication_factor,
+            segment_bytes_min=self.config.limits.segment_bytes_min,
             leader_imbalance_check_interval_ms=(
                 self.config.broker.leader_imbalance_check_interval_ms
                 if self.config.broker.auto_leader_rebalance_enable
@@ -431,10 +455,7 @@ class Broker:
         if self._parts is not None:
             await self._parts.listeners.stop()
             await self._parts.replicas.stop(clean=closes_logs)
-            if closes_logs:
-                self._parts.directory.close()
-            else:
-                self._parts.directory.abandon()
+            await self._parts.directory.leave(clean=closes_logs, hang_ms=self._disk_hang_ms)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

@@ -27,7 +27,12 @@ from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
 from quorum.metadata.records import TopicConfigRecord
 from quorum.metadata.store import read_node
-from quorum.metadata.topic_settings import TopicSettings, check_topic_settings, effective
+from quorum.metadata.topic_settings import (
+    SEGMENT_BYTES_MIN,
+    TopicSettings,
+    check_topic_settings,
+    effective,
+)
 
 log = logging.getLogger("quorate.broker.topics")
 
@@ -81,14 +86,21 @@ async def rewrite(client: Client, path: str, change: Callable[[bytes | None], by
 class TopicConfigs:
     """What is set for each topic, and the effective settings."""
 
-    def __init__(self, defaults: TopicSettings, on_change: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        defaults: TopicSettings,
+        on_change: Callable[[str], None],
+        segment_bytes_min: int = SEGMENT_BYTES_MIN,
+    ) -> None:
         """Hold nothing yet; `attach` reads.
 
         Args:
             defaults: the broker's default of every setting.
             on_change: called with a topic whose settings have changed, or are known for the first time.
+            segment_bytes_min: the smallest segment.bytes that may be set.
         """
         self.defaults = defaults
+        self._segment_bytes_min = segment_bytes_min
         self._on_change = on_change
         self._client: Client | None = None
         #: {topic: {Kafka's name: text}}; a topic without overrides has no entry
@@ -142,7 +154,7 @@ class TopicConfigs:
         """
         client = self._client
         assert client is not None
-        check_topic_settings(changed)
+        check_topic_settings(changed, segment_bytes_min=self._segment_bytes_min)
         if await client.exists(paths.topic_path(topic)) is None:
             raise NoSuchTopicError(topic)
         if validate_only:

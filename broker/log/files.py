@@ -1,20 +1,21 @@
 """Files of a log directory: open descriptors in a bounded pool, whole files replaced atomically.
 
 Every error of the operating system leaves here as LogStorageError. A file that was replaced is durable on
-return: written aside, fsynced, renamed. The pool is used by the loop's thread alone; replacing works in
-any thread.
+return: written aside, fsynced, renamed. The pool is used by the loop's thread alone, and reads what is in the
+page cache; `read_file`, `read_range` and the functions that write work in any thread, and wait for the disk.
 Source: control-plane design, "Log" (LRU of open files).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 from broker.log.batches import Buffer
 from broker.log.errors import LogStorageError
@@ -29,6 +30,15 @@ _MODE: Final = 0o600
 #: what a file is called while it is written, and what it is called before it is removed
 ASIDE: Final = ".tmp"
 DELETED: Final = ".deleted"
+
+
+#: of a file system that cannot tell what is in the page cache; where Python has no such read, none can
+_NO_WAIT: Final = getattr(os, "RWF_NOWAIT", None)
+_UNSUPPORTED: Final = (errno.EOPNOTSUPP, errno.EINVAL)
+
+
+class NotCachedError(Exception):
+    """What was asked for is not in memory: a thread must read it from the disk."""
 
 
 @contextmanager
@@ -79,17 +89,45 @@ class FilePool:
         if found is not None:
             os.close(found)
 
-    def index(self, path: str, entry: Struct) -> SparseIndex:
-        """Return the index in a file; an empty one if there is no such file."""
+    def read_cached(self, path: str, size: int, position: int) -> bytes:
+        """Read exactly `size` bytes of a file that is open here, without waiting for the disk.
+
+        Raises:
+            NotCachedError: the file is not open, or some of it is not in the page cache.
+        """
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            raise NotCachedError(path)
+        self._open.move_to_end(path)
+        return _read_cached(descriptor, size, position, path)
+
+    def index(self, path: str) -> SparseIndex:
+        """Return the index in a file that `warm` has read.
+
+        Raises:
+            NotCachedError: it has not, or others have taken its room.
+        """
         found = self._indexes.get(path)
-        if found is not None:
-            self._indexes.move_to_end(path)
-            return found
-        found = self._indexes[path] = SparseIndex(entry, read_file(path) or b"")
-        self._index_bytes += found.size_bytes
-        while self._index_bytes > INDEX_CACHE_BYTES_MAX and len(self._indexes) > 1:
-            self._index_bytes -= self._indexes.popitem(last=False)[1].size_bytes
+        if found is None:
+            raise NotCachedError(path)
+        self._indexes.move_to_end(path)
         return found
+
+    def warm(self, stem: str, indexes: Mapping[str, Struct]) -> None:
+        """Open a segment that a thread has just read, and its indexes.
+
+        Args:
+            stem: its path, without a suffix.
+            indexes: {suffix: what an entry looks like} of those that are not in memory.
+        """
+        self.descriptor(stem + ".log")
+        for suffix, entry in indexes.items():
+            path = stem + suffix
+            if path not in self._indexes:
+                found = self._indexes[path] = SparseIndex(entry, read_file(path) or b"")
+                self._index_bytes += found.size_bytes
+        while self._index_bytes > INDEX_CACHE_BYTES_MAX and len(self._indexes) > len(indexes):
+            self._index_bytes -= self._indexes.popitem(last=False)[1].size_bytes
 
     def forget_indexes(self, stem: str) -> None:
         """Drop what is held of a segment's index files: they change, or go."""
@@ -117,6 +155,31 @@ def write_at(descriptor: int, buffers: Sequence[Buffer], position: int, path: st
                     # A full disk takes a part first and refuses the rest with an error.
                     written += os.pwrite(descriptor, rest[written:], position + written)
             position += wanted
+
+
+def _read_cached(descriptor: int, size: int, position: int, path: str) -> bytes:
+    found = bytearray(size)
+    try:
+        if _NO_WAIT is None or os.preadv(descriptor, [found], position, _NO_WAIT) < size:
+            raise NotCachedError(path)
+    except BlockingIOError:
+        raise NotCachedError(path) from None
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            raise NotCachedError(path) from None
+        raise LogStorageError.of(error, path) from error
+    # Nobody changes it, and a copy would cost as much as the reading.
+    return cast("bytes", found)
+
+
+def read_range(path: str, size: int, position: int) -> bytes:
+    """Read exactly `size` bytes of a file."""
+    with disk_errors(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return read_at(descriptor, size, position, path)
+        finally:
+            os.close(descriptor)
 
 
 def read_at(descriptor: int, size: int, position: int, path: str) -> bytes:

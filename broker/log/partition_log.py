@@ -7,18 +7,22 @@ then answered; it is fsynced when its segment is closed or every 64 MiB, in anot
 (broker/log/flushing.py). Whoever calls decides what may be read and truncated: the high watermark is no
 concern of a log.
 
+The event loop waits for no disk here: it asks `before_append` what an append must wait for, and waits for
+`settled` before and after it truncates. Where nobody does so, as at a start, the calls themselves wait.
+
 Hard state: the files. Soft state: everything in memory, rebuilt by broker/log/recovery.py.
 Source: control-plane design, "Log", "Produce", "Durability"; Kafka's UnifiedLog (3.9).
 """
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.log.batches import (
     NO_PRODUCER,
@@ -29,11 +33,17 @@ from broker.log.batches import (
     checked_batches,
     produced_batch,
 )
+from broker.log.cutting import CutJob, CutPlan, plan_cut
+from broker.log.disk_threads import finished
 from broker.log.errors import AppendError, OffsetOutOfRangeError
-from broker.log.files import FilePool, remove_file, replace_file, sync_folder
+from broker.log.files import FilePool, NotCachedError, replace_file
 from broker.log.flushing import Flusher, FlushJob
-from broker.log.recovery import EPOCHS_NAME, recover_producers, recover_segments, remove_snapshots
-from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name
+from broker.log.pending import PendingJobs
+from broker.log.reading import read_segment, segment_of
+from broker.log.recovery import EPOCHS_NAME, recover_producers, recover_segments
+from broker.log.results import Appended, Read
+from broker.log.retention import Retention
+from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name, remove_all
 from broker.log.time_lookup import first_at_or_after, newest
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
@@ -44,24 +54,6 @@ from quorum.metadata.topic_settings import TopicSettings
 FLUSH_BYTES: Final = 64 * 1024 * 1024
 #: jobs of one log that may wait for the disk; a writer that is faster waits for it then
 FLUSHES_PENDING_MAX: Final = 2
-
-
-class Appended(NamedTuple):
-    """Where records are in the log."""
-
-    base_offset: int
-    #: of the last record, inclusive
-    last_offset: int
-    #: an idempotent producer's repeat: nothing was appended, the offsets are those of the first time
-    duplicate: bool
-
-
-class Read(NamedTuple):
-    """Whole batches; the first one may begin before the offset that was asked for."""
-
-    records: bytes
-    #: behind the last record
-    next_offset: int
 
 
 class PartitionLog:
@@ -106,8 +98,11 @@ class PartitionLog:
         self._epochs = recovered.epochs
         self._producers = recover_producers(folder, self._segments, self.log_end_offset, now_ms)
         self._unsynced = tuple(unsynced)
-        #: (the segment that is complete with it, the job), in order; None: the segment goes on
-        self._flushes: deque[tuple[Segment | None, Future[None]]] = deque()
+        self._pending = PendingJobs(flusher)
+        #: what a truncation has still to do on the disk; nothing is appended before
+        self._cutting: CutJob | None = None
+        #: rises whenever records go: what was read before may be another log's
+        self._version = 0
         #: bytes of the active segment that are durable or on their way
         self._flushed_bytes = 0
         #: the last time that was given, for producers that are found again in the log
@@ -115,7 +110,7 @@ class PartitionLog:
         #: whether the files lack something that only memory has
         self._unsaved = self._active.size > 0 and not Path(self._snapshot_path()).exists()
         if recovered.unsaved:
-            self._save_epochs()
+            replace_file(f"{folder}/{EPOCHS_NAME}", self._epochs.to_bytes())
             for segment in recovered.unsaved:
                 self._job(segment, closed=True).run()
                 segment.release_indexes()
@@ -148,24 +143,6 @@ class PartitionLog:
         """Check what a producer sent, as far as it can be told without the log; see produced_batch."""
         return produced_batch(records, self._settings)
 
-    def before_append(
-        self,
-        size_bytes: int,  # noqa: ARG002 - an append waits for nothing yet
-        records_count: int,  # noqa: ARG002
-    ) -> Awaitable[None] | None:
-        """Return what must end before a leader may append a batch; None: it may be appended now.
-
-        Whoever waits asks again afterwards: the log may have changed meanwhile.
-
-        Args:
-            size_bytes: of the batch.
-            records_count: in the batch.
-
-        Raises:
-            LogStorageError: by the wait, if the disk refuses.
-        """
-        return None
-
     def append_as_leader(self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Check and append what a producer sent, at once; see check() and append_produced()."""
         return self.append_produced(self.check(records), leader_epoch, now_ms)
@@ -182,6 +159,7 @@ class PartitionLog:
             AppendError: not the next of its producer; definite.
             LogStorageError: the disk refuses, indefinite.
         """
+        self._look_at_disk()
         header = batch.header
         if header.producer_id != NO_PRODUCER:
             known = self._producers.check(header)
@@ -204,6 +182,7 @@ class PartitionLog:
             AppendError: a wrong checksum, or offsets that do not continue this log; definite.
             LogStorageError: the disk refuses, indefinite.
         """
+        self._look_at_disk()
         view = memoryview(records)
         headers = checked_batches(view)
         offset = self.log_end_offset
@@ -222,29 +201,57 @@ class PartitionLog:
         self._store(headers, buffers, now_ms)
         return Appended(base_offset, offset - 1, False)
 
+    def _look_at_disk(self) -> None:
+        """Refuse an append after any failure; wait for a truncation where the caller has not."""
+        self._pending.check()
+        if self._cutting is not None:
+            self._pending.settle()
+
     def _store(
         self, headers: Sequence[BatchHeader], buffers: Sequence[tuple[Buffer, ...]], now_ms: int
     ) -> None:
         """Write batches, as many in one call as fit in a segment, and note them."""
-        if self._flushes:
-            self._collect_flushes()
         first, size = 0, 0
         for number, header in enumerate(headers):
-            if self._must_roll(header, size):
+            if self._is_full(self._active.size + size, header.size, header.last_offset):
                 self._write(headers[first:number], buffers[first:number], now_ms)
                 self._roll(header.base_offset)
                 first, size = number, 0
             size += header.size
         self._write(headers[first:], buffers[first:], now_ms)
-        if self._active.size - self._flushed_bytes > FLUSH_BYTES and not self._flushes:
+        if self._active.size - self._flushed_bytes > FLUSH_BYTES and not self._pending:
             self._submit(self._active, closed=False)
 
-    def _must_roll(self, header: BatchHeader, pending_bytes: int) -> bool:
-        segment = self._active
-        before = segment.size + pending_bytes
-        return before > 0 and (
-            before + header.size > self._settings.segment_bytes
-            or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+    def before_append(self, size_bytes: int, records_count: int) -> Awaitable[None] | None:
+        """Return what the next append must wait for; None: it may go now.
+
+        An append that begins another segment waits while FLUSHES_PENDING_MAX jobs of this log wait for the
+        disk, and every append waits until a truncation is durable. Whatever else happens meanwhile is for the
+        caller to look at. What is returned raises nothing: the append itself says why it cannot go.
+
+        """
+        return self._room(size_bytes, records_count) if self.must_wait(size_bytes, records_count) else None
+
+    def must_wait(self, size_bytes: int, records_count: int) -> bool:
+        """Whether before_append() returns something."""
+        return self._flushes_ahead(size_bytes, records_count) is not None
+
+    async def _room(self, size_bytes: int, records_count: int) -> None:
+        while (ahead := self._flushes_ahead(size_bytes, records_count)) is not None:
+            await finished(ahead)
+
+    def _flushes_ahead(self, size_bytes: int, records_count: int) -> Future[None] | None:
+        """Return the job that an append has to wait for."""
+        pending = self._pending.unfinished()
+        if not pending or self._cutting is not None:
+            return pending[-1] if pending else None
+        rolls = self._is_full(self._active.size, size_bytes, self.log_end_offset + records_count - 1)
+        return pending[0] if rolls and len(pending) >= FLUSHES_PENDING_MAX else None
+
+    def _is_full(self, before_bytes: int, size_bytes: int, last_offset: int) -> bool:
+        return before_bytes > 0 and (
+            before_bytes + size_bytes > self._settings.segment_bytes
+            or last_offset - self._active.base_offset > RELATIVE_OFFSET_MAX
         )
 
     def _write(
@@ -264,8 +271,6 @@ class PartitionLog:
         """Close the active segment and begin the next one."""
         closed = self._active
         closed.note_time()
-        while len(self._flushes) >= FLUSHES_PENDING_MAX:
-            self._settle_flush()
         self._submit(closed, closed=True)
         self._active = Segment.create(self._files, self.folder, base_offset)
         self._segments.append(self._active)
@@ -286,59 +291,66 @@ class PartitionLog:
 
     def _submit(self, segment: Segment, *, closed: bool) -> None:
         job = self._job(segment, closed=closed)
-        self._flushes.append((segment if closed else None, self._flusher.submit(job.run)))
+        if closed:
+            self._pending.add(job.steps, segment.release_indexes, segment)
+        else:
+            self._pending.add(job.steps)
         self._flushed_bytes = segment.size
-
-    def _collect_flushes(self) -> None:
-        while self._flushes and self._flushes[0][1].done():
-            self._settle_flush()
-
-    def _settle_flush(self) -> None:
-        """Wait for the oldest job; raises LogStorageError if it failed."""
-        closed, done = self._flushes.popleft()
-        done.result()
-        if closed is not None:
-            closed.release_indexes()
 
     def settle_flushes(self) -> None:
         """Wait until what was begun is durable; raises LogStorageError."""
-        while self._flushes:
-            self._settle_flush()
+        self._pending.settle()
 
-    def read(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool) -> Read:
-        """Read whole batches.
+    async def settled(self) -> None:
+        """Wait, in the event loop, until what was begun is durable; raises LogStorageError."""
+        await self._pending.settled()
+
+    def read(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool, wait: bool = True) -> Read:
+        """Read whole batches; with `wait`, any thread may do so.
 
         Args:
             offset: of the first record that is wanted.
             max_bytes: what the reader has room for.
             below: only batches that end below this offset: the high watermark for a consumer.
             at_least_one: the first batch also where it is larger than `max_bytes`.
+            wait: for the disk.
 
         Raises:
             OffsetOutOfRangeError: before the log's start or behind its end.
             LogStorageError: the disk refuses.
+            NotCachedError: the disk must be read.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"offset {offset} of {self._name}: "
                 f"the log has {self.log_start_offset} to {self.log_end_offset}"
             )
-        if offset < min(below, self.log_end_offset):
-            segment = self._segment_of(offset)
-            span = segment.span(offset, max_bytes, below, at_least_one=at_least_one)
-            if span is not None and span.size:
-                return Read(segment.read(span.position, span.size), span.next_offset)
-        return Read(b"", offset)
+        if offset >= min(below, self.log_end_offset):
+            return Read(b"", offset)
+        segment = segment_of(self._segments, offset)
+        return read_segment(segment, offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
 
-    def _segment_of(self, offset: int) -> Segment:
-        """Return the segment that holds an offset of this log."""
-        if offset >= self._active.base_offset:
-            return self._active
-        low, high = 0, len(self._segments)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._segments[middle].base_offset <= offset else (low, middle)
-        return self._segments[low]
+    async def read_patiently(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool) -> Read:
+        """Read as read(), in a thread where the disk must be read.
+
+        Raises:
+            OffsetOutOfRangeError: before the log's start or behind its end, now or meanwhile.
+            LogStorageError: the disk refuses.
+        """
+        while True:
+            with contextlib.suppress(NotCachedError):
+                return self.read(offset, max_bytes, below=below, at_least_one=at_least_one, wait=False)
+            version = self._version
+            found = self._flusher.readers.run(
+                partial(self.read, offset, max_bytes, below=below, at_least_one=at_least_one)
+            )
+            await finished(found)
+            # What was read while records went may be of others that came to their place.
+            if version == self._version:
+                read = found.result()
+                if read.records:
+                    segment_of(self._segments, offset).warm()
+                return read
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest known epoch that is at most `leader_epoch`, and its end; (-1, -1): unknown."""
@@ -363,60 +375,77 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Cut every batch that ends at this offset or behind it; one that spans it goes as a whole.
 
+        On return it is so in memory; it is durable once what was begun is (`settled`).
+
         Raises:
             LogStorageError: the disk refuses.
         """
-        if offset >= self.log_end_offset:
-            return
-        if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
-            return
         self.settle_flushes()
-        # First what must never be taken for the state of other batches at these offsets.
-        remove_snapshots(self.folder, offset + 1)
-        self._remove_segments(above=offset)
-        segment = self._active = self._segments[-1]
-        position = segment.position_of(offset)
-        end_offset = offset if position is None else segment.base_offset_at(position)
-        segment.truncate(segment.size if position is None else position, end_offset)
-        self._epochs.truncate_to(end_offset)
-        self._save_epochs()
-        sync_folder(self.folder)
-        if not self._producers.truncate_to(end_offset):
-            self._producers = recover_producers(self.folder, self._segments, end_offset, self._now_ms)
-        self._flushed_bytes = 0
-        self._unsaved = True
+        self._cut(plan_cut(self._segments, self._version, offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records and go on at an offset: what the leader has left begins there.
 
-        Raises:
-            LogStorageError: the disk refuses.
+        As truncate_to.
         """
         self.settle_flushes()
-        remove_snapshots(self.folder, 0)
-        remove_file(f"{self.folder}/{EPOCHS_NAME}")
-        self._remove_segments(above=-1)
-        self._active = Segment.create(self._files, self.folder, offset)
-        self._segments.append(self._active)
-        sync_folder(self.folder)
-        self._epochs.clear()
-        self._producers.clear()
+        self._cut(CutPlan(self._version, self.log_end_offset, 0, None, offset))
+
+    async def truncate_patiently(self, offset: int, is_wanted: Callable[[], bool]) -> bool:
+        """Truncate as truncate_to, in the event loop; what must be read is read in a thread.
+
+        Returns False, and does nothing, if others changed the log meanwhile or it is wanted no longer.
+        """
+        await self.settled()
+        segments, version = list(self._segments), self._version
+        found = self._flusher.readers.run(partial(plan_cut, segments, version, offset))
+        await finished(found)
+        known = (version, segments[-1].next_offset)
+        if known != (self._version, self.log_end_offset) or self._pending or not is_wanted():
+            return False
+        self._cut(found.result())
+        return True
+
+    def _cut(self, plan: CutPlan) -> None:
+        if plan.end_offset >= self.log_end_offset and plan.kept:
+            return
+        self._version += 1
+        removed = self._segments[plan.kept :]
+        # Another list: a thread may look for a segment in the old one.
+        self._segments = self._segments[: plan.kept]
+        for segment in removed:
+            segment.close()
+        if plan.cut is not None:
+            self._segments[-1].apply_cut(plan.cut)
+            self._epochs.truncate_to(plan.end_offset)
+            recovers = not self._producers.truncate_to(plan.end_offset)
+        else:
+            self._segments = [Segment(self._files, self.folder, plan.end_offset)]
+            self._epochs.clear()
+            self._producers.clear()
+            recovers = False
+        self._active = self._segments[-1]
         self._flushed_bytes = 0
         self._unsaved = True
+        epochs = self._epochs.to_bytes()
+        self._cutting = CutJob(
+            self.folder, plan, removed, self._segments, epochs, self._now_ms if recovers else None
+        )
+        self._pending.add(self._cutting.steps, self._cut_is_durable)
 
-    def _remove_segments(self, *, above: int) -> None:
-        """Remove the segments that begin above an offset, the last one first: a crash leaves no gap."""
-        while self._segments and self._segments[-1].base_offset > above:
-            self._segments.pop().remove()
+    def _cut_is_durable(self) -> None:
+        assert self._cutting is not None
+        if self._cutting.producers is not None:
+            self._producers = self._cutting.producers
+        self._cutting = None
 
-    def _save_epochs(self) -> None:
-        replace_file(f"{self.folder}/{EPOCHS_NAME}", self._epochs.to_bytes())
-
-    def delete_expired(self, *, high_watermark: int, now_ms: int) -> int:
+    def delete_expired(self, *, high_watermark: int, now_ms: int, by_age: bool = True) -> int:
         """Remove segments that are older than retention.ms or make the log larger than retention.bytes.
 
-        Nothing above the high watermark goes. The active segment goes by age only: it is closed first.
+        Nothing above the high watermark goes. The active segment goes by age only: it is closed first. What
+        the disk still works on stays until the next time.
+
+        Where `by_age` is not set the time cannot be believed, and nothing goes for its age.
 
         Returns:
             The new log_start_offset.
@@ -425,28 +454,30 @@ class PartitionLog:
             LogStorageError: the disk refuses, or refused an fsync meanwhile.
         """
         self._now_ms = now_ms
-        self._producers.expire(now_ms)
-        self._collect_flushes()
-        if self._active.size and self._is_old(self._active, now_ms) and self.log_end_offset <= high_watermark:
+        if by_age:
+            self._producers.expire(now_ms)
+        self._pending.check()
+        if self._cutting is not None:
+            return self.log_start_offset
+        limits = Retention(self._settings, high_watermark, now_ms, by_age=by_age)
+        if not self._pending and limits.closes(self._active):
             self._roll(self.log_end_offset)
-        total = self.size_bytes
-        retention_bytes = self._settings.retention_bytes
-        while len(self._segments) > 1 and self._segments[1].base_offset <= high_watermark:
-            oldest = self._segments[0]
-            too_much = 0 <= retention_bytes <= total - oldest.size
-            if not (too_much or self._is_old(oldest, now_ms)):
-                break
-            while any(closed is oldest for closed, _ in self._flushes):
-                self._settle_flush()
-            total -= oldest.size
-            del self._segments[0]
-            self._flusher.remove(oldest.set_aside())
+        expired = limits.expired(self._segments)
+        while expired and self._pending.closes(expired[-1]):
+            expired.pop()
+        if expired:
+            self._remove_oldest(expired)
         self._epochs.start_at(self.log_start_offset)
         return self.log_start_offset
 
-    def _is_old(self, segment: Segment, now_ms: int) -> bool:
-        retention_ms = self._settings.retention_ms
-        return 0 <= retention_ms < now_ms - segment.newest_ms()
+    def _remove_oldest(self, expired: Sequence[Segment]) -> None:
+        """Let segments go; their files go in a thread, the oldest first: a crash leaves no gap."""
+        self._version += 1
+        # Another list: a thread may look for a segment in the old one.
+        self._segments = self._segments[len(expired) :]
+        for segment in expired:
+            segment.close()
+        self._pending.add(partial(remove_all, expired), is_slow=True)
 
     def flush(self) -> None:
         """Make everything durable before returning; raises LogStorageError."""
@@ -462,16 +493,8 @@ class PartitionLog:
         self._active.note_time()
         return self._job(self._active, closed=True)
 
-    def close(self) -> None:
-        """Make everything durable and let go of the files; raises LogStorageError."""
-        job = self.closing_job()
-        if job is not None:
-            job.run()
-        self.abandon()
-
     def abandon(self) -> None:
         """Let go of the files as they are: the disk has failed, or nothing is left to be done."""
-        while self._flushes:
-            self._flushes.popleft()[1].exception()
+        self._pending.forget()
         for segment in self._segments:
             segment.close()

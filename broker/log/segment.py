@@ -4,6 +4,9 @@ Decides where a batch is and how many bytes of whole batches a reader gets. The 
 while the segment grows; their files are written only after an fsync of the records
 (broker/log/flushing.py), so what lies before the last entry of an index file is durable and whole. Knows
 nothing of other segments.
+
+Reading waits for the disk and keeps nothing, so any thread may read; with `wait=False`, which is for the
+loop's thread alone, it raises NotCachedError instead.
 Source: Kafka's LogSegment (3.9); control-plane design, "Log".
 """
 
@@ -25,7 +28,7 @@ from broker.log.batches import (
     plausible,
 )
 from broker.log.errors import LogStorageError
-from broker.log.files import DELETED, FilePool, disk_errors, read_at, remove_file, write_at
+from broker.log.files import FilePool, disk_errors, read_file, read_range, remove_file, write_at
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 
 #: bytes of records between two index entries
@@ -37,6 +40,20 @@ _WALK_BYTES: Final = 2 * INDEX_INTERVAL_BYTES
 _HINTS_MAX: Final = 16
 #: base_offset, batch_length, last_offset_delta: what a walk over offsets needs of a header
 _PLACE: Final = Struct(">qi11xi")
+
+
+_ENTRIES: Final = {".index": OFFSET_ENTRY, ".timeindex": TIME_ENTRY}
+
+
+class Cut(NamedTuple):
+    """What a segment is like once its tail is cut; read by any thread, applied by the loop's."""
+
+    position: int
+    end_offset: int
+    offsets: SparseIndex
+    times: SparseIndex
+    #: of the batches that the index does not reach
+    unindexed: Sequence[BatchHeader]
 
 
 class Span(NamedTuple):
@@ -110,20 +127,23 @@ class Segment:
     @property
     def offsets(self) -> SparseIndex:
         """(relative last offset, position) of a batch every 4 KiB."""
-        return (
-            self._offsets
-            if self._offsets is not None
-            else self._files.index(self.stem + ".index", OFFSET_ENTRY)
-        )
+        return self._index(self._offsets, ".index", wait=True)
 
     @property
     def times(self) -> SparseIndex:
         """(largest timestamp so far, relative last offset of its batch)."""
-        return (
-            self._times
-            if self._times is not None
-            else self._files.index(self.stem + ".timeindex", TIME_ENTRY)
-        )
+        return self._index(self._times, ".timeindex", wait=True)
+
+    def _index(self, held: SparseIndex | None, suffix: str, *, wait: bool) -> SparseIndex:
+        if held is not None:
+            return held
+        if wait:
+            return SparseIndex(_ENTRIES[suffix], read_file(self.stem + suffix) or b"")
+        return self._files.index(self.stem + suffix)
+
+    def warm(self) -> None:
+        """Open what a thread has just read, so that the next read need not wait."""
+        self._files.warm(self.stem, {} if self._offsets is not None else {".index": OFFSET_ENTRY})
 
     def hold_indexes(self) -> None:
         """Take the indexes into memory, to write to them."""
@@ -155,8 +175,9 @@ class Segment:
             self.note_time()
             self._since_entry = 0
         self._since_entry += size
-        self.size += size
+        # In this order: a thread that reads the size first never takes records for older than they are.
         self.next_offset = last_offset + 1
+        self.size += size
 
     def note_time(self) -> None:
         """Give the time index an entry for the largest timestamp, if it has none yet."""
@@ -177,7 +198,11 @@ class Segment:
 
     def read(self, position: int, size: int) -> bytes:
         """Return bytes, all of which are there."""
-        return read_at(self._files.descriptor(self.log_path), size, position, self.log_path)
+        return read_range(self.log_path, size, position)
+
+    def read_cached(self, position: int, size: int) -> bytes:
+        """Return bytes, all of which are there, without waiting for the disk; raises NotCachedError."""
+        return self._files.read_cached(self.log_path, size, position)
 
     def walk(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of each batch from the one that begins at a position on."""
@@ -199,26 +224,27 @@ class Segment:
             "repair the disk; or remove this partition's folder, so that it is copied from its leader",
         )
 
-    def position_of(self, offset: int) -> int | None:
+    def position_of(self, offset: int, *, wait: bool = True) -> int | None:
         """Return where the first batch begins whose last offset is at least `offset`; None: behind all."""
         if offset >= self.next_offset:
             return None
         hint = self._hints.get(offset)
         if hint is not None:
             return hint
-        entry = self.offsets.floor(0, offset - self.base_offset)
-        for position, last_offset, _ in self._places(self.offsets[entry][1] if entry >= 0 else 0):
+        offsets = self._index(self._offsets, ".index", wait=wait)
+        entry = offsets.floor(0, offset - self.base_offset)
+        for position, last_offset, _ in self._places(offsets[entry][1] if entry >= 0 else 0, wait=wait):
             if last_offset >= offset:
                 return position
         return None
 
-    def _places(self, position: int) -> Iterator[tuple[int, int, int]]:
+    def _places(self, position: int, *, wait: bool) -> Iterator[tuple[int, int, int]]:
         """Yield (position, last offset, size) of each batch: walk() for the paths that readers wait on."""
-        window, first = b"", position
+        window, first, read = b"", position, self.read if wait else self.read_cached
         while position < self.size:
             if position - first + HEADER.size > len(window):
                 first = position
-                window = self.read(first, min(_WALK_BYTES, self.size - first))
+                window = read(first, min(_WALK_BYTES, self.size - first))
                 if len(window) < HEADER.size:
                     raise self.damaged(position)
             base_offset, length, delta = _PLACE.unpack_from(window, position - first)
@@ -228,7 +254,9 @@ class Segment:
             yield position, base_offset + delta, size
             position += size
 
-    def span(self, offset: int, bytes_max: int, below: int, *, at_least_one: bool) -> Span | None:
+    def span(
+        self, offset: int, bytes_max: int, below: int, *, at_least_one: bool, wait: bool = True
+    ) -> Span | None:
         """Find whole batches for a reader.
 
         Args:
@@ -236,35 +264,43 @@ class Segment:
             bytes_max: what the reader has room for.
             below: only batches whose last offset is below this.
             at_least_one: the first batch also where it is larger than `bytes_max`.
+            wait: for the disk.
 
         Returns:
             What fits, maybe nothing; None if this segment has no record from `offset` on.
+
+        Raises:
+            NotCachedError: the disk must be read.
         """
-        start = self.position_of(offset)
+        start = self.position_of(offset, wait=wait)
         if start is None:
             return None
-        limit = min(start + bytes_max, self.size)
-        if limit == self.size and below >= self.next_offset:
-            self._hint(self.next_offset, self.size)
-            return Span(start, self.size - start, self.next_offset)
+        whole, whole_end = self.size, self.next_offset
+        limit = min(start + bytes_max, whole)
+        if limit == whole and below >= whole_end:
+            if not wait:
+                self._hint(whole_end, whole)
+            return Span(start, whole - start, whole_end)
         # The last index entry inside both limits is a batch boundary: only what follows it is walked.
-        entry = min(self.offsets.floor(1, limit), self.offsets.floor(0, below - 1 - self.base_offset))
-        jump = self.offsets[entry][1] if entry >= 0 else 0
+        offsets = self._index(self._offsets, ".index", wait=wait)
+        entry = min(offsets.floor(1, limit), offsets.floor(0, below - 1 - self.base_offset))
+        jump = offsets[entry][1] if entry >= 0 else 0
         end, next_offset = max(start, jump), offset
-        for position, last_offset, size in self._places(end):
+        for position, last_offset, size in self._places(end, wait=wait):
             fits = position + size <= limit or (position == start and at_least_one)
             if not fits or last_offset >= below:
                 if position == end > start and next_offset == offset:
-                    next_offset = self.base_offset_at(position)
+                    next_offset = self.base_offset_at(position, wait=wait)
                 break
             end, next_offset = position + size, last_offset + 1
-        if end > start:
+        if end > start and not wait:
             self._hint(next_offset, end)
         return Span(start, end - start, next_offset)
 
-    def base_offset_at(self, position: int) -> int:
+    def base_offset_at(self, position: int, *, wait: bool = True) -> int:
         """Return the base offset of the batch that begins at a position."""
-        return parse_header(self.read(position, HEADER.size), 0).base_offset
+        read = self.read if wait else self.read_cached
+        return parse_header(read(position, HEADER.size), 0).base_offset
 
     def _hint(self, offset: int, position: int) -> None:
         if len(self._hints) >= _HINTS_MAX:
@@ -272,18 +308,36 @@ class Segment:
         self._hints[offset] = position
 
     def truncate(self, position: int, end_offset: int) -> None:
-        """Cut the file; the index files go first, since they vouch for what is cut."""
-        self.hold_indexes()
-        for suffix in (".index", ".timeindex"):
+        """Cut the tail, in memory and on the disk."""
+        cut = self.plan_cut(position, end_offset)
+        self.cut_files(position)
+        self.apply_cut(cut)
+
+    def plan_cut(self, position: int, end_offset: int) -> Cut:
+        """Read what is needed for cutting the tail; any thread may do it, while nothing is appended."""
+        offsets = SparseIndex(OFFSET_ENTRY, self.offsets.to_bytes())
+        times = SparseIndex(TIME_ENTRY, self.times.to_bytes())
+        offsets.cut_from(1, position)
+        times.cut_from(1, end_offset - self.base_offset)
+        _, start = offsets.last or (0, 0)
+        unindexed = [header for _, header in self.walk(start, position)]
+        return Cut(position, end_offset, offsets, times, unindexed)
+
+    def apply_cut(self, cut: Cut) -> None:
+        """Forget the tail; cut_files() must follow before anything is written here."""
+        self._offsets, self._times = cut.offsets, cut.times
+        self._files.forget_indexes(self.stem)
+        self.forget_unindexed()
+        for header in cut.unindexed:
+            self.note(header)
+        self.next_offset = cut.end_offset
+
+    def cut_files(self, position: int) -> None:
+        """Cut the file, in any thread; the index files go first, since they vouch for what is cut."""
+        for suffix in _ENTRIES:
             remove_file(self.stem + suffix)
         with disk_errors(self.log_path):
-            os.ftruncate(self._files.descriptor(self.log_path), position)
-        self.offsets.cut_from(1, position)
-        self.times.cut_from(1, end_offset - self.base_offset)
-        start = self.forget_unindexed()
-        for _, header in self.walk(start, position):
-            self.note(header)
-        self.next_offset = end_offset
+            os.truncate(self.log_path, position)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -291,21 +345,12 @@ class Segment:
         self._files.forget_indexes(self.stem)
 
     def remove(self) -> None:
-        """Remove its files; the records first, so that what is left behind by a crash counts as nothing."""
-        self.close()
-        for suffix in (".log", ".index", ".timeindex", ".snapshot"):
-            remove_file(self.stem + suffix)
+        """Remove its files, in any thread once it is closed.
 
-    def set_aside(self) -> list[str]:
-        """Take its files out of the log by another name; returns what is to be removed when there is time."""
-        self.close()
-        aside = []
-        for suffix in (".log", ".index", ".timeindex", ".snapshot"):
-            path = Path(self.stem + suffix)
-            with disk_errors(str(path)):
-                if path.exists():
-                    aside.append(str(path.rename(str(path) + DELETED)))
-        return aside
+        The records go first, so that what is left behind by a crash counts as nothing.
+        """
+        for suffix in (".log", *_ENTRIES, ".snapshot"):
+            remove_file(self.stem + suffix)
 
     def newest_ms(self) -> int:
         """Return the largest timestamp, or the file's time where the records carry none."""
@@ -313,3 +358,9 @@ class Segment:
             return self.max_timestamp
         with disk_errors(self.log_path):
             return Path(self.log_path).stat().st_mtime_ns // 1_000_000
+
+
+def remove_all(segments: Sequence[Segment]) -> None:
+    """Remove the files of closed segments, in order."""
+    for segment in segments:
+        segment.remove()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.core.partition import FollowerState, IdleState, LeaderState
-from broker.replication.clock import monotonic_ms
+from broker.replication.clock import Pace, monotonic_ms
 from broker.replication.fetchers import Fetchers
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry, is_log_of
@@ -41,25 +41,8 @@ from quorum.metadata.records import NO_LEADER, PartitionStateRecord
 
 #: Leader epochs of a StopReplica that no epoch is too old for: none given, the topic is being deleted.
 _ANY_EPOCH: Final = (-1, -2)
-#: How long a control request keeps the event loop to itself.
-TURN_MS_MAX: Final = 20
 
 _log = logging.getLogger(__name__)
-
-
-class _Pace:
-    """Lets others have the event loop now and then: ten thousand new logs take seconds."""
-
-    def __init__(self) -> None:
-        self._since_ms = monotonic_ms()
-
-    async def rest(self) -> bool:
-        """Give way if it is time; True if something else may have happened."""
-        if monotonic_ms() - self._since_ms < TURN_MS_MAX:
-            return False
-        await asyncio.sleep(0)
-        self._since_ms = monotonic_ms()
-        return True
 
 
 class Control:
@@ -97,18 +80,18 @@ class Control:
         if not await self._believes(request):
             return LeaderAndIsrResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, topics=())
         async with self._turn:
-            pace = _Pace()
+            pace = Pace()
             refused = self._fence(request)
             for leader in request.live_leaders if refused is ErrorCode.NONE else ():
                 self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
             for topic in request.topic_states:
                 errors: list[LeaderAndIsrPartitionError] = []
                 for state in topic.partition_states:
-                    if await pace.rest():
+                    key = PartitionKey(topic.topic_name, state.partition_index)
+                    if await self._settle_older(key, topic.topic_id) or await pace.rest():
                         refused = self._fence(request)
                     if refused is not ErrorCode.NONE:
                         return LeaderAndIsrResponse(error_code=refused, topics=())
-                    key = PartitionKey(topic.topic_name, state.partition_index)
                     error_code = self._apply(key, topic.topic_id, state)
                     errors.append(
                         LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
@@ -135,7 +118,7 @@ class Control:
         if not await self._believes(request):
             return StopReplicaResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, partition_errors=())
         async with self._turn:
-            pace = _Pace()
+            pace = Pace()
             refused = self._fence(request)
             for topic in request.topic_states:
                 for state in topic.partition_states:
@@ -148,7 +131,7 @@ class Control:
                         StopReplicaPartitionError(
                             topic_name=key.topic,
                             partition_index=key.partition,
-                            error_code=self._stop(key, state),
+                            error_code=await self._stop(key, state),
                         )
                     )
         return StopReplicaResponse(error_code=refused, partition_errors=tuple(errors))
@@ -168,6 +151,14 @@ class Control:
 
     def _fence(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
         return self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)
+
+    async def _settle_older(self, key: PartitionKey, topic_id: uuid.UUID | None) -> bool:
+        """Wait until a log of an older topic of that name can be set aside; True if there is one."""
+        log = self._registry.log_directory.logs.get(key)
+        if log is None or is_log_of(log, topic_id):
+            return False
+        await log.settled()
+        return True
 
     def _apply(
         self, key: PartitionKey, topic_id: uuid.UUID | None, state: LeaderAndIsrPartitionState
@@ -239,13 +230,15 @@ class Control:
             replica.log.log_end_offset,
         )
 
-    def _stop(self, key: PartitionKey, state: StopReplicaPartitionState) -> ErrorCode:
+    async def _stop(self, key: PartitionKey, state: StopReplicaPartitionState) -> ErrorCode:
         replica = self._registry.replicas.get(key)
         if replica is not None:
             if state.leader_epoch not in _ANY_EPOCH and state.leader_epoch < replica.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self._close(replica)
-        if state.delete_partition and key in self._registry.log_directory.logs:
+        log = self._registry.log_directory.logs.get(key)
+        if state.delete_partition and log is not None:
+            await log.settled()
             self._registry.log_directory.delete(key)
             _log.info("deleted %s-%d", *key)
         return ErrorCode.NONE

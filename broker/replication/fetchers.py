@@ -23,8 +23,8 @@ from broker.replication.fetch_messages import (
     decode_fetch,
     encode_fetch,
 )
-from broker.replication.following import Followed, take_answer
-from broker.replication.outcomes import Counters, ReplicationOptions
+from broker.replication.following import Followed, must_wait, take_answer, take_answer_patiently
+from broker.replication.outcomes import Counters, FetchOutcome, ReplicationOptions
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from controller.messages.codes import ErrorCode
@@ -97,10 +97,10 @@ class Fetchers:
 
     async def stop(self) -> None:
         """End all tasks."""
-        fetchers = list(self._fetchers.values())
-        for fetcher in fetchers:
-            fetcher.task.cancel()
-        await asyncio.gather(*(fetcher.task for fetcher in fetchers), return_exceptions=True)
+        tasks = [task for fetcher in self._fetchers.values() for task in fetcher.tasks()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def connect(self, leader: int) -> BrokerConnection:
         """Open a connection to a leader's broker listener.
@@ -135,6 +135,8 @@ class Fetcher:
         #: {as Fetch names it: partition}, in the order of the next request.
         self._followed: dict[TopicPartition, Followed] = {}
         self._names: dict[PartitionKey, TopicPartition] = {}
+        #: Answers that wait for the disk, one per partition at most.
+        self._waiting: set[asyncio.Task[None]] = set()
         self._added = asyncio.Event()
         self._pause_ms = 0
         self._wait_ms = FETCH_WAIT_MIN_MS
@@ -146,6 +148,10 @@ class Fetcher:
         self._names[followed.replica.key] = name
         self._followed[name] = followed
         self._added.set()
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """All that it has begun."""
+        return [self.task, *self._waiting]
 
     def remove(self, key: PartitionKey) -> None:
         """Fetch one partition less."""
@@ -230,13 +236,33 @@ class Fetcher:
                 registry.follower_throttle.spend(len(outcome.records), monotonic_ms())
             if self._followed.get(name) is not followed or not followed.is_current(position.offset):
                 continue
-            if take_answer(followed, outcome, options, self._fetchers.counters):
+            if must_wait(followed, outcome):
+                followed.is_busy = True
+                task = asyncio.create_task(self._take_later(followed, position.offset, outcome))
+                self._waiting.add(task)
+                task.add_done_callback(self._waiting.discard)
+            elif take_answer(followed, outcome, options):
                 # Last in the next request, so that a busy partition does not crowd others out.
                 self._followed[name] = self._followed.pop(name)
 
+    async def _take_later(self, followed: Followed, offset: int, outcome: FetchOutcome) -> None:
+        """Apply an answer that waits for the disk; the other partitions go on meanwhile."""
+        fetchers = self._fetchers
+        try:
+            await take_answer_patiently(followed, offset, outcome, fetchers.options, fetchers.counters)
+        except LogStorageError as error:
+            fetchers.on_failure(error)
+        except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
+            fetchers.on_failure(NodeStoppedError.during(f"following broker {self._leader}", error))
+        followed.is_busy = False
+        self._added.set()
+
     async def _wait_for_partitions(self, now_ms: int) -> None:
         """Wait for the first partition that may be asked for again, or for a new one."""
-        soonest_ms = min(followed.not_before_ms for followed in self._followed.values())
+        soonest_ms = min(
+            (followed.not_before_ms for followed in self._followed.values() if not followed.is_busy),
+            default=now_ms + self._fetchers.options.replica_fetch_backoff_max_ms,
+        )
         try:
             async with asyncio.timeout(max(soonest_ms - now_ms, 1) / 1000):
                 await self._added.wait()

@@ -9,13 +9,16 @@ Source: control-plane design, "Leader and follower", "Reads"; KIP-74, KIP-101, K
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from broker.core.epochs import UNDEFINED, EpochEndOffset, has_diverged
 from broker.core.partition import LeaderState
 from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
 from broker.log.errors import LogStorageError, OffsetOutOfRangeError
+from broker.log.files import NotCachedError
+from broker.log.results import Read
 from broker.replication.clock import monotonic_ms
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.offsets import epoch_end
@@ -51,6 +54,16 @@ class Room(NamedTuple):
     bytes_left: int
     #: Nothing has been read yet: the first batch is given whatever its size.
     is_first: bool
+
+
+class _ColdError(Exception):
+    """What a fetch reads is not in memory."""
+
+    def __init__(self, replica: Replica, read: Callable[[], Awaitable[Read]]) -> None:
+        super().__init__(replica.key)
+        self.replica = replica
+        #: reads it all the same, in a thread
+        self.read = read
 
 
 class Fetching:
@@ -117,12 +130,19 @@ class Fetching:
     ) -> dict[PartitionKey, FetchOutcome]:
         deadline_s = asyncio.get_running_loop().time() + max_wait_ms / 1000
         outcomes: dict[PartitionKey, FetchOutcome] = {}
-        size = 0
+        size, has_waited = 0, False
         for key, position in positions.items():
-            outcome = self._look(key, position, reader, Room(max_bytes - size, is_first=size == 0))
+            room = Room(max_bytes - size, is_first=size == 0)
+            try:
+                outcome = self._look(key, position, reader, room)
+            except _ColdError as cold:
+                outcome, has_waited = await self._read_disk(cold), True
             outcomes[key] = outcome
             size += len(outcome.records)
-        if max_wait_ms <= 0 or self._is_enough(outcomes, size, min_bytes) or self.waiting >= WAITING_MAX:
+        # While the disk was read, what was looked at before may have changed without a word.
+        if max_wait_ms <= 0 or has_waited or self._is_enough(outcomes, size, min_bytes):
+            return outcomes
+        if self.waiting >= WAITING_MAX:
             return outcomes
         replicas = [self._registry.replicas[key] for key in positions]
         waiting = WaitingFetch(replicas, is_follower=reader.is_follower)
@@ -132,9 +152,11 @@ class Fetching:
             while changed := await waiting.changes(deadline_s):
                 for key in changed:
                     size -= len(outcomes[key].records)
-                    outcomes[key] = self._read(
-                        key, positions[key], reader, Room(max_bytes - size, is_first=size == 0)
-                    )
+                    room = Room(max_bytes - size, is_first=size == 0)
+                    try:
+                        outcomes[key] = self._read(key, positions[key], reader, room)
+                    except _ColdError as cold:
+                        outcomes[key] = await self._read_disk(cold)
                     size += len(outcomes[key].records)
                 if self._is_enough({key: outcomes[key] for key in changed}, size, min_bytes):
                     break
@@ -263,23 +285,40 @@ class Fetching:
                 # A follower may lag: only the leader can say that an offset is out of range.
                 return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return FetchOutcome(ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, log.log_start_offset)
-        records = b""
-        if position.offset < below and room.bytes_left > 0:
-            try:
-                records = log.read(
-                    position.offset,
-                    min(position.max_bytes, room.bytes_left),
-                    below=below,
-                    at_least_one=room.is_first,
-                ).records
-            except OffsetOutOfRangeError:
-                return FetchOutcome(
-                    ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, log.log_start_offset
-                )
-            except LogStorageError as error:
-                self._on_storage_error(error)
-                return FetchOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
-        return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, records)
+        if position.offset >= below or room.bytes_left <= 0:
+            return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset)
+        max_bytes = min(position.max_bytes, room.bytes_left)
+        try:
+            read = log.read(position.offset, max_bytes, below=below, at_least_one=room.is_first, wait=False)
+        except NotCachedError:
+            raise _ColdError(
+                replica,
+                partial(
+                    log.read_patiently, position.offset, max_bytes, below=below, at_least_one=room.is_first
+                ),
+            ) from None
+        except (OffsetOutOfRangeError, LogStorageError) as error:
+            return self._unread(replica, error)
+        return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, read.records)
+
+    async def _read_disk(self, cold: _ColdError) -> FetchOutcome:
+        """Read what is not in memory; whatever happens meanwhile, it was there when it was asked for."""
+        replica = cold.replica
+        try:
+            read = await cold.read()
+        except (OffsetOutOfRangeError, LogStorageError) as error:
+            return self._unread(replica, error)
+        return FetchOutcome(
+            ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset, read.records
+        )
+
+    def _unread(self, replica: Replica, error: OffsetOutOfRangeError | LogStorageError) -> FetchOutcome:
+        if isinstance(error, LogStorageError):
+            self._on_storage_error(error)
+            return FetchOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
+        return FetchOutcome(
+            ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, replica.log.log_start_offset
+        )
 
     @staticmethod
     def _diverging(replica: Replica, leader: LeaderState, position: FetchPosition) -> EpochEndOffset | None:

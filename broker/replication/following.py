@@ -35,6 +35,8 @@ class Followed:
     #: Whether its log ends below the leader's high watermark: only then it waits for a throttle, because
     #: producers may wait for it else. None: not known before the first answer in this role.
     is_behind: bool | None = None
+    #: Whether an answer waits for the disk: it is left out until then.
+    is_busy: bool = False
 
     def position(self, options: ReplicationOptions, throttle: Throttle, now_ms: int) -> FetchPosition:
         """Return what to ask the leader for."""
@@ -57,6 +59,8 @@ class Followed:
 
     def is_due(self, now_ms: int, throttle: Throttle) -> bool:
         """Whether to ask for it now; a throttled one waits until bytes may pass again."""
+        if self.is_busy:
+            return False
         if self.not_before_ms <= now_ms and self.is_behind and throttle.limits(self.replica.key):
             self.not_before_ms = now_ms + throttle.wait_ms(now_ms)
         return self.not_before_ms <= now_ms
@@ -66,25 +70,59 @@ class Followed:
         return self.replica.role is self.role and self.replica.log.log_end_offset == offset
 
 
-def take_answer(
-    followed: Followed, outcome: FetchOutcome, options: ReplicationOptions, counters: Counters
-) -> bool:
-    """Apply a leader's answer to the replica; True if records were appended.
+def must_wait(followed: Followed, outcome: FetchOutcome) -> bool:
+    """Whether a leader's answer cannot be applied before the disk has done something."""
+    if outcome.error_code is ErrorCode.OFFSET_OUT_OF_RANGE or outcome.diverging_epoch is not None:
+        return True
+    # A record has at least one byte, so there are never more records than bytes.
+    size_bytes = len(outcome.records)
+    return bool(size_bytes) and followed.replica.log.must_wait(size_bytes, size_bytes)
+
+
+async def take_answer_patiently(
+    followed: Followed, offset: int, outcome: FetchOutcome, options: ReplicationOptions, counters: Counters
+) -> None:
+    """Apply a leader's answer once the disk allows it, if it still counts then.
+
+    A truncation is durable on return, so that nothing is fetched before.
+
+    Args:
+        followed: the partition.
+        offset: where the fetch began.
+        outcome: the leader's answer.
+        options: pauses.
+        counters: of truncations.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    if outcome.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        await followed.replica.log.settled()
+        if followed.is_current(offset):
+            _start_over(followed, outcome, options)
+    elif outcome.diverging_epoch is not None:
+        await _truncate(followed, offset, EpochEndOffset(*outcome.diverging_epoch), counters)
+    else:
+        size_bytes = len(outcome.records)
+        while wait := followed.replica.log.before_append(size_bytes, size_bytes):
+            await wait
+        if followed.is_current(offset):
+            take_answer(followed, outcome, options)
+        return
+    await followed.replica.log.settled()
+
+
+def take_answer(followed: Followed, outcome: FetchOutcome, options: ReplicationOptions) -> bool:
+    """Apply a leader's answer, which need not wait, to the replica; True if records were appended.
 
     Raises:
         LogStorageError: the disk refused.
     """
     replica = followed.replica
-    if outcome.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        _start_over(followed, outcome, options)
-        return False
     if outcome.error_code is not ErrorCode.NONE:
         _wait(followed, options)
         return False
     followed.backoff_ms = 0
-    if outcome.diverging_epoch is not None:
-        _truncate(followed, EpochEndOffset(*outcome.diverging_epoch), counters)
-        return False
     if outcome.records:
         try:
             replica.log.append_as_follower(outcome.records, wall_ms())
@@ -98,17 +136,22 @@ def take_answer(
     return bool(outcome.records)
 
 
-def _truncate(followed: Followed, leader_end: EpochEndOffset, counters: Counters) -> None:
+async def _truncate(followed: Followed, offset: int, leader_end: EpochEndOffset, counters: Counters) -> None:
     log = followed.replica.log
-    before = log.log_end_offset
-    own_end = EpochEndOffset(*log.end_offset_for_epoch(leader_end.leader_epoch))
-    log.truncate_to(truncation_offset(leader_end, own_end, before))
+    followed.backoff_ms = 0
+    while followed.is_current(offset):
+        own_end = EpochEndOffset(*log.end_offset_for_epoch(leader_end.leader_epoch))
+        target = truncation_offset(leader_end, own_end, offset)
+        if await log.truncate_patiently(target, lambda: followed.is_current(offset)):
+            break
+    else:
+        return
     followed.role.truncated(log.log_end_offset)
     counters.truncations += 1
     _log.info(
         "truncated %s-%d from %d to %d: epoch %d ended there at broker %d",
         *followed.replica.key,
-        before,
+        offset,
         log.log_end_offset,
         leader_end.leader_epoch,
         followed.role.leader,

@@ -1,7 +1,7 @@
 """What happens by the clock: ISRs shrink, high watermarks are checkpointed, old segments go.
 
-One task with three intervals. The checkpoint names every replica, also one that no request has named yet, and
-keeps the entries of logs that are not open (KAFKA-7235).
+Each is a task of its own, so that ISRs shrink also while the disk does not answer. The checkpoint names every
+replica, also one that no request has named yet, and keeps the entries of logs that are not open (KAFKA-7235).
 Source: control-plane design, "ISR", "Log"; seed [1.6].
 """
 
@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
+from broker.datadir.directory import DISK_CHECK_S
+from broker.log.disk_threads import finished
 from broker.log.errors import LogStorageError
-from broker.replication.clock import monotonic_ms, wall_ms
+from broker.replication.clock import Pace, monotonic_ms, wall_ms
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
 from quorum.errors import NodeStoppedError, QuorateError
+from quorum.platform.wall_clock import CLOCK
 
 _log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """The task."""
+    """The tasks."""
 
     def __init__(
         self,
@@ -38,26 +41,41 @@ class Maintenance:
         self._on_failure = on_failure
 
     async def run(self) -> None:
-        """Work until cancelled; a failure stops the broker."""
+        """Work until cancelled; a failure stops the broker, and none of the others waits for it."""
         options = self._options
-        jobs = (
-            (self.shrink_isrs, max(options.replica_lag_time_max_ms // 2, 1)),
-            (self.write_high_watermarks, options.high_watermark_checkpoint_interval_ms),
-            (self.delete_expired, options.retention_check_interval_ms),
+        await asyncio.gather(
+            self._watch(),
+            self._repeat(self.shrink_isrs, max(options.replica_lag_time_max_ms // 2, 1)),
+            self._repeat(self.write_high_watermarks, options.high_watermark_checkpoint_interval_ms),
+            self._repeat(self.delete_expired, options.retention_check_interval_ms),
         )
-        due_ms = [monotonic_ms() + interval_ms for _, interval_ms in jobs]
+
+    async def _repeat(self, job: Callable[[], Awaitable[None]], interval_ms: int) -> None:
         try:
             while True:
-                await asyncio.sleep(max(min(due_ms) - monotonic_ms(), 1) / 1000)
-                now_ms = monotonic_ms()
-                for index, (job, interval_ms) in enumerate(jobs):
-                    if due_ms[index] <= now_ms:
-                        await job()
-                        due_ms[index] = now_ms + interval_ms
+                await asyncio.sleep(interval_ms / 1000)
+                await job()
         except LogStorageError as error:
             self._on_failure(error)
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
             self._on_failure(NodeStoppedError.during("the upkeep of replicas", error))
+
+    async def _watch(self) -> None:
+        self._on_failure(await self.disk_failure())
+
+    async def disk_failure(self) -> LogStorageError:
+        """Return when the disk has refused something, or does not answer, with the reason."""
+        flusher = self._registry.log_directory.flusher
+        seen_ms = monotonic_ms()
+        while True:
+            await asyncio.sleep(DISK_CHECK_S)
+            now_ms = monotonic_ms()
+            # A process that was stopped for a while has not waited for its disk meanwhile.
+            elapsed_ms = min(now_ms - seen_ms, 2 * DISK_CHECK_S * 1000)
+            failure = flusher.check(elapsed_ms, self._options.disk_hang_ms)
+            if failure is not None:
+                return failure
+            seen_ms = now_ms
 
     async def shrink_isrs(self) -> None:
         """Propose that followers leave which have not caught up in time."""
@@ -73,7 +91,7 @@ class Maintenance:
                 self._isr_writer.write(replica, leader, change)
 
     async def write_high_watermarks(self) -> None:
-        """Checkpoint the high watermarks of all replicas, in another thread: it waits for the disk.
+        """Checkpoint the high watermarks of all replicas.
 
         Raises:
             LogStorageError: the disk refused.
@@ -81,12 +99,26 @@ class Maintenance:
         directory = self._registry.log_directory
         known = {key: known for key, known in directory.high_watermarks.items() if key in directory.logs}
         known.update((key, replica.high_watermark) for key, replica in self._registry.replicas.items())
-        writing = asyncio.create_task(asyncio.to_thread(directory.write_high_watermarks, known))
+        written = directory.begin_checkpoint(known)
+        await finished(written)
+        written.result()
+
+    async def write_last_high_watermarks(self) -> None:
+        """Checkpoint them at the end, unless the disk does not answer.
+
+        Raises:
+            LogStorageError: the disk refused, or did not answer.
+        """
+        failing = asyncio.ensure_future(self.disk_failure())
+        writing = asyncio.ensure_future(self.write_high_watermarks())
         try:
-            await asyncio.shield(writing)
+            await asyncio.wait([failing, writing], return_when=asyncio.FIRST_COMPLETED)
+            if not writing.done():
+                raise failing.result()
+            writing.result()
         finally:
-            # Also when cancelled: the directory takes one checkpoint at a time.
-            await writing
+            failing.cancel()
+            writing.cancel()
 
     async def delete_expired(self) -> None:
         """Delete the segments that retention no longer keeps.
@@ -94,9 +126,24 @@ class Maintenance:
         Raises:
             LogStorageError: the disk refused.
         """
-        now_ms = wall_ms()
-        for replica in self._registry.replicas.values():
+        by_age = CLOCK.is_believed()
+        if not by_age:
+            _log.warning(
+                "nothing is deleted for its age: since the start the time of day was set by more than an "
+                "hour; start this broker again once it is right"
+            )
+        pace = Pace()
+        for key, replica in list(self._registry.replicas.items()):
             before = replica.log.log_start_offset
-            after = replica.log.delete_expired(high_watermark=replica.high_watermark, now_ms=now_ms)
+            # A segment that is closed for its age goes once it is durable.
+            for _ in range(2):
+                await replica.log.settled()
+                if self._registry.replicas.get(key) is not replica:
+                    break
+                replica.log.delete_expired(
+                    high_watermark=replica.high_watermark, now_ms=wall_ms(), by_age=by_age
+                )
+            after = replica.log.log_start_offset
             if after != before:
-                _log.info("retention: %s-%d starts at %d now, not at %d", *replica.key, after, before)
+                _log.info("retention: %s-%d starts at %d now, not at %d", *key, after, before)
+            await pace.rest()

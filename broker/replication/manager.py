@@ -166,7 +166,7 @@ class ReplicaManager:
         if not clean:
             return
         try:
-            await self._maintenance.write_high_watermarks()
+            await self._maintenance.write_last_high_watermarks()
         except LogStorageError as error:
             self._on_storage_error(error)
 

@@ -33,6 +33,8 @@ class ReplicationOptions:
     replica_fetch_backoff_max_ms: int = 1000
     high_watermark_checkpoint_interval_ms: int = 5000
     retention_check_interval_ms: int = 300_000
+    #: A disk that does not answer for so long has failed.
+    disk_hang_ms: float = 2000.0
 
 
 class ProduceOutcome(NamedTuple):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.topic_settings import SEGMENT_BYTES_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class ControllerOptions:
     queue_entries_max: int = 1_000
     default_num_partitions: int = 1
     default_replication_factor: int = 1
+    #: The smallest segment.bytes of a topic that is created.
+    segment_bytes_min: int = SEGMENT_BYTES_MIN
     #: How long ISR changes of leaders are collected before everybody's metadata is updated.
     isr_coalesce_ms: int = 100
     #: How long the answer to a creation waits for the brokers, once it is committed.

@@ -44,6 +44,7 @@ class TopicAdmin:
         self._model = model
         self._store = store
         self._rng = rng
+        self._segment_bytes_min = options.segment_bytes_min
         self._defaults = Defaults(options.default_num_partitions, options.default_replication_factor)
 
     async def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, TopicOutcome]:
@@ -70,7 +71,7 @@ class TopicAdmin:
         planned = plan_topic(self._model, topic, self._defaults, self._spread())
         if isinstance(planned, Refused):
             return refused(planned)
-        settings = _given_settings(topic.settings)
+        settings = _given_settings(topic.settings, self._segment_bytes_min)
         if isinstance(settings, Refused):
             return refused(settings)
         outcome = TopicOutcome(
@@ -126,14 +127,14 @@ class TopicAdmin:
         return Spread(self._rng.randrange(brokers), self._rng.randrange(brokers))
 
 
-def _given_settings(settings: Mapping[str, str | None]) -> dict[str, str] | Refused:
+def _given_settings(settings: Mapping[str, str | None], segment_bytes_min: int) -> dict[str, str] | Refused:
     given: dict[str, str] = {}
     for name, value in settings.items():
         if value is None:
             return Refused(Reason.BAD_SETTING, f"setting {name!r}: null is no value; leave it out")
         given[name] = value
     try:
-        check_topic_settings(given)
+        check_topic_settings(given, segment_bytes_min=segment_bytes_min)
     except InvalidTopicSettingError as error:
         return Refused(Reason.BAD_SETTING, str(error))
     return given

@@ -18,7 +18,7 @@ import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -78,7 +78,15 @@ class Segment:
 class ChangeFiles:
     """The segments of one node."""
 
-    def __init__(self, disk: Disk, folder: str, *, retention_bytes_max: int, retention_age_ms: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        *,
+        retention_bytes_max: int,
+        retention_age_ms: int,
+        believes: Callable[[int], bool] = lambda _time_ms: True,
+    ) -> None:
         """Touch nothing before `open`.
 
         Args:
@@ -86,11 +94,13 @@ class ChangeFiles:
             folder: made if missing.
             retention_bytes_max: of all segments but the one that is written to.
             retention_age_ms: a segment goes once a block that is this much newer than all of it is written.
+            believes: whether a block's time can be right; if not, nothing goes for its age.
         """
         self._disk = disk
         self._folder = folder
         self._retention_bytes_max = retention_bytes_max
         self._retention_age_ms = retention_age_ms
+        self._believes = believes
         share = retention_bytes_max // SEGMENTS
         self._segment_bytes_max = max(SEGMENT_BYTES_MIN, min(SEGMENT_BYTES_MAX, share))
         self._lock = threading.Lock()
@@ -315,7 +325,7 @@ class ChangeFiles:
         while len(segments) > 1:
             kept_bytes = sum(segment.size for segment in segments[:-1])
             too_old = segments[1].begun_ms < now_ms - self._retention_age_ms
-            if kept_bytes <= self._retention_bytes_max and not too_old:
+            if kept_bytes <= self._retention_bytes_max and not (too_old and self._believes(now_ms)):
                 return
             self._disk.unlink(segments[0].path)
             del segments[0]

@@ -18,6 +18,9 @@ from quorum.metadata.errors import InvalidTopicSettingError
 
 LEADER_THROTTLED_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED_REPLICAS: Final = "follower.replication.throttled.replicas"
+#: The smallest segment.bytes, unless an operator allows less: each segment costs files, fsyncs and a roll.
+SEGMENT_BYTES_MIN: Final = 1024 * 1024
+_SEGMENT_BYTES: Final = "segment.bytes"
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _DAY_MS: Final = 86_400_000
@@ -133,7 +136,7 @@ def _fixed(name: str, kind: int, known: str, why: str, documentation: str) -> Se
 _ROWS: Final = (
     _number("retention.ms", 5, -1, _INT64_MAX, "How long closed segments are kept, in milliseconds."),
     _number("retention.bytes", 5, -1, _INT64_MAX, "How many bytes of a partition are kept."),
-    _number("segment.bytes", 3, 4096, _INT32_MAX, "The size at which a segment is closed."),
+    _number(_SEGMENT_BYTES, 3, 4096, _INT32_MAX, "The size at which a segment is closed."),
     _number("max.message.bytes", 3, 1, 128 * 1024 * 1024, "The largest record batch."),
     _number("min.insync.replicas", 3, 1, 32767, "In-sync replicas that acks=all needs."),
     Setting(
@@ -167,11 +170,12 @@ _ROWS: Final = (
 TOPIC_SETTINGS: Final[Mapping[str, Setting]] = {row.name: row for row in _ROWS}
 
 
-def check_topic_settings(overrides: Mapping[str, str]) -> None:
+def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int = SEGMENT_BYTES_MIN) -> None:
     """Check settings that somebody gave for a topic.
 
     Args:
         overrides: {Kafka's name: text}.
+        segment_bytes_min: what the operator allows for segment.bytes.
 
     Raises:
         InvalidTopicSettingError: names the first setting that is unknown or has a value that it cannot have.
@@ -190,6 +194,13 @@ def check_topic_settings(overrides: Mapping[str, str]) -> None:
             raise InvalidTopicSettingError(
                 name, value, "is not a valid value", f"give {setting.wanted}"
             ) from error
+        if name == _SEGMENT_BYTES and int(value) < segment_bytes_min:
+            raise InvalidTopicSettingError(
+                name,
+                value,
+                f"is below {segment_bytes_min}",
+                f"give at least {segment_bytes_min}, or lower limits.segment_bytes_min of the brokers",
+            )
 
 
 def effective(defaults: TopicSettings, overrides: Mapping[str, str]) -> TopicSettings:

@@ -32,6 +32,7 @@ from quorum.node.node_view import NodeView
 from quorum.node.starting_view import StartingView
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
+from quorum.platform.wall_clock import CLOCK
 from quorum.raft.core.entry import Entry
 from quorum.raft.datadir.identity import Start as Start  # noqa: PLC0414 - whoever makes a node names its start
 from quorum.raft.datadir.identity import has_room
@@ -261,6 +262,7 @@ class QuorumNode:
             f"{self.config.node.data_dir}/{CHANGELOG_NAME}",
             retention_bytes_max=settings.retention_bytes_max,
             retention_age_ms=settings.retention_age_ms,
+            believes=CLOCK.believes,
         )
         recorder = ChangeRecorder(files, runtime, member.replica.machine, self.fail)
         member.replica.attach(_Applied(member, recorder))

@@ -112,7 +112,9 @@ async def test_a_refused_setting_changes_nothing(client: Client) -> None:
     configs = TopicConfigs(TopicSettings(), lambda _topic: None)
     await configs.attach(client)
     with pytest.raises(InvalidTopicSettingError, match=r"retention\.ms"):
-        await configs.alter("t", {"segment.bytes": "5000", "retention.ms": "soon"}, ())
+        await configs.alter("t", {"segment.bytes": "2000000", "retention.ms": "soon"}, ())
+    with pytest.raises(InvalidTopicSettingError, match="is below 1048576"):
+        await configs.alter("t", {"segment.bytes": "1048575"}, ())
     with pytest.raises(NoSuchTopicError, match="'u' does not exist"):
         await configs.alter("u", {"retention.ms": "5"}, ())
     await configs.alter("t", {"retention.ms": "5"}, (), validate_only=True)

@@ -26,6 +26,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import COORDINATOR_OFFICE, Won
 from quorum.metadata.records import TopicRecord
 from quorum.metadata.store import elect, ensure_base_paths
+from tests.support.trust import TRUST
 
 BYTES_MAX = 1024 * 1024
 NOBODY = ("", None, GenerationId(-1))
@@ -44,7 +45,7 @@ async def client() -> AsyncIterator[Client]:
 
 @contextlib.asynccontextmanager
 async def term_of(client: Client) -> AsyncIterator[Term]:
-    outcome = await elect(client, COORDINATOR_OFFICE, 1, 0)
+    outcome = await elect(client, COORDINATOR_OFFICE, 1, 0, TRUST)
     assert isinstance(outcome, Won)
     term = Term(client, outcome.mandate, OPTIONS, ClusterView())
     run = asyncio.ensure_future(term.run())

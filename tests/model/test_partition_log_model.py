@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.log.errors import AppendError, OffsetOutOfRangeError
-from broker.log.partition_log import Appended, PartitionLog
+from broker.log.partition_log import PartitionLog
+from broker.log.results import Appended
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
-from tests.unit.broker_log.samples import EVERYTHING, LZ4, NONE, NOW_MS, Broker, batch, headers
+from tests.unit.broker_log.samples import EVERYTHING, LZ4, NONE, NOW_MS, Broker, batch, expire, headers
 
 PRODUCERS = 3
 SEGMENT_BYTES = 12_000
@@ -147,9 +148,9 @@ class LogMachine(RuleBasedStateMachine):
         self.log.truncate_fully_and_start_at(self.start)
 
     @rule(back=st.integers(0, 60))
-    def expire(self, back: int) -> None:
+    def remove_old(self, back: int) -> None:
         high_watermark = max(self.end - back, self.start)
-        start = self.log.delete_expired(high_watermark=high_watermark, now_ms=NOW_MS)
+        start = expire(self.log, high_watermark=high_watermark, now_ms=NOW_MS)
         assert self.start <= start <= high_watermark
         size = sum(len(each.content) for each in self.stored if each.base_offset >= start)
         if start != self.start:

@@ -157,5 +157,9 @@ class TopicCluster:
 def topic_cluster(count: int = 1) -> Iterator[TopicCluster]:
     """Run brokers in a thread for a with block."""
     often = functools.partial(ReplicationOptions, retention_check_interval_ms=_RETENTION_CHECK_MS)
-    with mock.patch("broker.lifecycle.broker.ReplicationOptions", often), brokers_in_thread(count) as brokers:
+    small = {"limits": {"segment_bytes_min": 4096}}
+    with (
+        mock.patch("broker.lifecycle.broker.ReplicationOptions", often),
+        brokers_in_thread(count, settings=small) as brokers,
+    ):
         yield TopicCluster(brokers)

@@ -66,6 +66,7 @@ def test_the_environment_overrides_and_nodes_ignore_it(tmp_path: Path, secret: P
         ("topics", "retention_ms", "soon", "is not a whole number"),
         ("dial", "one", "127.0.0.1:1", "is not a broker id"),
         ("quorum", "hosts", [], "is not a list"),
+        ("topics", "segment_bytes", 1048575, "below limits.segment_bytes_min"),
         ("limits", "frame_bytes_max", 1, "out of range"),
         ("security", "peer_secret_file", "nowhere", "cannot be read"),
     ],

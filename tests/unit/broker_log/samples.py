@@ -153,6 +153,15 @@ def fill(log: PartitionLog, count: int, *, size: int = 200, leader_epoch: int = 
         log.append_as_leader(content, LeaderEpoch(leader_epoch), NOW_MS)
 
 
+def expire(log: PartitionLog, *, high_watermark: int, now_ms: int, by_age: bool = True) -> int:
+    """Remove what retention keeps no longer, and wait for the disk as the upkeep of a broker does."""
+    for _ in range(2):
+        log.settle_flushes()
+        start = log.delete_expired(high_watermark=high_watermark, now_ms=now_ms, by_age=by_age)
+    log.settle_flushes()
+    return start
+
+
 def headers(records: bytes) -> list[BatchHeader]:
     """The headers of whole batches, each checked by its checksum."""
     found: list[BatchHeader] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.log.errors import AppendError
-from broker.log.partition_log import Appended
+from broker.log.results import Appended
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from tests.unit.broker_log.samples import (

@@ -6,10 +6,11 @@ import pytest
 
 from broker.log import producers
 from broker.log.errors import AppendError
-from broker.log.partition_log import Appended, PartitionLog
+from broker.log.partition_log import PartitionLog
+from broker.log.results import Appended
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
-from tests.unit.broker_log.samples import EPOCH, EVERYTHING, NOW_MS, Broker, batch, fill, read_all
+from tests.unit.broker_log.samples import EPOCH, EVERYTHING, NOW_MS, Broker, batch, expire, fill, read_all
 
 LAST = 2**31 - 1
 
@@ -197,7 +198,7 @@ def test_a_producer_is_forgotten_after_an_idle_day(broker: Broker) -> None:
     log = broker.create()
     send(log, 0)
     send(log, 0, producer_id=10, now_ms=NOW_MS + 1)
-    log.delete_expired(high_watermark=0, now_ms=NOW_MS + producers.EXPIRATION_MS)
+    expire(log, high_watermark=0, now_ms=NOW_MS + producers.EXPIRATION_MS)
     assert send(log, 40) == Appended(2, 2, False)
     assert send(log, 0, producer_id=10) == Appended(1, 1, True)
 

@@ -7,7 +7,17 @@ import os
 import pytest
 
 from broker.log.errors import OffsetOutOfRangeError
-from tests.unit.broker_log.samples import EPOCH, EVERYTHING, NOW_MS, Broker, batch, fill, headers, read_all
+from tests.unit.broker_log.samples import (
+    EPOCH,
+    EVERYTHING,
+    NOW_MS,
+    Broker,
+    batch,
+    expire,
+    fill,
+    headers,
+    read_all,
+)
 
 HOUR_MS = 3_600_000
 
@@ -15,7 +25,7 @@ HOUR_MS = 3_600_000
 def test_segments_go_by_size_and_the_rest_stays(broker: Broker) -> None:
     log = broker.create(segment_bytes=2000, retention_bytes=6000, retention_ms=-1)
     fill(log, 100)
-    start = log.delete_expired(high_watermark=100, now_ms=NOW_MS)
+    start = expire(log, high_watermark=100, now_ms=NOW_MS)
     assert start == log.log_start_offset >= 60
     assert 6000 <= log.size_bytes < 8000
     assert [each.base_offset for each in headers(read_all(log))] == list(range(start, 100))
@@ -27,15 +37,15 @@ def test_segments_go_by_size_and_the_rest_stays(broker: Broker) -> None:
 def test_segments_go_by_the_age_of_their_newest_record(broker: Broker) -> None:
     log = broker.create(segment_bytes=2000, retention_ms=HOUR_MS)
     fill(log, 100)
-    assert log.delete_expired(high_watermark=100, now_ms=NOW_MS + HOUR_MS) == 0
-    start = log.delete_expired(high_watermark=100, now_ms=NOW_MS + HOUR_MS + 50)
+    assert expire(log, high_watermark=100, now_ms=NOW_MS + HOUR_MS) == 0
+    start = expire(log, high_watermark=100, now_ms=NOW_MS + HOUR_MS + 50)
     assert 40 <= start <= 50
 
 
 def test_nothing_above_the_high_watermark_goes(broker: Broker) -> None:
     log = broker.create(segment_bytes=2000, retention_bytes=0, retention_ms=HOUR_MS)
     fill(log, 100)
-    start = log.delete_expired(high_watermark=55, now_ms=NOW_MS + 10 * HOUR_MS)
+    start = expire(log, high_watermark=55, now_ms=NOW_MS + 10 * HOUR_MS)
     assert 40 < start <= 55
     assert log.log_end_offset == 100
 
@@ -43,9 +53,9 @@ def test_nothing_above_the_high_watermark_goes(broker: Broker) -> None:
 def test_the_active_segment_goes_only_by_age(broker: Broker) -> None:
     log = broker.create(retention_bytes=0, retention_ms=HOUR_MS)
     fill(log, 20, leader_epoch=4)
-    assert log.delete_expired(high_watermark=20, now_ms=NOW_MS) == 0
-    assert log.delete_expired(high_watermark=19, now_ms=NOW_MS + 2 * HOUR_MS) == 0
-    assert log.delete_expired(high_watermark=20, now_ms=NOW_MS + 2 * HOUR_MS) == 20
+    assert expire(log, high_watermark=20, now_ms=NOW_MS) == 0
+    assert expire(log, high_watermark=19, now_ms=NOW_MS + 2 * HOUR_MS) == 0
+    assert expire(log, high_watermark=20, now_ms=NOW_MS + 2 * HOUR_MS) == 20
     for each in (log, broker.revive()):
         assert (each.log_start_offset, each.log_end_offset, each.size_bytes) == (20, 20, 0)
         assert each.latest_epoch in (4, -1)
@@ -58,15 +68,15 @@ def test_records_without_a_time_age_by_their_file(broker: Broker) -> None:
     log.append_as_leader(batch([-1]), EPOCH, NOW_MS)
     (path,) = broker.folder.glob("*.log")
     written_ms = path.stat().st_mtime_ns // 1_000_000
-    assert log.delete_expired(high_watermark=1, now_ms=written_ms + HOUR_MS) == 0
+    assert expire(log, high_watermark=1, now_ms=written_ms + HOUR_MS) == 0
     os.utime(path, (0, 0))
-    assert log.delete_expired(high_watermark=1, now_ms=written_ms) == 1
+    assert expire(log, high_watermark=1, now_ms=written_ms) == 1
 
 
 def test_no_limit_keeps_everything(broker: Broker) -> None:
     log = broker.create(segment_bytes=2000, retention_bytes=-1, retention_ms=-1)
     fill(log, 100)
-    assert log.delete_expired(high_watermark=100, now_ms=NOW_MS * 2) == 0
+    assert expire(log, high_watermark=100, now_ms=NOW_MS * 2) == 0
 
 
 def test_other_settings_are_obeyed_from_then_on(broker: Broker) -> None:
@@ -77,14 +87,14 @@ def test_other_settings_are_obeyed_from_then_on(broker: Broker) -> None:
     log.configure(broker.settings)
     fill(log, 50)
     assert len(broker.names(".log")) == closed
-    assert log.delete_expired(high_watermark=100, now_ms=NOW_MS + 2 * HOUR_MS) == 100
+    assert expire(log, high_watermark=100, now_ms=NOW_MS + 2 * HOUR_MS) == 100
 
 
 def test_epochs_before_the_new_start_are_forgotten(broker: Broker) -> None:
     log = broker.create(segment_bytes=2000, retention_bytes=4000)
     for leader_epoch in range(1, 6):
         fill(log, 20, leader_epoch=leader_epoch)
-    start = log.delete_expired(high_watermark=100, now_ms=NOW_MS)
+    start = expire(log, high_watermark=100, now_ms=NOW_MS)
     assert 60 < start < 80
     for each in (log, broker.revive()):
         assert each.end_offset_for_epoch(2) == (2, start)
@@ -94,8 +104,17 @@ def test_epochs_before_the_new_start_are_forgotten(broker: Broker) -> None:
 def test_removed_files_are_gone_at_the_end(broker: Broker) -> None:
     log = broker.create(segment_bytes=2000, retention_bytes=0)
     fill(log, 100)
-    log.delete_expired(high_watermark=100, now_ms=NOW_MS)
+    expire(log, high_watermark=100, now_ms=NOW_MS)
     broker.directory.close()
     assert len(broker.names(".log")) == len(broker.names(".index")) == 1
     assert broker.names(".deleted") == []
     broker.open()
+
+
+def test_nothing_goes_for_its_age_while_the_time_is_not_believed(broker: Broker) -> None:
+    log = broker.create(segment_bytes=2000, retention_ms=HOUR_MS, retention_bytes=8000)
+    fill(log, 100)
+    late_ms = NOW_MS + 1000 * HOUR_MS
+    start = expire(log, high_watermark=100, now_ms=late_ms, by_age=False)
+    assert 0 < start < 90, "what is too much goes all the same"
+    assert expire(log, high_watermark=100, now_ms=late_ms) == 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from quorum.changelog.files import ChangeFiles
@@ -18,9 +19,20 @@ FOLDER = "data/changelog"
 RETENTION_BYTES_MAX = 65_536
 
 
-def new_files(disk: MemoryDisk, **settings: int) -> ChangeFiles:
-    kept = {"retention_bytes_max": RETENTION_BYTES_MAX, "retention_age_ms": 1 << 40} | settings
-    return ChangeFiles(disk, FOLDER, **kept)
+def new_files(
+    disk: MemoryDisk,
+    *,
+    retention_bytes_max: int = RETENTION_BYTES_MAX,
+    retention_age_ms: int = 1 << 40,
+    believes: Callable[[int], bool] = lambda _time_ms: True,
+) -> ChangeFiles:
+    return ChangeFiles(
+        disk,
+        FOLDER,
+        retention_bytes_max=retention_bytes_max,
+        retention_age_ms=retention_age_ms,
+        believes=believes,
+    )
 
 
 def all_rows(files: ChangeFiles, from_zxid: int = 0) -> list[Row]:
@@ -30,7 +42,7 @@ def all_rows(files: ChangeFiles, from_zxid: int = 0) -> list[Row]:
 class Recorded(Driver):
     """A machine, its change log, and what was applied, which can be applied again."""
 
-    def __init__(self, disk: MemoryDisk | None = None, **settings: int) -> None:
+    def __init__(self, disk: MemoryDisk | None = None, **settings: Any) -> None:
         """Found a cluster with one session."""
         self.disk = disk or MemoryDisk(random.Random(1))
         self.settings = settings

@@ -61,6 +61,12 @@ def test_the_oldest_segments_go_when_all_in_them_is_too_old() -> None:
     assert driver.stamp_ms - 600 < stamp_ms < driver.stamp_ms - 300
 
 
+def test_nothing_goes_for_its_age_while_the_time_is_not_believed() -> None:
+    driver = Recorded(retention_bytes_max=1 << 22, retention_age_ms=300, believes=lambda time_ms: time_ms < 0)
+    write(driver, 120, 10_000)
+    assert driver.files.first_zxid == 0
+
+
 def test_any_zxid_is_found_in_any_segment_before_and_after_a_restart() -> None:
     driver = Recorded(retention_bytes_max=1 << 20)
     write(driver, 200)

@@ -43,6 +43,14 @@ def test_a_wrong_setting_is_refused_by_name_with_a_remedy(name: str, value: str,
     assert part in caught.value.message + caught.value.remedy
 
 
+def test_an_operator_decides_how_small_a_segment_may_be() -> None:
+    with pytest.raises(InvalidTopicSettingError, match="is below 1048576") as caught:
+        check_topic_settings({"segment.bytes": "1048575"})
+    assert "limits.segment_bytes_min" in caught.value.remedy
+    check_topic_settings({"segment.bytes": "1048576"})
+    check_topic_settings({"segment.bytes": "4096"}, segment_bytes_min=4096)
+
+
 def test_overrides_go_over_defaults_and_foreign_ones_count_as_not_given() -> None:
     defaults = TopicSettings(retention_ms=5, min_insync_replicas=2)
     found = effective(

@@ -1,0 +1,34 @@
+"""Reading whole batches from the segments of a log, in the event loop or in a thread.
+
+Source: Kafka's LogSegment.read (3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.log.results import Read
+from broker.log.segment import Segment
+
+
+def segment_of(segments: Sequence[Segment], offset: int) -> Segment:
+    """Return the segment that holds an offset of a log."""
+    low, high = 0, len(segments)
+    if offset >= segments[high - 1].base_offset:
+        return segments[high - 1]
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if segments[middle].base_offset <= offset else (low, middle)
+    return segments[low]
+
+
+def read_segment(
+    segment: Segment, offset: int, max_bytes: int, below: int, *, at_least_one: bool, wait: bool
+) -> Read:
+    """Read whole batches from the one that holds `offset` on; see PartitionLog.read."""
+    span = segment.span(offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
+    if span is None or not span.size:
+        return Read(b"", offset)
+    if wait:
+        return Read(segment.read(span.position, span.size), span.next_offset)
+    return Read(segment.read_cached(span.position, span.size), span.next_offset)

@@ -1,0 +1,26 @@
+"""What a log answers: where records are, and records.
+
+Source: Kafka's LogAppendInfo and FetchDataInfo (3.9).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Appended(NamedTuple):
+    """Where records are in the log."""
+
+    base_offset: int
+    #: of the last record, inclusive
+    last_offset: int
+    #: an idempotent producer's repeat: nothing was appended, the offsets are those of the first time
+    duplicate: bool
+
+
+class Read(NamedTuple):
+    """Whole batches; the first one may begin before the offset that was asked for."""
+
+    records: bytes
+    #: behind the last record
+    next_offset: int
