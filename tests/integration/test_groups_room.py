@@ -127,12 +127,21 @@ def sync_of(
     return None, generation_id, None, None, {leader: bytes(20_000)}
 
 
+async def settle_alone(term: Term, rng: random.Random) -> str:
+    """Join an empty classic group and assign; returns the member's id."""
+    joined = await term.join("classic", joining(rng.randbytes(500)))
+    given = {joined.member_id: rng.randbytes(500)}
+    asked = SyncRequest(joined.member_id, None, joined.generation_id, None, None, given)
+    assert (await term.sync("classic", asked)).assignment == given[joined.member_id]
+    return joined.member_id
+
+
 async def test_every_term_counts_the_same(client: Client) -> None:
     rng = random.Random(7)
     async with term_of(client) as term:
         for number in range(150):
             group = f"g{number % 7}"
-            match rng.randrange(6):
+            match rng.randrange(7):
                 case 0:
                     await term.delete(group)
                 case 1 if (slot := term.group(group)) is not None:
@@ -144,13 +153,18 @@ async def test_every_term_counts_the_same(client: Client) -> None:
                 case 3:
                     with contextlib.suppress(GroupRefusedError):
                         await term.consumer_heartbeat(group, HeartbeatRequest("m", -1))
+                case 4:
+                    member_id = await settle_alone(term, rng)
+                    await term.leave("classic", [(member_id, None)])
                 case _:
                     written = offsets(rng.randrange(9), "é\x01" * rng.randrange(50), number)
                     await asyncio.gather(*(term.commit(group, *NOBODY, written) for _ in range(2)))
+        member_id = await settle_alone(term, rng)
         held_bytes = term.status().held_bytes
         assert held_bytes > 10_000
     async with term_of(client) as term:
         assert term.status().held_bytes == held_bytes
+        await term.leave("classic", [(member_id, None)])
         for group in [slot.group_id for slot in term.slots()]:
             with contextlib.suppress(GroupRefusedError, NotCoordinatorError):
                 await term.consumer_heartbeat(group, HeartbeatRequest("m", -1))
