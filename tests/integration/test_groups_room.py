@@ -8,6 +8,7 @@ import itertools
 import random
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -186,7 +187,16 @@ async def test_a_group_that_is_too_large_for_the_quorum_says_so(client: Client) 
         with pytest.raises(GroupRefusedError) as caught:
             await term.consumer_heartbeat("large", heartbeat)
         assert caught.value.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
-        # Others, and it as it was, are served.
-        assert await term.commit("others", *NOBODY, offsets(1)) is ErrorCode.NONE
         await asyncio.gather(*term._tasks)
         assert term.group("large") is None
+        # A group that was there goes on with its members; only who makes it too large is refused.
+        small = HeartbeatRequest("s", JOIN_EPOCH, rebalance_timeout_ms=1, topics=(topics[0],))
+        told = await term.consumer_heartbeat("large", small)
+        assert told.assignment
+        for refused in (heartbeat, replace(heartbeat, member_id="n")):
+            with pytest.raises(GroupRefusedError) as caught:
+                await term.consumer_heartbeat("large", refused)
+            assert caught.value.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+            await asyncio.gather(*term._tasks)
+            again = await term.consumer_heartbeat("large", HeartbeatRequest("s", told.member_epoch))
+            assert again.error_code is ErrorCode.NONE
