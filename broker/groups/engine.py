@@ -36,14 +36,7 @@ from broker.groups.status import GroupCounters, GroupStatus
 from broker.groups.store import GroupStore, StoredGroup
 from broker.groups.topics import GroupTopics
 from controller.messages.codes import ErrorCode
-from quorum.client import (
-    Client,
-    ClientClosedError,
-    ClientError,
-    ClientState,
-    RequestTooLargeError,
-    SessionExpiredError,
-)
+from quorum.client import Client, ClientClosedError, ClientError, ClientState, SessionExpiredError
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
@@ -413,7 +406,9 @@ class GroupEngine:
     async def _reload(self, slot: GroupSlot, error: QuorateError) -> None:
         """Leave a group as the quorum has it: it could not be written, or somebody else has written it."""
         log.warning("group %r is left as it was: %s", slot.group_id, error)
-        slot.fail(_refusal_of_write(error))
+        refusal = NotCoordinatorError(error.message)
+        refusal.__cause__ = error
+        slot.fail(refusal)
         self._drop(slot)
         self._busy.add(slot.group_id)
         try:
@@ -474,13 +469,6 @@ class GroupEngine:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the coordinator's work failed", exc_info=error)
             self.end(f"a bug: {error!r}")
-
-
-def _refusal_of_write(error: QuorateError) -> GroupRefusedError:
-    """Return what they are answered who wait for a write that the quorum did not take."""
-    if isinstance(error, RequestTooLargeError):
-        return GroupRefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, error.message, "use several groups")
-    return NotCoordinatorError(error.message)
 
 
 def clock_ms() -> int:

@@ -8,7 +8,9 @@ decided, so that what is on its way to the quorum has its place. Soft state: a t
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
+from typing import Final
 
 from broker.core.groups.model import GroupState
 from broker.groups.errors import GroupRefusedError
@@ -19,7 +21,9 @@ from quorum.metadata.paths import PartitionKey
 
 log = logging.getLogger("quorate.broker.groups")
 
-_REBALANCES = (GroupState.PREPARING, GroupState.COMPLETING)
+#: Refusals are logged at most so often.
+LOG_INTERVAL_S: Final = 60.0
+_REBALANCES: Final = (GroupState.PREPARING, GroupState.COMPLETING)
 
 
 class Room:
@@ -31,7 +35,7 @@ class Room:
         self.held_bytes = 0
         #: requests for which there was no room
         self.refused = 0
-        self._was_full = False
+        self._quiet_until_s = 0.0
 
     def count(self, slot: GroupSlot) -> None:
         """Count a group's record as its machine has it now."""
@@ -60,9 +64,7 @@ class Room:
         Raises:
             GroupRefusedError: all groups together would hold more than they may.
         """
-        full = growth > 0 and self.held_bytes + growth > self._bytes_max
-        if not full:
-            self._was_full = self._was_full and growth <= 0
+        if growth <= 0 or self.held_bytes + growth <= self._bytes_max:
             return
         self.refused += 1
         problem = (
@@ -70,7 +72,7 @@ class Room:
             f"{self._bytes_max} that groups.groups_bytes_max allows"
         )
         remedy = "delete groups or offsets, send less metadata, or raise the limit"
-        if not self._was_full:
-            self._was_full = True
+        if time.monotonic() >= self._quiet_until_s:
+            self._quiet_until_s = time.monotonic() + LOG_INTERVAL_S
             log.warning("refused: %s; %s", problem, remedy)
         raise GroupRefusedError(ErrorCode.POLICY_VIOLATION, problem, remedy)

@@ -237,6 +237,11 @@ class BrokerView:
             "bytes that groups hold on each node of the quorum, roughly",
             value=found.held_bytes,
         )
+        yield GaugeMetricFamily(
+            "quorate_groups_bytes_max",
+            "bytes that groups may hold",
+            value=self._broker.config.groups.groups_bytes_max,
+        )
         for name, documentation, value in (
             ("requests_refused", "requests refused because groups hold all they may", found.refused),
             ("rebalances", "generations of groups that have begun", found.counters.rebalances),

@@ -25,7 +25,7 @@ TopicId = uuid.UUID
 Assignment = Mapping[TopicId, tuple[int, ...]]
 _NOTHING: Final[Assignment] = {}
 #: what a znode with an offset takes, but for the metadata
-OFFSET_BYTES: Final = 400
+OFFSET_BYTES: Final = 300
 
 
 @dataclass(frozen=True, slots=True)

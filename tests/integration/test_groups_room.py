@@ -8,6 +8,7 @@ import itertools
 import random
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -128,12 +129,21 @@ def sync_of(
     return None, generation_id, None, None, {leader: bytes(20_000)}
 
 
+async def settle_alone(term: Term, rng: random.Random) -> str:
+    """Join an empty classic group and assign; returns the member's id."""
+    joined = await term.join("classic", joining(rng.randbytes(500)))
+    given = {joined.member_id: rng.randbytes(500)}
+    asked = SyncRequest(joined.member_id, None, joined.generation_id, None, None, given)
+    assert (await term.sync("classic", asked)).assignment == given[joined.member_id]
+    return joined.member_id
+
+
 async def test_every_term_counts_the_same(client: Client) -> None:
     rng = random.Random(7)
     async with term_of(client) as term:
         for number in range(150):
             group = f"g{number % 7}"
-            match rng.randrange(6):
+            match rng.randrange(7):
                 case 0:
                     await term.delete(group)
                 case 1 if (slot := term.group(group)) is not None:
@@ -145,13 +155,18 @@ async def test_every_term_counts_the_same(client: Client) -> None:
                 case 3:
                     with contextlib.suppress(GroupRefusedError):
                         await term.consumer_heartbeat(group, HeartbeatRequest("m", -1))
+                case 4:
+                    member_id = await settle_alone(term, rng)
+                    await term.leave("classic", [(member_id, None)])
                 case _:
                     written = offsets(rng.randrange(9), "é\x01" * rng.randrange(50), number)
                     await asyncio.gather(*(term.commit(group, *NOBODY, written) for _ in range(2)))
+        member_id = await settle_alone(term, rng)
         held_bytes = term.status().held_bytes
         assert held_bytes > 10_000
     async with term_of(client) as term:
         assert term.status().held_bytes == held_bytes
+        await term.leave("classic", [(member_id, None)])
         for group in [slot.group_id for slot in term.slots()]:
             with contextlib.suppress(GroupRefusedError, NotCoordinatorError):
                 await term.consumer_heartbeat(group, HeartbeatRequest("m", -1))
@@ -173,7 +188,16 @@ async def test_a_group_that_is_too_large_for_the_quorum_says_so(client: Client) 
         with pytest.raises(GroupRefusedError) as caught:
             await term.consumer_heartbeat("large", heartbeat)
         assert caught.value.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
-        # Others, and it as it was, are served.
-        assert await term.commit("others", *NOBODY, offsets(1)) is ErrorCode.NONE
         await asyncio.gather(*term._tasks)
         assert term.group("large") is None
+        # A group that was there goes on with its members; only who makes it too large is refused.
+        small = HeartbeatRequest("s", JOIN_EPOCH, rebalance_timeout_ms=1, topics=(topics[0],))
+        told = await term.consumer_heartbeat("large", small)
+        assert told.assignment
+        for refused in (heartbeat, replace(heartbeat, member_id="n")):
+            with pytest.raises(GroupRefusedError) as caught:
+                await term.consumer_heartbeat("large", refused)
+            assert caught.value.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+            await asyncio.gather(*term._tasks)
+            again = await term.consumer_heartbeat("large", HeartbeatRequest("s", told.member_epoch))
+            assert again.error_code is ErrorCode.NONE
