@@ -17,8 +17,9 @@ from broker.groups.errors import NotCoordinatorError
 from broker.groups.options import GroupOptions
 from broker.groups.status import GroupStatus
 from broker.groups.term import Term
-from quorum.client import Client, ClientClosedError, ClientState, SessionExpiredError, WatchEvent
+from quorum.client import Client, ClientState, WatchEvent
 from quorum.errors import QuorateError
+from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.metadata.plans import COORDINATOR_OFFICE, HeldBy, Mandate, NodeView, named_broker
 from quorum.metadata.store import elect, read_node, resign
@@ -100,7 +101,7 @@ class Coordinator:
                     await self._compete()
                     pause = PAUSE_MIN_S
                     continue
-                except (SessionExpiredError, ClientClosedError):
+                except SESSION_OVER:
                     return
                 except QuorateError as error:
                     if str(error) != complaint:
@@ -149,7 +150,15 @@ class Coordinator:
         try:
             if self._stopping:
                 term.end("the broker stops")
-            reason = await term.run()
+            try:
+                reason = await term.run()
+            except SESSION_OVER:
+                raise
+            except QuorateError as error:
+                # Another one may have more luck, as with the loading of groups.
+                reason = error.message
+                await resign(self._client, COORDINATOR_OFFICE, mandate)
+                raise
             # Nobody else is kept from being elected by what this term leaves behind.
             await resign(self._client, COORDINATOR_OFFICE, mandate)
         finally:
@@ -170,7 +179,7 @@ class Coordinator:
                     term.end(f"{COORDINATOR_OFFICE.path} has changed")
                     return
                 await self._changed.wait()
-        except (SessionExpiredError, ClientClosedError):
+        except SESSION_OVER:
             term.end("the session is over")
         except QuorateError as error:
             term.end(error.message)

@@ -25,7 +25,6 @@ from broker.core.groups.model import GroupState, Ticket
 from broker.core.groups.timers import TICK_MS, TimerWheel
 from broker.groups.errors import (
     CoordinatorFencedError,
-    GroupChangedError,
     GroupRefusedError,
     NotCoordinatorError,
 )
@@ -36,10 +35,10 @@ from broker.groups.status import GroupCounters, GroupStatus
 from broker.groups.store import GroupStore, StoredGroup
 from broker.groups.topics import GroupTopics
 from controller.messages.codes import ErrorCode
-from quorum.client import Client, ClientClosedError, ClientError, ClientState, SessionExpiredError
+from quorum.client import Client, ClientError, ClientState
 from quorum.errors import QuorateError
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError
+from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.group_records import ConsumerGroupRecord, GroupRecord
 from quorum.metadata.plans import Mandate
 from quorum.platform.wall_clock import CLOCK
@@ -305,13 +304,12 @@ class GroupEngine:
         self._busy.add(group_id)
         try:
             await self._store.delete(slot.stored)
-        except CoordinatorFencedError as error:
+        except (CoordinatorFencedError, *SESSION_OVER) as error:
             self.end(error.message)
             raise NotCoordinatorError from error
-        except (GroupChangedError, ContendedError, ClientError) as error:
-            log.warning("group %r was not deleted: %s", group_id, error.message)
-            self.end(f"group {group_id!r} is to be read again")
-            raise NotCoordinatorError from error
+        except QuorateError as error:
+            await self._reload(slot, error)
+            raise NotCoordinatorError(error.message) from error
         finally:
             self._busy.discard(group_id)
         self._unwritten.pop(group_id, None)
@@ -381,7 +379,7 @@ class GroupEngine:
                 for future, value in batch.answers:
                     if not future.done():
                         future.set_result(value)
-        except (CoordinatorFencedError, SessionExpiredError, ClientClosedError) as error:
+        except (CoordinatorFencedError, *SESSION_OVER) as error:
             self.end(error.message)
         except QuorateError as error:
             # Others are unharmed: this group goes on from what the quorum has.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from controller.messages.codes import ErrorCode
 from quorum.errors import Fault, QuorateError
+from quorum.metadata.errors import FencedError
 
 
 class GroupRefusedError(QuorateError):
@@ -34,10 +35,8 @@ class NotCoordinatorError(GroupRefusedError):
         super().__init__(ErrorCode.NOT_COORDINATOR, problem, "ask any broker for the coordinator")
 
 
-class CoordinatorFencedError(QuorateError):
+class CoordinatorFencedError(FencedError):
     """Another coordinator has been elected: nothing of the refused write took effect."""
-
-    fault = Fault.CLIENT
 
     def __init__(self, coordinator_epoch: int) -> None:
         super().__init__(

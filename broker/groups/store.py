@@ -22,6 +22,7 @@ from quorum.client import (
     Client,
     ConnectionLossError,
     MultiFailedError,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     ServerError,
@@ -109,7 +110,7 @@ class GroupStore:
             return f"{paths.GROUPS}/{name} is the path of no group"
         try:
             return await self.load_group(group_id)
-        except MetadataDecodeError as error:
+        except (MetadataDecodeError, NoAuthError) as error:
             return error.message
 
     async def load_group(self, group_id: str) -> StoredGroup | None:

@@ -43,6 +43,7 @@ from controller.runtime.options import ControllerOptions
 from quorum.client import Client, ClientState, ConnectionLossError
 from quorum.config.node import read_peer_secret
 from quorum.errors import NodeStoppedError, QuorateError
+from quorum.metadata.errors import BrokerIdInUseError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.published import Published, read_published
 from quorum.metadata.store import ensure_base_paths, ensure_cluster_id, register_broker
@@ -53,6 +54,8 @@ log = logging.getLogger("quorate.broker")
 
 #: How long one attempt to reach the quorum may take.
 CONNECT_PATIENCE_MS: Final = 10_000.0
+#: Pause before a broker that could not register tries it with another session.
+REGISTER_PAUSE_S: Final = 1.0
 #: How long a stop waits for the end of the session, so that the controller acts at once.
 CLOSE_DEADLINE_S: Final = 3.0
 
@@ -402,11 +405,12 @@ class Broker:
                     await self._parts.configs.attach(client)
                     await self._parts.own_configs.attach(client)
                     lost = await self._begin_session(client)
+                except BrokerIdInUseError:
+                    raise
                 except QuorateError as error:
-                    if not error.retriable:
-                        raise
                     log.warning("broker %d could not register: %s", self.broker_id, error.message)
                     await client.close()
+                    await asyncio.sleep(REGISTER_PAUSE_S)
                 else:
                     break
 

@@ -30,16 +30,15 @@ from controller.messages.entities import (
 )
 from quorum.client import (
     Client,
-    ClientClosedError,
     ClientState,
     ConnectionLossError,
     NoNodeError,
     ServerError,
-    SessionExpiredError,
     WatchEvent,
 )
+from quorum.errors import QuorateError
 from quorum.metadata import paths
-from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.errors import SESSION_OVER, MetadataDecodeError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.queue_records import ChangeKind, QueueEntryRecord
 from quorum.metadata.trust import Trust
@@ -48,6 +47,9 @@ log = logging.getLogger("quorate.broker.queue")
 
 #: Entries that are read at a time; each is below a mebibyte.
 READ_CHUNK: Final = 30
+#: Pause before the queue is read again after an error that is not the connection's; it doubles each time.
+PAUSE_MIN_S: Final = 0.2
+PAUSE_MAX_S: Final = 10.0
 
 _API_KEYS: Final = {
     ChangeKind.LEADER_AND_ISR: LEADER_AND_ISR,
@@ -90,17 +92,23 @@ class StateQueue:
     async def run(self, client: Client, generation: BrokerGeneration) -> None:
         """Apply what comes for a generation, until the session is over."""
         self._due.set()
+        pause_s = PAUSE_MIN_S
         while True:
             await self._due.wait()
             self._due.clear()
             try:
                 while await self._take_all(client, generation):
-                    pass
+                    pause_s = PAUSE_MIN_S
             except ConnectionLossError as error:
                 # The next connection sets _due.
                 log.info("broker %d could not read its queue: %s", self._broker_id, error.message)
-            except (SessionExpiredError, ClientClosedError):
+            except SESSION_OVER:
                 return
+            except QuorateError as error:
+                log.warning("broker %d does not get on with its queue: %s", self._broker_id, error)
+                self._due.set()
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def _changed(self, _change: WatchEvent | ClientState) -> None:
         self._due.set()

@@ -22,9 +22,8 @@ from quorum.client import (
     ServerError,
     WatchEvent,
 )
-from quorum.errors import Fault, QuorateError
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError, MetadataDecodeError
+from quorum.metadata.errors import ContendedError, MetadataDecodeError, NoSuchTopicError
 from quorum.metadata.records import TopicConfigRecord
 from quorum.metadata.store import read_node
 from quorum.metadata.topic_settings import (
@@ -37,15 +36,6 @@ from quorum.metadata.topic_settings import (
 log = logging.getLogger("quorate.broker.topics")
 
 ROUNDS_MAX: Final = 8
-
-
-class NoSuchTopicError(QuorateError):
-    """The topic does not exist; nothing was changed."""
-
-    fault = Fault.CLIENT
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} does not exist", "create it, or correct its name")
 
 
 def merged(before: Mapping[str, str], changed: Mapping[str, str], removed: Sequence[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from broker.replication.replica import Replica
 from quorum.client import BadVersionError, Client, ClientError, ConnectionLossError, NoNodeError
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata import paths
-from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.errors import SESSION_OVER, MetadataDecodeError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.store import compare_and_set_state, read_partition_states
 
@@ -69,13 +69,20 @@ class IsrWriter:
     ) -> None:
         try:
             async with self._turns:
+                complaint = ""
                 while replica.role is leader and self._client is client:
-                    if await self._attempt(client, replica, leader, change):
-                        return
+                    try:
+                        if await self._attempt(client, replica, leader, change):
+                            return
+                    except ClientError as error:
+                        if isinstance(error, SESSION_OVER):
+                            raise
+                        if str(error) != complaint:
+                            complaint = str(error)
+                            _log.warning("the ISR of %s-%d cannot be changed yet: %s", *replica.key, error)
                     await asyncio.sleep(RETRY_PAUSE_S)
-        except ClientError as error:
-            # The session is over or refused: the broker registers again or stops, and leads nothing until
-            # then.
+        except SESSION_OVER as error:
+            # The broker registers again or stops, and leads nothing until then.
             _log.warning("the ISR of %s-%d was not changed: %s", *replica.key, error)
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
             self._on_failure(NodeStoppedError.during("a change of an ISR", error))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from controller.core.model import ClusterModel, KnownTopic
 from controller.core.placement import place, ring_of
 from controller.core.requests import NewPartitions, NewTopic
-from quorum.metadata.paths import PartitionKey, check_topic
+from quorum.metadata.paths import TOPIC_LENGTH_MAX, PartitionKey, check_topic
 
 #: Partitions of one topic: its assignment is one znode, which must fit one request.
 TOPIC_PARTITIONS_MAX: Final = 10_000
@@ -87,7 +87,7 @@ def plan_partitions(model: ClusterModel, wanted: NewPartitions, spread: Spread) 
     """Return the replicas of the partitions to add to a topic, or why they may not be added."""
     known = model.topics.get(wanted.name)
     if known is None or not model.may_decide(wanted.name):
-        return Refused(Reason.UNKNOWN, f"topic {wanted.name!r} does not exist")
+        return Refused(Reason.UNKNOWN, f"topic {wanted.name[:TOPIC_LENGTH_MAX]!r} does not exist")
     if known.record.adding_replicas or known.record.removing_replicas:
         return Refused(
             Reason.REASSIGNED, f"topic {wanted.name!r} is being reassigned: wait until that is over"
@@ -135,7 +135,7 @@ def check_move(
     if not target:
         return Refused(Reason.BAD_ASSIGNMENT, "a partition needs at least one replica")
     if len(dict.fromkeys(target)) != len(target) or min(target) < 0:
-        return Refused(Reason.BAD_ASSIGNMENT, f"replicas {list(target)} name a broker twice, or none")
+        return Refused(Reason.BAD_ASSIGNMENT, "the replicas name a broker twice, or one below 0")
     away = [each for each in target if each not in model.brokers and each not in present]
     return Refused(Reason.BAD_ASSIGNMENT, f"there is no live broker {away[0]}") if away else target
 
@@ -186,6 +186,6 @@ def _given(model: ClusterModel, assignments: Assignment, first: int) -> Assignme
 
 def _replicas_problem(model: ClusterModel, replicas: Sequence[int]) -> str:
     if len(dict.fromkeys(replicas)) != len(replicas):
-        return f"replicas {list(replicas)} name a broker twice"
+        return f"its {len(replicas)} replicas name a broker twice"
     unknown = [each for each in replicas if each not in model.brokers]
     return f"there is no live broker {unknown[0]}" if unknown else ""

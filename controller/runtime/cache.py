@@ -22,7 +22,9 @@ from controller.runtime.channel import Channels
 from controller.runtime.reader import Unreadable, read_children, read_states, read_topics
 from controller.runtime.store import Store
 from quorum.client import Client
+from quorum.errors import QuorateError
 from quorum.metadata import paths
+from quorum.metadata.errors import concerns_term
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import next_version
 
@@ -115,13 +117,19 @@ class Cache:
                     found_now[topic] = named
         return found_now
 
-    async def _name(self, topic: str, found: KnownTopic) -> KnownTopic | None:
+    async def _name(self, topic: str, found: KnownTopic) -> _Found:
         # A tool that knows no ids may have overwritten the assignment: then the topic keeps its id.
         before = self._model.topics.get(topic)
         topic_id = None if before is None else before.record.topic_id
         drawn = topic_id or uuid.UUID(int=self._rng.getrandbits(128), version=4)
         record = replace(found.record, topic_id=drawn)
-        if not await self._store.set_topic(topic, record, found.topic_version):
+        try:
+            is_written = await self._store.set_topic(topic, record, found.topic_version)
+        except QuorateError as error:
+            if concerns_term(error):
+                raise
+            return Unreadable(f"it gets no id: {error.message}")
+        if not is_written:
             self.dirty.mark_topic(topic)
             return None
         log.info("topic %s got the id %s", topic, drawn)
@@ -136,7 +144,7 @@ class Cache:
                     self.drop_topic(topic)
                 return []
             case Unreadable(problem):
-                self._leave_alone(topic, problem)
+                self.leave_alone(topic, problem)
                 return []
             case KnownTopic(record):
                 self._model.left_alone.pop(topic, None)
@@ -147,7 +155,7 @@ class Cache:
                     missing := sorted(before.record.partitions.keys() - record.partitions.keys())
                 ):
                     # Nobody can mean that: it would delete their records.
-                    self._leave_alone(topic, f"partition {missing[0]} is missing from its assignment")
+                    self.leave_alone(topic, f"partition {missing[0]} is missing from its assignment")
                     return []
                 self._model.topics[topic] = found
                 return self._model.keys_of(topic)
@@ -157,9 +165,9 @@ class Cache:
             case None:
                 if key in self._model.states:
                     # A first state would put every live replica into the ISR, whatever it holds.
-                    self._leave_alone(key.topic, f"the state of partition {key.partition} was deleted")
+                    self.leave_alone(key.topic, f"the state of partition {key.partition} was deleted")
             case Unreadable(problem):
-                self._leave_alone(key.topic, problem)
+                self.leave_alone(key.topic, problem)
             case KnownState():
                 self._publish(key, found, is_new=False)
 
@@ -172,7 +180,8 @@ class Cache:
             case Change.NONE:
                 pass
 
-    def _leave_alone(self, topic: str, problem: str) -> None:
+    def leave_alone(self, topic: str, problem: str) -> None:
+        """Decide nothing about a topic until it is read again; the reason is logged once."""
         self._model.left_alone[topic] = problem
         if self._logged.get(topic) != problem:
             self._logged[topic] = problem

@@ -23,20 +23,20 @@ from controller.messages.codes import ErrorCode
 from controller.messages.connection import BrokerConnection, BrokerUnreachableError
 from controller.runtime.membership import Standing
 from controller.runtime.options import ControllerOptions, ControllerStatus, Counters
-from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
+from controller.runtime.outcomes import (
+    PartitionOutcome,
+    ShutdownOutcome,
+    TopicOutcome,
+    code_of_error,
+    failed,
+)
 from controller.runtime.reader import highest_controller_epoch
 from controller.runtime.store import ensure_controller_epoch
 from controller.runtime.term import DeposedError, Term
-from quorum.client import (
-    Client,
-    ClientClosedError,
-    ConnectionLossError,
-    SessionExpiredError,
-    WatchEvent,
-)
+from quorum.client import Client, WatchEvent
 from quorum.errors import QuorateError
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError, ControllerFencedError, MetadataDecodeError
+from quorum.metadata.errors import SESSION_OVER, ControllerFencedError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import HeldBy, Mandate
@@ -50,6 +50,8 @@ PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
 #: How long stop() waits for a quorum that does not answer.
 STOP_TIMEOUT_S: Final = 5.0
+#: What a request meets whose controller is none any more.
+_NOT_IN_OFFICE: Final = (DeposedError, ControllerFencedError, *SESSION_OVER)
 
 Outcomes = dict[str, TopicOutcome]
 PartitionOutcomes = dict[PartitionKey, PartitionOutcome]
@@ -139,9 +141,9 @@ class Controller:
                     await self._compete()
                     pause = PAUSE_MIN_S
                     continue
-                except (SessionExpiredError, ClientClosedError):
+                except SESSION_OVER:
                     return
-                except (ConnectionLossError, ContendedError, MetadataDecodeError) as error:
+                except QuorateError as error:
                     if str(error) != complaint:
                         complaint = str(error)
                         log.warning("the election of a controller is tried again: %s", error)
@@ -205,11 +207,19 @@ class Controller:
         try:
             if self._stopping:
                 term.end("the broker stops")
-            reason = await term.run()
+            try:
+                reason = await term.run()
+            except SESSION_OVER:
+                raise
+            except ControllerFencedError as error:
+                reason = error.message
+                return
+            except QuorateError as error:
+                reason = error.message
+                await resign_controller(self._client, mandate)
+                raise
             # Nobody else is kept from being elected by what this term leaves behind.
             await resign_controller(self._client, mandate)
-        except ControllerFencedError as error:
-            reason = error.message
         finally:
             self._term = None
             self._controller_id = None
@@ -265,11 +275,11 @@ class Controller:
 
         try:
             remaining = await term.submit(retire, ())
-        except (DeposedError, ControllerFencedError, SessionExpiredError, ClientClosedError):
+        except _NOT_IN_OFFICE:
             return ShutdownOutcome(ErrorCode.NOT_CONTROLLER)
         except QuorateError as error:
             log.warning("the shutdown of broker %d is not prepared: %s", broker_id, error)
-            return ShutdownOutcome(ErrorCode.REQUEST_TIMED_OUT)
+            return ShutdownOutcome(code_of_error(error))
         if remaining is None:
             return ShutdownOutcome(ErrorCode.STALE_BROKER_EPOCH)
         topics = {key.topic for key, replicas in term.model.partitions() if broker_id in replicas}
@@ -316,11 +326,12 @@ class Controller:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 outcomes = await term.submit(lambda: work(term), ())
-        except (DeposedError, ControllerFencedError, SessionExpiredError, ClientClosedError):
+        except _NOT_IN_OFFICE:
             return ErrorCode.NOT_CONTROLLER
-        except (TimeoutError, QuorateError) as error:
-            log.warning("a request about partitions has no known outcome: %s", error)
+        except TimeoutError:
             return ErrorCode.REQUEST_TIMED_OUT
+        except QuorateError as error:
+            return code_of_error(error)
         done = {key.topic for key, each in outcomes.items() if each.error_code == ErrorCode.NONE}
         if done:
             await self._settled(term, done)
@@ -391,10 +402,10 @@ class Controller:
                     await wait(term, done)
         except TimeoutError:
             return outcomes if outcomes and wait == self._settled else self._unfinished(outcomes, names)
-        except (DeposedError, ControllerFencedError, SessionExpiredError, ClientClosedError) as error:
+        except _NOT_IN_OFFICE as error:
             return _all(names, ErrorCode.NOT_CONTROLLER, error.message)
         except QuorateError as error:
-            return _all(names, ErrorCode.REQUEST_TIMED_OUT, str(error))
+            return dict.fromkeys(names, failed(error))
         return outcomes
 
     def _unfinished(self, outcomes: Outcomes, names: Sequence[str]) -> Outcomes:

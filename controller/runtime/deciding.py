@@ -2,8 +2,8 @@
 
 A leader may change its ISR while the controller decides. Then the version does not fit, nothing of that
 multi is written, and its partitions are read and decided again; after ROUNDS_MAX rounds one by one, so that
-a busy partition holds up no other. After an unknown outcome the partitions are read first: what was written
-shows there.
+a busy partition holds up no other. A topic with a state that the quorum does not take is left alone. After
+an unknown outcome the partitions are read first: what was written shows there.
 Source: control-plane design, "change_leaders"; seeds [0.A], [0.C].
 """
 
@@ -96,6 +96,8 @@ class Decider:
                     self._model.announced[key] = replicas
             self._cache.take_written(written.states, decisions.creations)
             self._count(decisions, written.states)
+            for key, problem in written.refused.items():
+                self._cache.leave_alone(key.topic, f"partition {key.partition}: {problem}")
             if not written.unsettled:
                 return True
             self._counters.rounds_repeated += 1

@@ -12,7 +12,13 @@ from typing import Final
 
 from controller.core.topics import Reason, Refused
 from controller.messages.codes import ErrorCode
+from quorum.client import RequestTooLargeError
+from quorum.errors import QuorateError
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import TopicRecord
+
+#: Bytes of a topic's assignment; its settings are created in the same write, which has at most a mebibyte.
+ASSIGNMENT_BYTES_MAX: Final = 640 * 1024
 
 _CODES: Final = {
     Reason.BAD_NAME: ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -59,9 +65,32 @@ class ShutdownOutcome:
     remaining: tuple[PartitionKey, ...] = ()
 
 
+def too_large(record: TopicRecord) -> Refused | None:
+    """Refuse an assignment that would not fit one write, with what goes with it; None: it fits."""
+    size_bytes = len(record.encode())
+    if size_bytes <= ASSIGNMENT_BYTES_MAX:
+        return None
+    problem = f"the assignment would have {size_bytes} bytes, at most {ASSIGNMENT_BYTES_MAX} are allowed"
+    return Refused(Reason.BAD_ASSIGNMENT, f"{problem}: give fewer partitions or replicas")
+
+
 def refused(refusal: Refused) -> TopicOutcome:
     """Return the outcome of a request that was refused."""
     return TopicOutcome(code_of(refusal), refusal.message)
+
+
+def failed(error: QuorateError) -> TopicOutcome:
+    """Return the outcome of a request that the quorum did not carry out."""
+    return TopicOutcome(code_of_error(error), str(error))
+
+
+def code_of_error(error: QuorateError) -> ErrorCode:
+    """Return Kafka's code for an error of the quorum: no code that has clients repeat what is refused."""
+    if not error.definite or error.retriable:
+        return ErrorCode.REQUEST_TIMED_OUT
+    if isinstance(error, RequestTooLargeError):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def code_of(refusal: Refused) -> ErrorCode:

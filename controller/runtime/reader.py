@@ -7,13 +7,14 @@ Source: control-plane design, "Controller" (a malformed record is logged once, t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from controller.core.model import KnownState, KnownTopic, LiveBroker, problem_of
-from quorum.client import Client, NoNodeError, ServerError
+from quorum.client import Client, NoNodeError, ReadOutcome, ServerError
 from quorum.metadata import paths
-from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.errors import MetadataDecodeError, MetadataError
 from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import NodeView
@@ -28,7 +29,7 @@ from quorum.metadata.trust import Trust
 
 
 class Unreadable(NamedTuple):
-    """A value that is no record, and why."""
+    """A node that cannot be read, or whose value is no record, and why."""
 
     problem: str
 
@@ -49,23 +50,19 @@ class JudgedIncarnation(NamedTuple):
     version: int
 
 
-async def read_nodes(client: Client, wanted: Sequence[str]) -> list[NodeView | None]:
+async def read_nodes(client: Client, wanted: Sequence[str]) -> list[NodeView | Unreadable | None]:
     """Read many nodes; None for one that does not exist.
 
     Raises:
-        ServerError: a node cannot be read for another reason.
         ConnectionLossError: read again.
     """
     return [_view(outcome) for outcome in await client.read_all(wanted)]
 
 
-def _view(outcome: object) -> NodeView | None:
+def _view(outcome: ReadOutcome) -> NodeView | Unreadable | None:
     if isinstance(outcome, NoNodeError):
         return None
-    if isinstance(outcome, ServerError):
-        raise outcome
-    assert isinstance(outcome, tuple)
-    return NodeView(*outcome)
+    return Unreadable(outcome.message) if isinstance(outcome, ServerError) else NodeView(*outcome)
 
 
 async def read_children(client: Client, path: str) -> list[str]:
@@ -85,6 +82,9 @@ async def read_registrations(client: Client, trust: Trust) -> Registrations:
     for broker_id, node in zip(ids, nodes, strict=True):
         if node is None:
             continue
+        if isinstance(node, Unreadable):
+            found.strangers[broker_id] = node.problem
+            continue
         try:
             trust.check_signed(paths.broker_id_path(broker_id), node.data, node.stat.ephemeral_owner)
             record = BrokerRecord.decode(broker_id, node.data)
@@ -96,13 +96,19 @@ async def read_registrations(client: Client, trust: Trust) -> Registrations:
 
 
 async def read_incarnations(client: Client, broker_ids: Iterable[int]) -> dict[int, JudgedIncarnation]:
-    """Read by which incarnations the ISR memberships of brokers were judged; missing ones have no entry."""
+    """Read by which incarnations the ISR memberships of brokers were judged; missing ones have no entry.
+
+    Raises:
+        MetadataError: one cannot be read.
+    """
     ids = sorted(broker_ids)
     found: dict[int, JudgedIncarnation] = {}
     nodes = await read_nodes(client, [paths.broker_incarnation_path(each) for each in ids])
     for broker_id, node in zip(ids, nodes, strict=True):
         if node is None:
             continue
+        if isinstance(node, Unreadable):
+            raise MetadataError(node.problem, "let the brokers read and write it")
         try:
             incarnation = IncarnationRecord.decode(broker_id, node.data).incarnation
         except MetadataDecodeError:
@@ -117,9 +123,9 @@ async def read_topics(client: Client, names: Sequence[str]) -> dict[str, KnownTo
     return {name: _topic(name, node) for name, node in zip(names, nodes, strict=True)}
 
 
-def _topic(name: str, node: NodeView | None) -> KnownTopic | Unreadable | None:
-    if node is None:
-        return None
+def _topic(name: str, node: NodeView | Unreadable | None) -> KnownTopic | Unreadable | None:
+    if node is None or isinstance(node, Unreadable):
+        return node
     try:
         record = TopicRecord.decode(paths.check_topic(name), node.data)
     except (MetadataDecodeError, ValueError) as error:
@@ -136,9 +142,9 @@ async def read_states(
     return {key: _state(key, node) for key, node in zip(keys, nodes, strict=True)}
 
 
-def _state(key: PartitionKey, node: NodeView | None) -> KnownState | Unreadable | None:
-    if node is None:
-        return None
+def _state(key: PartitionKey, node: NodeView | Unreadable | None) -> KnownState | Unreadable | None:
+    if node is None or isinstance(node, Unreadable):
+        return node
     try:
         state = PartitionStateRecord.decode(key, node.data)
     except MetadataDecodeError as error:
@@ -152,10 +158,10 @@ async def read_settings(client: Client, topics: Collection[str]) -> dict[str, di
     found: dict[str, dict[str, str]] = {}
     nodes = await read_nodes(client, [paths.config_topic_path(name) for name in names])
     for name, node in zip(names, nodes, strict=True):
-        try:
-            found[name] = {} if node is None else dict(TopicConfigRecord.decode(name, node.data).settings)
-        except MetadataDecodeError:
-            found[name] = {}
+        found[name] = {}
+        if isinstance(node, NodeView):
+            with contextlib.suppress(MetadataDecodeError):
+                found[name].update(TopicConfigRecord.decode(name, node.data).settings)
     return found
 
 

@@ -11,7 +11,7 @@ Source: KIP-455; seeds [0.F]; control-plane design, "Reassignment".
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from controller.core.model import ClusterModel, KnownTopic
 from controller.core.reassignment import Replicas, with_targets, without_moves
@@ -19,12 +19,13 @@ from controller.core.topics import Refused, check_move
 from controller.messages.codes import ErrorCode
 from controller.runtime.channel import Channels
 from controller.runtime.deciding import Decider
-from controller.runtime.outcomes import PartitionOutcome, code_of
+from controller.runtime.outcomes import PartitionOutcome, code_of, code_of_error, too_large
 from controller.runtime.store import Store
 from quorum.client import Client
+from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.admin_requests import ReassignmentRecord
-from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.errors import MetadataDecodeError, concerns_term
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import next_version
 from quorum.metadata.records import TopicRecord
@@ -93,7 +94,7 @@ class Reassignments:
                 done.setdefault(key.topic, []).append(key.partition)
         finished = 0
         for topic, partitions in done.items():
-            if await self._write(topic, without_moves(self._model.topics[topic].record, partitions)):
+            if await self._end_topic(topic, partitions):
                 finished += len(partitions)
                 for partition in partitions:
                     key = PartitionKey(topic, partition)
@@ -118,12 +119,8 @@ class Reassignments:
             keys = [PartitionKey(topic, each) for each in by_partition]
             outcome = PartitionOutcome(ErrorCode.NONE)
             if record != self._model.topics[topic].record:
-                if await self._write(topic, record):
-                    begun += keys
-                else:
-                    outcome = PartitionOutcome(
-                        ErrorCode.INVALID_REQUEST, "the topic changed meanwhile: ask again"
-                    )
+                outcome = await self._begin_topic(topic, record)
+                begun += keys if outcome.error_code == ErrorCode.NONE else []
             outcomes.update(dict.fromkeys(keys, outcome))
         for key in begun:
             log.info("%s-%d goes to brokers %s", *key, list(accepted[key.topic][key.partition]))
@@ -132,6 +129,29 @@ class Reassignments:
             self._channels.owe_metadata(begun)
             await self._decider.settle(begun)
         return outcomes
+
+    async def _begin_topic(self, topic: str, record: TopicRecord) -> PartitionOutcome:
+        problem = too_large(record)
+        if problem is not None:
+            return PartitionOutcome(code_of(problem), problem.message)
+        try:
+            if await self._write(topic, record):
+                return PartitionOutcome(ErrorCode.NONE)
+        except QuorateError as error:
+            if concerns_term(error):
+                raise
+            return PartitionOutcome(code_of_error(error), str(error))
+        return PartitionOutcome(ErrorCode.INVALID_REQUEST, "the topic changed meanwhile: ask again")
+
+    async def _end_topic(self, topic: str, partitions: Collection[int]) -> bool:
+        try:
+            return await self._write(topic, without_moves(self._model.topics[topic].record, partitions))
+        except QuorateError as error:
+            if concerns_term(error):
+                raise
+            self._model.left_alone[topic] = error.message
+            log.warning("topic %s is left alone: its reassignment cannot be ended: %s", topic, error)
+            return False
 
     async def _write(self, topic: str, record: TopicRecord) -> bool:
         version = self._model.topics[topic].topic_version

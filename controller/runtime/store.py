@@ -1,8 +1,9 @@
 """The only place from which the controller writes to the quorum; every write is fenced by its mandate.
 
 A write either took effect, or it did not, or nobody knows: the last two come back as partitions to read
-again, so that nothing is decided on a guess. A controller that has been replaced gets ControllerFencedError
-and changes nothing.
+again, so that nothing is decided on a guess. What the quorum does not take comes back with the reason, so
+that it holds up nothing else. A controller that has been replaced gets ControllerFencedError and changes
+nothing.
 Source: control-plane design, "Fencing", "change_leaders"; seeds [2.4], [3.3].
 """
 
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 from controller.core.elections import Decisions
 from controller.core.model import KnownState
-from controller.runtime.reader import JudgedIncarnation, read_children, read_nodes
+from controller.runtime.reader import JudgedIncarnation, Unreadable, read_children, read_nodes
 from quorum.client import (
     Client,
     ConnectionLossError,
@@ -25,8 +26,8 @@ from quorum.client import (
     Transaction,
 )
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError
-from quorum.metadata.fenced import Beside, ChunkOutcome, ChunkWritten, FencedWriter
+from quorum.metadata.errors import ContendedError, MetadataError, lost_race
+from quorum.metadata.fenced import Beside, ChunkOutcome, ChunkRefused, ChunkWritten, FencedWriter
 from quorum.metadata.numbers import ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate, StateUpdate, next_version
@@ -42,7 +43,7 @@ ROUNDS_MAX: Final = 5
 #: Operations of one multi that removes a topic.
 REMOVALS_MAX: Final = 1_000
 #: A re-created /controller_epoch gets the version that it would have; a multi holds no more writes than this.
-EPOCH_VERSION_MAX: Final = 10_000
+EPOCH_VERSION_MAX: Final = 9_999
 
 
 class Written(NamedTuple):
@@ -52,6 +53,8 @@ class Written(NamedTuple):
     states: dict[PartitionKey, KnownState]
     #: Partitions to read and decide again: they had changed, or the outcome is unknown.
     unsettled: list[PartitionKey]
+    #: {partition: why the quorum does not take its state}
+    refused: dict[PartitionKey, str]
 
 
 class Store:
@@ -75,10 +78,10 @@ class Store:
 
         Raises:
             ControllerFencedError: another controller has been elected.
-            ClientError: the session is over, or the quorum refused.
+            ClientError: the session is over.
         """
         writer = self._one_by_one if one_by_one else self._writer
-        written = Written({}, [])
+        written = Written({}, [], {})
         if decisions.updates:
             updates = [
                 StateUpdate(key, state, version) for key, (state, version) in decisions.updates.items()
@@ -89,13 +92,8 @@ class Store:
                 {each.key: each.state for each in updates},
             )
         if decisions.creations:
-            try:
-                outcomes = await writer.create_states(decisions.creations, beside)
-            except (MultiFailedError, ConnectionLossError):
-                # A topic went meanwhile, or the outcome is unknown: which one, reading tells.
-                written.unsettled.extend(decisions.creations)
-            else:
-                _collect(written, outcomes, decisions.creations)
+            outcomes = await writer.create_states(decisions.creations, beside)
+            _collect(written, outcomes, decisions.creations)
         return written
 
     # -- queues of brokers ---------------------------------------------------------------------------------
@@ -187,6 +185,8 @@ class Store:
         Raises:
             ControllerFencedError: another controller has been elected.
             ConnectionLossError: in each of ROUNDS_MAX rounds; the outcome is unknown.
+            ClientError: the quorum refused; nothing was written.
+            MetadataError: what is there of the topic cannot be read; nothing was written.
         """
         loss: ConnectionLossError | None = None
         for _ in range(ROUNDS_MAX):
@@ -196,7 +196,9 @@ class Store:
                 )
                 if topic_node is not None:
                     # Ours if the reply of an earlier round was lost: nobody else drew this topic id.
-                    return topic_node.data == record.encode()
+                    return not isinstance(topic_node, Unreadable) and topic_node.data == record.encode()
+                if isinstance(config_node, Unreadable):
+                    raise MetadataError(config_node.problem, "let the brokers read and write it")
                 transaction = Transaction().create(paths.topic_path(topic), record.encode())
                 value = TopicConfigRecord(dict(settings)).encode()
                 if config_node is not None:
@@ -206,8 +208,9 @@ class Store:
                 await self._writer.multi(transaction)
             except ConnectionLossError as error:
                 loss = error
-            except MultiFailedError:
-                continue
+            except MultiFailedError as error:
+                if not lost_race(error):
+                    raise
             else:
                 return True
         raise loss or ContendedError(f"the creation of topic {topic}", ROUNDS_MAX)
@@ -218,12 +221,15 @@ class Store:
         Raises:
             ControllerFencedError: another controller has been elected.
             ConnectionLossError: the outcome is unknown.
+            ClientError: the quorum refused; nothing was written.
         """
         try:
             await self._writer.multi(
                 Transaction().set(paths.topic_path(topic), record.encode(), topic_version)
             )
-        except MultiFailedError:
+        except MultiFailedError as error:
+            if not lost_race(error):
+                raise
             return False
         return True
 
@@ -268,12 +274,15 @@ class Store:
             ControllerFencedError: another controller has been elected.
             ContendedError: nodes came and went in each of ROUNDS_MAX rounds; the request stands still.
             ConnectionLossError: the outcome of the last round is unknown; repeat it.
+            ClientError: the quorum refused; the request stands still.
         """
         for _ in range(ROUNDS_MAX):
             try:
                 for transaction in _cut(await self._existing_nodes(topic)):
                     await self._writer.multi(transaction)
-            except MultiFailedError:
+            except MultiFailedError as error:
+                if not lost_race(error):
+                    raise
                 continue
             return
         raise ContendedError(f"the removal of topic {topic}", ROUNDS_MAX)
@@ -331,5 +340,8 @@ def _collect(
         if isinstance(outcome, ChunkWritten):
             for key, version in outcome.versions.items():
                 written.states[key] = KnownState(states[key], version, None)
-        else:
-            written.unsettled.extend(outcome.keys)
+            continue
+        refused = outcome.key if isinstance(outcome, ChunkRefused) else None
+        if isinstance(outcome, ChunkRefused) and refused is not None:
+            written.refused[refused] = outcome.cause.message
+        written.unsettled.extend(key for key in outcome.keys if key != refused)

@@ -4,6 +4,8 @@ One loop. Watches and clients only say that something is due (flags and sets, wh
 brings the cache up to date, takes the changes of brokers, decides, writes, and owes the brokers what was
 acknowledged. A new controller does the same with everything due: it watches first, then reads all, owes
 every broker every published decision, changes leaders and gives first ones. A burst of changes is one pass.
+An error of a client's request is that request's outcome. Only what concerns the term (concerns_term) repeats
+the pass or ends the term, as does any other error of the term's own work.
 Source: control-plane design, "Controller"; seeds [0.A], [0.C], [0.D], [2.4], [3.5].
 """
 
@@ -42,7 +44,7 @@ from quorum.client import (
 )
 from quorum.errors import Fault, QuorateError
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError
+from quorum.metadata.errors import ContendedError, concerns_term
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate, named_broker
@@ -54,8 +56,9 @@ log = logging.getLogger("quorate.controller")
 
 #: Requests of clients that wait for the loop.
 COMMANDS_MAX: Final = 1_000
-#: Pause before a pass that a lost connection broke off is repeated.
+#: Pause before a pass that was broken off, or left something unsettled, is repeated; it doubles each time.
 REPEAT_PAUSE_S: Final = 0.05
+REPEAT_PAUSE_MAX_S: Final = 2.0
 #: How long a former controller tries to remove its watches.
 LEAVE_TIMEOUT_S: Final = 5.0
 #: Settings live below it. The broker of this process watches /config/topics with the same client.
@@ -71,11 +74,20 @@ class DeposedError(QuorateError):
     retriable = True
 
 
+class BrokenTermError(QuorateError):
+    """A bug met a client's request half-way: what this term holds may not fit together any more."""
+
+
 class _Command(NamedTuple):
     work: Callable[[], Awaitable[object]]
     #: Topics to read again afterwards.
     topics: Collection[str]
     done: asyncio.Future[object]
+
+    def fail(self, error: BaseException) -> None:
+        """Let an error be the outcome, unless there is one, or nobody waits any more."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 class Term:
@@ -138,16 +150,17 @@ class Term:
         self._progress = asyncio.Event()
         self._commands: deque[_Command] = deque()
         #: What is due beside dirty records.
-        self._office_due = False
-        self._brokers_due = True
-        self._deletions_due = True
-        self._settings_due = False
-        self._reassignments_due = True
-        self._elections_due = True
-        self._balance_due = False
+        self._office_due = self._settings_due = self._balance_due = False
+        self._brokers_due = self._deletions_due = True
+        self._reassignments_due = self._elections_due = True
         self._balancing: asyncio.TimerHandle | None = None
         self._coalescing: asyncio.TimerHandle | None = None
+        self._repeating: asyncio.TimerHandle | None = None
+        #: Whether this pass left something to another one.
+        self._unsettled = False
+        self._pause_s = REPEAT_PAUSE_S
         self._over = ""
+        self._ended = asyncio.Event()
         self._failure: BaseException | None = None
         self._watches = self._standing_watches()
 
@@ -171,6 +184,7 @@ class Term:
         Raises:
             ControllerFencedError: another controller has been elected.
             SessionExpiredError: the session, and with it the office, is over.
+            QuorateError: an unforeseen one; another term may have more luck.
         """
         self._client.add_listener(self._on_client_state)
         self._plan_balance()
@@ -191,6 +205,7 @@ class Term:
     def end(self, reason: str) -> None:
         """End the term."""
         self._over = self._over or reason
+        self._ended.set()
         self._wake.set()
 
     async def submit(self, work: Callable[[], Awaitable[T]], topics: Collection[str]) -> T:
@@ -322,12 +337,21 @@ class Term:
     # -- the loop ------------------------------------------------------------------------------------------
 
     async def _pass_or_repeat(self) -> None:
+        self._unsettled = False
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, REPEAT_PAUSE_MAX_S)
         try:
             await self._pass()
         except (ConnectionLossError, ContendedError) as error:
             log.info("the controller reads everything again: %s", error.message)
             self._mark_all_due()
-            await asyncio.sleep(REPEAT_PAUSE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._ended.wait()
+        else:
+            if self._unsettled:
+                self._repeating = asyncio.get_running_loop().call_later(pause_s, self._wake.set)
+            else:
+                self._pause_s = REPEAT_PAUSE_S
 
     async def _pass(self) -> None:
         if self._coalescing is not None:
@@ -341,8 +365,7 @@ class Term:
         if self._brokers_due:
             self._brokers_due = False
             if not await self.membership.update():
-                self._brokers_due = True
-                self._wake.set()
+                self._brokers_due = self._unsettled = True
             self._on_progress()
         await self._settle(touched)
         if self._settings_due:
@@ -356,6 +379,7 @@ class Term:
             self._on_progress()
         if await self._deletions.finish():
             self._on_progress()
+        self._unsettled = self._unsettled or bool(self._deletions.refused)
 
     async def _begin_deletions(self) -> None:
         if self._deletions_due:
@@ -375,7 +399,7 @@ class Term:
 
     async def _settle(self, keys: Collection[PartitionKey]) -> None:
         if keys and not await self._decider.settle(keys):
-            self._wake.set()
+            self._unsettled = True
 
     async def _check_office(self) -> None:
         """Resign if /controller is no longer as this term's election left it."""
@@ -391,16 +415,28 @@ class Term:
             if command.done.done():
                 continue
             try:
-                result = await command.work()
-                for topic in command.topics:
-                    self._cache.dirty.mark_topic(topic)
-                await self._settle(await self._cache.refresh())
-            except QuorateError as error:
-                if not command.done.done():
-                    command.done.set_exception(error)
+                await self._run_command(command)
+            except Exception as error:
+                command.fail(error)
                 raise
-            if not command.done.done():
-                command.done.set_result(result)
+
+    async def _run_command(self, command: _Command) -> None:
+        result: object = None
+        try:
+            result = await command.work()
+        except QuorateError as error:
+            if concerns_term(error):
+                raise
+            log.warning("a request was not carried out: %s", error)
+            command.fail(error)
+        except Exception as error:
+            command.fail(error)
+            raise BrokenTermError(f"a bug in a request: {error!r}", "report it with the log") from error
+        for topic in command.topics:
+            self._cache.dirty.mark_topic(topic)
+        await self._settle(await self._cache.refresh())
+        if not command.done.done():
+            command.done.set_result(result)
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -408,13 +444,12 @@ class Term:
         """Stop everything; nothing of this term acts any more."""
         self.end("the term is over")
         self._client.remove_listener(self._on_client_state)
-        for timer in (self._coalescing, self._balancing):
+        for timer in (self._coalescing, self._balancing, self._repeating):
             if timer is not None:
                 timer.cancel()
         self._progress.set()
         for command in self._commands:
-            if not command.done.done():
-                command.done.set_exception(DeposedError(self._over))
+            command.fail(DeposedError(self._over))
         self._commands.clear()
         await self.channels.close_all()
         if self._client.state in (ClientState.CONNECTED, ClientState.SUSPENDED):

@@ -12,8 +12,9 @@ import logging
 import random
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from controller.core.model import ClusterModel
 from controller.core.requests import NewPartitions, NewTopic
@@ -22,16 +23,20 @@ from controller.messages.codes import ErrorCode
 from controller.runtime.cache import Cache
 from controller.runtime.channel import Channels
 from controller.runtime.options import ControllerOptions
-from controller.runtime.outcomes import TopicOutcome, refused
+from controller.runtime.outcomes import TopicOutcome, failed, refused, too_large
 from controller.runtime.reader import read_children
 from controller.runtime.store import Store
-from quorum.client import Client
+from quorum.client import Client, ClientError
+from quorum.errors import QuorateError, shown
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError, InvalidTopicSettingError
+from quorum.metadata.errors import ContendedError, InvalidTopicSettingError, concerns_term
 from quorum.metadata.records import TopicRecord
 from quorum.metadata.topic_settings import check_topic_settings
 
 log = logging.getLogger("quorate.controller")
+
+#: Topics of one request that are created at a time, in one turn of the event loop.
+CREATED_MAX: Final = 500
 
 
 class TopicAdmin:
@@ -50,21 +55,22 @@ class TopicAdmin:
     async def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, TopicOutcome]:
         """Create topics, each on its own: {name: outcome}."""
         named = Counter(topic.name for topic in topics)
-        # Pipelined; all settle before an error is raised, so that none is still under way afterwards.
-        settled = await asyncio.gather(
-            *(self._create(topic, validate_only) for topic in topics if named[topic.name] == 1),
-            return_exceptions=True,
-        )
         outcomes = {
-            name: refused(Refused(Reason.BAD_REQUEST, f"the request names topic {name!r} twice"))
+            name: refused(Refused(Reason.BAD_REQUEST, f"the request names topic {shown(name)} twice"))
             for name, times in named.items()
             if times > 1
         }
-        once = [topic.name for topic in topics if named[topic.name] == 1]
-        for name, outcome in zip(once, settled, strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            outcomes[name] = outcome
+        once = [topic for topic in topics if named[topic.name] == 1]
+        for start in range(0, len(once), CREATED_MAX):
+            part = once[start : start + CREATED_MAX]
+            # Pipelined; all settle before an error is raised, so that none is still under way afterwards.
+            settled = await asyncio.gather(
+                *(_outcome(self._create(topic, validate_only)) for topic in part), return_exceptions=True
+            )
+            for topic, outcome in zip(part, settled, strict=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                outcomes[topic.name] = outcome
         return outcomes
 
     async def _create(self, topic: NewTopic, validate_only: bool) -> TopicOutcome:
@@ -80,9 +86,12 @@ class TopicAdmin:
             replication_factor=len(planned[0]),
             settings=settings,
         )
+        record = TopicRecord(uuid.UUID(int=self._rng.getrandbits(128), version=4), dict(planned))
+        problem = too_large(record)
+        if problem is not None:
+            return refused(problem)
         if validate_only:
             return outcome
-        record = TopicRecord(uuid.UUID(int=self._rng.getrandbits(128), version=4), dict(planned))
         if not await self._store.create_topic(topic.name, record, settings):
             return refused(Refused(Reason.EXISTS, f"topic {topic.name!r} exists already"))
         log.info("created topic %s: %d partitions", topic.name, len(planned))
@@ -92,39 +101,45 @@ class TopicAdmin:
         self, counts: Sequence[NewPartitions], *, validate_only: bool
     ) -> dict[str, TopicOutcome]:
         """Add partitions to topics, each on its own: {name: outcome}."""
-        outcomes: dict[str, TopicOutcome] = {}
-        for wanted in counts:
-            planned = plan_partitions(self._model, wanted, self._spread())
-            if isinstance(planned, Refused):
-                outcomes[wanted.name] = refused(planned)
-                continue
-            known = self._model.topics[wanted.name]
-            record = replace(known.record, partitions={**known.record.partitions, **planned})
-            outcome = TopicOutcome(ErrorCode.NONE, None, record.topic_id, len(record.partitions))
-            if not validate_only and not await self._store.set_topic(
-                wanted.name, record, known.topic_version
-            ):
-                outcome = TopicOutcome(ErrorCode.INVALID_REQUEST, "the topic changed meanwhile: ask again")
-            outcomes[wanted.name] = outcome
-        return outcomes
+        return {wanted.name: await _outcome(self._extend(wanted, validate_only)) for wanted in counts}
+
+    async def _extend(self, wanted: NewPartitions, validate_only: bool) -> TopicOutcome:
+        planned = plan_partitions(self._model, wanted, self._spread())
+        if isinstance(planned, Refused):
+            return refused(planned)
+        known = self._model.topics[wanted.name]
+        record = replace(known.record, partitions={**known.record.partitions, **planned})
+        problem = too_large(record)
+        if problem is not None:
+            return refused(problem)
+        if not validate_only and not await self._store.set_topic(wanted.name, record, known.topic_version):
+            return TopicOutcome(ErrorCode.INVALID_REQUEST, "the topic changed meanwhile: ask again")
+        return TopicOutcome(ErrorCode.NONE, None, record.topic_id, len(record.partitions))
 
     async def request_deletions(self, names: Sequence[str]) -> dict[str, TopicOutcome]:
         """Request the deletion of topics, each on its own: {name: outcome}; the brokers come next."""
-        outcomes: dict[str, TopicOutcome] = {}
-        for name in names:
-            known = self._model.topics.get(name)
-            if known is None and name not in self._model.left_alone:
-                outcomes[name] = refused(Refused(Reason.UNKNOWN, f"topic {name!r} does not exist"))
-                continue
-            await self._store.request_deletion(name)
-            outcomes[name] = TopicOutcome(
-                ErrorCode.NONE, None, None if known is None else known.record.topic_id
-            )
-        return outcomes
+        return {name: await _outcome(self._request_deletion(name)) for name in names}
+
+    async def _request_deletion(self, name: str) -> TopicOutcome:
+        known = self._model.topics.get(name)
+        if known is None and name not in self._model.left_alone:
+            return refused(Refused(Reason.UNKNOWN, f"topic {shown(name)} does not exist"))
+        await self._store.request_deletion(name)
+        return TopicOutcome(ErrorCode.NONE, None, None if known is None else known.record.topic_id)
 
     def _spread(self) -> Spread:
         brokers = max(1, len(self._model.brokers))
         return Spread(self._rng.randrange(brokers), self._rng.randrange(brokers))
+
+
+async def _outcome(work: Awaitable[TopicOutcome]) -> TopicOutcome:
+    """Return the outcome of one topic, also where the quorum refuses it: the others are not concerned."""
+    try:
+        return await work
+    except QuorateError as error:
+        if concerns_term(error):
+            raise
+        return failed(error)
 
 
 def _given_settings(settings: Mapping[str, str | None], segment_bytes_min: int) -> dict[str, str] | Refused:
@@ -156,6 +171,8 @@ class Deletions:
         self._store = store
         self._cache = cache
         self._channels = channels
+        #: {topic: why it could not be removed, as it was logged}
+        self.refused: dict[str, str] = {}
 
     async def begin(self) -> None:
         """Take the requests below /admin/delete_topics: nothing is decided about these topics any more."""
@@ -178,9 +195,14 @@ class Deletions:
         for topic in [each for each in self._model.deleting if self._channels.settled((each,))]:
             try:
                 await self._store.remove_topic(topic)
-            except ContendedError as error:
-                log.warning("topic %s cannot be removed yet: %s", topic, error.message)
+            except (ClientError, ContendedError) as error:
+                if concerns_term(error) and not isinstance(error, ContendedError):
+                    raise
+                if self.refused.get(topic) != error.message:
+                    self.refused[topic] = error.message
+                    log.warning("topic %s cannot be removed yet: %s", topic, error.message)
                 continue
+            self.refused.pop(topic, None)
             self._cache.drop_topic(topic)
             log.info("topic %s is deleted", topic)
             gone.append(topic)

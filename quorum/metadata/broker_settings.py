@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quorum.metadata.errors import InvalidBrokerSettingError
+from quorum.metadata.topic_settings import TOO_LONG, is_too_long
 
 LEADER_THROTTLED_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_THROTTLED_RATE: Final = "follower.replication.throttled.rate"
@@ -53,6 +54,8 @@ def check_broker_settings(changed: Mapping[str, str], removed: Collection[str]) 
             remedy = f"only {known} can; set others in broker.toml and start the broker again"
             raise InvalidBrokerSettingError(name, value, "cannot change while the broker runs", remedy)
     for name, value in changed.items():
+        if is_too_long(value):
+            raise InvalidBrokerSettingError(name, value, *TOO_LONG)
         if _rate(value) is None:
             wanted = f"a whole number of bytes a second from 0 to {RATE_MAX}"
             raise InvalidBrokerSettingError(name, value, "is not a valid value", f"give {wanted}")

@@ -5,7 +5,19 @@ All of these are definite: whoever gets one knows that the refused operation had
 
 from __future__ import annotations
 
-from quorum.errors import Fault, QuorateError
+from typing import Final
+
+from quorum.client import (
+    BadVersionError,
+    ClientClosedError,
+    ConnectionLossError,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
+from quorum.errors import Fault, QuorateError, shown
 
 
 class MetadataError(QuorateError):
@@ -31,14 +43,18 @@ class MetadataDecodeError(MetadataError):
         self.value = value
 
 
-class ControllerFencedError(MetadataError):
+class FencedError(MetadataError):
+    """Another broker has been elected to an office: nothing of the refused write took effect."""
+
+    fault = Fault.CLIENT
+
+
+class ControllerFencedError(FencedError):
     """Another controller has been elected: nothing of the refused write took effect.
 
     Attributes:
         controller_epoch: the epoch of the writer, which is over.
     """
-
-    fault = Fault.CLIENT
 
     def __init__(self, controller_epoch: int) -> None:
         super().__init__(
@@ -74,6 +90,15 @@ class ContendedError(MetadataError):
         super().__init__(f"{operation}: the nodes changed in each of {rounds} rounds", "try again later")
 
 
+class NoSuchTopicError(MetadataError):
+    """The topic does not exist; nothing was changed."""
+
+    fault = Fault.CLIENT
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} does not exist", "create it, or correct its name")
+
+
 class InvalidSettingError(MetadataError):
     """A setting is unknown or fixed, or has a value that it cannot have; nothing was changed.
 
@@ -85,7 +110,7 @@ class InvalidSettingError(MetadataError):
     fault = Fault.CLIENT
 
     def __init__(self, name: str, value: str, problem: str, remedy: str) -> None:
-        super().__init__(f"setting {name!r}: {value!r} {problem}", remedy)
+        super().__init__(f"setting {shown(name)}: {shown(value)} {problem}", remedy)
         self.name = name
         self.value = value
 
@@ -96,3 +121,22 @@ class InvalidTopicSettingError(InvalidSettingError):
 
 class InvalidBrokerSettingError(InvalidSettingError):
     """A setting of a running broker."""
+
+
+#: The session is over, and with it every office that it holds.
+SESSION_OVER: Final = (SessionExpiredError, ClientClosedError)
+_OF_THE_TERM: Final = (*SESSION_OVER, FencedError, ConnectionLossError, ContendedError)
+
+
+def concerns_term(error: BaseException) -> bool:
+    """Say whether an error is about the office of whoever asked the quorum, and not about what was asked.
+
+    The office may be lost (fenced, the session over), or nobody knows what the nodes hold now (a lost
+    connection, nodes that others keep changing): whatever else was to be done, is not done either.
+    """
+    return isinstance(error, _OF_THE_TERM)
+
+
+def lost_race(error: MultiFailedError) -> bool:
+    """Say whether a multi failed because its nodes are not as they were when it was decided on."""
+    return isinstance(error.cause, BadVersionError | NoNodeError | NodeExistsError | NotEmptyError)

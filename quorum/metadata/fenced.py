@@ -11,23 +11,21 @@ Source: control-plane design, "Fencing", "change_leaders"; seeds [2.4], [3.3]; p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from quorum.client import (
-    BadVersionError,
     Client,
-    ConnectionLossError,
+    ClientError,
     CreateMode,
     MultiFailedError,
     NodeExistsError,
-    NoNodeError,
     OperationResult,
     ServerError,
     Transaction,
 )
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError, ControllerFencedError
+from quorum.metadata.errors import SESSION_OVER, ContendedError, ControllerFencedError, lost_race
 from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import (
@@ -40,6 +38,8 @@ from quorum.metadata.plans import (
     next_version,
 )
 from quorum.metadata.records import PartitionStateRecord
+
+T = TypeVar("T")
 
 
 class ChunkWritten(NamedTuple):
@@ -60,13 +60,23 @@ class ChunkConflict(NamedTuple):
 
 
 class ChunkUnknown(NamedTuple):
-    """The connection was lost: read these partitions again before anything else."""
+    """Nobody knows the outcome, or the same may succeed later: read these partitions again before anything
+    else."""
 
     keys: Sequence[PartitionKey]
-    cause: ConnectionLossError
+    cause: ClientError
 
 
-ChunkOutcome = ChunkWritten | ChunkConflict | ChunkUnknown
+class ChunkRefused(NamedTuple):
+    """The quorum does not take one update of a multi, as things are: none of them was written."""
+
+    keys: Sequence[PartitionKey]
+    #: Which partition's; None: any of them.
+    key: PartitionKey | None
+    cause: ClientError
+
+
+ChunkOutcome = ChunkWritten | ChunkConflict | ChunkUnknown | ChunkRefused
 
 
 class Beside(Protocol):
@@ -151,8 +161,7 @@ class FencedWriter:
             ControllerFencedError: another controller has been elected. Multis before the fence may have been
                 written.
             ContendedError: a parent of a node that goes in besides is gone.
-            ClientError: anything else that is neither a conflict nor a lost connection (an expired session,
-                …).
+            ClientError: the session is over.
         """
         sized = (
             (
@@ -173,7 +182,7 @@ class FencedWriter:
             }
             _add_beside(transaction, beside, written, is_new=False)
             runs.append(_Run(list(written), transaction, 1))
-        return await self._run_all(runs)
+        return await _settled(self._run(run) for run in runs)
 
     async def create_states(
         self, states: Mapping[PartitionKey, PartitionStateRecord], beside: Beside | None = None
@@ -187,16 +196,20 @@ class FencedWriter:
         Raises:
             ControllerFencedError: another controller has been elected.
             ContendedError: a parent of a node that goes in besides is gone.
-            NoNodeError: a topic does not exist (wrapped in MultiFailedError).
+            ClientError: the session is over.
         """
-        topics = dict.fromkeys(key.topic for key in states)
-        await asyncio.gather(*(self._create_partitions_node(topic) for topic in topics))
+        by_topic: dict[str, list[PartitionKey]] = {}
+        for key in states:
+            by_topic.setdefault(key.topic, []).append(key)
+        parents = await _settled(self._create_partitions_node(keys) for keys in by_topic.values())
+        ready = {topic for topic, failure in zip(by_topic, parents, strict=True) if failure is None}
         sized = (
             (
                 (key, paths.partition_path(key), value),
                 2 * len(path) + len(value) + 2 * OPERATION_OVERHEAD_BYTES + _extra(beside, key),
             )
             for key, state in states.items()
+            if key.topic in ready
             for path, value in ((paths.partition_state_path(key), state.encode()),)
         )
         runs: list[_Run] = []
@@ -208,40 +221,29 @@ class FencedWriter:
             written = {key: (states[key], PartitionVersion(0)) for key, _, _ in chunk}
             _add_beside(transaction, beside, written, is_new=True)
             runs.append(_Run(list(written), transaction, 2))
-        return await self._run_all(runs)
+        failed = [failure for failure in parents if failure is not None]
+        return failed + await _settled(self._run(run) for run in runs)
 
-    async def _create_partitions_node(self, topic: str) -> None:
+    async def _create_partitions_node(self, keys: Sequence[PartitionKey]) -> ChunkOutcome | None:
+        """Create what is above some partitions of a topic; returns why it is not there."""
         transaction = Transaction()
-        transaction.create(paths.topic_partitions_path(topic), b"")
+        transaction.create(paths.topic_partitions_path(keys[0].topic), b"")
         try:
             await self.multi(transaction)
-        except MultiFailedError as error:
-            if not isinstance(error.cause, NodeExistsError):
-                raise
-
-    async def _run_all(self, runs: Sequence[_Run]) -> list[ChunkOutcome]:
-        # All settle before anything is raised, so that no multi is still under way when the caller goes on.
-        settled = await asyncio.gather(*(self._run(run) for run in runs), return_exceptions=True)
-        failures = [outcome for outcome in settled if isinstance(outcome, BaseException)]
-        for failure in failures:
-            if isinstance(failure, ControllerFencedError):
-                raise failure
-        if failures:
-            raise failures[0]
-        return [outcome for outcome in settled if not isinstance(outcome, BaseException)]
+        except ClientError as error:
+            if isinstance(error, MultiFailedError) and isinstance(error.cause, NodeExistsError):
+                return None
+            return _failed(keys, 0, error)
+        return None
 
     async def _run(self, run: _Run) -> ChunkOutcome:
         try:
             results = await self.multi(run.transaction)
-        except MultiFailedError as error:
-            if not isinstance(error.cause, BadVersionError | NoNodeError | NodeExistsError):
-                raise
-            index = error.index // run.operations_per_key
-            if index >= len(run.keys):
+        except ClientError as error:
+            index = error.index // run.operations_per_key if isinstance(error, MultiFailedError) else None
+            if index is not None and index >= len(run.keys):
                 raise ContendedError(f"a write beside states: {error.message}", 1) from error
-            return ChunkConflict(run.keys, index, run.keys[index], error.cause)
-        except ConnectionLossError as error:
-            return ChunkUnknown(run.keys, error)
+            return _failed(run.keys, index, error)
         of_states = results[: len(run.keys) * run.operations_per_key]
         last = of_states[run.operations_per_key - 1 :: run.operations_per_key]
         return ChunkWritten(
@@ -250,6 +252,38 @@ class FencedWriter:
                 for key, result in zip(run.keys, last, strict=True)
             }
         )
+
+
+def _failed(keys: Sequence[PartitionKey], index: int | None, error: ClientError) -> ChunkOutcome:
+    """Say what became of a multi that failed at one of its partitions; None: as a whole.
+
+    Raises:
+        ClientError: the session is over.
+    """
+    if isinstance(error, SESSION_OVER):
+        raise error
+    if error.retriable or not error.definite:
+        return ChunkUnknown(keys, error)
+    if index is None:
+        return ChunkRefused(keys, keys[0] if len(keys) == 1 else None, error)
+    if isinstance(error, MultiFailedError) and lost_race(error):
+        return ChunkConflict(keys, index, keys[index], error.cause)
+    return ChunkRefused(keys, keys[index], error)
+
+
+async def _settled(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Return what all of them return, or raise what one of them raised, first of all that the term is over.
+
+    All settle before anything is raised, so that no multi is still under way when the caller goes on.
+    """
+    settled = await asyncio.gather(*works, return_exceptions=True)
+    failures = [outcome for outcome in settled if isinstance(outcome, BaseException)]
+    for failure in failures:
+        if isinstance(failure, ControllerFencedError):
+            raise failure
+    if failures:
+        raise failures[0]
+    return [outcome for outcome in settled if not isinstance(outcome, BaseException)]
 
 
 def _extra(beside: Beside | None, key: PartitionKey) -> int:

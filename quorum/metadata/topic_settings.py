@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 from quorum.metadata.errors import InvalidTopicSettingError
 
+#: Bytes of the text of one setting, of a topic or a broker: all settings together must fit one write.
+SETTING_BYTES_MAX: Final = 32 * 1024
 LEADER_THROTTLED_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED_REPLICAS: Final = "follower.replication.throttled.replicas"
 #: The smallest segment.bytes, unless an operator allows less: each segment costs files, fsyncs and a roll.
@@ -166,8 +168,16 @@ _ROWS: Final = (
     _throttled("follower", FOLLOWER_THROTTLED_REPLICAS),
 )
 
+#: What is wrong with a text that is too long, and the remedy.
+TOO_LONG: Final = ("is too long", f"give at most {SETTING_BYTES_MAX} bytes")
+
 #: Every known setting, by Kafka's name.
 TOPIC_SETTINGS: Final[Mapping[str, Setting]] = {row.name: row for row in _ROWS}
+
+
+def is_too_long(value: str) -> bool:
+    """Say whether the text of a setting has more than SETTING_BYTES_MAX bytes."""
+    return len(value.encode("utf-8", "surrogatepass")) > SETTING_BYTES_MAX
 
 
 def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int = SEGMENT_BYTES_MIN) -> None:
@@ -188,6 +198,8 @@ def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int
             raise InvalidTopicSettingError(
                 name, value, "is no known setting of a topic", f"leave it out{hint}, or use a known one"
             )
+        if is_too_long(value):
+            raise InvalidTopicSettingError(name, value, *TOO_LONG)
         try:
             setting.read(value)
         except ValueError as error:

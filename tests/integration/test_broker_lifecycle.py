@@ -15,7 +15,7 @@ from broker.client import BrokerClient
 from broker.lifecycle.broker_configs import BrokerConfigs
 from broker.lifecycle.peer_secret import ForeignBrokersError, WrongPeerSecretError, check_peer_secret
 from broker.lifecycle.producer_ids import BLOCK_SIZE, ProducerIds
-from broker.lifecycle.topic_configs import NoSuchTopicError, TopicConfigs
+from broker.lifecycle.topic_configs import TopicConfigs
 from broker.local import EmbeddedBrokers, brokers
 from controller.core.requests import NewTopic
 from quorum.client import Client, CreateMode
@@ -26,7 +26,7 @@ from quorum.metadata.broker_settings import (
     LEADER_THROTTLED_RATE,
     BrokerSettings,
 )
-from quorum.metadata.errors import InvalidBrokerSettingError, InvalidTopicSettingError
+from quorum.metadata.errors import InvalidBrokerSettingError, InvalidTopicSettingError, NoSuchTopicError
 from quorum.metadata.records import BrokerConfigRecord, BrokerRecord, TopicConfigRecord, TopicRecord
 from quorum.metadata.store import create_topic, ensure_base_paths
 from quorum.metadata.topic_settings import TopicSettings

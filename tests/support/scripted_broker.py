@@ -88,7 +88,7 @@ class ScriptedBroker:
         self._server: asyncio.Server | None = None
         self._port = 0
         self._connections: set[asyncio.StreamWriter] = set()
-        self._running: asyncio.Task[None] | None = None
+        self.running: asyncio.Task[None] | None = None
         self._queue: asyncio.Task[None] | None = None
         self.client = self._new_client()
 
@@ -126,10 +126,10 @@ class ScriptedBroker:
         if self.reads_queue:
             self._queue = asyncio.create_task(queue.run(self.client, self.generation))
 
-    def compete(self, options: ControllerOptions | None = None) -> Controller:
-        """Be a candidate, with this broker's session."""
+    def compete(self, options: ControllerOptions | None = None, client: Client | None = None) -> Controller:
+        """Be a candidate, with this broker's session, by a client of its own if one is given."""
         self.controller = Controller(
-            self.client,
+            client or self.client,
             self.broker_id,
             options=options or self.options,
             secrets=[SECRET],
@@ -137,7 +137,7 @@ class ScriptedBroker:
             default_settings=TopicSettings(),
             dial={},
         )
-        self._running = asyncio.create_task(self.controller.run())
+        self.running = asyncio.create_task(self.controller.run())
         return self.controller
 
     async def bounce(self) -> None:
@@ -183,8 +183,8 @@ class ScriptedBroker:
         session._link.abort("the test cuts it")
 
     async def _end_candidate(self) -> None:
-        if self._running is not None:
-            running, self._running = self._running, None
+        if self.running is not None:
+            running, self.running = self.running, None
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await running

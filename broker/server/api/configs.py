@@ -17,8 +17,9 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
-from quorum.errors import Fault, QuorateError
-from quorum.metadata.errors import InvalidSettingError
+from controller.runtime.outcomes import code_of_error
+from quorum.errors import QuorateError
+from quorum.metadata.errors import InvalidSettingError, NoSuchTopicError
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
@@ -114,11 +115,10 @@ async def _alter(
             await services.broker_configs.alter(changed, removed, validate_only)
     except InvalidSettingError as error:
         return ErrorCode.INVALID_CONFIG, _story(error)
+    except NoSuchTopicError as error:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _story(error)
     except QuorateError as error:
-        if kind == _TOPIC and error.fault is Fault.CLIENT and error.definite and not error.retriable:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _story(error)
-        code = ErrorCode.REQUEST_TIMED_OUT if error.retriable else ErrorCode.UNKNOWN_SERVER_ERROR
-        return code, _story(error)
+        return code_of_error(error), _story(error)
     return ErrorCode.NONE, None
 
 

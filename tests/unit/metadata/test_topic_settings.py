@@ -8,16 +8,23 @@ from quorum.metadata.broker_settings import (
     FOLLOWER_THROTTLED_RATE,
     LEADER_THROTTLED_RATE,
     BrokerSettings,
+    check_broker_settings,
     effective_broker_settings,
 )
-from quorum.metadata.errors import InvalidTopicSettingError
+from quorum.metadata.errors import InvalidBrokerSettingError, InvalidTopicSettingError
 from quorum.metadata.records import (
     BrokerConfigRecord,
     IncarnationRecord,
     ProducerIdBlockRecord,
     TopicConfigRecord,
 )
-from quorum.metadata.topic_settings import TOPIC_SETTINGS, TopicSettings, check_topic_settings, effective
+from quorum.metadata.topic_settings import (
+    SETTING_BYTES_MAX,
+    TOPIC_SETTINGS,
+    TopicSettings,
+    check_topic_settings,
+    effective,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,13 +40,16 @@ from quorum.metadata.topic_settings import TOPIC_SETTINGS, TopicSettings, check_
         ("message.timestamp.type", "LogAppendTime", "CreateTime"),
         ("leader.replication.throttled.replicas", "0:1,1", "a list partition:broker"),
         ("retention.mss", "1", "retention.ms"),
+        ("leader.replication.throttled.replicas", "0:1," * 10_000 + "0:1", "at most 32768 bytes"),
+        ("retention.ms", " " * 40_000 + "1", "at most 32768 bytes"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name_with_a_remedy(name: str, value: str, part: str) -> None:
     with pytest.raises(InvalidTopicSettingError) as caught:
         check_topic_settings({"retention.bytes": "5", name: value})
     assert name in caught.value.message
-    assert value in caught.value.message
+    assert value[:100] in caught.value.message
+    assert len(caught.value.message) < 500
     assert part in caught.value.message + caught.value.remedy
 
 
@@ -58,6 +68,12 @@ def test_overrides_go_over_defaults_and_foreign_ones_count_as_not_given() -> Non
         {"retention.ms": "-1", "unclean.leader.election.enable": "TRUE", "odd": "1", "segment.bytes": "x"},
     )
     assert found == TopicSettings(retention_ms=-1, min_insync_replicas=2, unclean_leader_election_enable=True)
+
+
+def test_a_setting_of_a_broker_has_a_bounded_text_too() -> None:
+    check_broker_settings({FOLLOWER_THROTTLED_RATE: "1".rjust(SETTING_BYTES_MAX)}, ())
+    with pytest.raises(InvalidBrokerSettingError, match="at most 32768 bytes"):
+        check_broker_settings({FOLLOWER_THROTTLED_RATE: "1".rjust(SETTING_BYTES_MAX + 1)}, ())
 
 
 def test_every_default_passes_its_own_check() -> None:
