@@ -25,16 +25,15 @@ from broker.log.batches import (
     PREFIX,
     BatchHeader,
     Buffer,
-    ProducedBatch,
     checked_batches,
-    produced_batch,
 )
 from broker.log.errors import AppendError, OffsetOutOfRangeError
 from broker.log.files import FilePool, remove_file, replace_file, sync_folder
 from broker.log.flushing import Flusher, FlushJob
+from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of, produced_batch
 from broker.log.recovery import EPOCHS_NAME, recover_producers, recover_segments, remove_snapshots
 from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name
-from broker.log.time_lookup import first_at_or_after, newest
+from broker.log.time_lookup import TimedBatch, batch_at_or_after, newest_batch
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
@@ -145,7 +144,7 @@ class PartitionLog:
         self._settings = settings
 
     def check(self, records: Buffer) -> ProducedBatch:
-        """Check what a producer sent, as far as it can be told without the log; see produced_batch."""
+        """Check what a producer sent, but for its records; see produced_batch()."""
         return produced_batch(records, self._settings)
 
     def before_append(
@@ -168,13 +167,13 @@ class PartitionLog:
 
     def append_as_leader(self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Check and append what a producer sent, at once; see check() and append_produced()."""
-        return self.append_produced(self.check(records), leader_epoch, now_ms)
+        return self.append_produced(checked_batch_of(self.check(records)), leader_epoch, now_ms)
 
-    def append_produced(self, batch: ProducedBatch, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
+    def append_produced(self, batch: CheckedBatch, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Append a batch that was checked, with the next offsets.
 
         Args:
-            batch: what check() returned.
+            batch: what checked_batch_of() made of what check() returned.
             leader_epoch: this leader's.
             now_ms: the time, for the expiry of producers.
 
@@ -344,21 +343,17 @@ class PartitionLog:
         """Return the largest known epoch that is at most `leader_epoch`, and its end; (-1, -1): unknown."""
         return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the first record whose timestamp is at least this one.
+    def batch_for_time(self, timestamp_ms: int, from_offset: int) -> TimedBatch | int | None:
+        """Return the first batch from an offset on that may have a record at or after a time.
 
-        Raises:
-            UnreadableBatchError: its batch cannot be opened.
+        Returns:
+            The batch, the offset at which to go on looking, or None: there is none.
         """
-        return first_at_or_after(self._segments, timestamp_ms)
+        return batch_at_or_after(self._segments, timestamp_ms, from_offset)
 
-    def max_timestamp(self) -> tuple[int, int]:
-        """Return (timestamp, offset) of the first record with the largest timestamp; (-1, -1): none has one.
-
-        Raises:
-            UnreadableBatchError: its batch cannot be opened.
-        """
-        return newest(self._segments) or (-1, -1)
+    def newest_batch(self) -> TimedBatch | None:
+        """Return the first batch with the largest timestamp; None: no record has one."""
+        return newest_batch(self._segments)
 
     def truncate_to(self, offset: int) -> None:
         """Cut every batch that ends at this offset or behind it; one that spans it goes as a whole.
