@@ -1,6 +1,6 @@
 """Record batches of format 2: their header, their checksum, and what a producer may send.
 
-Reads headers only; records stay closed (broker/log/records.py opens one batch for a look-up by time). The
+Reads headers only; records stay closed (broker/log/records.py opens them). The
 base offset, the length and the partition leader epoch stand before the checksummed part, so a leader sets
 them without a new checksum.
 Source: Kafka protocol guide, "Record Batch"; Kafka's LogValidator (3.9).
@@ -26,7 +26,7 @@ PREFIX: Final = Struct(">qii")
 #: base_offset and batch_length, which batch_length does not count
 LENGTH_OVERHEAD: Final = 12
 #: the checksum covers everything from the attributes on
-_CRC_FROM: Final = 21
+CRC_FROM: Final = 21
 MAGIC: Final = 2
 _LENGTH_MIN: Final = HEADER.size - LENGTH_OVERHEAD
 
@@ -75,13 +75,6 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
 
 
-class ProducedBatch(NamedTuple):
-    """The one batch that a producer sent for a partition, whole and of a kind that is taken."""
-
-    header: BatchHeader
-    content: memoryview
-
-
 def parse_header(buffer: Buffer, position: int) -> BatchHeader:
     """Read the header that begins at a position; 61 bytes must be there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
@@ -94,7 +87,7 @@ def plausible(header: BatchHeader) -> bool:
 
 def crc_matches(header: BatchHeader, buffer: memoryview, position: int) -> bool:
     """Whether the whole batch at a position has the checksum that its header gives."""
-    return header.crc == crc32c(buffer[position + _CRC_FROM : position + header.size])
+    return header.crc == crc32c(buffer[position + CRC_FROM : position + header.size])
 
 
 def checked_batches(records: memoryview) -> list[BatchHeader]:
@@ -109,13 +102,17 @@ def checked_batches(records: memoryview) -> list[BatchHeader]:
     headers: list[BatchHeader] = []
     position, end = 0, len(records)
     while position < end or not headers:
-        headers.append(_checked_batch(records, position))
+        headers.append(checked_batch(records, position))
         position += headers[-1].size
     return headers
 
 
-def _checked_batch(records: memoryview, position: int) -> BatchHeader:
-    """Read the header of the batch that begins at a position; the whole batch must be there, and right."""
+def checked_batch(records: memoryview, position: int) -> BatchHeader:
+    """Read the header of the batch that begins at a position; the whole batch must be there, and right.
+
+    Raises:
+        AppendError: no batch, an older format, a torn batch, or a wrong checksum.
+    """
     end = len(records)
     if end - position < HEADER.size:
         # An old message set can be shorter than a header of format 2.
@@ -143,30 +140,16 @@ def _refuse_magic(magic: int) -> None:
     )
 
 
-def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
-    """Check what a producer sent for one partition, but for the records inside: it must be one whole batch.
+def check_produced(header: BatchHeader, settings: TopicSettings) -> None:
+    """Check what a producer may send in one batch; the checksum was checked before.
 
     Args:
-        records: one batch.
+        header: the batch's.
         settings: the topic's.
 
     Raises:
-        AppendError: no batch, more than one, an older format, a torn batch, a wrong checksum, too large, no
-            records, or of a kind that is not offered.
+        AppendError: too large, no records, or of a kind that is not offered.
     """
-    content = memoryview(records)
-    header = _checked_batch(content, 0)
-    if header.size != len(content):
-        raise AppendError(
-            ErrorCode.INVALID_RECORD,
-            f"{len(content)} bytes for one partition, its first batch has {header.size}: "
-            "send one batch for each partition",
-        )
-    _check_produced(header, settings)
-    return ProducedBatch(header, content)
-
-
-def _check_produced(header: BatchHeader, settings: TopicSettings) -> None:
     if header.size > settings.max_message_bytes:
         raise AppendError(
             ErrorCode.MESSAGE_TOO_LARGE,

@@ -16,22 +16,19 @@ Source: control-plane design, "Log", "Produce", "Durability"; Kafka's UnifiedLog
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from broker.log.batches import (
     NO_PRODUCER,
     PREFIX,
     BatchHeader,
     Buffer,
-    ProducedBatch,
     checked_batches,
-    produced_batch,
 )
 from broker.log.cutting import CutJob, CutPlan, plan_cut
 from broker.log.disk_threads import finished
@@ -39,12 +36,13 @@ from broker.log.errors import AppendError, OffsetOutOfRangeError
 from broker.log.files import FilePool, NotCachedError, replace_file
 from broker.log.flushing import Flusher, FlushJob
 from broker.log.pending import PendingJobs
+from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of, produced_batch
 from broker.log.reading import read_segment, segment_of
 from broker.log.recovery import EPOCHS_NAME, recover_producers, recover_segments
 from broker.log.results import Appended, Read
 from broker.log.retention import Retention
 from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name, remove_all
-from broker.log.time_lookup import first_at_or_after, newest
+from broker.log.time_lookup import TimedBatch, batch_at_or_after, newest_batch
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
@@ -54,6 +52,9 @@ from quorum.metadata.topic_settings import TopicSettings
 FLUSH_BYTES: Final = 64 * 1024 * 1024
 #: jobs of one log that may wait for the disk; a writer that is faster waits for it then
 FLUSHES_PENDING_MAX: Final = 2
+
+
+T = TypeVar("T")
 
 
 class PartitionLog:
@@ -140,18 +141,18 @@ class PartitionLog:
         self._settings = settings
 
     def check(self, records: Buffer) -> ProducedBatch:
-        """Check what a producer sent, as far as it can be told without the log; see produced_batch."""
+        """Check what a producer sent, but for its records; see produced_batch()."""
         return produced_batch(records, self._settings)
 
     def append_as_leader(self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Check and append what a producer sent, at once; see check() and append_produced()."""
-        return self.append_produced(self.check(records), leader_epoch, now_ms)
+        return self.append_produced(checked_batch_of(self.check(records)), leader_epoch, now_ms)
 
-    def append_produced(self, batch: ProducedBatch, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
+    def append_produced(self, batch: CheckedBatch, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Append a batch that was checked, with the next offsets.
 
         Args:
-            batch: what check() returned.
+            batch: what checked_batch_of() made of what check() returned.
             leader_epoch: this leader's.
             now_ms: the time, for the expiry of producers.
 
@@ -306,14 +307,14 @@ class PartitionLog:
         await self._pending.settled()
 
     def read(self, offset: int, max_bytes: int, *, below: int, at_least_one: bool, wait: bool = True) -> Read:
-        """Read whole batches; with `wait`, any thread may do so.
+        """Read whole batches; with `wait`, which waits for the disk, any thread may do so.
 
         Args:
             offset: of the first record that is wanted.
             max_bytes: what the reader has room for.
             below: only batches that end below this offset: the high watermark for a consumer.
             at_least_one: the first batch also where it is larger than `max_bytes`.
-            wait: for the disk.
+            wait: see above.
 
         Raises:
             OffsetOutOfRangeError: before the log's start or behind its end.
@@ -337,40 +338,39 @@ class PartitionLog:
             OffsetOutOfRangeError: before the log's start or behind its end, now or meanwhile.
             LogStorageError: the disk refuses.
         """
+        read = partial(self.read, offset, max_bytes, below=below, at_least_one=at_least_one)
+        try:
+            return read(wait=False)
+        except NotCachedError:
+            found = await self.in_thread(read)
+        if found.records:
+            segment_of(self._segments, offset).warm()
+        return found
+
+    async def in_thread(self, read: Callable[[], T]) -> T:
+        """Read in a thread; again where records went meanwhile: others may have come to their place."""
         while True:
-            with contextlib.suppress(NotCachedError):
-                return self.read(offset, max_bytes, below=below, at_least_one=at_least_one, wait=False)
             version = self._version
-            found = self._flusher.readers.run(
-                partial(self.read, offset, max_bytes, below=below, at_least_one=at_least_one)
-            )
+            found = self._flusher.readers.run(read)
             await finished(found)
-            # What was read while records went may be of others that came to their place.
             if version == self._version:
-                read = found.result()
-                if read.records:
-                    segment_of(self._segments, offset).warm()
-                return read
+                return found.result()
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest known epoch that is at most `leader_epoch`, and its end; (-1, -1): unknown."""
         return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the first record whose timestamp is at least this one.
+    def batch_for_time(self, timestamp_ms: int, from_offset: int) -> TimedBatch | int | None:
+        """Return the first batch from an offset on that may have a record at or after a time.
 
-        Raises:
-            UnreadableBatchError: its batch cannot be opened.
+        Returns:
+            The batch, the offset at which to go on looking, or None: there is none.
         """
-        return first_at_or_after(self._segments, timestamp_ms)
+        return batch_at_or_after(self._segments, timestamp_ms, from_offset)
 
-    def max_timestamp(self) -> tuple[int, int]:
-        """Return (timestamp, offset) of the first record with the largest timestamp; (-1, -1): none has one.
-
-        Raises:
-            UnreadableBatchError: its batch cannot be opened.
-        """
-        return newest(self._segments) or (-1, -1)
+    def newest_batch(self) -> TimedBatch | None:
+        """Return the first batch with the largest timestamp; None: no record has one."""
+        return newest_batch(self._segments)
 
     def truncate_to(self, offset: int) -> None:
         """Cut every batch that ends at this offset or behind it; one that spans it goes as a whole.

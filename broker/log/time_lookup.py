@@ -1,45 +1,59 @@
-"""Which record is the first at or after a time, and which is the newest.
+"""Which batch has the first record at or after a time, and which has the newest.
 
-The time index leads to a batch, headers lead further, and one batch is opened.
+The time index leads to a batch, and headers lead further: what is found is opened by the caller, in a thread.
+A walk over headers ends after some of them and says where it goes on, since nothing bounds how far the next
+time lies behind an entry of the index.
 Source: Kafka's LogSegment.findOffsetByTimestamp (3.9), KIP-734.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from broker.log.batches import BatchHeader
-from broker.log.records import record_times
 from broker.log.segment import Segment
 
+#: headers that one call reads
+HEADERS_MAX: Final = 1000
 
-def first_at_or_after(segments: Sequence[Segment], timestamp_ms: int) -> tuple[int, int] | None:
-    """Return (timestamp, offset) of the first record, by offset, whose timestamp is at least this one."""
+
+class TimedBatch(NamedTuple):
+    """A batch that may have the record, to be opened."""
+
+    header: BatchHeader
+    content: bytes
+
+
+def batch_at_or_after(
+    segments: Sequence[Segment], timestamp_ms: int, from_offset: int
+) -> TimedBatch | int | None:
+    """Find the first batch from an offset on whose largest timestamp is at least this one.
+
+    Returns:
+        The batch; the offset at which to go on; or None: there is none.
+    """
+    left = HEADERS_MAX
     for segment in segments:
-        if segment.max_timestamp < timestamp_ms:
+        if segment.max_timestamp < timestamp_ms or segment.next_offset <= from_offset:
             continue
         entry = segment.times.floor(0, timestamp_ms)
         relative = segment.times[entry][1] if entry >= 0 else 0
-        start = segment.position_of(segment.base_offset + relative)
+        start = segment.position_of(max(segment.base_offset + relative, from_offset))
         for position, header in segment.walk(start or 0):
-            if header.max_timestamp >= timestamp_ms:
-                for found in _times(segment, position, header):
-                    if found[0] >= timestamp_ms:
-                        return found
+            if header.max_timestamp >= timestamp_ms and header.last_offset >= from_offset:
+                return TimedBatch(header, segment.read(position, header.size))
+            left -= 1
+            if not left:
+                return header.last_offset + 1
     return None
 
 
-def newest(segments: Sequence[Segment]) -> tuple[int, int] | None:
-    """Return (timestamp, offset) of the first record with the largest timestamp; None if none has a time."""
+def newest_batch(segments: Sequence[Segment]) -> TimedBatch | None:
+    """Find the first batch with the largest timestamp; None if none has a time."""
     segment = max(segments, key=lambda each: each.max_timestamp)
     start = segment.position_of(segment.max_timestamp_offset)
     if segment.max_timestamp < 0 or start is None:
         return None
     _, header = next(segment.walk(start))
-    times = _times(segment, start, header)
-    # A producer may have written a larger time into the header than any of its records has.
-    return max(times, key=lambda found: found[0], default=None)
-
-
-def _times(segment: Segment, position: int, header: BatchHeader) -> list[tuple[int, int]]:
-    return list(record_times(header, segment.read(position, header.size)))
+    return TimedBatch(header, segment.read(start, header.size))

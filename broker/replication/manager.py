@@ -253,12 +253,12 @@ class ReplicaManager:
             max_bytes=max_bytes,
         )
 
-    def list_offset(
+    async def list_offset(
         self, key: PartitionKey, timestamp: int, *, current_leader_epoch: int = -1, replica_id: int = -1
     ) -> ListedOffset:
         """Return the offset for a timestamp; see offsets.list_offset."""
         try:
-            return offsets.list_offset(
+            return await offsets.list_offset(
                 self._registry, key, timestamp, current_leader_epoch, is_follower=replica_id >= 0
             )
         except UnreadableBatchError as error:

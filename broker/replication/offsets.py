@@ -7,16 +7,24 @@ Source: control-plane design, "Reads"; KIP-79, KIP-101, KIP-207, KIP-734.
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from broker.core.epochs import EpochEndOffset, epoch_end_at_leader
 from broker.core.partition import LeaderState
+from broker.log.partition_log import PartitionLog
+from broker.log.records import Walked, walk
+from broker.log.time_lookup import TimedBatch
 from broker.replication.outcomes import EpochEnd, ListedOffset
 from broker.replication.registry import Registry, check_leader_epoch
 from broker.replication.replica import Replica
 from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
+#: Opens one batch at a time, whoever asks: it may unfold to records.UNFOLDED_BYTES_MAX.
+_THREAD: Final = ThreadPoolExecutor(1, thread_name_prefix="look-ups by time")
 #: Timestamps of ListOffsets that are none.
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -47,7 +55,7 @@ def epoch_end_offset(
     return EpochEnd(ErrorCode.NONE, *epoch_end(replica, leader, leader_epoch))
 
 
-def list_offset(
+async def list_offset(
     registry: Registry, key: PartitionKey, timestamp: int, current_leader_epoch: int, *, is_follower: bool
 ) -> ListedOffset:
     """Answer ListOffsets for one partition.
@@ -60,6 +68,7 @@ def list_offset(
         is_follower: sees the end of the log where a consumer sees the high watermark.
 
     Raises:
+        UnreadableBatchError: a batch cannot be opened.
         LogStorageError: the disk refused.
     """
     found = _leading(registry, key, current_leader_epoch)
@@ -77,12 +86,42 @@ def list_offset(
         return ListedOffset(ErrorCode.NONE, -1, end, leader.leader_epoch)
     if timestamp < MAX_TIMESTAMP:
         return ListedOffset(ErrorCode.INVALID_REQUEST)
-    entry = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp)
-    if entry is None or entry[1] < 0:
+    entry = await (_newest(log) if timestamp == MAX_TIMESTAMP else _first_at_or_after(log, timestamp))
+    if replica.leader is not leader:
+        return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if entry is None:
         return ListedOffset(ErrorCode.NONE)
-    if entry[1] < end:
-        return ListedOffset(ErrorCode.NONE, *entry)
+    if entry.offset < end:
+        return ListedOffset(ErrorCode.NONE, entry.timestamp, entry.offset)
     return ListedOffset(ErrorCode.NONE if certain else ErrorCode.OFFSET_NOT_AVAILABLE)
+
+
+async def _first_at_or_after(log: PartitionLog, timestamp_ms: int) -> Walked | None:
+    """Return the first record, by offset, whose timestamp is at least this one.
+
+    The log is asked anew after each wait: it may have been cut meanwhile.
+    """
+    place: TimedBatch | int | None = log.log_start_offset
+    while place is not None:
+        if isinstance(place, TimedBatch):
+            found = await _open(place, timestamp_ms)
+            if found.timestamp >= timestamp_ms:
+                return found
+            place = place.header.last_offset + 1
+        place = await log.in_thread(partial(log.batch_for_time, timestamp_ms, place))
+    return None
+
+
+async def _newest(log: PartitionLog) -> Walked | None:
+    """Return the first record with the largest timestamp; None: none has one."""
+    batch = await log.in_thread(log.newest_batch)
+    return None if batch is None else await _open(batch, None)
+
+
+async def _open(batch: TimedBatch, timestamp_ms: int | None) -> Walked:
+    """Look into a batch, in a thread."""
+    opened = partial(walk, batch.header, batch.content, at_least=timestamp_ms)
+    return await asyncio.get_running_loop().run_in_executor(_THREAD, opened)
 
 
 def _leading(

@@ -1,5 +1,6 @@
 """Produce: records are appended by the leader; acks=all waits until they are committed.
 
+The records are looked at first, in a thread where that may take long.
 Batches of one partition are appended in the order in which they came, whatever one of them waits for: what
 comes behind one that waits, waits as well. Leadership, min.insync.replicas (19) and the sequence are judged
 in the turn of the append; the ISR again when the high watermark has passed (20). A leader that steps down
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from broker.log.batches import ProducedBatch
 from broker.log.errors import AppendError, LogStorageError
+from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of
 from broker.replication.clock import monotonic_ms, wall_ms
 from broker.replication.outcomes import Counters, ProduceOutcome
 from broker.replication.registry import Registry
@@ -31,6 +33,11 @@ ACKS_ALL: Final = -1
 
 #: Of batches that wait for their turn, in one broker.
 APPENDS_BYTES_MAX: Final = 256 * 1024 * 1024
+#: Of one request, whose records are looked at before its first await; what is larger or compressed goes to a
+#: thread.
+INLINE_BYTES_MAX: Final = 1024 * 1024
+#: Threads that look at records.
+THREADS_MAX: Final = 2
 #: How long appends keep the event loop to themselves.
 TURN_MS_MAX: Final = 20
 
@@ -52,12 +59,14 @@ class Producing:
         self._appends_bytes = 0
         #: One for each replica with batches that wait for their turn.
         self._turns: set[asyncio.Task[None]] = set()
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="records")
 
     async def stop(self) -> None:
         """Append nothing more; the replicas lead no longer, so what waited has its answer."""
         for task in self._turns:
             task.cancel()
         await asyncio.gather(*self._turns, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def produce(
         self, batches: Mapping[PartitionKey, bytes | memoryview], *, acks: int, timeout_ms: int
@@ -95,30 +104,38 @@ class Producing:
             request.settle(key, ProduceOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         try:
-            batch = replica.log.check(records)
+            produced = replica.log.check(records)
+            size_bytes = produced.header.size
+            inline = not produced.is_compressed and request.inline_bytes + size_bytes <= INLINE_BYTES_MAX
+            batch = checked_batch_of(produced) if inline else None
         except AppendError as error:
-            request.settle(key, ProduceOutcome(ErrorCode(error.error_code), message=str(error)))
+            request.settle(key, refusal(error))
             return
         wait = None
-        if not replica.appends:
-            wait = _wait_for_log(replica, batch)
-            if wait is None:
-                self._append(replica, batch, request)
-                return
-        if self._appends >= WAITING_MAX or self._appends_bytes + batch.header.size > APPENDS_BYTES_MAX:
-            text = (
-                f"{self._appends} batches of {self._appends_bytes} bytes wait already; nothing was appended"
-            )
+        if batch is not None:
+            request.inline_bytes += size_bytes
+            if not replica.appends:
+                wait = _wait_for_log(replica, batch)
+                if wait is None:
+                    self._append(replica, batch, request)
+                    return
+        if self._appends >= WAITING_MAX or self._appends_bytes + size_bytes > APPENDS_BYTES_MAX:
+            text = f"{self._appends} batches ({self._appends_bytes} bytes) wait already; nothing was appended"
             request.settle(key, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
             return
-        self._queue(replica, WaitingAppend(batch, request, wait))
+        checking = None
+        if batch is None:
+            checking = asyncio.get_running_loop().run_in_executor(self._threads, _checked, produced)
+        self._queue(
+            replica, WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking, wait=wait)
+        )
 
     # -- batches that wait for their turn --------------------------------------------------------------------
 
     def _queue(self, replica: Replica, append: WaitingAppend) -> None:
         append.request.wait_for_turn(replica)
         self._appends += 1
-        self._appends_bytes += append.batch.header.size
+        self._appends_bytes += append.size_bytes
         replica.appends.append(append)
         if len(replica.appends) == 1:
             task = asyncio.create_task(self._take_turns(replica), name=f"appends to {replica.key}")
@@ -131,15 +148,12 @@ class Producing:
             since_ms = monotonic_ms()
             while replica.appends:
                 append = replica.appends[0]
-                wait, append.wait = append.wait, None
-                if wait is None and not append.refused:
-                    wait = _wait_for_log(replica, append.batch)
-                if wait is not None:
-                    # Others may wait for the same: it is not cancelled with this task.
-                    await asyncio.shield(wait)
+                if await self._waited(replica, append):
                     since_ms = monotonic_ms()
                     continue
-                self._take_turn(replica)
+                self._leave(replica)
+                if append.batch is not None and not append.refused:
+                    self._append(replica, append.batch, append.request)
                 if monotonic_ms() - since_ms >= TURN_MS_MAX:
                     await asyncio.sleep(0)
                     since_ms = monotonic_ms()
@@ -152,25 +166,38 @@ class Producing:
             while replica.appends:
                 self._leave(replica)
 
-    def _take_turn(self, replica: Replica) -> None:
-        append = self._leave(replica)
-        if not append.refused:
-            self._append(replica, append.batch, append.request)
+    async def _waited(self, replica: Replica, append: WaitingAppend) -> bool:
+        """Wait for what holds the first batch back; False: nothing does, and nothing has happened."""
+        if append.checking is not None:
+            checked = await asyncio.shield(append.checking)
+            append.checking = None
+            if isinstance(checked, AppendError):
+                append.refuse(replica.key, refusal(checked))
+            else:
+                append.batch = checked
+            return True
+        wait, append.wait = append.wait, None
+        if wait is None and append.batch is not None and not append.refused:
+            wait = _wait_for_log(replica, append.batch)
+        if wait is None:
+            return False
+        # Others may wait for the same: it is not cancelled with this task.
+        await asyncio.shield(wait)
+        return True
 
-    def _leave(self, replica: Replica) -> WaitingAppend:
+    def _leave(self, replica: Replica) -> None:
         append = replica.appends.popleft()
         self._appends -= 1
-        self._appends_bytes -= append.batch.header.size
-        return append
+        self._appends_bytes -= append.size_bytes
 
     def _give_up(self, replica: Replica, error: QuorateError) -> None:
         for append in replica.appends:
-            append.refuse(replica.key, ErrorCode.KAFKA_STORAGE_ERROR)
+            append.refuse(replica.key, ProduceOutcome(ErrorCode.KAFKA_STORAGE_ERROR))
         self._on_storage_error(error)
 
     # -- the append ------------------------------------------------------------------------------------------
 
-    def _append(self, replica: Replica, batch: ProducedBatch, request: WaitingProduce) -> None:
+    def _append(self, replica: Replica, batch: CheckedBatch, request: WaitingProduce) -> None:
         key, leader = replica.key, replica.leader
         if leader is None:
             request.settle(key, ProduceOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -181,7 +208,7 @@ class Producing:
         try:
             appended = replica.log.append_produced(batch, leader.leader_epoch, wall_ms())
         except AppendError as error:
-            request.settle(key, ProduceOutcome(ErrorCode(error.error_code), message=str(error)))
+            request.settle(key, refusal(error))
             return
         except LogStorageError as error:
             self._on_storage_error(error)
@@ -200,6 +227,19 @@ class Producing:
             request.settle(key, outcome)
 
 
-def _wait_for_log(replica: Replica, batch: ProducedBatch) -> asyncio.Future[None] | None:
+def refusal(error: AppendError) -> ProduceOutcome:
+    """Return the outcome of a batch that was refused."""
+    return ProduceOutcome(ErrorCode(error.error_code), message=str(error))
+
+
+def _checked(batch: ProducedBatch) -> CheckedBatch | AppendError:
+    """Look at a batch's records; a refusal is an answer, also where nobody waits for it any more."""
+    try:
+        return checked_batch_of(batch)
+    except AppendError as error:
+        return error
+
+
+def _wait_for_log(replica: Replica, batch: CheckedBatch) -> asyncio.Future[None] | None:
     wait = replica.log.before_append(batch.header.size, batch.header.records_count)
     return None if wait is None else asyncio.ensure_future(wait)

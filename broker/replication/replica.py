@@ -12,6 +12,7 @@ from collections import deque
 
 from broker.core.partition import FollowerState, IdleState, LeaderState, ReplicaState
 from broker.log.partition_log import PartitionLog
+from broker.replication.outcomes import ProduceOutcome
 from broker.replication.waiting import WaitingAppend, WaitingFetch, WaitingProduce
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
@@ -82,7 +83,7 @@ class Replica:
                 del self.produces[waiting]
                 waiting.answer(self.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             for append in self.appends:
-                append.refuse(self.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                append.refuse(self.key, ProduceOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for fetch in self.fetches:
             fetch.wake(self.key)
 

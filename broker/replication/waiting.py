@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker.log.batches import ProducedBatch
+from broker.log.errors import AppendError
+from broker.log.produced import CheckedBatch
 from broker.replication.outcomes import ProduceOutcome
 from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
@@ -30,7 +31,7 @@ class WaitingProduce:
     A batch waits for its turn in the log, and with acks=all then for the high watermark.
     """
 
-    __slots__ = ("_done", "_missing", "acks_all", "ended", "outcomes")
+    __slots__ = ("_done", "_missing", "acks_all", "ended", "inline_bytes", "outcomes")
 
     def __init__(self, *, acks_all: bool) -> None:
         self.acks_all = acks_all
@@ -41,6 +42,8 @@ class WaitingProduce:
         self._done: asyncio.Future[None] | None = None
         #: The answer was given: what comes later changes nothing.
         self.ended = False
+        #: Of its batches, whose records were looked at in the event loop.
+        self.inline_bytes = 0
 
     def wait_for_turn(self, replica: Replica) -> None:
         """Wait until settle() for a replica's partition."""
@@ -85,22 +88,32 @@ class WaitingProduce:
 class WaitingAppend:
     """One batch that waits for its turn in a partition's log."""
 
-    __slots__ = ("batch", "refused", "request", "wait")
+    __slots__ = ("batch", "checking", "refused", "request", "size_bytes", "wait")
 
     def __init__(
-        self, batch: ProducedBatch, request: WaitingProduce, wait: asyncio.Future[None] | None
+        self,
+        request: WaitingProduce,
+        batch: CheckedBatch | None,
+        *,
+        size_bytes: int,
+        checking: asyncio.Future[CheckedBatch | AppendError] | None = None,
+        wait: asyncio.Future[None] | None = None,
     ) -> None:
-        self.batch = batch
         self.request = request
+        #: None: while it is checked.
+        self.batch = batch
+        self.size_bytes = size_bytes
+        #: Its records are looked at, in a thread.
+        self.checking = checking
         #: What must end before it is appended; None: nothing but the batches before it.
         self.wait = wait
         #: It has its outcome already.
         self.refused = False
 
-    def refuse(self, key: PartitionKey, error_code: ErrorCode) -> None:
+    def refuse(self, key: PartitionKey, outcome: ProduceOutcome) -> None:
         """Append it no more."""
         self.refused = True
-        self.request.settle(key, ProduceOutcome(error_code))
+        self.request.settle(key, outcome)
 
 
 class WaitingFetch:

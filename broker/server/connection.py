@@ -31,6 +31,8 @@ from controller.messages.scram import ScramServer
 from quorum.errors import ProtocolError
 from quorum.platform.histogram import Histogram
 
+#: Requests that change nothing and may take long.
+_READING: Final = (ApiKey.FETCH, ApiKey.LIST_OFFSETS)
 _HEAD: Final = Struct(">hhi")
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
@@ -133,7 +135,7 @@ class Connection(asyncio.Protocol):
         return not self._running and not self._waiting
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget what waits. What has begun ends by itself, but for fetches, which only wait."""
+        """Forget what waits. What has begun ends by itself, but for what only reads."""
         if self._transport is None:
             return
         self._transport = None
@@ -142,7 +144,7 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         self._pieces.clear()
         for running in self._running:
-            if running.task is not None and running.request.api_key == ApiKey.FETCH:
+            if running.task is not None and running.request.api_key in _READING:
                 running.task.cancel()
         self._on_close(self)
 

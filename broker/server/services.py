@@ -69,7 +69,7 @@ class Replicas(Protocol):
     ) -> Mapping[PartitionKey, FetchOutcome]:
         """Read batches, waiting for enough of them."""
 
-    def list_offset(
+    async def list_offset(
         self, key: PartitionKey, timestamp: int, /, *, current_leader_epoch: int = -1, replica_id: int = -1
     ) -> ListedOffset:
         """Return the offset that belongs to a timestamp; -1 and -2: the last and the first."""

@@ -3,8 +3,8 @@
     python -m tests.support.hanging_broker broker …
 
 While a file lies in the working folder: `silent-fsync`: no fsync of this process comes back; `silent-write`:
-no write to a log does; `broken-fsync`: the next fsync fails, once; `slow-fsync`: each takes so many seconds
-more. Everything else is shipped code.
+no write of the event loop does; `broken-fsync`: the next fsync fails, once; `slow-fsync`: each takes so many
+seconds more. Everything else is shipped code.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def install() -> None:
         fsync(descriptor)
 
     def faulty_pwritev(descriptor: int, buffers: Sequence[Any], offset: int, flags: int = 0) -> int:
-        _stay_silent(SILENT_WRITE)
+        if threading.current_thread() is threading.main_thread():
+            _stay_silent(SILENT_WRITE)
         return pwritev(descriptor, buffers, offset, flags)
 
     os.fsync = faulty_fsync  # type: ignore[assignment]

@@ -216,7 +216,7 @@ class MemoryReplicas:
             outcomes[key] = FetchOutcome(ErrorCode.NONE, self.end(key), 0, b"".join(found))
         return outcomes
 
-    def list_offset(
+    async def list_offset(
         self, key: PartitionKey, timestamp: int, *, current_leader_epoch: int = -1, replica_id: int = -1
     ) -> ListedOffset:
         """Return the start or the end."""

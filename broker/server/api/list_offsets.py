@@ -12,14 +12,14 @@ from broker.server.services import BrokerServices
 from quorum.metadata.paths import PartitionKey
 
 
-def list_offsets(services: BrokerServices, call: Call) -> Answer:
+async def list_offsets(services: BrokerServices, call: Call) -> Answer:
     """Answer the offsets that belong to timestamps."""
     request = call.body
     topics = []
     for topic in request.topics:
         rows = []
         for each in topic.partitions:
-            found = services.replicas.list_offset(
+            found = await services.replicas.list_offset(
                 PartitionKey(topic.name, each.partition_index),
                 each.timestamp,
                 current_leader_epoch=each.current_leader_epoch if call.api_version >= 4 else -1,

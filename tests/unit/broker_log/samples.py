@@ -19,6 +19,8 @@ from crc32c import crc32c
 from broker.datadir.directory import LogDirectory
 from broker.log.batches import BatchHeader, parse_header
 from broker.log.partition_log import PartitionLog
+from broker.log.records import walk
+from broker.log.time_lookup import TimedBatch
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
@@ -48,7 +50,7 @@ def batch(
     records = b"".join(
         _record(each - times[0], number, value + str(number).encode()) for number, each in enumerate(times)
     )
-    content = _compressed(records, codec)
+    content = compressed(records, codec)
     header = [
         *(base_offset, HEADER.size - 12 + len(content), leader_epoch, 2, 0, attributes | codec & 7),
         *(len(times) - 1, times[0], max(times), *producer, len(times)),
@@ -81,7 +83,8 @@ def varint(number: int) -> bytes:
     return bytes([*out, left])
 
 
-def _compressed(records: bytes, codec: int) -> bytes:
+def compressed(records: bytes, codec: int) -> bytes:
+    """Records as a producer compresses them."""
     if codec == GZIP:
         return gzip.compress(records)
     if codec == SNAPPY:
@@ -185,3 +188,22 @@ def read_all(log: PartitionLog, bytes_max: int = 1000) -> bytes:
         parts.append(found.records)
         offset = found.next_offset
     return b"".join(parts)
+
+
+def offset_for_time(log: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record at or after a time, as ListOffsets finds it."""
+    place: TimedBatch | int | None = log.log_start_offset
+    while place is not None:
+        if isinstance(place, TimedBatch):
+            found = walk(*place, at_least=timestamp_ms)
+            if found.timestamp >= timestamp_ms:
+                return found.timestamp, found.offset
+            place = place.header.last_offset + 1
+        place = log.batch_for_time(timestamp_ms, place)
+    return None
+
+
+def max_timestamp(log: PartitionLog) -> tuple[int, int]:
+    """(timestamp, offset) of the first record with the largest timestamp; (-1, -1): none has one."""
+    newest = log.newest_batch()
+    return (-1, -1) if newest is None else walk(*newest)[:2]

@@ -17,7 +17,17 @@ from broker.log.producers import Producers
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from quorum.metadata.numbers import LeaderEpoch
 from tests.support.nodes import REPOSITORY
-from tests.unit.broker_log.samples import EPOCH, KEY, NOW_MS, Broker, batch, fill, headers, read_all
+from tests.unit.broker_log.samples import (
+    EPOCH,
+    KEY,
+    NOW_MS,
+    Broker,
+    batch,
+    fill,
+    headers,
+    offset_for_time,
+    read_all,
+)
 
 FIRST = "00000000000000000000"
 KILL_DEADLINE_S = 30.0
@@ -124,7 +134,7 @@ def test_a_damaged_index_is_made_anew(broker: Broker, content: bytes | None, suf
     for opened in (broker.open().logs[KEY], broker.restart()):
         assert read_all(opened) == wanted
         if suffix == ".index":
-            assert opened.offset_for_time(NOW_MS + 77) == (NOW_MS + 77, 77)
+            assert offset_for_time(opened, NOW_MS + 77) == (NOW_MS + 77, 77)
 
 
 def test_an_index_vouches_only_for_what_was_made_durable(broker: Broker) -> None:

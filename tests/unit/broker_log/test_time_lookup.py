@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 
+import cramjam
 import pytest
 
-from broker.log import records
+from broker.log import time_lookup
+from broker.log.batches import parse_header
 from broker.log.errors import UnreadableBatchError
 from broker.log.partition_log import PartitionLog
+from broker.log.records import UNFOLDED_BYTES_MAX, walk
 from controller.messages.codes import ErrorCode
 from tests.unit.broker_log.samples import (
     EPOCH,
@@ -23,6 +26,8 @@ from tests.unit.broker_log.samples import (
     altered,
     batch,
     fill,
+    max_timestamp,
+    offset_for_time,
 )
 
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "xerial": XERIAL, "lz4": LZ4, "zstd": ZSTD}
@@ -39,18 +44,18 @@ def test_the_first_record_at_a_time_is_found_in_its_batch(broker: Broker, codec:
     append(log, [130, 105, 150], CODECS[codec])
     expected = {0: (100, 0), 100: (100, 0), 101: (110, 1), 120: (120, 2), 121: (130, 3), 131: (150, 5)}
     for each in (log, broker.revive(), broker.restart()):
-        assert {time: each.offset_for_time(time) for time in expected} == expected
-        assert each.offset_for_time(151) is None
-        assert each.max_timestamp() == (150, 5)
+        assert {time: offset_for_time(each, time) for time in expected} == expected
+        assert offset_for_time(each, 151) is None
+        assert max_timestamp(each) == (150, 5)
 
 
 def test_an_empty_log_has_no_times(broker: Broker) -> None:
     log = broker.create()
-    assert log.offset_for_time(0) is None
-    assert log.max_timestamp() == (-1, -1)
+    assert offset_for_time(log, 0) is None
+    assert max_timestamp(log) == (-1, -1)
     append(log, [-1])
-    assert log.max_timestamp() == (-1, -1)
-    assert log.offset_for_time(0) is None
+    assert max_timestamp(log) == (-1, -1)
+    assert offset_for_time(log, 0) is None
 
 
 @pytest.mark.parametrize("segment_bytes", [3000, 1_000_000])
@@ -65,8 +70,8 @@ def test_times_that_do_not_rise_are_found_as_a_scan_finds_them(broker: Broker, s
     for each in (log, broker.revive()):
         for wanted in range(0, 8000, 37):
             first = next(((time, offset) for offset, time in enumerate(times) if time >= wanted), None)
-            assert each.offset_for_time(wanted) == first
-        assert each.max_timestamp() == (max(times), times.index(max(times)))
+            assert offset_for_time(each, wanted) == first
+        assert max_timestamp(each) == (max(times), times.index(max(times)))
 
 
 def test_truncation_forgets_later_times(broker: Broker) -> None:
@@ -74,47 +79,83 @@ def test_truncation_forgets_later_times(broker: Broker) -> None:
     fill(log, 200)
     log.truncate_to(90)
     for each in (log, broker.revive(), broker.restart()):
-        assert each.max_timestamp() == (NOW_MS + 89, 89)
-        assert each.offset_for_time(NOW_MS + 90) is None
+        assert max_timestamp(each) == (NOW_MS + 89, 89)
+        assert offset_for_time(each, NOW_MS + 90) is None
+
+
+def stored(log: PartitionLog, content: bytes) -> None:
+    """A batch as the log may hold it from before records were looked at when they are produced."""
+    log.append_as_follower(altered(content, base_offset=log.log_end_offset), NOW_MS)
 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
 def test_records_that_cannot_be_opened_are_named(broker: Broker, codec: str) -> None:
     log = broker.create()
     whole = batch([100, 200], codec=CODECS[codec])
-    broken = altered(whole[:70] + b"\xa5" * (len(whole) - 70))
-    log.append_as_leader(broken, EPOCH, NOW_MS)
+    stored(log, whole[:70] + b"\xa5" * (len(whole) - 70))
     with pytest.raises(UnreadableBatchError, match="batch at offset 0 cannot be opened") as caught:
-        log.offset_for_time(150)
+        offset_for_time(log, 150)
     assert caught.value.error_code is ErrorCode.CORRUPT_MESSAGE
     with pytest.raises(UnreadableBatchError):
-        log.max_timestamp()
+        max_timestamp(log)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80" * 20, b"\x7e" + b"\0" * 9, b"\x01" * 30])
 def test_malformed_records_are_named(broker: Broker, content: bytes) -> None:
     log = broker.create()
-    broken = altered(batch([100, 200])[:61] + content, batch_length=49 + len(content))
-    log.append_as_leader(broken, EPOCH, NOW_MS)
+    stored(log, altered(batch([100, 200])[:61] + content, batch_length=49 + len(content)))
     with pytest.raises(UnreadableBatchError):
-        log.offset_for_time(150)
+        offset_for_time(log, 150)
 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
-def test_a_batch_that_unfolds_too_far_is_refused(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, codec: str
-) -> None:
-    log = broker.create()
-    append(log, [100, 200], CODECS[codec], b"x" * 300_000)
-    assert log.offset_for_time(150) == (200, 1)
-    monkeypatch.setattr(records, "UNFOLDED_BYTES_MAX", 100_000)
+def test_a_batch_that_unfolds_too_far_is_refused(codec: str) -> None:
+    whole = batch([100, 200], codec=CODECS[codec], value=b"x" * 300_000)
+    header = parse_header(whole, 0)
+    assert walk(header, whole, at_least=150).offset == 1
     with pytest.raises(UnreadableBatchError):
-        log.offset_for_time(150)
+        walk(header, whole, unfolded_bytes_max=100_000)
+
+
+def test_a_bomb_that_is_stored_is_opened_within_bounds(broker: Broker) -> None:
+    """256 MiB of zeros in 8 KiB, which a log may hold from before: it is no record, and is not kept."""
+    log = broker.create()
+    bomb = bytes(cramjam.zstd.compress(bytes(UNFOLDED_BYTES_MAX)))
+    count = 2**31 - 1
+    folded = altered(batch([100], codec=ZSTD)[:61] + bomb, batch_length=49 + len(bomb))
+    stored(log, altered(folded, last_offset_delta=count - 1, records_count=count))
+    with pytest.raises(UnreadableBatchError, match=f"{count} records in {UNFOLDED_BYTES_MAX} bytes"):
+        offset_for_time(log, 50)
+    with pytest.raises(UnreadableBatchError, match="record 0"):
+        walk(parse_header(folded, 0), folded)
+
+
+def test_a_header_that_promises_a_later_time_is_followed_by_the_next_batch(broker: Broker) -> None:
+    log = broker.create()
+    stored(log, altered(batch([100, 200]), max_timestamp=500))
+    append(log, [120, 130])
+    append(log, [400])
+    assert offset_for_time(log, 150) == (200, 1)
+    assert offset_for_time(log, 300) == (400, 4)
+
+
+def test_a_search_over_many_headers_goes_on_where_it_ended(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_lookup, "HEADERS_MAX", 3)
+    log = broker.create()
+    for timestamp in (500, *[10] * 50, 600, 20, 700):
+        append(log, [timestamp])
+    assert [offset_for_time(log, each) for each in (400, 501, 601, 701)] == [
+        *((500, 0), (600, 51), (700, 53)),
+        None,
+    ]
+    assert log.batch_for_time(501, 0) == 3
 
 
 def test_the_brokers_time_counts_for_every_record(broker: Broker) -> None:
     log = broker.create()
     stamped = altered(batch([100, 110, 120]), attributes=0x08, max_timestamp=500)
     log.append_as_follower(stamped, NOW_MS)
-    assert log.offset_for_time(300) == (500, 0)
-    assert log.max_timestamp() == (500, 0)
+    assert offset_for_time(log, 300) == (500, 0)
+    assert max_timestamp(log) == (500, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -133,6 +134,28 @@ async def test_acknowledged_records_survive_random_elections(tmp_path: Path, see
             assert len(producer.acknowledged) > 20
             for value, offset in producer.acknowledged.items():
                 assert found[offset] == value
+
+
+async def test_isrs_shrink_though_a_checkpoint_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent follower leaves, and acks=all returns."""
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await cluster[1].produce(b"a")
+        begun: list[Future[None]] = []
+
+        def never_ends(_high_watermarks: object) -> Future[None]:
+            begun.append(Future())
+            return begun[-1]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster[1].directory, "begin_checkpoint", never_ends)
+            await until(lambda: begun)
+            await cluster.stop(2, kill=True)
+            assert (await cluster[1].produce(b"b")).error_code is ErrorCode.NONE
+            await cluster.until_isr(1)
+            assert len(begun) == 1
 
 
 def acknowledged(producers: list[Producer]) -> int:

@@ -123,16 +123,16 @@ async def test_offsets_by_time_and_at_both_ends(tmp_path: Path) -> None:
         await cluster[1].produce(b"a", b"b")
         manager = cluster[1].manager
         timestamp = 1_700_000_000_000
-        assert manager.list_offset(KEY, -1) == ListedOffset(ErrorCode.NONE, -1, 2, 0)
-        assert manager.list_offset(KEY, -2) == ListedOffset(ErrorCode.NONE, -1, 0)
-        assert manager.list_offset(KEY, -3) == ListedOffset(ErrorCode.NONE, timestamp, 0)
-        assert manager.list_offset(KEY, timestamp - 5) == ListedOffset(ErrorCode.NONE, timestamp, 0)
-        assert manager.list_offset(KEY, timestamp + 5) == ListedOffset(ErrorCode.NONE)
-        assert manager.list_offset(KEY, -9).error_code is ErrorCode.INVALID_REQUEST
-        assert manager.list_offset(KEY, -1, current_leader_epoch=3).error_code == 75
+        assert (await manager.list_offset(KEY, -1)) == ListedOffset(ErrorCode.NONE, -1, 2, 0)
+        assert (await manager.list_offset(KEY, -2)) == ListedOffset(ErrorCode.NONE, -1, 0)
+        assert (await manager.list_offset(KEY, -3)) == ListedOffset(ErrorCode.NONE, timestamp, 0)
+        assert (await manager.list_offset(KEY, timestamp - 5)) == ListedOffset(ErrorCode.NONE, timestamp, 0)
+        assert (await manager.list_offset(KEY, timestamp + 5)) == ListedOffset(ErrorCode.NONE)
+        assert (await manager.list_offset(KEY, -9)).error_code is ErrorCode.INVALID_REQUEST
+        assert (await manager.list_offset(KEY, -1, current_leader_epoch=3)).error_code == 75
         assert manager.epoch_end_offset(KEY, leader_epoch=0) == EpochEnd(ErrorCode.NONE, 0, 2)
         absent = PartitionKey("absent", 0)
-        assert manager.list_offset(absent, -1).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await manager.list_offset(absent, -1)).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_new_leader_names_no_last_offset_before_it_is_certain(tmp_path: Path) -> None:
@@ -146,11 +146,12 @@ async def test_new_leader_names_no_last_offset_before_it_is_certain(tmp_path: Pa
         broker = await cluster.start(1)
         decided = await cluster.decide(1, [1, 2])
         await cluster.send(1, decided)
-        assert broker.manager.list_offset(KEY, -1).error_code is ErrorCode.OFFSET_NOT_AVAILABLE
-        assert broker.manager.list_offset(KEY, -2).error_code is ErrorCode.NONE
-        assert broker.manager.list_offset(KEY, -1, replica_id=2).offset == 3
+        assert (await broker.manager.list_offset(KEY, -1)).error_code is ErrorCode.OFFSET_NOT_AVAILABLE
+        assert (await broker.manager.list_offset(KEY, -2)).error_code is ErrorCode.NONE
+        assert (await broker.manager.list_offset(KEY, -1, replica_id=2)).offset == 3
         await cluster.until_isr(1)
-        await until(lambda: broker.manager.list_offset(KEY, -1).offset == 3)
+        await until(lambda: broker.replica.leader.knows_what_is_committed())
+        assert (await broker.manager.list_offset(KEY, -1)).offset == 3
 
 
 async def test_waiting_fetch_ends_when_the_leader_steps_down(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ async def test_a_partition_named_twice_appends_nothing(parts: MemoryParts) -> No
     twice = [{"name": "t", "partition_data": [{"index": 0, "records": BATCH}] * 2}]
     found = await ask(parts, ApiKey.PRODUCE, 9, produce_values(topic_data=twice))
     codes = [each.error_code for each in found.responses[0].partition_responses]
-    assert codes == [ErrorCode.INVALID_REQUEST] * 2
+    assert codes == [ErrorCode.INVALID_RECORD] * 2
     assert parts.replicas.end(KEY) == 0
 
 

@@ -1,0 +1,95 @@
+"""What a producer sent for one partition: one batch, looked at from its first byte to its last.
+
+Two steps: the batch as a whole, which is quick, and its records, which may be compressed or many, so that the
+caller does it in a thread. What does not fit is refused as INVALID_RECORD; nothing of it is stored, since a
+reader that meets it stops without an error.
+Source: Kafka's LogValidator (3.9), which also writes the largest timestamp into the header.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from broker.log.batches import (
+    CODEC_MASK,
+    CRC_FROM,
+    HEADER,
+    BatchHeader,
+    Buffer,
+    check_produced,
+    checked_batch,
+)
+from broker.log.errors import AppendError, UnreadableBatchError
+from broker.log.records import UNFOLDED_BYTES_MAX, walk
+from controller.messages.codes import ErrorCode
+from quorum.metadata.topic_settings import TopicSettings
+
+#: what a batch may unfold to, as a multiple of max.message.bytes; UNFOLDED_BYTES_MAX in any case
+UNFOLDED_FACTOR: Final = 16
+
+
+class ProducedBatch(NamedTuple):
+    """A whole batch of a kind that is taken; its records were not looked at."""
+
+    header: BatchHeader
+    content: memoryview
+    unfolded_bytes_max: int
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether its records must be unfolded first."""
+        return self.header.attributes & CODEC_MASK != 0
+
+
+class CheckedBatch(NamedTuple):
+    """A batch that may be appended."""
+
+    header: BatchHeader
+    content: memoryview
+    #: whether a record has no key
+    key_missing: bool
+
+
+def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
+    """Check what a producer sent for one partition, but for the records inside: it must be one whole batch.
+
+    Args:
+        records: one batch.
+        settings: the topic's.
+
+    Raises:
+        AppendError: no batch, more than one, an older format, a torn batch, a wrong checksum, too large, no
+            records, or of a kind that is not offered.
+    """
+    content = memoryview(records)
+    header = checked_batch(content, 0)
+    if header.size != len(content):
+        raise AppendError(
+            ErrorCode.INVALID_RECORD,
+            f"{len(content)} bytes for one partition, its first batch has {header.size}: "
+            "send one batch for each partition",
+        )
+    check_produced(header, settings)
+    unfolded_bytes_max = min(UNFOLDED_FACTOR * settings.max_message_bytes, UNFOLDED_BYTES_MAX)
+    return ProducedBatch(header, content, unfolded_bytes_max)
+
+
+def checked_batch_of(batch: ProducedBatch) -> CheckedBatch:
+    """Look at the records of a batch; may run in any thread.
+
+    Raises:
+        AppendError: the records are not what the header says.
+    """
+    try:
+        walked = walk(batch.header, batch.content, unfolded_bytes_max=batch.unfolded_bytes_max)
+    except UnreadableBatchError as error:
+        raise AppendError(ErrorCode.INVALID_RECORD, error.message) from error
+    if walked.timestamp == batch.header.max_timestamp:
+        return CheckedBatch(batch.header, batch.content, walked.key_missing)
+    # Look-ups by time believe the header.
+    header = batch.header._replace(max_timestamp=walked.timestamp)
+    records = batch.content[HEADER.size :]
+    header = header._replace(crc=crc32c(records, crc32c(HEADER.pack(*header)[CRC_FROM:])))
+    return CheckedBatch(header, memoryview(b"".join((HEADER.pack(*header), records))), walked.key_missing)

@@ -1,0 +1,263 @@
+"""The records inside of a batch: what is taken, what is refused, and that both walks say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.log import records
+from broker.log.batches import HEADER, parse_header
+from broker.log.errors import AppendError, UnreadableBatchError
+from broker.log.produced import UNFOLDED_FACTOR, checked_batch_of, produced_batch
+from broker.log.records import Walked, walk
+from controller.messages.codes import ErrorCode
+from quorum.metadata.topic_settings import TopicSettings
+from tests.unit.broker_log.samples import (
+    EPOCH,
+    GZIP,
+    LZ4,
+    NONE,
+    NOW_MS,
+    SNAPPY,
+    XERIAL,
+    ZSTD,
+    Broker,
+    altered,
+    batch,
+    compressed,
+    headers,
+    offset_for_time,
+    read_all,
+    varint,
+)
+
+CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "xerial": XERIAL, "lz4": LZ4, "zstd": ZSTD}
+BASE_MS = 1_000_000
+
+
+class Sent(NamedTuple):
+    """One record; None: null."""
+
+    delta_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[bytes, bytes | None]] = ()
+
+
+def encoded(record: Sent, number: int) -> bytes:
+    def nullable(content: bytes | None) -> bytes:
+        return varint(-1) if content is None else varint(len(content)) + content
+
+    body = b"\0" + varint(record.delta_ms) + varint(number) + nullable(record.key) + nullable(record.value)
+    body += varint(len(record.headers))
+    for key, value in record.headers:
+        body += varint(len(key)) + key + nullable(value)
+    return varint(len(body)) + body
+
+
+def with_records(content: bytes, count: int, *, codec: int = NONE, max_delta_ms: int = 0) -> bytes:
+    """A batch with these bytes as its records, and a right checksum."""
+    folded = compressed(content, codec)
+    whole = batch([BASE_MS])[: HEADER.size] + folded
+    return altered(
+        whole,
+        batch_length=49 + len(folded),
+        attributes=codec & 7,
+        last_offset_delta=count - 1,
+        records_count=count,
+        base_timestamp=BASE_MS,
+        max_timestamp=BASE_MS + max_delta_ms,
+    )
+
+
+BYTES = st.binary(max_size=300)
+RECORD = st.builds(
+    Sent,
+    st.integers(-(2**40), 2**40) | st.integers(-70, 70),
+    st.none() | BYTES,
+    st.none() | BYTES | st.binary(min_size=8200, max_size=8300),
+    st.lists(st.tuples(BYTES, st.none() | BYTES), max_size=3) | st.just([]),
+)
+
+
+def outcome(walked: bytes, count: int, stop: int, *, columns: bool) -> object:
+    content = walked + bytes(16)
+    if columns:
+        found = records._walk_columns(content, len(walked), count, stop)
+        if found is not None:
+            return found
+    try:
+        return records._walk_plain(content, len(walked), count, stop)
+    except records._MalformedError:
+        return None
+
+
+@given(
+    st.lists(RECORD, min_size=1, max_size=12),
+    st.integers(-(2**41), 2**41) | st.integers(-80, 80),
+    st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=2),
+    st.integers(-1, 1) | st.just(0),
+)
+def test_both_walks_find_what_was_sent_and_refuse_the_same(
+    sent: list[Sent], stop: int, mutations: list[tuple[int, int]], more: int
+) -> None:
+    content = bytearray(b"".join(encoded(each, number) for number, each in enumerate(sent)))
+    count = len(sent) + more
+    if not mutations and not more:
+        upto = next((n for n, each in enumerate(sent) if each.delta_ms >= stop), len(sent) - 1)
+        deltas = [each.delta_ms for each in sent[: upto + 1]]
+        found = records._walk_plain(bytes(content) + bytes(16), len(content), count, stop)
+        assert found[:2] == (max(deltas), deltas.index(max(deltas)))
+        assert found[2] == any(each.key is None for each in sent[: upto + 1])
+    for position, byte in mutations:
+        content[position % len(content)] = byte
+    if count > 0:
+        plain = outcome(bytes(content), count, records._NEVER, columns=False)
+        assert plain == outcome(bytes(content), count, records._NEVER, columns=True)
+        # A walk that ends early has not seen what follows, nor its keys.
+        if plain is not None:
+            early = outcome(bytes(content), count, stop, columns=False)
+            in_columns = outcome(bytes(content), count, stop, columns=True)
+            assert isinstance(early, tuple)
+            assert isinstance(in_columns, tuple)
+            assert early[:2] == in_columns[:2]
+
+
+@given(st.binary(max_size=400), st.integers(1, 60))
+def test_garbage_is_refused_by_both_walks(content: bytes, count: int) -> None:
+    assert outcome(content, count, records._NEVER, columns=True) == outcome(
+        content, count, records._NEVER, columns=False
+    )
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("count", [1, 3, 500])
+@pytest.mark.parametrize("columns", [True, False])
+def test_the_walk_finds_time_and_missing_keys(
+    codec: str, count: int, columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not columns:
+        monkeypatch.setattr(records, "np", None)
+    deltas = [(number * 7) % 11 for number in range(count)]
+    for key in (b"key", None):
+        sent = [Sent(delta, b"k" if number else key, b"v" * 20) for number, delta in enumerate(deltas)]
+        content = b"".join(encoded(each, number) for number, each in enumerate(sent))
+        whole = with_records(content, count, codec=CODECS[codec])
+        largest = max(deltas)
+        expected = Walked(BASE_MS + largest, deltas.index(largest), key is None)
+        assert walk(parse_header(whole, 0), whole) == expected
+        found = walk(parse_header(whole, 0), whole, at_least=BASE_MS + largest)
+        assert found[:2] == expected[:2]
+
+
+GOOD = encoded(Sent(5, b"key", b"value", [(b"h", b"x"), (b"i", None)]), 0)
+BODY = GOOD[1:]
+MALFORMED = {
+    "nothing": b"",
+    "a byte more": GOOD + b"\0",
+    "a byte less": GOOD[:-1],
+    "a length of zero": b"\0" * 8,
+    "a negative length": b"\1" + BODY,
+    "a length that is too short": varint(len(BODY) - 1) + BODY,
+    "a length that is too long": varint(len(BODY) + 1) + BODY + b"\0",
+    "a length without an end": b"\x80" * 12,
+    "an offset that does not follow": encoded(Sent(5, b"key", b"value"), 1),
+    "a negative offset": encoded(Sent(5, b"key", b"value"), -1),
+    "a key below null": b"\x0e" + b"\0\0\0\3\0\0\0",
+    "a value below null": b"\x0e" + b"\0\0\0\1\3\0\0",
+    "a key that leads out": b"\x0e" + b"\0\0\0\x7e\0\0\0",
+    "a value that leads out": b"\x0e" + b"\0\0\0\1\x7e\0\0",
+    "a value that leads far out": b"\x16" + b"\0\0\0\1\xfe\xff\xff\xff\x0f\0\0",
+    "headers that do not fit": b"\x0e" + b"\0\0\0\1\1\x7e\0",
+    "a number of headers below zero": b"\x0c" + b"\0\0\0\1\1\1",
+    "a header's key below zero": b"\x10" + b"\0\0\0\1\1\2\1\0",
+    "a header's value below null": b"\x10" + b"\0\0\0\1\1\2\0\3",
+    "a header that leads out": b"\x10" + b"\0\0\0\1\1\2\x10\0",
+    "a time of eleven bytes": b"\x22" + b"\0" + b"\x80" * 10 + b"\0\0\1\1\0\0",
+    "a time that no header can hold": b"\x1e" + b"\0" + b"\xfe" + b"\xff" * 8 + b"\1\0\1\1\0",
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("name", MALFORMED)
+def test_records_that_do_not_fit_are_refused(broker: Broker, name: str, codec: str) -> None:
+    log = broker.create()
+    whole = with_records(MALFORMED[name], 1, codec=CODECS[codec])
+    with pytest.raises(AppendError, match="the records of the batch") as caught:
+        log.append_as_leader(whole, EPOCH, NOW_MS)
+    assert caught.value.error_code is ErrorCode.INVALID_RECORD
+    assert (log.log_end_offset, log.size_bytes) == (0, 0)
+
+
+def test_records_of_a_reference_encoder_are_taken(broker: Broker) -> None:
+    log = broker.create()
+    log.append_as_leader(with_records(GOOD, 1, max_delta_ms=5), EPOCH, NOW_MS)
+    assert log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("count", [2, 2**31 - 1])
+def test_a_count_that_does_not_fit_its_bytes_is_refused(broker: Broker, count: int) -> None:
+    """61 bytes of 2³¹ − 1 records made the next batch begin a segment."""
+    log = broker.create()
+    for content in (b"", GOOD):
+        with pytest.raises(AppendError) as caught:
+            log.append_as_leader(with_records(content, count), EPOCH, NOW_MS)
+        assert caught.value.error_code is ErrorCode.INVALID_RECORD
+    assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
+def test_garbage_instead_of_compressed_records_is_refused(broker: Broker, codec: str) -> None:
+    log = broker.create()
+    whole = batch([1, 2], codec=CODECS[codec], value=b"x" * 100)
+    with pytest.raises(AppendError) as caught:
+        log.append_as_leader(altered(whole[:66] + b"\xa5" * (len(whole) - 66)), EPOCH, NOW_MS)
+    assert caught.value.error_code is ErrorCode.INVALID_RECORD
+    assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
+def test_records_unfold_to_sixteen_times_the_largest_batch(codec: str) -> None:
+    settings = TopicSettings(max_message_bytes=10_000)
+    most = 10_000 * UNFOLDED_FACTOR
+    fits = encoded(Sent(0, b"k", bytes(most - 12)), 0)
+    too_large = encoded(Sent(0, b"k", bytes(most - 11)), 0)
+    assert (len(fits), len(too_large)) == (most, most + 1)
+    checked_batch_of(produced_batch(with_records(fits, 1, codec=CODECS[codec]), settings))
+    with pytest.raises(AppendError) as caught:
+        checked_batch_of(produced_batch(with_records(too_large, 1, codec=CODECS[codec]), settings))
+    assert caught.value.error_code is ErrorCode.INVALID_RECORD
+
+
+def test_a_bomb_is_refused_before_it_unfolds() -> None:
+    """256 MiB of zeros in 8 KiB."""
+    bomb = bytes(cramjam.zstd.compress(bytes(256 << 20)))
+    whole = altered(batch([1], codec=ZSTD)[: HEADER.size] + bomb, batch_length=49 + len(bomb))
+    with pytest.raises(AppendError, match="at most 16777408 bytes") as caught:
+        checked_batch_of(produced_batch(whole, TopicSettings()))
+    assert caught.value.error_code is ErrorCode.INVALID_RECORD
+
+
+def test_the_largest_timestamp_is_written_into_the_header(broker: Broker) -> None:
+    """Kafka does so, too; some clients send none."""
+    log = broker.create()
+    log.append_as_leader(altered(batch([100, 300, 200]), max_timestamp=-1), EPOCH, NOW_MS)
+    log.append_as_leader(altered(batch([50], codec=LZ4), max_timestamp=9000), EPOCH, NOW_MS)
+    for each in (log, broker.revive()):
+        assert [header.max_timestamp for header in headers(read_all(each))] == [300, 50]
+        assert (offset_for_time(each, 250), offset_for_time(each, 301)) == ((300, 1), None)
+
+
+def test_memory_that_does_not_suffice_refuses_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(records, "_unfolded", refuse)
+    whole = batch([1])
+    with pytest.raises(UnreadableBatchError):
+        walk(parse_header(whole, 0), whole)
