@@ -20,9 +20,10 @@ from struct import Struct
 from typing import Final, cast
 
 from broker.server.refusals import Refusals
-from broker.server.requests import Api, CloseConnectionError, Request
+from broker.server.requests import Api, CloseConnectionError, Request, Response
+from broker.server.turns import Turns
 from broker.wire.apis import UNPROVEN_FRAME_BYTES_MAX, ApiKey, advertised
-from broker.wire.codec import encode_response, is_flexible
+from broker.wire.codec import LongResponse, encode_response, is_flexible
 from broker.wire.packing import Parts
 from controller.messages.codes import ErrorCode
 from controller.messages.frames import LENGTH, parse_request_header, response_head
@@ -34,6 +35,9 @@ from quorum.platform.histogram import Histogram
 _HEAD: Final = Struct(">hhi")
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
+
+#: An answer may not grow larger, those with records apart.
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class Connection(asyncio.Protocol):
         limits: ListenerLimits,
         refusals: Refusals,
         failures: Refusals,
+        turns: Turns,
         times: defaultdict[int, Histogram],
         on_open: Callable[[Connection], None],
         on_close: Callable[[Connection], None],
@@ -81,6 +86,7 @@ class Connection(asyncio.Protocol):
             limits: bounds.
             refusals: where a connection is noted that its peer's mistake ends.
             failures: where one is noted that a fault of this broker ends.
+            turns: lets others have their turn while a long answer is written.
             times: {api key: where the time is noted that a request took}.
             on_open: called once.
             on_close: called once, after the connection has ended.
@@ -90,6 +96,7 @@ class Connection(asyncio.Protocol):
         self._limits = limits
         self._refusals = refusals
         self._failures = failures
+        self._turns = turns
         self._times = times
         self._on_open = on_open
         self._on_close = on_close
@@ -307,15 +314,29 @@ class Connection(asyncio.Protocol):
                 # One that has not begun when its task is cancelled is left without this.
                 running.task.add_done_callback(lambda _task: answer.close())
 
-    async def _run(self, running: _Running, answer: Awaitable[Parts | None]) -> None:
+    async def _run(self, running: _Running, answer: LongResponse | Awaitable[Response]) -> None:
         try:
-            response = await answer
+            response = answer if isinstance(answer, LongResponse) else await answer
+            if isinstance(response, LongResponse):
+                response = await self._written(response)
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(running, error)
         else:
             self._finish(running, response)
 
-    def _answer(self, request: Request) -> Parts | Awaitable[Parts | None] | None:
+    async def _written(self, response: LongResponse) -> Parts | None:
+        """Write a long response as far as anybody waits for it."""
+
+        def may_go_on() -> bool:
+            if response.size_bytes > ANSWER_BYTES_MAX:
+                raise CloseConnectionError(
+                    f"the answer is larger than {ANSWER_BYTES_MAX} bytes; ask for less"
+                )
+            return not self._closing
+
+        return response.parts if await self._turns.take(response.steps(), may_go_on) else None
+
+    def _answer(self, request: Request) -> Response | Awaitable[Response]:
         api_key = request.api_key
         if api_key == ApiKey.API_VERSIONS:
             return [self._api_versions(request.api_version)]

@@ -16,6 +16,7 @@ from collections import defaultdict
 from broker.server.connection import Connection, ListenerLimits
 from broker.server.refusals import Refusals
 from broker.server.requests import Api
+from broker.server.turns import Turns
 from broker.wire.apis import ApiKey
 from controller.messages.scram import ScramServer
 from quorum.platform.accepting import Acceptor, Room
@@ -43,6 +44,7 @@ class Listener:
         self._limits = limits
         self._refusals = Refusals(name)
         self._failures = Refusals(name)
+        self._turns = Turns()
         #: {api key: from the arrival of a request until its response}
         self._times: defaultdict[int, Histogram] = defaultdict(Histogram)
         self._acceptor: Acceptor | None = None
@@ -146,6 +148,7 @@ class Listener:
             self._limits,
             self._refusals,
             self._failures,
+            self._turns,
             self._times,
             self._opened,
             self._closed,
