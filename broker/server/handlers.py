@@ -111,6 +111,7 @@ class ApiHandlers:
             body,
             self._for_brokers,
             request.client_host,
+            request.answer_bytes_max,
         )
         handler = _HANDLERS[request.api_key]
         if request.api_key in _WAITING:

@@ -31,6 +31,8 @@ class Request:
     received_s: float
     #: Address of the peer, without its port.
     client_host: str = ""
+    #: Of the records in its answer, in bytes.
+    answer_bytes_max: int = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Call:
     from_broker: bool
     #: Address of the peer, without its port.
     client_host: str = ""
+    #: Of the records in its answer, in bytes.
+    answer_bytes_max: int = 2**31 - 1
 
 
 #: What a handler returns: values to encode (an array may be a generator of its rows), parts that are packed

@@ -72,7 +72,7 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
                 generation=generation,
                 max_wait_ms=milliseconds(request.max_wait),
                 min_bytes=request.min_bytes,
-                max_bytes=min(request.max_bytes, FETCH_BYTES_MAX),
+                max_bytes=min(request.max_bytes, FETCH_BYTES_MAX, call.answer_bytes_max),
                 rack=getattr(request, "rack_id", ""),
             )
         )
