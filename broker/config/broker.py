@@ -146,11 +146,18 @@ class GroupsSection:
 class LimitsSection:
     """What clients may ask for."""
 
+    #: of one listener; above it the connection goes that is idle the longest
     connections_max: int = setting(integer(1, 1_000_000), 10_000)
-    #: largest request, in bytes
+    #: a connection that waits for nothing and was silent for so long is closed, other brokers' apart
+    connections_max_idle_ms: int = setting(integer(100, 2**31 - 1), 600_000)
+    #: largest Produce request, in bytes; others have bounds of their own (broker/wire/apis.py)
     frame_bytes_max: int = setting(integer(1024, 1024 * _MIB), 100 * _MIB)
     #: requests of one connection that wait for their responses; reading pauses there
     requests_in_flight_max: int = setting(integer(1, 100_000), 100)
+    #: what the connections of one listener hold together: of requests that are not answered yet
+    received_bytes_total_max: int = setting(integer(1024, 1024 * 1024 * _MIB), 512 * _MIB)
+    #: and of answers that nobody reads; above these the connection goes that holds the most
+    unread_bytes_total_max: int = setting(integer(1024, 1024 * 1024 * _MIB), 256 * _MIB)
     #: log files that are open at once
     open_files_max: int = setting(integer(16, 1_000_000), 1024)
     #: the smallest segment.bytes that a topic may have: a segment costs files, fsyncs and a roll
@@ -322,6 +329,8 @@ def _build(
     if topics and limits and topics.segment_bytes < limits.segment_bytes_min:
         problem = f"is below limits.segment_bytes_min, {limits.segment_bytes_min}"
         problems.append(ConfigProblem("topics.segment_bytes", str(topics.segment_bytes), problem, "raise it"))
+    if limits:
+        _check_limits(limits, problems)
     if problems or not (broker and listen and advertised and quorum):
         raise ConfigError.of(problems)
     if not (topics and groups and limits and security):
@@ -364,6 +373,14 @@ def _check_groups(groups: GroupsSection, problems: list[ConfigProblem]) -> None:
         problem = f"is not below groups.group_consumer_session_timeout_ms, {session_ms}"
         value = str(groups.group_consumer_heartbeat_interval_ms)
         problems.append(ConfigProblem(name, value, problem, "make it a third of the session timeout"))
+
+
+def _check_limits(limits: LimitsSection, problems: list[ConfigProblem]) -> None:
+    total = limits.received_bytes_total_max
+    if total < limits.frame_bytes_max:
+        problem = f"is below limits.frame_bytes_max, {limits.frame_bytes_max}"
+        remedy = "raise it, or no request of that size ever arrives"
+        problems.append(ConfigProblem("limits.received_bytes_total_max", str(total), problem, remedy))
 
 
 def _read_dial(given: Mapping[str, Origin], problems: list[ConfigProblem]) -> dict[int, Address]:

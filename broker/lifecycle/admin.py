@@ -6,7 +6,7 @@ Source: issue of brokers, "A broker's admin port"; Prometheus naming conventions
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import (
@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import (
 
 if TYPE_CHECKING:
     from broker.lifecycle.broker import Broker
+    from broker.server.listener import Listener
 
 
 class BrokerView:
@@ -121,23 +122,7 @@ class BrokerView:
                 "entries of this broker's queue that no holder of the peer secret signed, deleted",
                 value=self._broker.parts.queue.strangers,
             )
-        refused = CounterMetricFamily(
-            "quorate_broker_connections_refused",
-            "connections closed for what their peers did: failed authentication, malformed requests",
-            labels=["listener"],
-        )
-        for listener, count in self._broker.parts.listeners.refused().items():
-            refused.add_metric([listener], count)
-        yield refused
-        times = HistogramMetricFamily(
-            "quorate_broker_request_seconds",
-            "From taking a request in until its response, waiting included",
-            labels=["listener", "api"],
-        )
-        for listener, apis in self._broker.parts.listeners.times().items():
-            for api, histogram in apis.items():
-                times.add_metric([listener, api], histogram.buckets(), histogram.sum_s)
-        yield times
+        yield from _listener_metrics(self._broker.parts.listeners.each())
         yield from self._group_metrics()
         yield from self._controller_metrics()
 
@@ -262,3 +247,38 @@ class BrokerView:
             "under_replicated": [list(key) for key in found.under_replicated],
             "offline": [list(key) for key in found.offline],
         }
+
+
+def _listener_metrics(listeners: Sequence[Listener]) -> Iterable[Metric]:
+    connections = GaugeMetricFamily(
+        "quorate_broker_connections", "connections that are open", labels=["listener"]
+    )
+    refused = CounterMetricFamily(
+        "quorate_broker_connections_refused",
+        "connections closed for what their peers did: failed authentication, malformed requests",
+        labels=["listener"],
+    )
+    shed = CounterMetricFamily(
+        "quorate_broker_connections_shed",
+        "connections closed for what all of them held together, or because they were idle",
+        labels=["listener"],
+    )
+    held = GaugeMetricFamily(
+        "quorate_broker_held_bytes",
+        "bytes of requests that are not answered, and of answers that are not read",
+        labels=["listener", "kind"],
+    )
+    times = HistogramMetricFamily(
+        "quorate_broker_request_seconds",
+        "From taking a request in until its response, waiting included",
+        labels=["listener", "api"],
+    )
+    for listener in listeners:
+        connections.add_metric([listener.name], listener.connection_count)
+        refused.add_metric([listener.name], listener.refused_count)
+        shed.add_metric([listener.name], listener.shed_count)
+        for kind, size in listener.held_bytes().items():
+            held.add_metric([listener.name, kind], size)
+        for api, histogram in listener.times().items():
+            times.add_metric([listener.name, api], histogram.buckets(), histogram.sum_s)
+    yield from (connections, refused, shed, held, times)

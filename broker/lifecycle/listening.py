@@ -22,7 +22,6 @@ from quorum.admin.server import AdminServer
 from quorum.admin.view import StatusView
 from quorum.config.address import Address
 from quorum.config.admin_port import read_admin_tokens
-from quorum.platform.histogram import Histogram
 from quorum.platform.listening import bind
 
 
@@ -112,13 +111,9 @@ class Listeners:
             admin,
         )
 
-    def refused(self) -> dict[str, int]:
-        """Return {listener: connections that it closed because of what their peers did}."""
-        return {each.name: each.refused_count for each in self._listeners}
-
-    def times(self) -> dict[str, dict[str, Histogram]]:
-        """Return {listener: {name of an API: how long its requests took}}."""
-        return {each.name: each.times() for each in self._listeners}
+    def each(self) -> list[Listener]:
+        """Return the listeners that serve: of brokers, and of clients once they are accepted."""
+        return list(self._listeners)
 
     async def stop(self) -> None:
         """Close the ports and every connection."""
@@ -144,6 +139,9 @@ class Listeners:
             connections_max=limits.connections_max,
             frame_bytes_max=limits.frame_bytes_max,
             requests_in_flight_max=limits.requests_in_flight_max,
+            connections_max_idle_ms=limits.connections_max_idle_ms,
+            received_bytes_total_max=limits.received_bytes_total_max,
+            unread_bytes_total_max=limits.unread_bytes_total_max,
         )
 
     def _own(self, bound: socket.socket) -> socket.socket:

@@ -13,22 +13,25 @@ import asyncio
 import socket
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
 from inspect import iscoroutine
 from struct import Struct
 from typing import Final, cast
 
 from broker.server.refusals import Refusals
-from broker.server.requests import Api, CloseConnectionError, Request
+from broker.server.requests import Api, CloseConnectionError, Request, Response
+from broker.server.shedding import Shedder
+from broker.server.turns import Turns
 from broker.wire.apis import UNPROVEN_FRAME_BYTES_MAX, ApiKey, advertised
-from broker.wire.codec import encode_response, is_flexible
+from broker.wire.codec import LongResponse, encode_response, is_flexible
 from broker.wire.packing import Parts
 from controller.messages.codes import ErrorCode
 from controller.messages.frames import LENGTH, parse_request_header, response_head
 from controller.messages.sasl import SaslGate
 from controller.messages.scram import ScramServer
 from quorum.errors import ProtocolError
+from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
 
 #: Requests that change nothing and may take long.
@@ -36,6 +39,11 @@ _READING: Final = (ApiKey.FETCH, ApiKey.LIST_OFFSETS)
 _HEAD: Final = Struct(">hhi")
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
+
+#: What a piece of a frame costs besides its bytes.
+PIECE_BYTES: Final = 64
+#: An answer may not grow larger, those with records apart.
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,30 @@ class ListenerLimits:
     requests_in_flight_max: int = 100
     #: a peer of the broker listener that has not authenticated by then is cut off
     authentication_timeout_ms: int = 10_000
+    #: a peer that waits for nothing and was silent for so long is cut off, unless it has authenticated
+    connections_max_idle_ms: int = 600_000
+    #: bytes of requests of all connections that are not answered yet
+    received_bytes_total_max: int = 512 * 1024 * 1024
+    #: bytes of answers that the peers of all connections do not read
+    unread_bytes_total_max: int = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the connections of a listener have in common."""
+
+    api: Api
+    #: what a peer must prove first; None: nothing
+    sasl: ScramServer | None
+    limits: ListenerLimits
+    #: where a connection is noted that its peer's mistake ends
+    refusals: Refusals
+    #: where one is noted that a fault of this broker ends
+    failures: Refusals
+    shedder: Shedder
+    turns: Turns
+    #: {api key: from the arrival of a request until its response}
+    times: defaultdict[int, Histogram]
 
 
 @dataclass(slots=True, eq=False)
@@ -64,39 +96,19 @@ class _Running:
 class Connection(asyncio.Protocol):
     """A connection of a client, a follower or the controller."""
 
-    def __init__(
-        self,
-        api: Api,
-        sasl: ScramServer | None,
-        limits: ListenerLimits,
-        refusals: Refusals,
-        failures: Refusals,
-        times: defaultdict[int, Histogram],
-        on_open: Callable[[Connection], None],
-        on_close: Callable[[Connection], None],
-    ) -> None:
-        """Serve one connection.
-
-        Args:
-            api: what is served.
-            sasl: what a peer must prove first; None: nothing.
-            limits: bounds.
-            refusals: where a connection is noted that its peer's mistake ends.
-            failures: where one is noted that a fault of this broker ends.
-            times: {api key: where the time is noted that a request took}.
-            on_open: called once.
-            on_close: called once, after the connection has ended.
-        """
-        self._api = api
-        self._gate = None if sasl is None else SaslGate(sasl)
-        self._limits = limits
-        self._refusals = refusals
-        self._failures = failures
-        self._times = times
-        self._on_open = on_open
-        self._on_close = on_close
+    def __init__(self, shared: Shared) -> None:
+        """Serve one connection of a listener."""
+        self._api = shared.api
+        self._gate = None if shared.sasl is None else SaslGate(shared.sasl)
+        self._limits = shared.limits
+        self._refusals = shared.refusals
+        self._failures = shared.failures
+        self._shedder = shared.shedder
+        self._turns = shared.turns
+        self._times = shared.times
         self._transport: asyncio.Transport | None = None
-        self._peer = ""
+        #: host:port of the peer, for the log
+        self.peer = ""
         self._client_host = ""
         #: Received and not yet taken apart, but for the first bytes of the first piece.
         self._pieces: list[bytes] = []
@@ -119,9 +131,8 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
-        self._peer = f"{address[0]}:{address[1]}" if address else "a peer that has left"
+        self.peer = f"{address[0]}:{address[1]}" if address else "a peer that has left"
         self._client_host = str(address[0]) if address else ""
-        self._on_open(self)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         # A peer that vanished without a word is found by the system's probes.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -129,10 +140,11 @@ class Connection(asyncio.Protocol):
             self._deadline = asyncio.get_running_loop().call_later(
                 self._limits.authentication_timeout_ms / 1000, self._check_authenticated
             )
+        self._shedder.opened(self)
 
     def is_idle(self) -> bool:
-        """Tell whether the peer waits for nothing."""
-        return not self._running and not self._waiting
+        """Tell whether nothing is done for the peer; what waits for it to read its answers does not count."""
+        return not self._running
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget what waits. What has begun ends by itself, but for what only reads."""
@@ -146,14 +158,17 @@ class Connection(asyncio.Protocol):
         for running in self._running:
             if running.task is not None and running.request.api_key in _READING:
                 running.task.cancel()
-        self._on_close(self)
+        self._shedder.closed(self)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in."""
+        self._shedder.touched(self)
         self._pieces.append(data)
         self._held_bytes += len(data)
         if not self._stalled and self._held_bytes >= self._wanted_bytes:
             self._take_apart()
+        self._note_received()
+        self._shedder.settle()
 
     def eof_received(self) -> bool:
         """Close: a peer that has shut its side down waits for nothing."""
@@ -166,7 +181,10 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Go on."""
+        self._shedder.touched(self)
         self._writable = True
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._go_on()
 
     # -- ends --------------------------------------------------------------------------------------------
@@ -184,6 +202,18 @@ class Connection(asyncio.Protocol):
             if running.task is not None:
                 running.task.cancel()
 
+    def drop(self) -> None:
+        """End the connection at once, with all that it has not sent; what has begun ends by itself."""
+        self._waiting.clear()
+        self._pieces.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def unsent_bytes(self) -> int:
+        """Return what the peer has not taken, if that is worth counting."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return waiting if waiting > UNREAD_NOTED_BYTES_MIN else 0
+
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
         """Requests that have begun and not ended."""
@@ -191,7 +221,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, problem: str) -> None:
         """End the connection because of what its peer did."""
-        self._refusals.note(self._peer, problem)
+        self._refusals.note(self.peer, problem)
         self._waiting.clear()
         self.close()
 
@@ -229,10 +259,20 @@ class Connection(asyncio.Protocol):
             position += 4
             self._receive(view[position : position + length])
             position += length
+        if position > end // 2:
+            # What is left shall not hold what was taken.
+            data, position, end = data[position:], 0, end - position
         self._pieces = [data] if position < end and not self._closing else []
         self._taken_bytes = position if self._pieces else 0
         self._held_bytes = end - position if self._pieces else 0
         self._update_reading()
+
+    def _note_received(self) -> None:
+        """Count what is held of the peer's requests; a piece costs more than its bytes."""
+        pieces_bytes = self._held_bytes + PIECE_BYTES * len(self._pieces)
+        self._shedder.received.note(
+            self, 0 if self._transport is None else pieces_bytes + self._request_bytes
+        )
 
     def _frame_problem(self, data: bytes, position: int, length: int) -> str | None:
         """Return what is wrong with the size of a frame that begins there, as far as it has arrived."""
@@ -286,10 +326,14 @@ class Connection(asyncio.Protocol):
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        while self._waiting and self._writable and not self._closing:
+        while self._waiting and self._writable and self._transport is not None and not self._closing:
             if self._running and not (
                 self._waiting[0].api_key == self._running[-1].request.api_key == ApiKey.PRODUCE
             ):
+                return
+            if self._waiting[0].api_key == ApiKey.FETCH and self._transport.get_write_buffer_size():
+                # Its answer may be large: it begins when all before it have left.
+                self._transport.set_write_buffer_limits(high=0)
                 return
             running = _Running(self._waiting.popleft())
             self._running.append(running)
@@ -309,15 +353,29 @@ class Connection(asyncio.Protocol):
                 # One that has not begun when its task is cancelled is left without this.
                 running.task.add_done_callback(lambda _task: answer.close())
 
-    async def _run(self, running: _Running, answer: Awaitable[Parts | None]) -> None:
+    async def _run(self, running: _Running, answer: LongResponse | Awaitable[Response]) -> None:
         try:
-            response = await answer
+            response = answer if isinstance(answer, LongResponse) else await answer
+            if isinstance(response, LongResponse):
+                response = await self._written(response)
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(running, error)
         else:
             self._finish(running, response)
 
-    def _answer(self, request: Request) -> Parts | Awaitable[Parts | None] | None:
+    async def _written(self, response: LongResponse) -> Parts | None:
+        """Write a long response as far as anybody waits for it."""
+
+        def may_go_on() -> bool:
+            if response.size_bytes > ANSWER_BYTES_MAX:
+                raise CloseConnectionError(
+                    f"the answer is larger than {ANSWER_BYTES_MAX} bytes; ask for less"
+                )
+            return not self._closing
+
+        return response.parts if await self._turns.take(response.steps(), may_go_on) else None
+
+    def _answer(self, request: Request) -> Response | Awaitable[Response]:
         api_key = request.api_key
         if api_key == ApiKey.API_VERSIONS:
             return [self._api_versions(request.api_version)]
@@ -325,6 +383,8 @@ class Connection(asyncio.Protocol):
             return [self._authenticate(request)]
         if self._gate is not None and not self._gate.authenticated:
             raise CloseConnectionError(f"{ApiKey(api_key).name} before authentication")
+        if api_key == ApiKey.FETCH:
+            request = replace(request, answer_bytes_max=self._shedder.answer_bytes_max())
         return self._api.handle(request)
 
     def _authenticate(self, request: Request) -> bytes:
@@ -334,6 +394,8 @@ class Connection(asyncio.Protocol):
             gate.handle_handshake if request.api_key == ApiKey.SASL_HANDSHAKE else gate.handle_authenticate
         )
         answer = handle(request.body)
+        if gate.authenticated:
+            self._shedder.proved(self)
         if answer.close:
             # After this turn, so that the refusal is written first.
             asyncio.get_running_loop().call_soon(self._refuse, f"authentication failed: {gate.refusal}")
@@ -355,7 +417,7 @@ class Connection(asyncio.Protocol):
         if isinstance(error, ProtocolError):
             self._refuse(f"{name}: {error.message}")
         else:
-            self._failures.note(self._peer, f"{name} failed", error)
+            self._failures.note(self.peer, f"{name} failed", error)
             self.close()
 
     def _finish(self, running: _Running, response: Parts | None) -> None:
@@ -367,6 +429,7 @@ class Connection(asyncio.Protocol):
             self._times[first.request.api_key].add((time.monotonic() - first.request.received_s) * 1000)
             if first.response is not None and not self._closing:
                 self._write(first.request, first.response)
+        self._note_received()
         if running.task is not None:
             self._go_on()
 
@@ -384,11 +447,17 @@ class Connection(asyncio.Protocol):
         flexible = (
             is_flexible(request.api_key, request.api_version) and request.api_key != ApiKey.API_VERSIONS
         )
-        head = response_head(request.correlation_id, sum(map(len, body)), flexible=flexible)
+        size = sum(map(len, body))
+        if size > WRITE_BUFFER_BYTES_MAX and not self._shedder.may_write(self, size):
+            return
+        head = response_head(request.correlation_id, size, flexible=flexible)
         if len(body) == 1:
             self._transport.write(head + body[0])
         else:
             self._transport.writelines([head, *body])
+        self._shedder.touched(self)
+        if unread := self.unsent_bytes():
+            self._shedder.unread.note(self, unread)
 
     def _update_reading(self) -> None:
         wanted = self._writable and not self._stalled

@@ -40,11 +40,10 @@ from broker.server.api.partition_admin import (
 from broker.server.api.produce import produce
 from broker.server.api.producer_ids import init_producer_id
 from broker.server.api.topics import create_partitions, create_topics, delete_topics
-from broker.server.requests import Answer, Call, Request
+from broker.server.requests import Answer, Call, Request, Response
 from broker.server.services import BrokerServices
 from broker.wire.apis import BROKER_APIS, CLIENT_APIS, ApiKey, Versions
-from broker.wire.codec import decode_request, encode_response
-from broker.wire.packing import Parts
+from broker.wire.codec import LongResponse, decode_request, encode_response, is_long
 from controller.messages.entities import CONTROL_VERSIONS
 from controller.messages.entities import decode_request as decode_control_request
 
@@ -101,7 +100,7 @@ class ApiHandlers:
         self._for_brokers = for_brokers
         self.apis: Mapping[int, Versions] = BROKER_APIS if for_brokers else CLIENT_APIS
 
-    def handle(self, request: Request) -> Parts | Awaitable[Parts | None] | None:
+    def handle(self, request: Request) -> Response | Awaitable[Response]:
         """Carry a request out; see broker.server.requests.Api."""
         decode = decode_control_request if request.api_key in CONTROL_VERSIONS else decode_request
         body = decode(request.api_key, request.api_version, request.body)
@@ -112,6 +111,7 @@ class ApiHandlers:
             body,
             self._for_brokers,
             request.client_host,
+            request.answer_bytes_max,
         )
         handler = _HANDLERS[request.api_key]
         if request.api_key in _WAITING:
@@ -121,13 +121,15 @@ class ApiHandlers:
         return _encode(call, answer)
 
 
-async def _answer_later(handler: Handler, services: BrokerServices, call: Call) -> Parts | None:
+async def _answer_later(handler: Handler, services: BrokerServices, call: Call) -> Response:
     # The handler begins in here: a connection may end before its request has begun.
     answer = handler(services, call)
     return _encode(call, await answer if isinstance(answer, Awaitable) else answer)
 
 
-def _encode(call: Call, answer: Answer) -> Parts | None:
+def _encode(call: Call, answer: Answer) -> Response:
     if answer is None or isinstance(answer, list):
         return answer
+    if is_long(answer):
+        return LongResponse(call.api_key, call.api_version, answer)
     return [encode_response(call.api_key, call.api_version, answer)]

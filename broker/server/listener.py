@@ -1,8 +1,8 @@
 """A listening socket and its connections.
 
-Decides how many connections there may be: at most half of the files that this process may open, the others
-are for logs; then accepting pauses. When the system has no file left, connections that wait for nothing go.
-What is served comes from outside; one connection knows nothing of the others. Soft state only.
+Decides how many connections there may be: at most half of the files that this process may open for clients, a
+quarter for brokers; the others are for logs. Who goes when there are more is decided by the shedder. What is
+served comes from outside; one connection knows nothing of the others. Soft state only.
 Source: control-plane design, "Broker" (limits).
 """
 
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections import defaultdict
 
-from broker.server.connection import Connection, ListenerLimits
+from broker.server.connection import Connection, ListenerLimits, Shared
 from broker.server.refusals import Refusals
 from broker.server.requests import Api
+from broker.server.shedding import TICK_S, Shedder
+from broker.server.turns import Turns
 from broker.wire.apis import ApiKey
 from controller.messages.scram import ScramServer
-from quorum.platform.accepting import Acceptor, Room
+from quorum.platform.accepting import Acceptor
 from quorum.platform.histogram import Histogram
 from quorum.platform.listening import bind
 from quorum.platform.open_files import connections_within, open_files_max
@@ -38,19 +39,16 @@ class Listener:
     ) -> None:
         """Listen to nothing yet; see `start` and `start_on`."""
         self._name = name
-        self._api = api
-        self._sasl = sasl
-        self._limits = limits
-        self._refusals = Refusals(name)
-        self._failures = Refusals(name)
-        #: {api key: from the arrival of a request until its response}
-        self._times: defaultdict[int, Histogram] = defaultdict(Histogram)
-        self._acceptor: Acceptor | None = None
-        #: in the order in which they were let in
-        self._connections: dict[Connection, None] = {}
         files = open_files_max()
-        connections_max = min(limits.connections_max, connections_within(files, files))
-        self._room = Room(name, connections_max, time.monotonic)
+        share = connections_within(files, files) // (1 if sasl is None else 2)
+        self._shedder = Shedder(
+            name, limits, max(1, min(limits.connections_max, share)), proofs=sasl is not None
+        )
+        self._shared = Shared(
+            api, sasl, limits, Refusals(name), Refusals(name), self._shedder, Turns(), defaultdict(Histogram)
+        )
+        self._acceptor: Acceptor | None = None
+        self._tick: asyncio.TimerHandle | None = None
 
     @classmethod
     async def start(
@@ -105,7 +103,7 @@ class Listener:
     @property
     def connection_count(self) -> int:
         """Open connections."""
-        return len(self._connections)
+        return len(self._shedder.connections)
 
     @property
     def name(self) -> str:
@@ -115,52 +113,47 @@ class Listener:
     @property
     def refused_count(self) -> int:
         """Connections that were closed because of what their peers did."""
-        return self._refusals.count
+        return self._shared.refusals.count
+
+    @property
+    def shed_count(self) -> int:
+        """Connections that went for what all of them held together, or for their silence."""
+        return self._shedder.gone.count
+
+    def held_bytes(self) -> dict[str, int]:
+        """Return {"received", "unread": bytes that all connections hold}."""
+        return {
+            "received": self._shedder.received.total_bytes,
+            "unread": self._shedder.unread.total_bytes,
+        }
 
     def times(self) -> dict[str, Histogram]:
         """Return {name of an API: how long its requests took}."""
-        return {ApiKey(key).name: found for key, found in self._times.items()}
+        return {ApiKey(key).name: found for key, found in self._shared.times.items()}
 
     async def stop(self) -> None:
         """Stop listening, and end every connection with what it has begun."""
         if self._acceptor is not None:
             self._acceptor.stop()
             self._acceptor = None
-        connections = list(self._connections)
+        if self._tick is not None:
+            self._tick.cancel()
+        connections = self._shedder.connections
         tasks = [task for connection in connections for task in connection.tasks]
         for connection in connections:
             connection.abort()
         # Each task has told its own story; here they only have to be over.
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._refusals.stop()
-        self._failures.stop()
+        for told in (self._shared.refusals, self._shared.failures, self._shedder.gone):
+            told.stop()
 
     def _listen(self, bound: socket.socket) -> None:
-        self._acceptor = Acceptor(bound, self._connection, self._has_room, self._no_files)
-        self._acceptor.start()
-
-    def _connection(self) -> Connection:
-        return Connection(
-            self._api,
-            self._sasl,
-            self._limits,
-            self._refusals,
-            self._failures,
-            self._times,
-            self._opened,
-            self._closed,
+        self._acceptor = Acceptor(
+            bound, lambda: Connection(self._shared), self._shedder.has_room, self._shedder.no_files
         )
+        self._acceptor.start()
+        self._look()
 
-    def _has_room(self, coming: int) -> bool:
-        return self._room.is_left(len(self._connections) + coming)
-
-    def _no_files(self) -> None:
-        idle = [each for each in self._connections if each.is_idle()]
-        for connection in idle[: self._room.ran_out(len(self._connections))]:
-            connection.abort()
-
-    def _opened(self, connection: Connection) -> None:
-        self._connections[connection] = None
-
-    def _closed(self, connection: Connection) -> None:
-        self._connections.pop(connection, None)
+    def _look(self) -> None:
+        self._shedder.tick()
+        self._tick = asyncio.get_running_loop().call_later(TICK_S, self._look)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from broker.wire.apis import Versions
-from broker.wire.codec import Values
+from broker.wire.codec import LongResponse, Values
 from broker.wire.packing import Parts
 from quorum.errors import ProtocolError
 
@@ -31,6 +31,8 @@ class Request:
     received_s: float
     #: Address of the peer, without its port.
     client_host: str = ""
+    #: Of the records in its answer, in bytes.
+    answer_bytes_max: int = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,17 @@ class Call:
     from_broker: bool
     #: Address of the peer, without its port.
     client_host: str = ""
+    #: Of the records in its answer, in bytes.
+    answer_bytes_max: int = 2**31 - 1
 
 
-#: What a handler returns: values to encode, parts that are packed already, or None for no response at all.
+#: What a handler returns: values to encode (an array may be a generator of its rows), parts that are packed
+#: already, or None for no response at all.
 Answer = Values | Parts | None
+
+
+#: The body of a response, one that is written in steps, or None for no response at all.
+Response = Parts | LongResponse | None
 
 
 class Api(Protocol):
@@ -59,8 +68,8 @@ class Api(Protocol):
     def apis(self) -> Mapping[int, Versions]:
         """What is served: {api key: versions}."""
 
-    def handle(self, request: Request, /) -> Parts | Awaitable[Parts | None] | None:
-        """Carry a request out; returns the body of its response, or None if there is no response.
+    def handle(self, request: Request, /) -> Response | Awaitable[Response]:
+        """Carry a request out; returns its response.
 
         Raises:
             MalformedMessageError: the body is not such a request.

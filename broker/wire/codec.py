@@ -2,7 +2,8 @@
 
 Values of a message are plain mappings, named as in the newest version of Kafka's schema. Each version writes
 the fields that it has and drops the others; a field that is not given gets the schema's default. Milliseconds
-are ints, also where kio has a timedelta. Reading gives kio's entities.
+are ints, also where kio has a timedelta. Reading gives kio's entities. A response that may be long is written
+in steps.
 Source: Kafka's message definitions (clients/src/main/resources/common/message), as kio generated them.
 """
 
@@ -10,14 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from types import UnionType
+from types import GeneratorType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_writer
+from kio.serial.writers import write_compact_array_length, write_legacy_array_length
+from kio.static.primitive import i32
 
 from controller.messages.codes import ErrorCode
 from controller.messages.decoding import decode
@@ -25,8 +28,10 @@ from controller.messages.entities import CONTROL_VERSIONS
 
 #: The value of a message or of a part of it: field → value.
 Values = Mapping[str, Any]
-#: items of a request's arrays together, those of plain numbers apart; to read so many takes 0.1 s
+#: items of a request's arrays together; to read so many takes 0.1 s
 REQUEST_ITEMS_MAX: Final = 100_000
+#: rows of an array that are written in one step
+STEP_ROWS_MAX: Final = 100
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _Builder = Callable[[Values], Any]
 
@@ -69,6 +74,52 @@ def encode_response(api_key: int, api_version: int, values: Values) -> bytes:
     return _encode(_response_type(api_key, api_version), values)
 
 
+class LongResponse:
+    """The body of a response that is written in steps, so that others get their turn between them.
+
+    An array may be given as a generator, which makes its rows as they are written: what is large is nowhere
+    whole but in its bytes.
+    """
+
+    def __init__(self, api_key: int, api_version: int, values: Values) -> None:
+        """Begin with nothing written; see `steps`."""
+        self._kind = _response_type(api_key, api_version)
+        self._values = values
+        #: written so far
+        self.size_bytes = 0
+        #: the body, once all steps are taken
+        self.parts: list[bytes] = []
+
+    def steps(self) -> Iterator[None]:
+        """Write the body; each step takes a few rows."""
+        body = bytearray()
+        yield from self._write(self._kind, self._values, body)
+        self.parts.append(bytes(body))
+
+    def _write(self, kind: Any, values: Values, out: bytearray) -> Iterator[None]:
+        name = _long_array(values)
+        if name is None:
+            written = _encode(kind, values)
+            out += written
+            self.size_bytes += len(written)
+            yield
+            return
+        head, tail = _around(kind, values, name)
+        rows, count = bytearray(), 0
+        for row in values[name]:
+            count += 1
+            yield from self._write(_row_kind(kind, name), row, rows)
+        self.size_bytes += len(head) + len(tail)
+        out += head + _array_length(kind, count)
+        out += rows
+        out += tail
+
+
+def is_long(values: Values) -> bool:
+    """Tell whether a response is to be written in steps."""
+    return _long_array(values) is not None
+
+
 def milliseconds(duration: timedelta) -> int:
     """Return a duration that was read as whole milliseconds."""
     return duration // _MILLISECOND
@@ -82,6 +133,64 @@ def _request_type(api_key: int, api_version: int) -> type[Any]:
 @cache
 def _response_type(api_key: int, api_version: int) -> type[Any]:
     return load_response_schema(api_key, api_version)
+
+
+def _long_array(values: Values) -> str | None:
+    """Return which array is to be written row by row: one that is made as it is written, or is long."""
+    for name, value in values.items():
+        if type(value) is GeneratorType:
+            return name
+    for name, value in values.items():
+        if (
+            type(value) is list
+            and value
+            and isinstance(value[0], Mapping)
+            and (len(value) > STEP_ROWS_MAX or any(_long_array(row) is not None for row in value))
+        ):
+            return name
+    return None
+
+
+def _around(kind: Any, values: Values, name: str) -> tuple[bytes, bytes]:
+    """Return what stands before the length of an array and behind its rows."""
+    buffer = io.BytesIO()
+    place = _Place(buffer)
+    entity = _builder(kind)({**values, name: ()})
+    _writer(kind)(buffer, dataclasses.replace(entity, **{name: place}))
+    written = buffer.getvalue()
+    return written[: place.position - len(_array_length(kind, 0))], written[place.position :]
+
+
+class _Place:
+    """An array without rows that notes where they would be written."""
+
+    def __init__(self, buffer: io.BytesIO) -> None:
+        self._buffer = buffer
+        self.position = 0
+
+    def __len__(self) -> int:
+        return 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.position = self._buffer.tell()
+        return iter(())
+
+
+def _array_length(kind: Any, count: int) -> bytes:
+    buffer = io.BytesIO()
+    if kind.__flexible__:
+        write_compact_array_length(buffer, i32(count))
+    else:
+        write_legacy_array_length(buffer, i32(count))
+    return buffer.getvalue()
+
+
+@cache
+def _row_kind(kind: Any, name: str) -> Any:
+    """Return the type of the rows of an array."""
+    (annotation,) = (field.type for field in dataclasses.fields(kind) if field.name == name)
+    (array,) = (each for each in _members(annotation) if get_origin(each) is tuple)
+    return get_args(array)[0]
 
 
 def _encode(kind: Any, values: Values) -> bytes:

@@ -59,7 +59,7 @@ def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: in
         entity_type: an entity of kio or of this package.
         body: holds the message, without its header.
         offset: where it begins.
-        items_max: items of all its arrays together, those of plain numbers apart.
+        items_max: items of all its arrays together.
 
     Raises:
         MalformedMessageError: it is cut short, breaks its schema, or has too many items.
@@ -199,11 +199,11 @@ def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, 
             raise ValueError(f"{name} must not be null")
         if count * item_bytes > len(body) - offset:
             raise ValueError(f"{name} has {count} items and {max(len(body) - offset, 0)} bytes are left")
-        if item is None:
-            return offset + count * item_bytes
         left[0] -= count
         if left[0] < 0:
             raise ValueError(f"{name} has {count} items, with which the message has too many")
+        if item is None:
+            return offset + count * item_bytes
         for _ in range(count):
             offset = item(body, offset, left)
         return offset

@@ -19,8 +19,8 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Final, cast
 
+from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.server.host import Host
-from quorum.server.shedding import UNREAD_NOTED_BYTES_MIN
 
 log = logging.getLogger("quorate.server")
 

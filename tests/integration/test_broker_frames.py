@@ -1,6 +1,8 @@
 """Frames on real sockets: order, bounds, garbage, and who may ask what; each costs its connection only."""
 
 import asyncio
+import contextlib
+import dataclasses
 import logging
 import re
 import select
@@ -34,7 +36,7 @@ from tests.support.memory_broker import (
 from tests.support.nodes import eventually
 
 LIMITS = ListenerLimits(
-    connections_max=3,
+    connections_max=4,
     frame_bytes_max=8 * 1024 * 1024,
     requests_in_flight_max=3,
     authentication_timeout_ms=500,
@@ -198,20 +200,58 @@ def test_a_fetch_that_waits_ends_with_its_connection(broker: MemoryBroker) -> No
     eventually(lambda: broker.run(tasks()) == 1, PATIENCE_S, "only the question itself runs")
 
 
-def test_one_connection_too_many_waits_until_another_one_leaves(broker: MemoryBroker) -> None:
-    with (
-        Peer(broker.client_address) as first,
-        Peer(broker.client_address),
-        Peer(broker.client_address) as third,
-    ):
-        for peer in (first, third):
+def test_at_the_limit_the_connection_goes_that_is_idle_the_longest(broker: MemoryBroker) -> None:
+    held = hold(broker)
+    with contextlib.ExitStack() as stack:
+        busy, first, second, third = (
+            stack.enter_context(Peer(broker.client_address)) for _ in range(LIMITS.connections_max)
+        )
+        sent = busy.send(ApiKey.PRODUCE, 9, produce_body(batch()))
+        eventually(lambda: broker.parts.replicas.produced, PATIENCE_S)
+        for peer in (second, first, third):
             peer.ask(ApiKey.METADATA, 1, METADATA)
-        with Peer(broker.client_address) as fourth:
-            sent = fourth.send(ApiKey.METADATA, 1, encode_request(ApiKey.METADATA, 1, METADATA))
-            first.ask(ApiKey.METADATA, 1, METADATA)
-            assert select.select([fourth.socket], [], [], 0.2)[0] == []
-            third.socket.close()
-            assert fourth.receive()[0] == sent
+        fourth = stack.enter_context(Peer(broker.client_address))
+        fourth.ask(ApiKey.METADATA, 1, METADATA)
+        assert second.is_closed()
+        release(broker, held)
+        assert busy.receive()[0] == sent
+        for peer in (first, third, fourth):
+            peer.ask(ApiKey.METADATA, 1, METADATA)
+
+
+async def test_peers_without_a_proof_hold_half_of_the_room(broker: MemoryBroker) -> None:
+    host, port = broker.broker_address
+    async with contextlib.AsyncExitStack() as stack:
+        proven = [await authenticated(broker) for _ in range(LIMITS.connections_max // 2)]
+        for connection in proven:
+            stack.callback(connection.close)
+        strangers = [stack.enter_context(Peer((host, port))) for _ in range(20)]
+        late = await authenticated(broker)
+        stack.callback(late.close)
+        assert sum(peer.is_closed() for peer in strangers[:18]) == 18
+        for connection in (*proven, late):
+            body = await connection.request(ApiKey.FETCH, 12, fetch_body(), flexible=True, timeout_ms=5000)
+            assert decode_response(ApiKey.FETCH, 12, body).error_code == 0
+
+
+def test_an_idle_connection_goes_and_a_broker_that_is_idle_stays(tmp_path: Path) -> None:
+    limits = dataclasses.replace(LIMITS, connections_max_idle_ms=300)
+    with MemoryBroker(config(tmp_path), {"t": 1}, limits) as broker, Peer(broker.client_address) as idle:
+        held = hold(broker)
+        with Peer(broker.client_address) as busy:
+            sent = busy.send(ApiKey.PRODUCE, 9, produce_body(batch()))
+            follower = broker.run(authenticated(broker))
+            assert idle.is_closed()
+            release(broker, held)
+            assert busy.receive()[0] == sent
+        fetch = follower.request(ApiKey.FETCH, 12, fetch_body(), flexible=True, timeout_ms=5000)
+        assert decode_response(ApiKey.FETCH, 12, broker.run(fetch)).error_code == 0
+
+
+async def authenticated(broker: MemoryBroker) -> BrokerConnection:
+    return await BrokerConnection.open(
+        *broker.broker_address, secrets=[SECRET], cluster_id=CLUSTER_ID, client_id="test", timeout_ms=5000
+    )
 
 
 def test_a_large_frame_arrives_in_pieces(broker: MemoryBroker) -> None:

@@ -7,6 +7,7 @@ any client. Source: Kafka protocol guide.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,21 @@ from typing import Any, Self
 
 from crc32c import crc32c
 
-from broker.wire.codec import decode_response, encode_request, is_flexible
+from broker.wire.codec import LongResponse, decode_response, encode_request, is_flexible
 from controller.messages.frames import pack_request, response_body_offset
 
 TIMEOUT_S = 15.0
 API_VERSIONS = 18
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+
+
+def whole(answer: list[bytes] | LongResponse) -> bytes:
+    """Return the body of a response, with all the steps of a long one taken."""
+    if isinstance(answer, list):
+        return b"".join(answer)
+    for _ in answer.steps():
+        pass
+    return b"".join(answer.parts)
 
 
 class BrokerLink:
@@ -50,6 +60,10 @@ class BrokerLink:
         assert struct.unpack_from(">i", frame)[0] == self._correlation_id, "an answer to another request"
         flexible = api_key != API_VERSIONS and is_flexible(api_key, api_version)
         return decode_response(api_key, api_version, frame[response_body_offset(frame, flexible=flexible) :])
+
+    def has_answer(self) -> bool:
+        """Whether bytes have arrived."""
+        return bool(select.select([self.socket], [], [], 0)[0])
 
     def frame(self) -> bytes:
         """Read one frame, without its length."""

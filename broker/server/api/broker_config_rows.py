@@ -43,6 +43,7 @@ def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> li
         ("num.partitions", broker.num_partitions, _INT),
         ("default.replication.factor", broker.default_replication_factor, _INT),
         ("max.connections", limits.connections_max, _INT),
+        ("connections.max.idle.ms", limits.connections_max_idle_ms, _LONG),
         ("socket.request.max.bytes", limits.frame_bytes_max, _INT),
         ("log.retention.ms", topics.retention_ms, _LONG),
         ("log.retention.bytes", topics.retention_bytes, _LONG),

@@ -7,6 +7,7 @@ Source: Kafka's DescribeConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, K
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import IntEnum
 from typing import Any, Final
 
@@ -35,19 +36,21 @@ class _Operation(IntEnum):
 
 def describe_configs(services: BrokerServices, call: Call) -> Answer:
     """Answer with settings and where they come from."""
+    resources = {(each.resource_type, each.resource_name): each for each in call.body.resources}
+    return {"results": (_described(services, call, each) for each in resources.values())}
+
+
+def _described(services: BrokerServices, call: Call, resource: Any) -> Values:
     request = call.body
-    results = []
-    for resource in request.resources:
-        error_code, message, rows = _describe(services, resource.resource_type, resource.resource_name)
-        names = resource.configuration_keys
-        if names is not None:
-            rows = [row for row in rows if row["name"] in names]
-        if not request.include_synonyms:
-            rows = [{**row, "synonyms": ()} for row in rows]
-        if call.api_version < 3 or not request.include_documentation:
-            rows = [{**row, "documentation": None} for row in rows]
-        results.append({**_result(resource, error_code, message), "configs": rows})
-    return {"results": results}
+    error_code, message, rows = _describe(services, resource.resource_type, resource.resource_name)
+    if resource.configuration_keys is not None:
+        names = set(resource.configuration_keys)
+        rows = [row for row in rows if row["name"] in names]
+    if not request.include_synonyms:
+        rows = [{**row, "synonyms": ()} for row in rows]
+    if call.api_version < 3 or not request.include_documentation:
+        rows = [{**row, "documentation": None} for row in rows]
+    return {**_result(resource, error_code, message), "configs": rows}
 
 
 def _describe(
@@ -78,8 +81,13 @@ def _result(resource: Any, error_code: ErrorCode, message: str | None) -> dict[s
 async def incremental_alter_configs(services: BrokerServices, call: Call) -> Answer:
     """Change settings of topics and of this broker, each resource on its own."""
     request = call.body
+    counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
+    resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     responses: list[Values] = []
-    for resource in request.resources:
+    for key, resource in resources.items():
+        if counts[key] > 1:
+            responses.append(_result(resource, ErrorCode.INVALID_REQUEST, "the resource is named twice"))
+            continue
         error_code, message = await _alter(services, resource, request.validate_only)
         responses.append(_result(resource, error_code, message))
     return {"responses": responses}

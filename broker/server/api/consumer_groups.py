@@ -12,6 +12,7 @@ from typing import Any, Final
 from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import JOIN_EPOCH, HeartbeatRequest
 from broker.groups.errors import GroupRefusedError
+from broker.groups.term import Term
 from broker.server.api.groups import term_of
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -76,20 +77,23 @@ def _rows(assignment: Assignment) -> list[Values]:
 
 async def consumer_group_describe(services: BrokerServices, call: Call) -> Answer:
     """Describe groups whose coordinator assigns."""
-    rows: list[Values] = []
-    for group_id in call.body.group_ids:
-        try:
-            term = await term_of(services)
-            slot = term.group(group_id)
-        except GroupRefusedError as error:
-            rows.append(_not_described(group_id, error.error_code, error.message))
-            continue
-        if slot is None or not isinstance(slot.machine, ConsumerGroup):
-            problem = f"there is no group {group_id!r} whose coordinator assigns"
-            rows.append(_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, problem))
-        else:
-            rows.append({**_described(slot.machine), "error_message": term.problem(group_id)})
-    return {"groups": rows}
+    names = dict.fromkeys(call.body.group_ids)
+    try:
+        term = await term_of(services)
+    except GroupRefusedError as error:
+        return {"groups": [_not_described(name, error.error_code, error.message) for name in names]}
+    return {"groups": (_row(term, name) for name in names)}
+
+
+def _row(term: Term, group_id: str) -> Values:
+    try:
+        slot = term.group(group_id)
+    except GroupRefusedError as error:
+        return _not_described(group_id, error.error_code, error.message)
+    if slot is None or not isinstance(slot.machine, ConsumerGroup):
+        problem = f"there is no group {group_id!r} whose coordinator assigns"
+        return _not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, problem)
+    return {**_described(slot.machine), "error_message": term.problem(group_id)}
 
 
 def _not_described(group_id: str, error_code: ErrorCode, message: str | None = None) -> dict[str, Any]:

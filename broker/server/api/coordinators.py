@@ -31,7 +31,7 @@ def find_coordinator(services: BrokerServices, call: Call) -> Answer:
         row = _none(ErrorCode.INVALID_REQUEST, problem)
     if call.api_version < 4:
         return row
-    return {"coordinators": [{**row, "key": key} for key in call.body.coordinator_keys]}
+    return {"coordinators": [{**row, "key": key} for key in dict.fromkeys(call.body.coordinator_keys)]}
 
 
 def _coordinator(services: BrokerServices) -> dict[str, Any]:

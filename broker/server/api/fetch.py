@@ -7,10 +7,17 @@ Source: control-plane design, "Leader and follower", "Reads"; KIP-227, KIP-392, 
 
 from __future__ import annotations
 
-from typing import Any, Final
+import uuid
+from typing import Any, Final, NamedTuple
 
 from broker.replication.outcomes import FetchOutcome, FetchPosition
-from broker.server.api.partitions import client_endpoints, current_leader, partition_error, topic_id
+from broker.server.api.partitions import (
+    client_endpoints,
+    current_leader,
+    named_once,
+    partition_error,
+    topic_id,
+)
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import milliseconds
@@ -25,6 +32,16 @@ _CONSUMER: Final = -1
 _FULL: Final = (-1, 0)
 
 
+class _Asked(NamedTuple):
+    """What a request asks of one topic."""
+
+    name: str | None
+    #: as it was asked for; None: by its name
+    topic_id: uuid.UUID | None
+    #: {partition: its row}
+    partitions: dict[int, Any]
+
+
 async def fetch(services: BrokerServices, call: Call) -> Answer:
     """Read, and answer when there is enough or the time is over."""
     request = call.body
@@ -34,15 +51,16 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
     replica_id, generation = _replica(request, version)
     positions: dict[PartitionKey, FetchPosition] = {}
     outcomes: dict[PartitionKey, FetchOutcome] = {}
+    asked = named_once(request.topics, "topic_id" if version >= 13 else "topic", "partition")
     #: In the order of the request; a topic id that is not known has no name.
-    rows: list[tuple[Any, str | None]] = []
-    for topic in request.topics:
-        name = services.view.topic_name(topic.topic_id) if version >= 13 else topic.topic
-        rows.append((topic, name))
+    rows: list[_Asked] = []
+    for topic, partitions in asked.items():
+        name, found = (services.view.topic_name(topic), topic) if version >= 13 else (topic, None)
+        rows.append(_Asked(name, found, partitions))
         if name is None:
             continue
-        for each in topic.partitions:
-            positions[PartitionKey(name, each.partition)] = _position(each, topic, version)
+        for number, each in partitions.items():
+            positions[PartitionKey(name, number)] = _position(each, found, version)
     if replica_id != _CONSUMER and not call.from_broker:
         refused = FetchOutcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         outcomes = dict.fromkeys(positions, refused)
@@ -54,7 +72,7 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
                 generation=generation,
                 max_wait_ms=milliseconds(request.max_wait),
                 min_bytes=request.min_bytes,
-                max_bytes=min(request.max_bytes, FETCH_BYTES_MAX),
+                max_bytes=min(request.max_bytes, FETCH_BYTES_MAX, call.answer_bytes_max),
                 rack=getattr(request, "rack_id", ""),
             )
         )
@@ -67,35 +85,33 @@ def _replica(request: Any, version: int) -> tuple[int, int]:
     return request.replica_id, -1
 
 
-def _position(each: Any, topic: Any, version: int) -> FetchPosition:
+def _position(each: Any, asked_id: uuid.UUID | None, version: int) -> FetchPosition:
     return FetchPosition(
         each.fetch_offset,
         each.partition_max_bytes,
         each.current_leader_epoch if version >= 9 else -1,
         each.last_fetched_epoch if version >= 12 else -1,
         each.log_start_offset if version >= 5 else -1,
-        topic.topic_id if version >= 13 else None,
+        asked_id,
     )
 
 
 def _pack(
     services: BrokerServices,
     version: int,
-    rows: list[tuple[Any, str | None]],
+    rows: list[_Asked],
     outcomes: dict[PartitionKey, FetchOutcome],
 ) -> Answer:
     view = services.view
     leaders: set[int] = set()
     topics = []
-    for topic, name in rows:
+    for name, asked_id, numbers in rows:
         partitions = []
-        for each in topic.partitions:
+        for number in numbers:
             if name is None:
-                partitions.append(
-                    FetchedPartition(each.partition, ErrorCode.UNKNOWN_TOPIC_ID, -1, -1, -1, b"")
-                )
+                partitions.append(FetchedPartition(number, ErrorCode.UNKNOWN_TOPIC_ID, -1, -1, -1, b""))
                 continue
-            key = PartitionKey(name, each.partition)
+            key = PartitionKey(name, number)
             outcome = outcomes[key]
             leader = outcome.current_leader
             if outcome.error_code is not ErrorCode.NONE and leader is None:
@@ -105,7 +121,7 @@ def _pack(
                 leaders.add(leader[0])
             partitions.append(
                 FetchedPartition(
-                    each.partition,
+                    number,
                     partition_error(view, outcome.error_code),
                     outcome.high_watermark,
                     # Without transactions every committed record is stable.
@@ -117,6 +133,6 @@ def _pack(
                     outcome.preferred_read_replica,
                 )
             )
-        found = topic.topic_id if version >= 13 else topic_id(view, name or "")
+        found = asked_id if version >= 13 else topic_id(view, name or "")
         topics.append(FetchedTopic(name or "", found, partitions))
     return pack_fetch_response(version, topics, node_endpoints=client_endpoints(view, leaders))

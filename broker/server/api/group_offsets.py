@@ -78,26 +78,24 @@ async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
     """Answer with committed offsets: of named partitions, or of all that have one."""
     body = call.body
     if call.api_version >= _MANY_GROUPS_VERSION:
-        groups = [
-            await _fetched(
-                services,
-                each.group_id,
-                each.topics,
-                getattr(each, "member_id", None),
-                getattr(each, "member_epoch", -1),
-            )
-            for each in body.groups
-        ]
-        return {
-            "groups": [
-                {"group_id": asked.group_id, "topics": topics, "error_code": code}
-                for asked, (topics, code) in zip(body.groups, groups, strict=True)
-            ]
-        }
+        groups = []
+        for each in {each.group_id: each for each in body.groups}.values():
+            member_id, member_epoch = getattr(each, "member_id", None), getattr(each, "member_epoch", -1)
+            topics, code = await _fetched(services, each.group_id, each.topics, member_id, member_epoch)
+            groups.append({"group_id": each.group_id, "topics": topics, "error_code": code})
+        return {"groups": groups}
     topics, code = await _fetched(services, body.group_id, body.topics)
     if call.api_version < _GROUP_ERROR_VERSION and code is not ErrorCode.NONE:
-        topics = [_fetched_topic(topic.name, topic.partition_indexes, None, code) for topic in body.topics]
+        wanted = _named_once(body.topics)
+        topics = (_fetched_topic(name, numbers, None, code) for name, numbers in wanted.items())
     return {"topics": topics, "error_code": code}
+
+
+def _named_once(topics: Iterable[Any]) -> dict[str, dict[int, None]]:
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return wanted
 
 
 async def _fetched(
@@ -106,7 +104,7 @@ async def _fetched(
     asked: Iterable[Any] | None,
     member_id: str | None = None,
     member_epoch: int = -1,
-) -> tuple[list[Values], ErrorCode]:
+) -> tuple[Iterable[Values], ErrorCode]:
     try:
         slot = (await term_of(services)).group(group_id)
     except GroupRefusedError as error:
@@ -118,31 +116,29 @@ async def _fetched(
         if code is not ErrorCode.NONE:
             return [], code
     if asked is not None:
-        wanted = {topic.name: list(topic.partition_indexes) for topic in asked}
+        wanted = _named_once(asked)
     else:
         wanted = {}
         for key in slot.stored.offsets if slot is not None else ():
-            wanted.setdefault(key.topic, []).append(key.partition)
-    rows = [_fetched_topic(topic, partitions, slot) for topic, partitions in wanted.items()]
+            wanted.setdefault(key.topic, {})[key.partition] = None
+    rows = (_fetched_topic(topic, partitions, slot) for topic, partitions in wanted.items())
     return rows, ErrorCode.NONE
 
 
 def _fetched_topic(
     topic: str, partitions: Iterable[int], slot: GroupSlot | None, code: ErrorCode = ErrorCode.NONE
 ) -> Values:
-    rows = []
-    for partition in partitions:
+    def row(partition: int) -> Values:
         found = None if slot is None else slot.stored.offsets.get(PartitionKey(topic, partition))
-        rows.append(
-            {
-                "partition_index": partition,
-                "committed_offset": -1 if found is None else found.offset,
-                "committed_leader_epoch": -1 if found is None else found.leader_epoch,
-                "metadata": "" if found is None else found.metadata,
-                "error_code": code,
-            }
-        )
-    return {"name": topic, "partitions": rows}
+        return {
+            "partition_index": partition,
+            "committed_offset": -1 if found is None else found.offset,
+            "committed_leader_epoch": -1 if found is None else found.leader_epoch,
+            "metadata": "" if found is None else found.metadata,
+            "error_code": code,
+        }
+
+    return {"name": topic, "partitions": (row(partition) for partition in partitions)}
 
 
 async def offset_delete(services: BrokerServices, call: Call) -> Answer:

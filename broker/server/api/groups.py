@@ -135,7 +135,7 @@ async def leave_group(services: BrokerServices, call: Call) -> Answer:
     """Remove members from their group."""
     body = call.body
     if call.api_version >= _LEAVE_MANY_VERSION:
-        leaving = [(each.member_id, each.group_instance_id) for each in body.members]
+        leaving = list(dict.fromkeys((each.member_id, each.group_instance_id) for each in body.members))
     else:
         leaving = [(body.member_id, None)]
     try:
@@ -156,25 +156,31 @@ async def leave_group(services: BrokerServices, call: Call) -> Answer:
 
 async def describe_groups(services: BrokerServices, call: Call) -> Answer:
     """Describe groups: state, members, assignments."""
-    rows: list[Values] = []
-    for group_id in call.body.groups:
-        try:
-            term = await term_of(services)
-            slot = term.group(group_id)
-        except GroupRefusedError as error:
-            rows.append({**_described(group_id, "", error.error_code), "error_message": error.message})
-            continue
-        machine = None if slot is None else slot.machine
-        problem = term.problem(group_id)
-        if isinstance(machine, ClassicGroup):
-            rows.append({**_described_group(machine), "error_message": problem})
-            continue
-        # A group whose coordinator assigns is described by ConsumerGroupDescribe.
-        told = call.api_version >= _NOT_FOUND_VERSION
-        code = ErrorCode.GROUP_ID_NOT_FOUND if told else ErrorCode.NONE
-        problem = problem or f"there is no group {group_id!r} whose members assign"
-        rows.append({**_described(group_id, GroupState.DEAD.value, code), "error_message": problem})
-    return {"groups": rows}
+    names = dict.fromkeys(call.body.groups)
+    try:
+        term = await term_of(services)
+    except GroupRefusedError as error:
+        return {"groups": [_refused(name, error) for name in names]}
+    return {"groups": (_classic_row(term, name, call.api_version) for name in names)}
+
+
+def _refused(group_id: str, error: GroupRefusedError) -> Values:
+    return {**_described(group_id, "", error.error_code), "error_message": error.message}
+
+
+def _classic_row(term: Term, group_id: str, api_version: int) -> Values:
+    try:
+        slot = term.group(group_id)
+    except GroupRefusedError as error:
+        return _refused(group_id, error)
+    machine = None if slot is None else slot.machine
+    problem = term.problem(group_id)
+    if isinstance(machine, ClassicGroup):
+        return {**_described_group(machine), "error_message": problem}
+    # A group whose coordinator assigns is described by ConsumerGroupDescribe.
+    code = ErrorCode.GROUP_ID_NOT_FOUND if api_version >= _NOT_FOUND_VERSION else ErrorCode.NONE
+    problem = problem or f"there is no group {group_id!r} whose members assign"
+    return {**_described(group_id, GroupState.DEAD.value, code), "error_message": problem}
 
 
 def _described(group_id: str, state: str, error_code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
@@ -243,7 +249,7 @@ async def list_groups(services: BrokerServices, call: Call) -> Answer:
 async def delete_groups(services: BrokerServices, call: Call) -> Answer:
     """Remove groups without members, and their offsets."""
     rows = []
-    for group_id in call.body.groups_names:
+    for group_id in dict.fromkeys(call.body.groups_names):
         try:
             code = await (await term_of(services)).delete(group_id)
         except GroupRefusedError as error:

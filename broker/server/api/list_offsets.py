@@ -6,7 +6,7 @@ Source: control-plane design, "Reads"; KIP-79, KIP-101, KIP-207, KIP-320.
 
 from __future__ import annotations
 
-from broker.server.api.partitions import partition_error
+from broker.server.api.partitions import named_once, partition_error
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from quorum.metadata.paths import PartitionKey
@@ -16,11 +16,11 @@ async def list_offsets(services: BrokerServices, call: Call) -> Answer:
     """Answer the offsets that belong to timestamps."""
     request = call.body
     topics = []
-    for topic in request.topics:
+    for name, partitions in named_once(request.topics, "name", "partition_index").items():
         rows = []
-        for each in topic.partitions:
+        for each in partitions.values():
             found = await services.replicas.list_offset(
-                PartitionKey(topic.name, each.partition_index),
+                PartitionKey(name, each.partition_index),
                 each.timestamp,
                 current_leader_epoch=each.current_leader_epoch if call.api_version >= 4 else -1,
                 replica_id=request.replica_id if call.from_broker else -1,
@@ -34,18 +34,18 @@ async def list_offsets(services: BrokerServices, call: Call) -> Answer:
                     "leader_epoch": found.leader_epoch,
                 }
             )
-        topics.append({"name": topic.name, "partitions": rows})
+        topics.append({"name": name, "partitions": rows})
     return {"topics": topics}
 
 
 def offset_for_leader_epoch(services: BrokerServices, call: Call) -> Answer:
     """Answer where leader epochs ended."""
     topics = []
-    for topic in call.body.topics:
+    for name, partitions in named_once(call.body.topics, "topic", "partition").items():
         rows = []
-        for each in topic.partitions:
+        for each in partitions.values():
             found = services.replicas.epoch_end_offset(
-                PartitionKey(topic.topic, each.partition),
+                PartitionKey(name, each.partition),
                 leader_epoch=each.leader_epoch,
                 current_leader_epoch=each.current_leader_epoch,
             )
@@ -57,5 +57,5 @@ def offset_for_leader_epoch(services: BrokerServices, call: Call) -> Answer:
                     "end_offset": found.end_offset,
                 }
             )
-        topics.append({"topic": topic.topic, "partitions": rows})
+        topics.append({"topic": name, "partitions": rows})
     return {"topics": topics}

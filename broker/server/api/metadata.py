@@ -48,43 +48,48 @@ def _wanted(view: ClusterView, call: Call) -> list[_Wanted] | None:
     topics = call.body.topics
     if topics is None or (call.api_version == 0 and not topics):
         return None
-    wanted: list[_Wanted] = []
+    # Repeats, also of a topic by its name and by its id, are answered once.
+    wanted: dict[str | uuid.UUID | None, _Wanted] = {}
     for topic in topics:
         found = topic.topic_id if call.api_version >= 10 else None
         name = topic.name
         if name is None and found is not None:
             name = view.topic_name(found)
-        wanted.append((name, found))
-    return wanted
+        wanted.setdefault(found if name is None else name, (name, found))
+    return list(wanted.values())
 
 
 def _answer(
     services: BrokerServices, call: Call, wanted: list[_Wanted] | None, refused: Mapping[str, ErrorCode]
 ) -> Values:
     view = services.view
+    # The rows are made while they are written, but with the brokers of now: a leader must be among them.
+    brokers = view.brokers
     if wanted is None:
-        topics = [_topic(view, name, found) for name, found in view.topics.items()]
+        topics = (_topic(brokers, name, topic) for name, topic in list(view.topics.items()))
     else:
         # Before version 12 a name cannot be null.
         unnamed = None if call.api_version >= 12 else ""
-        topics = [
-            _wanted_topic(view, name, refused)
+        topics = (
+            _wanted_topic(view, brokers, name, refused)
             if name is not None
             else _no_topic(unnamed, found, ErrorCode.UNKNOWN_TOPIC_ID)
             for name, found in wanted
-        ]
+        )
     return {
-        "brokers": [each._asdict() for each in client_endpoints(view, view.brokers)],
+        "brokers": [each._asdict() for each in client_endpoints(view, brokers)],
         "cluster_id": services.cluster_id,
-        "controller_id": view.controller_id if view.controller_id in view.brokers else -1,
+        "controller_id": view.controller_id if view.controller_id in brokers else -1,
         "topics": topics,
     }
 
 
-def _wanted_topic(view: ClusterView, name: str, refused: Mapping[str, ErrorCode]) -> Values:
+def _wanted_topic(
+    view: ClusterView, brokers: Mapping[int, Any], name: str, refused: Mapping[str, ErrorCode]
+) -> Values:
     topic = view.topics.get(name)
     if topic is not None:
-        return _topic(view, name, topic)
+        return _topic(brokers, name, topic)
     if not TOPIC_NAME.fullmatch(name):
         return _no_topic(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
     error_code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -95,14 +100,13 @@ def _no_topic(name: str | None, topic_id: uuid.UUID | None, error_code: ErrorCod
     return {"error_code": error_code, "name": name, "topic_id": topic_id, "partitions": ()}
 
 
-def _topic(view: ClusterView, name: str, topic: TopicView) -> Values:
+def _topic(brokers: Mapping[int, Any], name: str, topic: TopicView) -> Values:
     return {
         "error_code": ErrorCode.NONE,
         "name": name,
         "topic_id": topic.topic_id,
         "partitions": [
-            _partition(view.brokers, index, partition)
-            for index, partition in sorted(topic.partitions.items())
+            _partition(brokers, index, partition) for index, partition in sorted(topic.partitions.items())
         ],
     }
 

@@ -31,7 +31,9 @@ async def elect_leaders(services: BrokerServices, call: Call) -> Answer:
     keys = (
         None
         if request.topic_partitions is None
-        else [PartitionKey(row.topic, each) for row in request.topic_partitions for each in row.partitions]
+        else dict.fromkeys(
+            PartitionKey(row.topic, each) for row in request.topic_partitions for each in row.partitions
+        )
     )
     outcomes: Mapping[PartitionKey, PartitionOutcome] | ErrorCode = ErrorCode.NOT_CONTROLLER
     if controller is not None:

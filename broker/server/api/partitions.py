@@ -8,7 +8,7 @@ Source: control-plane design, "API versions" (facts found by running real client
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from broker.core.cluster_view import ClusterView
@@ -18,6 +18,25 @@ from quorum.metadata.paths import PartitionKey
 
 #: The listener that clients are sent to.
 CLIENT_LISTENER: Final = "CLIENT"
+
+
+def named_once(topics: Iterable[Any], topic: str, partition: str) -> dict[Any, dict[int, Any]]:
+    """Return what a request asks of partitions; of one that is named again, what was asked first.
+
+    Args:
+        topics: rows with `partitions`.
+        topic: the field of a topic's name or id.
+        partition: the field of a partition's number.
+
+    Returns:
+        {name or id of a topic: {partition: its row}}
+    """
+    found: dict[Any, dict[int, Any]] = {}
+    for each in topics:
+        rows = found.setdefault(getattr(each, topic), {})
+        for row in each.partitions:
+            rows.setdefault(getattr(row, partition), row)
+    return found
 
 
 def partition_error(view: ClusterView, error_code: ErrorCode) -> ErrorCode:

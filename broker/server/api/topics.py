@@ -49,7 +49,8 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
     request = call.body
     controller = _controller(services)
     if controller is None:
-        return {"topics": [_new_topic_row(_not_controller(topic.name)) for topic in request.topics]}
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return {"topics": [_new_topic_row(_not_controller(name)) for name in names]}
     counts = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
     rows: dict[str, Values] = {}
@@ -113,10 +114,19 @@ async def delete_topics(services: BrokerServices, call: Call) -> Answer:
     )
     controller = _controller(services)
     if controller is None:
-        return {"responses": [{**_not_controller(name), "topic_id": found} for name, found in asked]}
+        return {
+            "responses": [
+                {**_not_controller(name), "topic_id": found} for name, found in dict.fromkeys(asked)
+            ]
+        }
+    counts = Counter(
+        services.view.topic_name(found) if name is None else name
+        for name, found in asked
+        if name is None or found is None
+    )
     rows: list[Values] = []
     wanted: dict[str, uuid.UUID | None] = {}
-    for name, found in asked:
+    for name, found in dict.fromkeys(asked):
         named = name
         if found is not None and name is None:
             named = services.view.topic_name(found)
@@ -124,7 +134,7 @@ async def delete_topics(services: BrokerServices, call: Call) -> Answer:
             row = _row(name, ErrorCode.INVALID_REQUEST, "give a name or an id, not both")
         elif named is None:
             row = _row(name, ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        elif named in wanted:
+        elif counts[named] > 1:
             row = _row(name, ErrorCode.INVALID_REQUEST, "the topic is named twice")
         else:
             wanted[named] = found
@@ -148,7 +158,8 @@ async def create_partitions(services: BrokerServices, call: Call) -> Answer:
     request = call.body
     controller = _controller(services)
     if controller is None:
-        return {"results": [_not_controller(topic.name) for topic in request.topics]}
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return {"results": [_not_controller(name) for name in names]}
     counts = Counter(topic.name for topic in request.topics)
     rows: dict[str, Values] = {
         name: _row(name, ErrorCode.INVALID_REQUEST, "the topic is named twice")

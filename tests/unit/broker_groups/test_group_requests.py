@@ -12,6 +12,7 @@ from broker.server.requests import Request
 from broker.wire.apis import CLIENT_APIS, ApiKey
 from broker.wire.codec import decode_response, encode_request
 from controller.messages.codes import ErrorCode
+from tests.support.broker_wire import whole
 from tests.support.group_requests import GROUP_REQUESTS, error_code_of
 from tests.support.memory_broker import MemoryParts, config, partition_state, update_metadata
 
@@ -31,6 +32,6 @@ async def test_a_broker_that_is_not_the_coordinator_says_so(tmp_path: Path, api_
         assert isinstance(answer, Awaitable)
         packed = await answer
         assert packed is not None
-        found = decode_response(api_key, version, b"".join(packed))
+        found = decode_response(api_key, version, whole(packed))
         code = EXPECTED.get(api_key, ErrorCode.NOT_COORDINATOR)
         assert error_code_of(api_key, version, found) == code, version

@@ -14,6 +14,7 @@ from broker.wire.apis import CLIENT_APIS, ApiKey
 from broker.wire.codec import Values, decode_response, encode_request
 from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
+from tests.support.broker_wire import whole
 from tests.support.group_requests import GROUP_REQUESTS
 from tests.support.memory_broker import MemoryParts, config, partition_state, topic_id, update_metadata
 
@@ -37,7 +38,7 @@ async def ask(
     answer = ApiHandlers(parts.services, for_brokers=for_brokers).handle(request)
     if isinstance(answer, Awaitable):
         answer = await answer
-    return None if answer is None else decode_response(api_key, version, b"".join(answer))
+    return None if answer is None else decode_response(api_key, version, whole(answer))
 
 
 def produce_values(topic: str = "t", partition: int = 0, **changed: Any) -> dict[str, Any]:
@@ -147,6 +148,41 @@ async def test_every_version_is_answered(parts: MemoryParts, api_key: ApiKey) ->
             for step in filter(None, place.split(".")):
                 found = found[int(step)] if step.isdecimal() else getattr(found, step)
         assert found.error_code == EXPECTED.get(api_key, ErrorCode.NONE), version
+
+
+#: The answers of these are one a row of the request, and small.
+ONE_A_ROW = {ApiKey.PRODUCE, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
+
+
+def repeated(values: Values, times: int) -> dict[str, Any]:
+    """Name everything that a request names again and again, also within what is repeated."""
+    return {
+        field: [repeated(row, times) if isinstance(row, dict) else row for row in value] * times
+        if isinstance(value, (list, tuple))
+        else value
+        for field, value in values.items()
+    }
+
+
+@pytest.mark.parametrize("api_key", sorted({*EVERY, *GROUP_REQUESTS} - ONE_A_ROW), ids=lambda key: key.name)
+async def test_what_is_named_again_is_not_answered_again(tmp_path: Path, api_key: ApiKey) -> None:
+    values = GROUP_REQUESTS[api_key] if api_key in GROUP_REQUESTS else EVERY[api_key][0]
+    for version in range(CLIENT_APIS[api_key].served_min, CLIENT_APIS[api_key].served_max + 1):
+        sizes = []
+        for asked in (values, repeated(values, 20)):
+            parts = MemoryParts.build(config(tmp_path))
+            parts.view.apply(update_metadata({"t": [partition_state(0)]}))
+            parts.replicas.batches[KEY] = [(0, 5, bytes(5000))]
+            body = memoryview(encode_request(api_key, version, asked))
+            answer = ApiHandlers(parts.services, for_brokers=False).handle(
+                Request(api_key, version, 1, "test", body, len(body), 0.0)
+            )
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            assert answer is not None
+            sizes.append(len(whole(answer)))
+        # An error of what is named twice has a text.
+        assert sizes[1] <= sizes[0] + 100, (version, sizes)
 
 
 # -- produce ---------------------------------------------------------------------------------------
@@ -361,6 +397,28 @@ async def test_topics_are_deleted_by_id(parts: MemoryParts) -> None:
         ErrorCode.UNKNOWN_TOPIC_ID,
     ]
     assert not parts.view.topics
+
+
+async def test_a_topic_that_is_named_twice_is_not_deleted(parts: MemoryParts) -> None:
+    rows = [{"name": None, "topic_id": topic_id("t")}, {"name": "t", "topic_id": None}]
+    found = await ask(parts, ApiKey.DELETE_TOPICS, 6, {"topics": rows, "timeout": 1})
+    assert [row.error_code for row in found.responses] == [ErrorCode.INVALID_REQUEST] * 2
+    assert "t" in parts.view.topics
+
+
+async def test_a_resource_that_is_named_twice_is_not_changed(parts: MemoryParts) -> None:
+    resource = {**RESOURCE, "configs": [SETTING]}
+    asked = {"resources": [resource, resource], "validate_only": False}
+    found = await ask(parts, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)
+    assert [row.error_code for row in found.responses] == [ErrorCode.INVALID_REQUEST]
+    assert not parts.configs.settings.get("t")
+
+
+async def test_a_topic_asked_for_by_name_and_by_id_is_answered_once(parts: MemoryParts) -> None:
+    ids = [uuid.UUID(int=each) for each in range(100)]
+    rows = [{"name": "t", "topic_id": each} for each in ids] + [{"name": None, "topic_id": topic_id("t")}]
+    found = await ask(parts, ApiKey.METADATA, 12, {**metadata_values(), "topics": rows})
+    assert [topic.name for topic in found.topics] == ["t"]
 
 
 # -- settings --------------------------------------------------------------------------------------

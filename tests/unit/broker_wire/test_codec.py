@@ -10,6 +10,8 @@ from kio.serial import entity_writer
 from broker.wire.apis import BROKER_APIS, CLIENT_APIS, ApiKey, advertised
 from broker.wire.codec import (
     REQUEST_ITEMS_MAX,
+    STEP_ROWS_MAX,
+    LongResponse,
     decode_request,
     decode_response,
     encode_request,
@@ -32,7 +34,7 @@ from controller.messages.entities import (
 from controller.messages.entities import encode_request as encode_control_request
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 
-METADATA = {
+METADATA: dict[str, Any] = {
     "brokers": [{"node_id": 1, "host": "h", "port": 9, "rack": "r"}],
     "cluster_id": "c",
     "controller_id": 1,
@@ -64,6 +66,20 @@ def test_one_set_of_values_is_written_in_every_version(version: int) -> None:
     assert found.topics[0].partitions[0].isr_nodes == (1,)
     assert hasattr(found, "cluster_id") == (version >= 2)
     assert getattr(found.topics[0], "topic_id", None) == (uuid.UUID(int=7) if version >= 10 else None)
+
+
+@pytest.mark.parametrize("version", range(13))
+@pytest.mark.parametrize("count", [0, 1, 2, STEP_ROWS_MAX + 1])
+def test_a_response_in_steps_is_the_same_bytes(version: int, count: int) -> None:
+    (topic,) = METADATA["topics"]
+    topics = [{**topic, "partitions": topic["partitions"] * count} for _ in range(count)]
+    whole = encode_response(ApiKey.METADATA, version, {**METADATA, "topics": topics})
+    lazily = [{**each, "partitions": (row for row in each["partitions"])} for each in topics]
+    for given in (topics, (row for row in lazily)):
+        response = LongResponse(ApiKey.METADATA, version, {**METADATA, "topics": given})
+        steps = sum(1 for _ in response.steps())
+        assert b"".join(response.parts) == whole
+        assert steps >= count * count if count > STEP_ROWS_MAX else steps >= 1 or count == 0
 
 
 def test_an_encoded_entity_equals_what_kio_writes() -> None:

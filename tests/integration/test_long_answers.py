@@ -1,0 +1,82 @@
+"""Answers about a large cluster, over real sockets: they are whole, and others are served while they grow."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+
+from broker.server import connection
+from broker.server.listener import ListenerLimits
+from broker.wire.apis import ApiKey
+from broker.wire.codec import encode_request
+from tests.support.broker_records import quiet
+from tests.support.broker_wire import BrokerLink
+from tests.support.memory_broker import PATIENCE_S, MemoryBroker, config
+from tests.support.nodes import eventually
+
+TOPICS, PARTITIONS = 5_000, 6
+ALL_TOPICS: dict[str, Any] = {"topics": None}
+FEW: dict[str, Any] = {"topics": [{"name": "topic-1"}]}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBroker]:
+    names = {f"topic-{each}": PARTITIONS for each in range(TOPICS)}
+    settings = config(tmp_path_factory.mktemp("broker"))
+    with MemoryBroker(settings, names, ListenerLimits()) as started:
+        yield started
+
+
+def test_five_thousand_topics_are_described_to_a_kafka_client(broker: MemoryBroker) -> None:
+    admin = AdminClient(quiet(broker.bootstrap))
+    found = admin.list_topics(timeout=PATIENCE_S).topics
+    assert {len(topic.partitions) for topic in found.values()} == {PARTITIONS}
+    asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in found]
+    settings = [each.result(PATIENCE_S) for each in admin.describe_configs(asked).values()]
+    assert len(settings) == TOPICS
+    assert all("retention.ms" in each for each in settings)
+
+
+def test_others_are_served_while_long_answers_grow(broker: MemoryBroker) -> None:
+    links = [BrokerLink(broker.bootstrap) for _ in range(4)]
+    for link in links:
+        link.send(ApiKey.METADATA, 1, encode_request(ApiKey.METADATA, 1, ALL_TOPICS))
+    with BrokerLink(broker.bootstrap) as other:
+        rounds = 0
+        while not links[0].has_answer():
+            assert len(other.ask(ApiKey.METADATA, 1, FEW).topics) == 1
+            rounds += 1
+    # An answer takes at least ten slices; between any two of all the answers the other one gets its turn.
+    assert rounds >= 10
+    for link in links:
+        assert len(link.answer(ApiKey.METADATA, 1).topics) == TOPICS
+        link.close()
+
+
+def test_an_answer_that_grows_too_large_ends_its_connection(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection, "ANSWER_BYTES_MAX", 100_000)
+    with BrokerLink(broker.bootstrap) as link, BrokerLink(broker.bootstrap) as other:
+        link.send(ApiKey.METADATA, 1, encode_request(ApiKey.METADATA, 1, ALL_TOPICS))
+        assert link.closed_by_broker()
+        other.ask(ApiKey.METADATA, 1, FEW)
+    assert "METADATA version 1: the answer is larger than 100000 bytes; ask for less" in caplog.text
+
+
+def test_an_answer_that_nobody_waits_for_is_given_up(broker: MemoryBroker) -> None:
+    links = [BrokerLink(broker.bootstrap) for _ in range(20)]
+    for link in links:
+        link.send(ApiKey.METADATA, 1, encode_request(ApiKey.METADATA, 1, ALL_TOPICS))
+    with BrokerLink(broker.bootstrap) as other:
+        other.ask(ApiKey.METADATA, 1, FEW)
+        for link in links:
+            link.close()
+
+        async def tasks() -> int:
+            return len(asyncio.all_tasks())
+
+        # Twenty whole answers take more than ten seconds.
+        eventually(lambda: broker.run(tasks()) == 1, 5.0, "only the question itself runs")
