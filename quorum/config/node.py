@@ -246,6 +246,19 @@ def read_peer_secret(path: Path) -> bytes:
     return read_secret(path, "security.peer_secret_file", make)
 
 
+def read_peer_secrets(path: Path) -> list[str]:
+    """Read the secrets of brokers, one a line: the first is proved, each is accepted.
+
+    Raises:
+        ConfigError: as read_peer_secret, or it is no UTF-8.
+    """
+    try:
+        lines = read_peer_secret(path).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ConfigError("security.peer_secret_file", str(path), "is no UTF-8", "write text") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
 def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> NodeConfig:
     problems: list[ConfigProblem] = []
     overlay_environment(raw, environ, SECTIONS, problems)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+CLUSTER: Final = "/cluster"
 CLUSTER_ID: Final = "/cluster/id"
 #: A check value of the peer secret, never the secret.
 PEER_CHECK_VALUE: Final = "/cluster/peer_secret_check"
@@ -32,9 +33,14 @@ GROUPS: Final = "/consumers/groups"
 
 #: Persistent parents, each after its own parent, that must exist before the records under them.
 BASE_PATHS: Final = (
-    *("/cluster", "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
+    *(CLUSTER, "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
     BROKER_QUEUES,
     *("/config", CONFIG_TOPICS, CONFIG_BROKERS, "/admin", DELETE_TOPICS, "/consumers", GROUPS),
+)
+#: What of the root's children is the brokers'; nothing else of a quorum is theirs.
+TREE_ROOTS: Final = (
+    *("/brokers", CONTROLLER, CONTROLLER_EPOCH, "/config", "/admin", "/consumers", LATEST_PRODUCER_ID_BLOCK),
+    *("/transactions", CLUSTER),
 )
 
 TOPIC_LENGTH_MAX: Final = 249
