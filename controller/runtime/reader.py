@@ -134,7 +134,8 @@ def _topic(name: str, node: NodeView | None) -> KnownTopic | Unreadable | None:
     if node is None:
         return None
     try:
-        record = TopicRecord.decode(paths.check_topic(name), node.data)
+        record = TopicRecord.decode(name, node.data)
+        paths.check_partitions(name, record.partitions)
     except (MetadataDecodeError, ValueError) as error:
         return Unreadable(str(error))
     problem = problem_of(record)

@@ -8,6 +8,7 @@ Source: control-plane design, "Paths and values"; kafka.zk.*ZNode (Kafka 3.9); K
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 CLUSTER: Final = "/cluster"
@@ -75,18 +76,18 @@ def check_topic(topic: str) -> str:
     return topic
 
 
-def check_partition(topic: str, partition: int) -> None:
-    """See that a partition can exist: its number, and the name of the folder that would hold its log.
+def check_partitions(topic: str, partitions: Iterable[int]) -> None:
+    """See that partitions of a topic can exist: its name, their numbers, the names of their folders.
 
     Raises:
-        ValueError: the number is negative, or the name of the folder would be too long.
+        ValueError: check_topic refuses the name, a number is negative, or a folder's name would be too long.
     """
-    if partition < 0:
-        raise ValueError(f"partition {partition} of topic {topic!r}: numbers begin with 0")
-    if len(topic) + 1 + len(str(partition)) > FOLDER_LENGTH_MAX:
-        raise ValueError(
-            f"partition {partition} of topic {topic!r}: together at most {FOLDER_LENGTH_MAX - 1} long"
-        )
+    check_topic(topic)
+    for partition in partitions:
+        if partition < 0:
+            raise ValueError(f"partition {partition} of topic {topic!r}: numbers begin with 0")
+        if len(topic) + 1 + len(str(partition)) > FOLDER_LENGTH_MAX:
+            raise ValueError(f"partition {partition} of topic {topic!r}: its folder's name would be too long")
 
 
 def broker_id_path(broker_id: int) -> str:

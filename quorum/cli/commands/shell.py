@@ -19,7 +19,7 @@ examples:
   quorate shell                                     interactive; `help` lists the commands
   quorate shell create /app hello
   quorate shell --hosts 10.0.0.1:2181,10.0.0.2:2181 get /app
-  quorate shell --peer-secret data/peer.secret delete /controller
+  quorate shell --peer-secret data/peer.secret delete /brokers/topics/broken
 """
 
 DEFAULT_HOSTS = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183"
