@@ -17,7 +17,7 @@ from typing import Any
 
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
-from quorum.config.node import HOST_NAME, read_peer_secret
+from quorum.config.node import HOST_NAME, read_peer_secrets
 from quorum.config.settings import (
     ADDRESS,
     BOOLEAN,
@@ -170,6 +170,8 @@ class SecuritySection:
 
     #: the same bytes at every broker; surrounding white space does not count
     peer_secret_file: Path = setting(PATH)
+    #: whether znodes of the brokers may be changed by holders of the secret alone; a protected tree stays so
+    protect_znodes: bool = setting(BOOLEAN, False)
     #: names by which the admin port may be asked, as a node's
     admin_hosts: tuple[str, ...] = setting(texts(HOST_NAME, "host name"), ("localhost",))
     #: tokens of the admin port, for all and for reading; both or none
@@ -320,7 +322,7 @@ def _build(
         _check_advertised(advertised, problems)
     if security:
         try:
-            read_peer_secret(security.peer_secret_file)
+            read_peer_secrets(security.peer_secret_file)
         except ConfigError as error:
             problems.extend(error.problems)
         check_admin_port(listen.admin if listen else None, security, problems)

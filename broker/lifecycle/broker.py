@@ -41,10 +41,12 @@ from broker.server.services import BrokerServices
 from controller.runtime.controller import Controller
 from controller.runtime.options import ControllerOptions
 from quorum.client import Client, ClientState, ConnectionLossError
-from quorum.config.node import read_peer_secret
+from quorum.config.node import read_peer_secrets
 from quorum.errors import NodeStoppedError, QuorateError
+from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError
 from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.protection import keep_node, protect_znodes, prove_secrets
 from quorum.metadata.published import Published, read_published
 from quorum.metadata.store import ensure_base_paths, ensure_cluster_id, register_broker
 from quorum.metadata.trust import Trust
@@ -92,14 +94,11 @@ class Broker:
         self.loop_watch = LoopWatch()
         self.failure: BaseException | None = None
         self._sockets = sockets
-        self._secrets = [
-            line.strip()
-            for line in read_peer_secret(config.security.peer_secret_file).decode("utf-8").splitlines()
-            if line.strip()
-        ]
+        self._secrets = read_peer_secrets(config.security.peer_secret_file)
         self._trust: Trust | None = None
         #: A third of the session: what the broker led is led by others before the session would have ended.
         self._disk_hang_ms = max(config.broker.session_timeout_ms / 3, DISK_HANG_MS_MIN)
+        self._is_protected = False
         self._parts: _Parts | None = None
         self._client: Client | None = None
         self._generation: BrokerGeneration | None = None
@@ -303,10 +302,11 @@ class Broker:
         while True:
             client = await self._connect()
             try:
-                await ensure_base_paths(client)
                 self.cluster_id = await ensure_cluster_id(client, proposed)
                 self._trust = Trust(self._secrets, self.cluster_id)
+                await prove_secrets(client, self._trust)
                 await check_peer_secret(client, self._trust)
+                await self._make_tree(client, self._trust)
                 self._parts = parts = self._parts or self._open_parts()
                 await parts.configs.attach(client)
                 await parts.own_configs.attach(client)
@@ -318,6 +318,14 @@ class Broker:
                 if self._stopping:
                     raise
                 log.info("broker %d asks the quorum again: %s", self.broker_id, error.message)
+
+    async def _make_tree(self, client: Client, trust: Trust) -> None:
+        wanted = self.config.security.protect_znodes
+        self._is_protected = await protect_znodes(client, trust, wanted=wanted)
+        await ensure_base_paths(client)
+        if self._is_protected:
+            await keep_node(client, paths.CONTROLLER_EPOCH)
+            await keep_node(client, paths.LATEST_PRODUCER_ID_BLOCK)
 
     async def _begin_session(self, client: Client) -> asyncio.Event:
         """Register through a new session and compete for the controller; returns what its end sets."""
@@ -402,6 +410,9 @@ class Broker:
                 client = await self._connect()
                 try:
                     assert self._parts is not None
+                    assert self._trust is not None
+                    await prove_secrets(client, self._trust)
+                    client.default_acl = self._trust.access() if self._is_protected else None
                     await self._parts.configs.attach(client)
                     await self._parts.own_configs.attach(client)
                     lost = await self._begin_session(client)

@@ -31,8 +31,9 @@ class WrongPeerSecretError(QuorateError):
     def __init__(self) -> None:
         super().__init__(
             "security.peer_secret_file: its secret is not that of the cluster",
-            "copy the file of a broker that runs; if the secret of the whole cluster was replaced, "
-            f"stop every broker and delete {paths.PEER_CHECK_VALUE}",
+            "copy the file of a broker that runs; if the secret of the whole cluster was replaced, add the "
+            "former one on a second line, or, where znodes are not protected, stop every broker and delete "
+            f"{paths.PEER_CHECK_VALUE}",
         )
 
 

@@ -14,6 +14,7 @@ from quorum.client import BadVersionError, Client, NodeExistsError
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
+from quorum.metadata.protection import keep_node
 from quorum.metadata.records import ProducerIdBlockRecord
 from quorum.metadata.store import read_node
 
@@ -60,6 +61,8 @@ class ProducerIds:
             try:
                 if node is None:
                     await client.create(paths.LATEST_PRODUCER_ID_BLOCK, block.encode())
+                    if client.default_acl is not None:
+                        await keep_node(client, paths.LATEST_PRODUCER_ID_BLOCK)
                 else:
                     await client.set(paths.LATEST_PRODUCER_ID_BLOCK, block.encode(), node.stat.version)
             except (BadVersionError, NodeExistsError):

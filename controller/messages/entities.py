@@ -21,7 +21,7 @@ from kio.static.protocol import Entity
 
 from controller.messages.decoding import Buffer, MalformedMessageError, decode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
-from quorum.metadata.paths import check_partition, check_topic
+from quorum.metadata.paths import check_partitions
 
 LEADER_AND_ISR: Final = 4
 STOP_REPLICA: Final = 5
@@ -337,9 +337,7 @@ def decode_request(api_key: int, api_version: int, body: Buffer) -> ControlReque
     request = decode(_entity(_REQUESTS, api_key, api_version), body)
     try:
         for topic in () if isinstance(request, ControlledShutdownRequest) else request.topic_states:
-            check_topic(topic.topic_name)
-            for each in topic.partition_states:
-                check_partition(topic.topic_name, each.partition_index)
+            check_partitions(topic.topic_name, (each.partition_index for each in topic.partition_states))
     except ValueError as error:
         raise MalformedMessageError(type(request).__name__, str(error)) from error
     return request

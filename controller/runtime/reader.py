@@ -127,7 +127,8 @@ def _topic(name: str, node: NodeView | Unreadable | None) -> KnownTopic | Unread
     if node is None or isinstance(node, Unreadable):
         return node
     try:
-        record = TopicRecord.decode(paths.check_topic(name), node.data)
+        record = TopicRecord.decode(name, node.data)
+        paths.check_partitions(name, record.partitions)
     except (MetadataDecodeError, ValueError) as error:
         return Unreadable(str(error))
     problem = problem_of(record)

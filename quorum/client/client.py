@@ -71,6 +71,8 @@ class Client:
         whole("Client", "", "request_bytes_max", request_bytes_max, 1, None)
         int64("Client", "", "resume.session_id", resume.session_id)
         int64("Client", "", "resume.last_zxid", resume.last_zxid)
+        self._default_acl: Sequence[AccessEntry] | None = None
+        self._acl: requests.Acl | None = None
         self._session = Session(
             parse_hosts(hosts),
             session_timeout_ms=session_timeout_ms,
@@ -79,6 +81,16 @@ class Client:
             rng=rng if rng is not None else random.Random(),  # noqa: S311 - spreads load, keeps no secret
             resume=resume,
         )
+
+    @property
+    def default_acl(self) -> Sequence[AccessEntry] | None:
+        """Access list of what this client creates from now on; None: everybody may do everything."""
+        return self._default_acl
+
+    @default_acl.setter
+    def default_acl(self, acl: Sequence[AccessEntry] | None) -> None:
+        self._acl = None if acl is None else lookups.acl_entries("default_acl", "", acl)
+        self._default_acl = acl
 
     async def start(self, patience_ms: float = DEFAULT_PATIENCE_MS) -> None:
         """Connect and wait for the session.
@@ -152,13 +164,13 @@ class Client:
             NoNodeError: its parent does not.
             NoChildrenForEphemeralsError: its parent is ephemeral.
         """
-        return await self._session.call(requests.create(path, data, mode))
+        return await self._session.call(requests.create(path, data, mode, self._acl))
 
     async def create2(
         self, path: str, data: bytes | None = b"", mode: CreateMode = CreateMode.PERSISTENT
     ) -> tuple[str, Stat]:
         """Create a node and return its path and Stat; fails as create does."""
-        return await self._session.call(requests.create2(path, data, mode))
+        return await self._session.call(requests.create2(path, data, mode, self._acl))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Delete a node.
@@ -210,7 +222,7 @@ class Client:
         Raises:
             MultiFailedError: one of them failed; it says which and why. Nothing took effect.
         """
-        return await self._session.call(requests.multi(transaction))
+        return await self._session.call(requests.multi(transaction, self._acl))
 
     async def sync(self, path: str = "/") -> str:
         """Wait until the server has applied everything that was committed before, and return the path."""
@@ -218,7 +230,7 @@ class Client:
 
     async def create_container(self, path: str, data: bytes | None = b"") -> tuple[str, Stat]:
         """Create a node that the servers delete once it had children and has none; fails as create does."""
-        return await self._session.call(lookups.create_container(path, data))
+        return await self._session.call(lookups.create_container(path, data, self._acl))
 
     async def create_ttl(
         self, path: str, data: bytes | None, ttl_ms: int, *, sequential: bool = False
@@ -228,7 +240,8 @@ class Client:
         Raises:
             BadArgumentsError: ttl_ms is not from 1 to 2^40 - 1. Otherwise fails as create does.
         """
-        return await self._session.call(lookups.create_ttl(path, data, ttl_ms, sequential=sequential))
+        request = lookups.create_ttl(path, data, ttl_ms, sequential=sequential, acl=self._acl)
+        return await self._session.call(request)
 
     async def get_acl(self, path: str) -> tuple[list[AccessEntry], Stat]:
         """Return the access list of a node, without digests unless this client may change it, and its Stat.

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from quorum.client.errors import ServerError, server_error
 from quorum.client.ranges import int32, int64
-from quorum.client.requests import Request, WatchRequest, written
+from quorum.client.requests import Acl, Request, WatchRequest, written
 from quorum.client.watches import WatchCallback, WatchKind, WatchType
 from quorum.wire import lookups, replies
 from quorum.wire.errors import WireError
@@ -37,24 +37,35 @@ class AccessEntry(NamedTuple):
 
 def set_acl(path: str, acl: Sequence[AccessEntry], aversion: int) -> Request[Stat]:
     """Replace the access list of a node."""
-    entries = [
-        [int32("set_acl", path, "permissions", permissions), scheme, identity]
-        for permissions, scheme, identity in acl
-    ]
+    entries = acl_entries("set_acl", path, acl)
     command = [int(OpCode.SET_ACL), path, entries, int32("set_acl", path, "aversion", aversion)]
     return written("set_acl", path, command, replies.decode_stat)
 
 
-def create_container(path: str, data: bytes | None) -> Request[tuple[str, Stat]]:
+def acl_entries(operation: str, path: str, acl: Sequence[AccessEntry]) -> list[list[int | str]]:
+    """Return an access list as requests carry it.
+
+    Raises:
+        InvalidArgumentError: permissions that no request can carry.
+    """
+    return [
+        [int32(operation, path, "permissions", permissions), scheme, identity]
+        for permissions, scheme, identity in acl
+    ]
+
+
+def create_container(path: str, data: bytes | None, acl: Acl | None = None) -> Request[tuple[str, Stat]]:
     """Create a node that goes when its last child is gone."""
-    command = [int(OpCode.CREATE_CONTAINER), path, data, None, 4]
+    command = [int(OpCode.CREATE_CONTAINER), path, data, acl, 4]
     return written("create_container", path, command, replies.decode_path_stat)
 
 
-def create_ttl(path: str, data: bytes | None, ttl_ms: int, *, sequential: bool) -> Request[tuple[str, Stat]]:
+def create_ttl(
+    path: str, data: bytes | None, ttl_ms: int, *, sequential: bool, acl: Acl | None = None
+) -> Request[tuple[str, Stat]]:
     """Create a node that goes when its data is older than a time."""
     flags = 6 if sequential else 5
-    command = [int(OpCode.CREATE_TTL), path, data, None, flags, int64("create_ttl", path, "ttl_ms", ttl_ms)]
+    command = [int(OpCode.CREATE_TTL), path, data, acl, flags, int64("create_ttl", path, "ttl_ms", ttl_ms)]
     return written("create_ttl", path, command, replies.decode_path_stat)
 
 

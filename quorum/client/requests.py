@@ -22,6 +22,9 @@ from quorum.wire.protocol import ErrorCode, OpCode
 
 T = TypeVar("T")
 
+#: Entries [permissions, scheme, identity].
+Acl = Sequence[Sequence[int | str]]
+
 ANY_VERSION: Final = -1
 
 _NO_NODE: Final = int(ErrorCode.NO_NODE)
@@ -154,15 +157,25 @@ class Transaction:
         return self
 
 
-def create(path: str, data: bytes | None, mode: CreateMode) -> Request[str]:
+def create(path: str, data: bytes | None, mode: CreateMode, acl: Acl | None = None) -> Request[str]:
     """Create a node; returns its path, with the sequence suffix of a sequential one."""
-    return written("create", path, _creation("create", OpCode.CREATE, path, data, mode), replies.decode_path)
+    command = with_acl(_creation("create", OpCode.CREATE, path, data, mode), acl)
+    return written("create", path, command, replies.decode_path)
 
 
-def create2(path: str, data: bytes | None, mode: CreateMode) -> Request[tuple[str, Stat]]:
+def create2(
+    path: str, data: bytes | None, mode: CreateMode, acl: Acl | None = None
+) -> Request[tuple[str, Stat]]:
     """Create a node; returns its path and Stat."""
-    command = _creation("create2", OpCode.CREATE2, path, data, mode)
+    command = with_acl(_creation("create2", OpCode.CREATE2, path, data, mode), acl)
     return written("create2", path, command, replies.decode_path_stat)
+
+
+def with_acl(command: requests.Command, acl: Acl | None) -> requests.Command:
+    """Return a command with the access list of what it creates, if it creates; None: everybody."""
+    if acl is None or command[0] not in _CREATIONS:
+        return command
+    return [*command[:3], acl, *command[4:]]
 
 
 def _creation(
@@ -245,9 +258,9 @@ def get_children2(path: str, watch: WatchCallback | None) -> Request[tuple[list[
     )
 
 
-def multi(transaction: Transaction) -> Request[list[OperationResult]]:
-    """Run a transaction."""
-    commands = list(transaction.commands)
+def multi(transaction: Transaction, acl: Acl | None = None) -> Request[list[OperationResult]]:
+    """Run a transaction; what it creates has an access list."""
+    commands = [with_acl(command, acl) for command in transaction.commands]
 
     def decode(err: int, frame: memoryview) -> list[OperationResult]:
         if err:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
-from quorum.config.secrets import read_secret
+from quorum.config.secrets import SECRET_BYTES_MIN, read_secret
 from quorum.config.settings import (
     ADDRESS,
     BOOLEAN,
@@ -244,6 +244,25 @@ def read_peer_secret(path: Path) -> bytes:
     """
     make = f"create it on one node and copy it to the others: openssl rand -hex 32 > {path}; chmod 600 {path}"
     return read_secret(path, "security.peer_secret_file", make)
+
+
+def read_peer_secrets(path: Path) -> list[str]:
+    """Read the secrets of brokers, one a line: the first is proved, each is accepted.
+
+    Raises:
+        ConfigError: as read_peer_secret, or it is no UTF-8, or one of them is too short.
+    """
+    field, remedy = "security.peer_secret_file", "write each on a line, as openssl rand -hex 32 makes one"
+    try:
+        lines = read_peer_secret(path).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ConfigError(field, str(path), "is no UTF-8", remedy) from error
+    secrets = [line.strip() for line in lines if line.strip()]
+    shortest = min(len(each.encode()) for each in secrets)
+    if shortest < SECRET_BYTES_MIN:
+        problem = f"has a secret of {shortest} bytes; each has at least {SECRET_BYTES_MIN}"
+        raise ConfigError(field, str(path), problem, remedy)
+    return secrets
 
 
 def _build(raw: Raw, folder: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> NodeConfig:

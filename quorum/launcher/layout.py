@@ -241,13 +241,21 @@ def write(layout: Layout) -> None:
             write_file(secret, secrets.token_hex(32) + "\n", mode=0o600)
         for child in layout.children:
             OsDisk().make_dirs(str(child.folder))
-            present = _read_toml(child.config_file) if child.config_file.exists() else {}
+            is_there = child.config_file.exists()
+            present = _read_toml(child.config_file) if is_there else _first_settings(layout, child)
             ours = {name: {**present.get(name, {}), **keys} for name, keys in child.settings.items()}
             if present | ours != present:
                 write_file(child.config_file, tomli_w.dumps(present | ours))
     except OSError as error:
         problem = f"{layout.data_dir} cannot be written to: {told_by_os(error, 'its files')}"
         raise DataDirError(problem, remedy_for_os(error)) from error
+
+
+def _first_settings(layout: Layout, child: Child) -> dict[str, Any]:
+    """Return what a process begins with and a person may change: brokers of a new cluster protect znodes."""
+    # Programs may write into the tree of a cluster that is there.
+    is_new = child.kind == "broker" and not layout.founded
+    return {"security": {"protect_znodes": True}} if is_new else {}
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

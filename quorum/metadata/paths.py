@@ -8,8 +8,10 @@ Source: control-plane design, "Paths and values"; kafka.zk.*ZNode (Kafka 3.9); K
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+CLUSTER: Final = "/cluster"
 CLUSTER_ID: Final = "/cluster/id"
 #: A check value of the peer secret, never the secret.
 PEER_CHECK_VALUE: Final = "/cluster/peer_secret_check"
@@ -32,9 +34,14 @@ GROUPS: Final = "/consumers/groups"
 
 #: Persistent parents, each after its own parent, that must exist before the records under them.
 BASE_PATHS: Final = (
-    *("/cluster", "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
+    *(CLUSTER, "/brokers", BROKER_IDS, BROKER_GENERATIONS, BROKER_TOPICS, BROKER_INCARNATIONS),
     BROKER_QUEUES,
     *("/config", CONFIG_TOPICS, CONFIG_BROKERS, "/admin", DELETE_TOPICS, "/consumers", GROUPS),
+)
+#: What of the root's children is the brokers'; nothing else of a quorum is theirs.
+TREE_ROOTS: Final = (
+    *("/brokers", CONTROLLER, CONTROLLER_EPOCH, "/config", "/admin", "/consumers", LATEST_PRODUCER_ID_BLOCK),
+    *("/transactions", CLUSTER),
 )
 
 TOPIC_LENGTH_MAX: Final = 249
@@ -69,18 +76,18 @@ def check_topic(topic: str) -> str:
     return topic
 
 
-def check_partition(topic: str, partition: int) -> None:
-    """See that a partition can exist: its number, and the name of the folder that would hold its log.
+def check_partitions(topic: str, partitions: Iterable[int]) -> None:
+    """See that partitions of a topic can exist: its name, their numbers, the names of their folders.
 
     Raises:
-        ValueError: the number is negative, or the name of the folder would be too long.
+        ValueError: check_topic refuses the name, a number is negative, or a folder's name would be too long.
     """
-    if partition < 0:
-        raise ValueError(f"partition {partition} of topic {topic!r}: numbers begin with 0")
-    if len(topic) + 1 + len(str(partition)) > FOLDER_LENGTH_MAX:
-        raise ValueError(
-            f"partition {partition} of topic {topic!r}: together at most {FOLDER_LENGTH_MAX - 1} long"
-        )
+    check_topic(topic)
+    for partition in partitions:
+        if partition < 0:
+            raise ValueError(f"partition {partition} of topic {topic!r}: numbers begin with 0")
+        if len(topic) + 1 + len(str(partition)) > FOLDER_LENGTH_MAX:
+            raise ValueError(f"partition {partition} of topic {topic!r}: its folder's name would be too long")
 
 
 def broker_id_path(broker_id: int) -> str:

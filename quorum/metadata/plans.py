@@ -33,8 +33,8 @@ from quorum.metadata.records import (
 CHUNK_OPERATIONS_MAX: Final = 1_000
 #: Below the frame limit of an untuned ZooKeeper (1,048,575) by what versions, headers and lengths add.
 CHUNK_BYTES_MAX: Final = 768 * 1024
-#: Bytes that an operation adds to its path and value: header, lengths, version, access list.
-OPERATION_OVERHEAD_BYTES: Final = 64
+#: Bytes that an operation adds to its path and value: header, lengths, version, a list of two digests.
+OPERATION_OVERHEAD_BYTES: Final = 160
 
 T = TypeVar("T")
 

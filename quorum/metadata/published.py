@@ -63,7 +63,9 @@ async def read_topics(client: Client, names: Sequence[str]) -> Published:
     async for name, outcome in _read(client, names, paths.topic_path):
         try:
             if not isinstance(outcome, ServerError):
-                topics[name] = TopicRecord.decode(paths.check_topic(name), outcome[0])
+                record = TopicRecord.decode(name, outcome[0])
+                paths.check_partitions(name, record.partitions)
+                topics[name] = record
             elif not isinstance(outcome, NoNodeError):
                 problems[name] = outcome.message
         except MetadataDecodeError as error:

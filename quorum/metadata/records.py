@@ -79,9 +79,9 @@ def decode_controller_epoch(data: bytes | None, path: str = paths.CONTROLLER_EPO
     """Read the value of /controller_epoch.
 
     Raises:
-        MetadataDecodeError: it is no decimal number from 0 to 2^31 - 1.
+        MetadataDecodeError: it is no decimal number from 0 to 2^31 - 2, after which there is one more.
     """
-    return ControllerEpoch(decimal(path, data, 0))
+    return ControllerEpoch(decimal(path, data, 0, INT32_MAX - 1))
 
 
 @dataclass(frozen=True, slots=True)

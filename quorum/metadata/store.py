@@ -22,6 +22,7 @@ from quorum.client import (
     MultiFailedError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Transaction,
 )
 from quorum.metadata import paths
@@ -83,7 +84,10 @@ async def ensure_cluster_id(client: Client, proposed: str) -> str:
     Raises:
         MetadataDecodeError: /cluster/id is malformed.
     """
-    await _create_if_missing(client, paths.CLUSTER_ID, encode_cluster_id(proposed))
+    # Who may not create it may read it.
+    if await client.exists(paths.CLUSTER_ID) is None:
+        await _create_if_missing(client, paths.CLUSTER, b"")
+        await _create_if_missing(client, paths.CLUSTER_ID, encode_cluster_id(proposed))
     data, _ = await client.get(paths.CLUSTER_ID)
     return decode_cluster_id(data)
 
@@ -142,7 +146,8 @@ async def elect(
             # Whether we won stands in the nodes; the next call waits for the next connection.
             loss = _less_certain(loss, error)
         except MultiFailedError as error:
-            if not isinstance(error.cause, NodeExistsError | NoNodeError | BadVersionError):
+            # A holder's node that a stranger gave a child cannot be deleted: it is as good as contended.
+            if not isinstance(error.cause, NodeExistsError | NoNodeError | BadVersionError | NotEmptyError):
                 raise
             await _sync(client, office.path)
     raise loss or ContendedError(f"the {office.title} election", ROUNDS_MAX)
@@ -305,7 +310,10 @@ async def registered_brokers(client: Client) -> dict[int, tuple[BrokerGeneration
 
     In place of a malformed record is what is wrong with it.
     """
-    names = await client.get_children(paths.BROKER_IDS)
+    try:
+        names = await client.get_children(paths.BROKER_IDS)
+    except NoNodeError:
+        return {}
     ids = sorted(int(name) for name in names if name.isascii() and name.isdecimal() and len(name) <= 10)
     nodes = await asyncio.gather(*(read_node(client, paths.broker_id_path(broker_id)) for broker_id in ids))
     return {

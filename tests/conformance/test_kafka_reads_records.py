@@ -23,6 +23,7 @@ from quorum.metadata.records import (
     encode_topic_id,
 )
 from tests.support.kafka_jars import kafka_java_command
+from tests.support.trust import TRUST
 
 PROGRAM = Path(__file__).parent / "java" / "KafkaRecords.java"
 DEADLINE_S = 120.0
@@ -34,6 +35,7 @@ BROKER = broker_record(
     rack="r1",
     incarnation="0" * 32,
     timestamp_ms=1_700_000_000_000,
+    reads_queue=True,
 )
 
 
@@ -47,7 +49,7 @@ RECORDS: list[tuple[str, str, bytes, list[str]]] = [
     ("controller_epoch", "-", encode_controller_epoch(ControllerEpoch(12)), ["12"]),
     ("cluster", "-", encode_cluster_id("XbLO1mTzSMGJ0kFvBcxAGw"), ["XbLO1mTzSMGJ0kFvBcxAGw"]),
     (
-        *("broker", "5", BROKER.encode()),
+        *("broker", "5", TRUST.sign("/brokers/ids/5", BROKER.encode(), 7)),
         [
             *("5 : ", "r1", "EndPoint(one.example,9092,ListenerName(CLIENT),PLAINTEXT)"),
             "EndPoint(one.example,9192,ListenerName(BROKER),SASL_PLAINTEXT)",

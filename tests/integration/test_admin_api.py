@@ -32,6 +32,7 @@ from quorum.node.storage import load_machine
 from quorum.platform.os_runtime import OsDisk
 from quorum.raft.snapshots.format import SnapshotReader
 from tests.support.observability import named_metrics, shown_metrics
+from tests.support.trust import TRUST
 
 DEADLINE_S = 30.0
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -285,6 +286,9 @@ def test_the_metadata_is_shown_typed(node: Ensemble, client: KazooClient) -> Non
         client.create(path, state.encode(), makepath=True)
     (shown,) = show(node, "/v1/brokers")["items"]
     assert (shown["broker_id"], shown["generation"]) == (3, client.exists("/brokers/ids/3").czxid)
+    assert shown["signed"] is False
+    client.set("/brokers/ids/3", TRUST.sign("/brokers/ids/3", broker.encode()))
+    assert show(node, "/v1/brokers")["items"][0]["signed"] is True
     broken, orders = show(node, "/v1/topics")["items"]
     assert "/brokers/topics/broken" in broken["problem"]
     assert [each["leader_epoch"] for each in orders["partitions"]] == [2, 2]

@@ -219,13 +219,17 @@ async def test_a_malformed_topic_is_logged_once_and_the_others_go_on(
         paths.topic_path("twice"), json.dumps({"version": 1, "partitions": {"0": [1, 1]}}).encode()
     )
     await one.client.create(paths.topic_path("not a name"), TopicRecord(None, {0: (1,)}).encode())
+    # No file system has a folder of such a name.
+    long = "a" * 249
+    await one.client.create(paths.topic_path(long), TopicRecord(None, {100_000: (1,)}).encode())
     await cluster.create({0: (2, 1)})
-    await until(lambda: set(cluster.active.status().left_alone) == {"bad", "twice", "not a name"})
+    await until(lambda: set(cluster.active.status().left_alone) == {"bad", "twice", "not a name", long})
     await one.client.set(paths.topic_path("bad"), b'{"version":3')
     await two.die()
     await until(lambda: one.leader_of(KEY) == 1)
     said = [record.message for record in caplog.records if "left alone" in record.message]
     assert sorted(message.split(" is left")[0] for message in said) == [
+        f"topic {long}",
         "topic bad",
         "topic not a name",
         "topic twice",

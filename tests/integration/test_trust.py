@@ -22,17 +22,27 @@ from broker.lifecycle.registration import broker_record
 from broker.local.embedded import EmbeddedBrokers, brokers
 from controller.core.brokers import broker_endpoint
 from controller.core.requests import NewTopic
-from controller.messages.connection import BrokerAuthenticationError, BrokerConnection
+from controller.messages.connection import (
+    BrokerAuthenticationError,
+    BrokerConnection,
+    BrokerConnectionLostError,
+)
 from controller.messages.entities import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
+    decode_response,
     encode_request,
 )
+from quorum.cli.commands.control_plane import describe_control_plane, read_control_plane
 from quorum.client import Client, CreateMode, NodeExistsError
 from quorum.config.address import Address
 from quorum.metadata import paths
-from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.queue_records import ChangeKind, QueueEntryRecord
 from quorum.metadata.records import BrokerRecord, ControllerRecord
@@ -114,7 +124,8 @@ async def test_a_stranger_gets_nothing_and_costs_nothing(cluster: EmbeddedBroker
             client=here, broker=here, admin=here, rack="", incarnation="e" * 32, timestamp_ms=0
         )
         signed, _ = await stranger.get(paths.broker_id_path(1))
-        for broker_id, value in ((STRANGER, record.encode()), (STRANGER + 1, signed), (STRANGER + 2, b"{")):
+        strangers = {STRANGER: record.encode(), STRANGER + 1: signed, STRANGER + 2: b"{"}
+        for broker_id, value in strangers.items():
             await stranger.create(paths.broker_id_path(broker_id), value, CreateMode.EPHEMERAL)
         # It takes the controller's office, and raises its epoch.
         await stranger.delete(paths.CONTROLLER)
@@ -125,8 +136,14 @@ async def test_a_stranger_gets_nothing_and_costs_nothing(cluster: EmbeddedBroker
             )
         known = await controller_status(cluster, 101)
         assert sorted(known["brokers"]) == ["1", "2", "3"]
-        assert sorted(map(int, known["strangers"])) == [STRANGER, STRANGER + 1, STRANGER + 2]
+        assert sorted(map(int, known["strangers"])) == sorted(strangers)
         assert "no proof of the peer secret" in known["strangers"][str(STRANGER)]
+        shown = await asyncio.to_thread(read_control_plane, cluster.hosts, WAIT_S)
+        assert shown is not None
+        standing = {each["broker_id"]: each["stranger"] is not None for each in shown["brokers"]}
+        assert standing == {each: each >= STRANGER for each in (1, 2, 3, *strangers)}
+        told = "\n".join(describe_control_plane(shown))
+        assert f"stranger broker {STRANGER}: " in told
         # It asks a broker to delete its replica, by its queue.
         for broker_id in (1, 2, 3):
             await leave_entry(stranger, broker_id, known["brokers"][str(broker_id)])
@@ -148,6 +165,51 @@ async def test_a_stranger_gets_nothing_and_costs_nothing(cluster: EmbeddedBroker
         assert listener.dialled == 0
 
 
+async def test_who_knows_the_secret_and_is_no_controller_ends_no_term() -> None:
+    async with brokers(1) as cluster, Client(cluster.hosts) as client:
+        found = await status(cluster.admin_urls[0])
+        secret = cluster._secret.read_text()
+        folders = {each.name for each in cluster._secret.parent.rglob("*")}
+        for epoch, name, code in ((1_000, TOPIC, 8), (1, "../escaped", None), (1, "nul\0", None)):
+            connection = await prove(client, secret, found["cluster_id"])
+            request = lead_request(epoch, found["generation"], name)
+            try:
+                body = await connection.request(
+                    LEADER_AND_ISR, 6, encode_request(request), flexible=True, timeout_ms=5_000
+                )
+                assert decode_response(LEADER_AND_ISR, 6, body).error_code == code
+            except BrokerConnectionLostError:
+                assert code is None
+            connection.close()
+        assert folders == {each.name for each in cluster._secret.parent.rglob("*")}
+        async with BrokerClient(cluster.bootstrap) as kafka:
+            assert (await kafka.create_topics([NewTopic(TOPIC, 1, 1)]))[TOPIC].error_code == 0
+        known = await status(cluster.admin_urls[0])
+        assert known["controller"]["controller_epoch"] == 1
+        assert known["generation"] == found["generation"]
+
+
+def lead_request(epoch: int, generation: int, topic: str) -> LeaderAndIsrRequest:
+    state = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=ControllerEpoch(epoch),
+        leader=1,
+        leader_epoch=LeaderEpoch(0),
+        isr=(1,),
+        partition_epoch=PartitionVersion(0),
+        replicas=(1,),
+    )
+    row = LeaderAndIsrTopicState(topic_name=topic, topic_id=None, partition_states=(state,))
+    return LeaderAndIsrRequest(
+        controller_id=1,
+        controller_epoch=ControllerEpoch(epoch),
+        broker_epoch=BrokerGeneration(generation),
+        type=1,
+        topic_states=(row,),
+        live_leaders=(),
+    )
+
+
 async def leave_entry(stranger: Client, broker_id: int, generation: int) -> None:
     state = StopReplicaPartitionState(partition_index=0, leader_epoch=LeaderEpoch(-2), delete_partition=True)
     request = StopReplicaRequest(
@@ -165,11 +227,11 @@ async def leave_entry(stranger: Client, broker_id: int, generation: int) -> None
     await stranger.create(path, entry.encode(), CreateMode.PERSISTENT_SEQUENTIAL)
 
 
-async def prove(stranger: Client, secret: str, cluster_id: str) -> None:
+async def prove(stranger: Client, secret: str, cluster_id: str) -> BrokerConnection:
     value, _ = await stranger.get(paths.broker_id_path(1))
     endpoint = broker_endpoint(BrokerRecord.decode(1, value))
     assert endpoint is not None
-    await BrokerConnection.open(
+    return await BrokerConnection.open(
         *(endpoint.host, endpoint.port),
         secrets=[secret],
         cluster_id=cluster_id,

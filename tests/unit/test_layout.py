@@ -260,6 +260,21 @@ def test_settings_that_a_person_added_stay_and_addresses_are_brought_up_to_date(
     assert sections["listen"]["client"] == f"127.0.0.1:{3000 if kind == 'node' else 3001}"
 
 
+def test_brokers_of_a_new_cluster_protect_znodes_unless_a_person_says_otherwise(tmp_path: Path) -> None:
+    layout = plan(tmp_path, 1, 2, {})
+    write(layout)
+    files = [broker.config_file for broker in layout.children if broker.kind == "broker"]
+    assert [load_broker_config(file).security.protect_znodes for file in files] == [True, True]
+    files[0].write_text(files[0].read_text().replace("protect_znodes = true", "protect_znodes = false"))
+    format_node(layout.nodes[0])
+    record_founding(layout)
+    # The cluster is there: what a broker that comes later finds in the quorum decides.
+    later = plan(tmp_path, None, 3, {})
+    write(later)
+    files.append(later.children[-1].config_file)
+    assert [load_broker_config(file).security.protect_znodes for file in files] == [False, True, False]
+
+
 def test_what_no_node_understands_is_left_for_the_node_to_refuse(tmp_path: Path) -> None:
     """Written anew as it was, whatever TOML allows: the next start must be able to read it."""
     write(plan(tmp_path, 1, 0, {}))

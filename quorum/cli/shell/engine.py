@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from quorum.cli.shell import render
@@ -22,19 +22,22 @@ from quorum.errors import QuorateError, UsageError, printable
 
 T = TypeVar("T")
 
+Prove = Callable[[Client], Awaitable[None]]
+
 PROMPT: Final = "quorate> "
 CONNECT_PATIENCE_MS: Final = 5_000.0
 SESSION_TIMEOUT_MS: Final = 10_000
 COMPLETION_PATIENCE_S: Final = 1.0
 
 
-def run(hosts: str, command: Sequence[str], as_json: bool = False) -> int:
+def run(hosts: str, command: Sequence[str], as_json: bool = False, prove: Prove | None = None) -> int:
     """Run one command, or ask for commands when there is none.
 
     Args:
         hosts: client ports of the quorum, "host:port,host:port".
         command: words of one command; empty for the interactive shell.
         as_json: print results as JSON, as --json behind a command does.
+        prove: proves something for every client before it is used.
 
     Returns:
         The exit code: 0; 130 when a single command was interrupted.
@@ -48,12 +51,12 @@ def run(hosts: str, command: Sequence[str], as_json: bool = False) -> int:
         as_json = True
         del words[0]
     if not words:
-        return _interact(hosts, as_json)
+        return _interact(hosts, as_json, prove)
     parsed = parse(words)
     if isinstance(parsed.command, Help):
         _print(render.Explained(help_text(parsed.command.topic)), as_json or parsed.as_json)
         return 0
-    with _connected(hosts) as terminal:
+    with _connected(hosts, prove) as terminal:
         try:
             terminal.execute(parsed.command, as_json or parsed.as_json)
         except KeyboardInterrupt:
@@ -64,8 +67,9 @@ def run(hosts: str, command: Sequence[str], as_json: bool = False) -> int:
 class _Terminal:
     """A client on a loop thread, and the way from the terminal to it and back."""
 
-    def __init__(self, hosts: str) -> None:
+    def __init__(self, hosts: str, prove: Prove | None) -> None:
         self._hosts = hosts
+        self._prove = prove
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="quorum client", daemon=True)
         self._client: Client | None = None
@@ -128,12 +132,18 @@ class _Terminal:
         except ValueError as error:
             raise UsageError(str(error), "write --hosts host:port,host:port") from error
         await client.start(CONNECT_PATIENCE_MS)
+        if self._prove is not None:
+            try:
+                await self._prove(client)
+            except BaseException:
+                await client.close()
+                raise
         return client
 
 
 @contextlib.contextmanager
-def _connected(hosts: str) -> Iterator[_Terminal]:
-    terminal = _Terminal(hosts)
+def _connected(hosts: str, prove: Prove | None) -> Iterator[_Terminal]:
+    terminal = _Terminal(hosts, prove)
     try:
         terminal.open()
         yield terminal
@@ -141,10 +151,10 @@ def _connected(hosts: str) -> Iterator[_Terminal]:
         terminal.close()
 
 
-def _interact(hosts: str, as_json: bool) -> int:
+def _interact(hosts: str, as_json: bool, prove: Prove | None) -> int:
     typed = sys.stdin.isatty()
     failed = False
-    with _connected(hosts) as terminal:
+    with _connected(hosts, prove) as terminal:
         terminal.follow_state()
         if typed:
             _enable_completion(terminal)

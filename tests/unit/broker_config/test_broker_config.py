@@ -79,3 +79,16 @@ def test_what_is_wrong_is_named(secret: Path, section: str, key: str, value: obj
         minimal(secret, **{section: {key: value}})
     assert f"{section}.{key}" in str(caught.value)
     assert part in f"{caught.value.message} {caught.value.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\xff" * 32, "is no UTF-8"),
+        (b"a" * 32 + b"\nshort\n", "has a secret of 5 bytes; each has at least 16"),
+    ],
+)
+def test_each_secret_of_a_file_is_long_enough(secret: Path, content: bytes, problem: str) -> None:
+    secret.write_bytes(content)
+    with pytest.raises(ConfigError, match=problem):
+        minimal(secret)

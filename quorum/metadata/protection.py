@@ -1,0 +1,106 @@
+"""Access lists of Kafka's tree: everybody may read it, and only holders of the peer secret may change it.
+
+A tree is protected as a whole, and the access list of /cluster says so: it is set last. A broker that finds
+another one there than its own secrets ask for sets its own everywhere: on a tree that was open, where its
+setting asks for it, and on a protected one, when secrets are replaced. What a broker creates later carries
+the list from the beginning. A tree that is protected stays so, whatever a broker's setting says.
+
+The root belongs to all users of the quorum, and who may delete there is decided by its own list. So nodes
+below it that brokers must not lose get a child: nobody else can delete that, nor its parent then.
+Hard state: the access lists.
+Source: ZooKeeper programmer's guide (access control); control-plane design, "Trust".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from quorum.client import AccessEntry, Client, NoAuthError, NodeExistsError, NoNodeError
+from quorum.metadata import paths
+from quorum.metadata.trust import DIGEST_USER, Trust
+
+#: Requests under way at a time.
+CHUNK: Final = 500
+
+log = logging.getLogger("quorate.metadata")
+
+
+async def prove_secrets(client: Client, trust: Trust) -> None:
+    """Let a client change what is protected, on this connection and all later ones.
+
+    Raises:
+        AuthFailedError: the servers take no digests.
+    """
+    for credentials in trust.credentials:
+        await client.add_auth("digest", credentials)
+
+
+async def protect_znodes(client: Client, trust: Trust, *, wanted: bool) -> bool:
+    """Protect the tree if that is wanted or was done before; call it before the client creates in the tree.
+
+    Args:
+        client: has proved its secrets.
+        trust: of the secrets.
+        wanted: whether a tree that is not protected shall be.
+
+    Returns:
+        Whether it is protected; what this client creates is from now on.
+
+    Raises:
+        NoAuthError: /cluster is protected by somebody else.
+        ConnectionLossError: repeat it.
+    """
+    access = trust.access()
+    present, _ = await client.get_acl(paths.CLUSTER)
+    if not wanted and not any(_is_brokers(each) for each in present):
+        return False
+    client.default_acl = access
+    if present != access:
+        covered = 0
+        for root in paths.TREE_ROOTS:
+            covered += await _cover(client, [root], access)
+        await client.set_acl(paths.CLUSTER, access)
+        log.info("only holders of the peer secret may change %d znodes of the brokers from now on", covered)
+    return True
+
+
+async def keep_node(client: Client, path: str) -> None:
+    """Let nobody delete a persistent node below the root who may not change it."""
+    try:
+        await client.create(f"{path}/kept")
+    except (NodeExistsError, NoNodeError):
+        return
+
+
+async def _cover(client: Client, level: Sequence[str], access: Sequence[AccessEntry]) -> int:
+    """Set the access list of nodes and of all below them, parents first; returns of how many."""
+    covered = 0
+    below: list[str] = []
+    for start in range(0, len(level), CHUNK):
+        found = await asyncio.gather(
+            *(_cover_one(client, path, access) for path in level[start : start + CHUNK])
+        )
+        covered += sum(each is not None for each in found)
+        below += [child for each in found if each is not None for child in each]
+    return covered + (await _cover(client, below, access) if below else 0)
+
+
+async def _cover_one(client: Client, path: str, access: Sequence[AccessEntry]) -> list[str] | None:
+    """Set the access list of a node and return the paths below it; None if it is gone."""
+    try:
+        # The mark is set when all is done.
+        if path != paths.CLUSTER:
+            await client.set_acl(path, access)
+        return [f"{path}/{name}" for name in await client.get_children(path)]
+    except NoNodeError:
+        return None
+    except NoAuthError:
+        log.warning("%s has an access list of somebody else and keeps it", path)
+        return []
+
+
+def _is_brokers(entry: AccessEntry) -> bool:
+    return entry.scheme == "digest" and entry.identity.partition(":")[0] == DIGEST_USER
