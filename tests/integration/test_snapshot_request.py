@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from kazoo.client import KazooClient
 
 from quorum.client import Client
 from quorum.node import snapshot_requests
@@ -268,3 +269,33 @@ async def test_one_that_takes_too_long_is_told_as_under_way_and_may_be_asked_for
         code, answer = await post(client)
         assert code == 200, answer
         assert answer["log_index"] == node.view.status()["applied_index"]
+
+
+def test_a_node_goes_on_from_a_snapshot_that_was_sent_and_resumes_no_session() -> None:
+    with QuorateNodes() as nodes:
+        nodes.wait_ready()
+        node_id = nodes.leader()
+        write(nodes.host(node_id), "/kept")
+        client = KazooClient(hosts=nodes.host(node_id))
+        client.start(timeout=DEADLINE_S)
+        session = client.client_id
+        status, taken = nodes.change(node_id, "POST", "/v1/snapshots", {})
+        assert status == 200
+        file = Path(taken["path"])
+        status, sent = nodes.get(node_id, f"/v1/snapshots/{file.name}")
+        assert status == 200
+        for each in nodes.node_ids:
+            nodes.kill(each)
+        assert file.read_bytes() != sent
+        file.write_bytes(sent)
+        nodes.start_node(node_id, "--force-new-cluster")
+        nodes.wait_ready(node_id)
+        assert read(nodes.host(node_id), "/kept") == b"/kept"
+        again = KazooClient(hosts=nodes.host(node_id), client_id=session)
+        again.start(timeout=DEADLINE_S)
+        assert session is not None
+        assert again.client_id is not None
+        assert again.client_id[0] != session[0]
+        for each in (client, again):
+            each.stop()
+            each.close()
