@@ -20,7 +20,12 @@ from quorum.client import (
     Transaction,
 )
 from quorum.metadata import paths
-from quorum.metadata.errors import BrokerIdInUseError, ControllerFencedError, MetadataDecodeError
+from quorum.metadata.errors import (
+    BrokerIdInUseError,
+    ContendedError,
+    ControllerFencedError,
+    MetadataDecodeError,
+)
 from quorum.metadata.fenced import ChunkConflict, ChunkUnknown, ChunkWritten, FencedWriter
 from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
@@ -587,6 +592,15 @@ async def test_a_strangers_registration_goes_and_holds_no_office(
         data, stat = await client.get(path)
         assert (stat.czxid, stat.ephemeral_owner) == (generation, client.session_id)
         assert TRUST.is_signed(path, data, client.session_id)
+
+
+async def test_a_holders_node_that_cannot_be_deleted_is_contended_and_not_fatal(client: Client) -> None:
+    await client.create(paths.CONTROLLER)
+    await client.create(f"{paths.CONTROLLER}/child")
+    with pytest.raises(ContendedError):
+        await elect_controller(client, 1, NOW_MS, TRUST)
+    await client.delete(f"{paths.CONTROLLER}/child")
+    assert isinstance(await elect_controller(client, 1, NOW_MS, TRUST), Won)
 
 
 async def test_a_malformed_registration_hides_no_other(client: Client) -> None:
