@@ -41,8 +41,8 @@ class DiskThreads:
         self._queue.put((future, work))
         if len(self._threads) < self._threads_max:
             thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._threads.append(thread)
             thread.start()
+            self._threads.append(thread)
         return future
 
     def step(self) -> None:

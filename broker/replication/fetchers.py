@@ -71,6 +71,8 @@ class Fetchers:
         self._named: dict[int, tuple[str, int]] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._of: dict[PartitionKey, Fetcher] = {}
+        #: Answers that wait for the disk, one per partition at most.
+        self.waiting: set[asyncio.Task[None]] = set()
 
     def learn(self, leader: int, host: str, port: int) -> None:
         """Note where a leader listens."""
@@ -97,7 +99,7 @@ class Fetchers:
 
     async def stop(self) -> None:
         """End all tasks."""
-        tasks = [task for fetcher in self._fetchers.values() for task in fetcher.tasks()]
+        tasks = [*(fetcher.task for fetcher in self._fetchers.values()), *self.waiting]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -135,8 +137,6 @@ class Fetcher:
         #: {as Fetch names it: partition}, in the order of the next request.
         self._followed: dict[TopicPartition, Followed] = {}
         self._names: dict[PartitionKey, TopicPartition] = {}
-        #: Answers that wait for the disk, one per partition at most.
-        self._waiting: set[asyncio.Task[None]] = set()
         self._added = asyncio.Event()
         self._pause_ms = 0
         self._wait_ms = FETCH_WAIT_MIN_MS
@@ -148,10 +148,6 @@ class Fetcher:
         self._names[followed.replica.key] = name
         self._followed[name] = followed
         self._added.set()
-
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """All that it has begun."""
-        return [self.task, *self._waiting]
 
     def remove(self, key: PartitionKey) -> None:
         """Fetch one partition less."""
@@ -239,8 +235,8 @@ class Fetcher:
             if must_wait(followed, outcome):
                 followed.is_busy = True
                 task = asyncio.create_task(self._take_later(followed, position.offset, outcome))
-                self._waiting.add(task)
-                task.add_done_callback(self._waiting.discard)
+                self._fetchers.waiting.add(task)
+                task.add_done_callback(self._fetchers.waiting.discard)
             elif take_answer(followed, outcome, options):
                 # Last in the next request, so that a busy partition does not crowd others out.
                 self._followed[name] = self._followed.pop(name)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.core.cluster_view import ClusterView
+from broker.groups import engine
 from broker.groups.errors import CoordinatorFencedError, GroupChangedError
 from broker.groups.options import GroupOptions
 from broker.groups.store import GroupStore, StoredGroup
@@ -22,6 +23,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import COORDINATOR_OFFICE, HeldBy, Won
 from quorum.metadata.records import BrokerRecord
 from quorum.metadata.store import elect, ensure_base_paths, register_broker, resign
+from quorum.platform.wall_clock import PARTED_MS_MAX, WallClock
 from tests.support.trust import TRUST
 
 GROUP = "a/b ü.%"
@@ -181,8 +183,13 @@ async def test_the_deletion_of_a_group_may_lose_its_reply(client: Client) -> Non
         await client.get(paths.group_path(GROUP))
 
 
-@pytest.mark.parametrize("members", [True, False])
-async def test_offsets_of_a_group_that_was_empty_for_long_are_removed(client: Client, members: bool) -> None:
+@pytest.mark.parametrize(("members", "set_ms"), [(True, 0), (False, 0), (False, 2 * PARTED_MS_MAX)])
+async def test_offsets_of_a_group_that_was_empty_for_long_are_removed(
+    client: Client, members: bool, set_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the time of day was set since the start: then nothing goes for its age."""
+    passed_ms = iter([0, set_ms, set_ms])
+    monkeypatch.setattr(engine, "CLOCK", WallClock(lambda: next(passed_ms), lambda: 0))
     store = await become_coordinator(client)
     empty = ClassicGroupRecord(GenerationId(2), "consumer", None, None, False, 5)
     await store.write(StoredGroup(GROUP), record(1) if members else empty, {KEY: offset(5)})
@@ -193,7 +200,7 @@ async def test_offsets_of_a_group_that_was_empty_for_long_are_removed(client: Cl
     term._sweep()
     while term._tasks:
         await asyncio.gather(*term._tasks)
-    assert (await client.get_children(paths.GROUPS) == []) is not members
+    assert (await client.get_children(paths.GROUPS) == []) is (not members and not set_ms)
     term.end("the test is over")
     assert await run == "the test is over"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.log import files
 from broker.log.errors import AppendError, LogStorageError
 from broker.log.files import NotCachedError
 from broker.log.partition_log import PartitionLog
@@ -153,6 +154,15 @@ def test_a_long_queue_is_no_silence(broker: Broker, disk: Disk) -> None:
         seen_s = now_s
     log.settle_flushes()
     assert time.monotonic() - began_s > 0.6
+
+
+def test_a_flush_of_much_is_many_steps(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PART_BYTES", 4096)
+    fill(broker.create(), 100)
+    (path,) = broker.folder.glob("*.log")
+    assert len([*files.write_back(str(path))]) == -(-path.stat().st_size // 4096)
+    with pytest.raises(LogStorageError, match="No such file"):
+        next(files.write_back(f"{path}.gone"))
 
 
 async def test_truncations_of_one_turn_share_their_fsyncs(broker: Broker, disk: Disk) -> None:
