@@ -34,7 +34,7 @@ from broker.replication.outcomes import (
     ReplicaStatus,
     ReplicationOptions,
 )
-from broker.replication.producing import Producing
+from broker.replication.producing import GivenIds, Producing
 from broker.replication.registry import Registry, is_log_of
 from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
@@ -70,6 +70,7 @@ class ReplicaManager:
         cluster_id: str,
         dial: Mapping[int, tuple[str, int]],
         settings_of: Callable[[str], TopicSettings],
+        producer_ids: GivenIds,
         on_storage_error: Callable[[QuorateError], None],
     ) -> None:
         """Serve nothing before open_replicas() and attach().
@@ -83,6 +84,7 @@ class ReplicaManager:
             cluster_id: of /cluster/id.
             dial: {broker id: address} that replaces what a broker announces.
             settings_of: a topic's effective settings.
+            producer_ids: those that were given out.
             on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
         """
         self._registry = Registry(broker_id, log_directory, cluster_view, settings_of)
@@ -98,7 +100,7 @@ class ReplicaManager:
             dial=dial,
             on_failure=on_storage_error,
         )
-        self._producing = Producing(self._registry, self._counters, on_storage_error)
+        self._producing = Producing(self._registry, self._counters, producer_ids, on_storage_error)
         self._fetching = Fetching(self._registry, self._isr_writer, self._counters, on_storage_error)
         self._control = Control(self._registry, self._fetchers, self._fetching.wake_followers)
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, on_storage_error)
