@@ -33,9 +33,10 @@ ACKS_ALL: Final = -1
 
 #: Of batches that wait for their turn, in one broker.
 APPENDS_BYTES_MAX: Final = 256 * 1024 * 1024
-#: Of one request, whose records are looked at before its first await; what is larger or compressed goes to a
-#: thread.
+#: Of one request, unfolded, whose records are looked at before its first await; the rest goes to a thread.
 INLINE_BYTES_MAX: Final = 1024 * 1024
+#: What a compressed batch may unfold to there.
+INLINE_UNFOLDED_BYTES_MAX: Final = 256 * 1024
 #: Threads that look at records.
 THREADS_MAX: Final = 2
 #: How long appends keep the event loop to themselves.
@@ -121,18 +122,16 @@ class Producing:
         try:
             produced = replica.log.check(records)
             size_bytes = produced.header.size
-            batch = checked_batch_of(produced) if self._is_quick(produced, request) else None
+            batch = self._check_now(produced, request)
         except AppendError as error:
             request.settle(key, refusal(error))
             return
         wait = None
-        if batch is not None:
-            request.inline_bytes += size_bytes
-            if not replica.appends:
-                wait = _wait_for_log(replica, batch)
-                if wait is None:
-                    self._append(replica, batch, request)
-                    return
+        if batch is not None and not replica.appends:
+            wait = _wait_for_log(replica, batch)
+            if wait is None:
+                self._append(replica, batch, request)
+                return
         if self._appends >= WAITING_MAX or self._appends_bytes + size_bytes > APPENDS_BYTES_MAX:
             text = f"{self._appends} batches ({self._appends_bytes} bytes) wait already; nothing was appended"
             request.settle(key, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
@@ -142,13 +141,29 @@ class Producing:
             replica, WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking, wait=wait)
         )
 
-    def _is_quick(self, batch: ProducedBatch, request: WaitingProduce) -> bool:
-        """Whether a batch can be checked before the first await of its request."""
-        return (
-            not batch.is_compressed
-            and request.inline_bytes + batch.header.size <= INLINE_BYTES_MAX
-            and batch.header.producer_id < self._producer_ids.given_end
-        )
+    def _check_now(self, batch: ProducedBatch, request: WaitingProduce) -> CheckedBatch | None:
+        """Check a batch's records before the first await of its request; None: that may take too long.
+
+        Raises:
+            AppendError: they are not what the header says.
+        """
+        size_bytes = INLINE_UNFOLDED_BYTES_MAX if batch.is_compressed else batch.header.size
+        if (
+            request.inline_bytes + size_bytes > INLINE_BYTES_MAX
+            or batch.header.size > size_bytes
+            or batch.header.producer_id >= self._producer_ids.given_end
+        ):
+            return None
+        request.inline_bytes += size_bytes
+        if not batch.is_compressed:
+            return checked_batch_of(batch)
+        try:
+            return checked_batch_of(
+                batch._replace(unfolded_bytes_max=min(size_bytes, batch.unfolded_bytes_max))
+            )
+        except AppendError:
+            # It may be larger than this; a thread decides.
+            return None
 
     async def _check(self, batch: ProducedBatch) -> CheckedBatch | AppendError:
         """Check a batch's records in a thread; a refusal is an answer, also where nobody waits any more."""
