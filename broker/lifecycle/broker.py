@@ -242,6 +242,7 @@ class Broker:
             open_files_max=config.limits.open_files_max,
         )
         dial = {broker_id: (address.host, address.port) for broker_id, address in config.dial.items()}
+        producer_ids = ProducerIds(self.broker_id)
         replicas = ReplicaManager(
             self.broker_id,
             directory,
@@ -254,10 +255,10 @@ class Broker:
             cluster_id=self.cluster_id,
             dial=dial,
             settings_of=configs.settings_of,
+            producer_ids=producer_ids,
             on_storage_error=self.fail,
         )
         own_configs = BrokerConfigs(self.broker_id, replicas.throttle)
-        producer_ids = ProducerIds(self.broker_id)
         services = BrokerServices(
             broker_id=self.broker_id,
             cluster_id=self.cluster_id,

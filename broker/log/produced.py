@@ -79,6 +79,9 @@ def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
 def checked_batch_of(batch: ProducedBatch) -> CheckedBatch:
     """Look at the records of a batch; may run in any thread.
 
+    Args:
+        batch: whose `unfolded_bytes_max` is kept.
+
     Raises:
         AppendError: the records are not what the header says.
     """

@@ -15,6 +15,7 @@ row for each batch.
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -59,16 +60,25 @@ class _Producer:
 
 
 class Producers:
-    """The idempotent producers of one partition; at most PRODUCERS_MAX, the one idle longest goes."""
+    """The idempotent producers of one partition; at most PRODUCERS_MAX.
 
-    __slots__ = ("_producers",)
+    Beyond that the one idle longest goes, of those that have sent one batch if there are any: a client that
+    takes a new id for each batch does not make the broker forget the others.
+    """
+
+    __slots__ = ("_beginners", "_producers")
 
     def __init__(self) -> None:
-        #: {producer id: its state}, the one that wrote longest ago first
+        #: {producer id: its state}, the one that wrote longest ago first; none is in both
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
+        #: those that have sent one batch
+        self._beginners: OrderedDict[int, _Producer] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._producers) + len(self._beginners)
+
+    def _known(self, producer_id: int) -> _Producer | None:
+        return self._producers.get(producer_id) or self._beginners.get(producer_id)
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
         """Check the sequence number of a batch that a producer sent.
@@ -79,7 +89,7 @@ class Producers:
         Raises:
             AppendError: from a former life of the producer, or not the next in its sequence.
         """
-        producer = self._producers.get(header.producer_id)
+        producer = self._known(header.producer_id)
         if producer is None:
             return None
         if header.producer_epoch < producer.epoch:
@@ -118,12 +128,14 @@ class Producers:
             del producer.batches[0]
 
     def _producer(self, producer_id: int, producer_epoch: int) -> _Producer:
-        producer = self._producers.get(producer_id)
+        producer = self._known(producer_id)
         if producer is None:
-            if len(self._producers) >= PRODUCERS_MAX:
-                self._producers.popitem(last=False)
-            producer = self._producers[producer_id] = _Producer(producer_epoch)
+            if len(self) >= PRODUCERS_MAX:
+                (self._beginners or self._producers).popitem(last=False)
+            producer = self._beginners[producer_id] = _Producer(producer_epoch)
         else:
+            self._beginners.pop(producer_id, None)
+            self._producers[producer_id] = producer
             self._producers.move_to_end(producer_id)
         if producer.epoch != producer_epoch:
             producer.epoch = producer_epoch
@@ -138,7 +150,7 @@ class Producers:
             The state must be built anew from a snapshot then.
         """
         exact = True
-        for producer in self._producers.values():
+        for producer in chain(self._beginners.values(), self._producers.values()):
             while producer.batches and producer.batches[-1].last_offset >= end_offset:
                 producer.batches.pop()
             exact = exact and bool(producer.batches)
@@ -146,15 +158,17 @@ class Producers:
 
     def expire(self, now_ms: int) -> None:
         """Forget producers that have written nothing for a day."""
-        while self._producers:
-            producer_id, producer = next(iter(self._producers.items()))
-            if now_ms - producer.last_append_ms < EXPIRATION_MS:
-                return
-            del self._producers[producer_id]
+        for producers in (self._beginners, self._producers):
+            while producers:
+                producer_id, producer = next(iter(producers.items()))
+                if now_ms - producer.last_append_ms < EXPIRATION_MS:
+                    break
+                del producers[producer_id]
 
     def clear(self) -> None:
         """Forget everything."""
         self._producers.clear()
+        self._beginners.clear()
 
     def to_bytes(self) -> bytes:
         """Return a snapshot: every remembered batch, of each producer the oldest first."""
@@ -169,7 +183,7 @@ class Producers:
                 -1,
                 -1,
             )
-            for producer_id, producer in self._producers.items()
+            for producer_id, producer in chain(self._beginners.items(), self._producers.items())
             for batch in producer.batches
         ]
         content = b"".join([_SNAPSHOT.pack(_VERSION, 0, len(rows)), *rows])

@@ -12,6 +12,7 @@ Source: Kafka protocol guide, "Record"; Kafka's DefaultRecord (3.9); xerial snap
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Callable
 from struct import Struct
@@ -34,10 +35,11 @@ UNFOLDED_BYTES_MAX: Final = 256 * 1024 * 1024
 #: length, attributes, two deltas, two lengths and a count, of a byte each
 RECORD_BYTES_MIN: Final = 7
 #: records from which columns are quicker
-COLUMNS_MIN: Final = 128
-#: bytes that a compressed one may come to, at the first attempt and from each to the next
-_GUESS: Final = 4
-_GUESS_BYTES_MIN: Final = 64 * 1024
+COLUMNS_MIN: Final = 256
+#: what each thread that unfolds keeps, and how much larger the next room is where that does not suffice
+_ROOM_BYTES: Final = 2 * 1024 * 1024
+_GROWTH: Final = 4
+_own = threading.local()
 #: zeros behind the records: a number that is cut ends in them, and its record then in the wrong place
 _PAD: Final = bytes(16)
 _INT_BYTES_MAX: Final = 5
@@ -50,7 +52,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK_LENGTH: Final = Struct(">i")
 
-_INTO: Final[dict[int, Callable[[Buffer, bytearray], int]]] = {
+_INTO: Final[dict[int, Callable[[Buffer, Buffer], int]]] = {
     1: cramjam.gzip.decompress_into,
     3: cramjam.lz4.decompress_into,
     4: cramjam.zstd.decompress_into,
@@ -346,19 +348,23 @@ def _unfolded(header: BatchHeader, content: memoryview, bytes_max: int) -> tuple
 
 
 def _grown(
-    content: memoryview, bytes_max: int, into: Callable[[Buffer, bytearray], int]
+    content: memoryview, bytes_max: int, into: Callable[[Buffer, Buffer], int]
 ) -> tuple[bytearray, int]:
-    """Decompress into a room that grows until it is large enough."""
-    size = max(_GUESS_BYTES_MIN, len(content) * _GUESS)
+    """Decompress into the thread's own room, or into one that grows until it is large enough."""
+    room: bytearray | None = getattr(_own, "room", None)
+    if room is None:
+        # New memory costs more than what is done in it, so it is kept.
+        room = _own.room = bytearray(_ROOM_BYTES + len(_PAD))
+    size = min(_ROOM_BYTES, bytes_max)
     while True:
-        room = bytearray(min(size, bytes_max))
         try:
-            unfolded = into(content, room)
+            unfolded = into(content, memoryview(room)[:size])
         except cramjam.DecompressionError:
             # It does not say whether the room was too small: the largest room decides.
-            if len(room) == bytes_max:
+            if size == bytes_max:
                 raise
-            size *= _GUESS
+            size = min(size * _GROWTH, bytes_max)
+            room = bytearray(size + len(_PAD))
             continue
         room[unfolded : unfolded + len(_PAD)] = _PAD
         return room, unfolded

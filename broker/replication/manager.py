@@ -34,7 +34,7 @@ from broker.replication.outcomes import (
     ReplicaStatus,
     ReplicationOptions,
 )
-from broker.replication.producing import Producing
+from broker.replication.producing import GivenIds, Producing
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry, is_log_of
 from controller.messages.codes import ErrorCode
@@ -71,6 +71,7 @@ class ReplicaManager:
         cluster_id: str,
         dial: Mapping[int, tuple[str, int]],
         settings_of: Callable[[str], TopicSettings],
+        producer_ids: GivenIds,
         on_storage_error: Callable[[QuorateError], None],
     ) -> None:
         """Serve nothing before open_replicas() and attach().
@@ -84,6 +85,7 @@ class ReplicaManager:
             cluster_id: of /cluster/id.
             dial: {broker id: address} that replaces what a broker announces.
             settings_of: a topic's effective settings.
+            producer_ids: those that were given out.
             on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
         """
         self._registry = Registry(broker_id, log_directory, cluster_view, settings_of)
@@ -99,7 +101,7 @@ class ReplicaManager:
             dial=dial,
             on_failure=on_storage_error,
         )
-        self._producing = Producing(self._registry, self._counters, on_storage_error)
+        self._producing = Producing(self._registry, self._counters, producer_ids, on_storage_error)
         self._fetching = Fetching(self._registry, self._isr_writer, self._counters, on_storage_error)
         self._published_epoch = PublishedEpoch()
         self._control = Control(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, Protocol
 
 from broker.log.errors import AppendError, LogStorageError
 from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of
@@ -33,24 +33,40 @@ ACKS_ALL: Final = -1
 
 #: Of batches that wait for their turn, in one broker.
 APPENDS_BYTES_MAX: Final = 256 * 1024 * 1024
-#: Of one request, whose records are looked at before its first await; what is larger or compressed goes to a
-#: thread.
+#: Of one request, unfolded, whose records are looked at before its first await; the rest goes to a thread.
 INLINE_BYTES_MAX: Final = 1024 * 1024
+#: What a compressed batch may unfold to there.
+INLINE_UNFOLDED_BYTES_MAX: Final = 256 * 1024
 #: Threads that look at records.
 THREADS_MAX: Final = 2
 #: How long appends keep the event loop to themselves.
 TURN_MS_MAX: Final = 20
 
 
+class GivenIds(Protocol):
+    """Which producer ids brokers have given out."""
+
+    #: All below it were, as far as this broker knows.
+    given_end: int
+
+    async def was_given(self, producer_id: int) -> bool:
+        """Ask the quorum; raises QuorateError if it cannot be asked."""
+
+
 class Producing:
     """Appends for producers."""
 
     def __init__(
-        self, registry: Registry, counters: Counters, on_storage_error: Callable[[QuorateError], None]
+        self,
+        registry: Registry,
+        counters: Counters,
+        producer_ids: GivenIds,
+        on_storage_error: Callable[[QuorateError], None],
     ) -> None:
         """Append to the replicas of a registry."""
         self._registry = registry
         self._counters = counters
+        self._producer_ids = producer_ids
         self._on_storage_error = on_storage_error
         #: Requests that wait now.
         self.waiting = 0
@@ -106,29 +122,65 @@ class Producing:
         try:
             produced = replica.log.check(records)
             size_bytes = produced.header.size
-            inline = not produced.is_compressed and request.inline_bytes + size_bytes <= INLINE_BYTES_MAX
-            batch = checked_batch_of(produced) if inline else None
+            batch = self._check_now(produced, request)
         except AppendError as error:
             request.settle(key, refusal(error))
             return
         wait = None
-        if batch is not None:
-            request.inline_bytes += size_bytes
-            if not replica.appends:
-                wait = _wait_for_log(replica, batch)
-                if wait is None:
-                    self._append(replica, batch, request)
-                    return
+        if batch is not None and not replica.appends:
+            wait = _wait_for_log(replica, batch)
+            if wait is None:
+                self._append(replica, batch, request)
+                return
         if self._appends >= WAITING_MAX or self._appends_bytes + size_bytes > APPENDS_BYTES_MAX:
             text = f"{self._appends} batches ({self._appends_bytes} bytes) wait already; nothing was appended"
             request.settle(key, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
             return
-        checking = None
-        if batch is None:
-            checking = asyncio.get_running_loop().run_in_executor(self._threads, _checked, produced)
+        checking = None if batch is not None else asyncio.ensure_future(self._check(produced))
         self._queue(
             replica, WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking, wait=wait)
         )
+
+    def _check_now(self, batch: ProducedBatch, request: WaitingProduce) -> CheckedBatch | None:
+        """Check a batch's records before the first await of its request; None: that may take too long.
+
+        Raises:
+            AppendError: they are not what the header says.
+        """
+        size_bytes = INLINE_UNFOLDED_BYTES_MAX if batch.is_compressed else batch.header.size
+        if (
+            request.inline_bytes + size_bytes > INLINE_BYTES_MAX
+            or batch.header.size > size_bytes
+            or batch.header.producer_id >= self._producer_ids.given_end
+        ):
+            return None
+        request.inline_bytes += size_bytes
+        if not batch.is_compressed:
+            return checked_batch_of(batch)
+        try:
+            return checked_batch_of(
+                batch._replace(unfolded_bytes_max=min(size_bytes, batch.unfolded_bytes_max))
+            )
+        except AppendError:
+            # It may be larger than this; a thread decides.
+            return None
+
+    async def _check(self, batch: ProducedBatch) -> CheckedBatch | AppendError:
+        """Check a batch's records in a thread; a refusal is an answer, also where nobody waits any more."""
+        producer_id = batch.header.producer_id
+        try:
+            if producer_id >= self._producer_ids.given_end and not await self._producer_ids.was_given(
+                producer_id
+            ):
+                problem = f"producer id {producer_id} was never given out: ask by InitProducerId"
+                return AppendError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, problem)
+        except QuorateError as error:
+            problem = f"whether producer id {producer_id} was given out is not known: {error.message}"
+            return AppendError(ErrorCode.REQUEST_TIMED_OUT, problem)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, checked_batch_of, batch)
+        except AppendError as error:
+            return error
 
     # -- batches that wait for their turn --------------------------------------------------------------------
 
@@ -230,14 +282,6 @@ class Producing:
 def refusal(error: AppendError) -> ProduceOutcome:
     """Return the outcome of a batch that was refused."""
     return ProduceOutcome(ErrorCode(error.error_code), message=str(error))
-
-
-def _checked(batch: ProducedBatch) -> CheckedBatch | AppendError:
-    """Look at a batch's records; a refusal is an answer, also where nobody waits for it any more."""
-    try:
-        return checked_batch_of(batch)
-    except AppendError as error:
-        return error
 
 
 def _wait_for_log(replica: Replica, batch: CheckedBatch) -> asyncio.Future[None] | None:

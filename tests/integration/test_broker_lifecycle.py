@@ -19,6 +19,7 @@ from broker.lifecycle.topic_configs import TopicConfigs
 from broker.local import EmbeddedBrokers, brokers
 from controller.core.requests import NewTopic
 from quorum.client import Client, CreateMode
+from quorum.errors import QuorateError
 from quorum.local import ensemble
 from quorum.metadata import paths
 from quorum.metadata.broker_settings import (
@@ -165,6 +166,20 @@ async def test_no_two_brokers_give_out_one_producer_id(client: Client) -> None:
     given = await asyncio.gather(*(source.next() for source in sources for _ in range(BLOCK_SIZE + 1)))
     assert len(set(given)) == len(given) == 3 * (BLOCK_SIZE + 1)
     assert max(given) < 6 * BLOCK_SIZE
+
+
+async def test_a_broker_learns_which_producer_ids_others_gave_out(client: Client) -> None:
+    one, other = ProducerIds(1), ProducerIds(2)
+    with pytest.raises(QuorateError, match="no session"):
+        await one.was_given(0)
+    for source in (one, other):
+        source.attach(client)
+    given = await other.next()
+    assert one.given_end < other.given_end
+    assert await one.was_given(given)
+    answers = await asyncio.gather(*(one.was_given(one.given_end) for _ in range(5)))
+    assert answers == [False] * 5
+    assert one.given_end == other.given_end
 
 
 # -- a whole broker ------------------------------------------------------------------------------------------

@@ -228,8 +228,8 @@ class Partition(RuleBasedStateMachine):
         broker.generation += 1
         broker.role = IdleState(min(checkpoint, broker.role.high_watermark), LeaderEpoch(-1))
         if self.state.leader == broker_id:
-            # The controller takes a bounce for a failure and a start: nobody leads by a decision about a former
-            # life, whose ISR write may still be on its way.
+            # The controller takes a bounce for a failure and a start: no life leads by a decision about a
+            # former one, whose ISR write may still be on its way.
             self.elect(broker_id, {broker_id})
         self.request_arrives(broker_id)
 

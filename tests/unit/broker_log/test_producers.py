@@ -194,6 +194,28 @@ def test_the_number_of_producers_is_bounded(broker: Broker, monkeypatch: pytest.
     assert send(log, 1, producer_id=1) == Appended(3, 3, True)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_producers_with_one_batch_are_forgotten_first(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 3)
+    log = broker.create()
+    for sequence in (0, 1):
+        send(log, sequence, producer_id=1)
+    if again:
+        log = broker.restart()
+    for producer_id in range(10, 20):
+        send(log, 0, producer_id=producer_id)
+    assert send(log, 1, producer_id=1) == Appended(1, 1, True)
+    assert send(log, 0, producer_id=19) == Appended(11, 11, True)
+    assert send(log, 7, producer_id=17) == Appended(12, 12, False)
+    # Where none has sent one batch only, the one idle longest goes.
+    for producer_id in (17, 19):
+        send(log, 8 if producer_id == 17 else 1, producer_id=producer_id)
+    send(log, 0, producer_id=20)
+    assert send(log, 9, producer_id=1) == Appended(16, 16, False)
+
+
 def test_a_producer_is_forgotten_after_an_idle_day(broker: Broker) -> None:
     log = broker.create()
     send(log, 0)

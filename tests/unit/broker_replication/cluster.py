@@ -65,6 +65,24 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
             await asyncio.wait([asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(None, int))])
 
 
+class SomeProducerIds:
+    """Ids that were given out: all below an end, which the quorum knows and the brokers do not."""
+
+    def __init__(self) -> None:
+        self.given_end = 0
+        self.end = 1000
+        self.questions = 0
+        self.fails = False
+
+    async def was_given(self, producer_id: int) -> bool:
+        self.questions += 1
+        await asyncio.sleep(0)
+        if self.fails:
+            raise QuorateError("no session", "try again later")
+        self.given_end = self.end
+        return producer_id < self.end
+
+
 @dataclass
 class TestBroker:
     """One broker of a test."""
@@ -132,6 +150,7 @@ class Brokers:
     admin: Client
     running: dict[int, TestBroker] = field(default_factory=dict)
     dial: dict[int, tuple[str, int]] = field(default_factory=dict)
+    producer_ids: SomeProducerIds = field(default_factory=SomeProducerIds)
     replicas: tuple[int, ...] = (1, 2, 3)
     partitions: int = 1
     controller_epoch: int = 1
@@ -155,6 +174,7 @@ class Brokers:
             cluster_id=CLUSTER_ID,
             dial=self.dial,
             settings_of=lambda _: self.settings,
+            producer_ids=self.producer_ids,
             on_storage_error=failures.append,
         )
         state = await self.state()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -13,9 +13,16 @@ import pytest_asyncio
 from broker.log.errors import LogStorageError
 from broker.replication import producing
 from broker.replication.outcomes import ProduceOutcome
+from broker.server.handlers import ApiHandlers
+from broker.server.listener import Listener
+from broker.server.services import BrokerServices
+from broker.wire.apis import ApiKey
+from broker.wire.codec import decode_response, encode_request
 from controller.messages.codes import ErrorCode
+from controller.messages.frames import pack_request
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_wire import record_batch
+from tests.unit.broker_log.samples import GZIP, LZ4, NONE, NOW_MS, SNAPPY, ZSTD, altered, batch, headers
 from tests.unit.broker_replication.cluster import KEY, Brokers, TestBroker, brokers, until
 
 
@@ -194,3 +201,81 @@ async def test_a_broker_that_stops_waits_for_no_batch(
     await cluster.stop(1)
     for each in tasks:
         assert (await each).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# -- what a batch waits for itself ---------------------------------------------------------------------------
+
+
+async def send(cluster: Brokers, records: bytes) -> ProduceOutcome:
+    return (await cluster[1].manager.produce({KEY: records}, acks=-1, timeout_ms=10_000))[KEY]
+
+
+async def test_slow_and_quick_batches_of_one_producer_keep_their_order(cluster: Brokers) -> None:
+    """Five in flight: large compressed ones, which are opened in a thread, and small ones."""
+    cluster.producer_ids.given_end = 1000
+    sent = []
+    for number in range(40):
+        codec, size = [(ZSTD, 400_000), (NONE, 10), (LZ4, 3), (NONE, 300_000), (GZIP, 100_000)][number % 5]
+        value = b"%04d" % number + b"x" * size
+        sent.append(batch([NOW_MS, NOW_MS], value=value, codec=codec, producer=(9, 0, 2 * number)))
+    running: list[asyncio.Task[ProduceOutcome]] = []
+    for each in sent:
+        running.append(asyncio.create_task(send(cluster, each)))
+        if len(running) >= 5:
+            await running[-5]
+    assert [(await each)[:2] for each in running] == [(ErrorCode.NONE, 2 * number) for number in range(40)]
+    stored = headers(cluster[1].values())
+    assert [each.crc for each in stored] == [headers(each)[0].crc for each in sent]
+
+
+async def test_records_that_do_not_fit_hold_nothing_up(cluster: Brokers) -> None:
+    broken = altered((whole := batch([1, 2], codec=ZSTD))[:66] + b"?" * (len(whole) - 66))
+    tasks = [asyncio.create_task(send(cluster, each)) for each in (whole, broken, batch(), broken, whole)]
+    outcomes = [await each for each in tasks]
+    assert [each.base_offset for each in outcomes] == [0, -1, 2, -1, 3]
+    assert outcomes[1].error_code is ErrorCode.INVALID_RECORD
+    assert "cannot be opened: compression type 4" in (outcomes[1].message or "")
+
+
+async def test_a_producer_id_that_was_never_given_out_is_refused(cluster: Brokers) -> None:
+    ids = cluster.producer_ids
+    tasks = [
+        asyncio.create_task(send(cluster, batch(producer=(producer_id, 0, 0)))) for producer_id in (1000, 7)
+    ]
+    refused = await tasks[0]
+    assert refused.error_code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert "1000 was never given out" in (refused.message or "")
+    assert (await tasks[1]).base_offset == 0
+    asked = ids.questions
+    assert (await send(cluster, batch(producer=(999, 0, 0)))).base_offset == 1
+    assert ids.questions == asked
+    ids.fails = True
+    assert (await send(cluster, batch(producer=(2000, 0, 0)))).error_code is ErrorCode.REQUEST_TIMED_OUT
+    assert cluster[1].log.log_end_offset == 2
+
+
+async def test_requests_of_one_connection_keep_their_order(cluster: Brokers) -> None:
+    broker, absent = cluster[1], cast("Any", None)
+    services = BrokerServices(1, "", broker.manager, broker.view, lambda: None, *[absent] * 4)
+    listener = await Listener.start(
+        "127.0.0.1", 0, name="client", api=ApiHandlers(services, for_brokers=False)
+    )
+    reader, writer = await asyncio.open_connection(*listener.address)
+    sent = []
+    for number in range(60):
+        codec, size = [(GZIP, 90_000), (NONE, 0), (ZSTD, 9), (NONE, 300_000), (SNAPPY, 20_000)][number % 5]
+        sent.append(batch([NOW_MS, NOW_MS], value=b"%04d" % number + b"x" * size, codec=codec))
+    for number, records in enumerate(sent):
+        data = [{"name": KEY.topic, "partition_data": [{"index": KEY.partition, "records": records}]}]
+        values = {"transactional_id": None, "acks": -1, "timeout": 10_000, "topic_data": data}
+        body = encode_request(ApiKey.PRODUCE, 9, values)
+        writer.write(pack_request(ApiKey.PRODUCE, 9, number, "c", body, flexible=True))
+    for number in range(60):
+        answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        assert int.from_bytes(answer[:4], "big") == number
+        found = decode_response(ApiKey.PRODUCE, 9, answer[5:])
+        row = found.responses[0].partition_responses[0]
+        assert (row.error_code, row.base_offset) == (ErrorCode.NONE, 2 * number)
+    assert [each.crc for each in headers(broker.values())] == [headers(each)[0].crc for each in sent]
+    writer.close()
+    await listener.stop()

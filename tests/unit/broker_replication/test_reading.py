@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from pathlib import Path
 
+import cramjam
 import pytest
 
 from broker.log.errors import LogStorageError
@@ -14,6 +15,7 @@ from broker.replication.outcomes import EpochEnd, FetchPosition, ListedOffset
 from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
+from tests.unit.broker_log.samples import ZSTD, altered, batch
 from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
 
 
@@ -133,6 +135,32 @@ async def test_offsets_by_time_and_at_both_ends(tmp_path: Path) -> None:
         assert manager.epoch_end_offset(KEY, leader_epoch=0) == EpochEnd(ErrorCode.NONE, 0, 2)
         absent = PartitionKey("absent", 0)
         assert (await manager.list_offset(absent, -1)).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_stored_bomb_costs_a_look_up_and_not_the_broker(tmp_path: Path) -> None:
+    """8 KiB that unfold to 256 MiB, from before records were looked at when they are produced."""
+    bomb = bytes(cramjam.zstd.compress(bytes(256 << 20)))
+    stored = altered(batch([100], codec=ZSTD)[:61] + bomb, batch_length=49 + len(bomb), max_timestamp=10**15)
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        cluster[1].log.append_as_follower(stored, 0)
+        manager = cluster[1].manager
+        tasks = [asyncio.create_task(manager.list_offset(KEY, each)) for each in (50, -3, 50)]
+        assert (await cluster[1].produce(b"a")).base_offset == 1
+        assert not any(each.done() for each in tasks)
+        assert [(await each).error_code for each in tasks] == [ErrorCode.CORRUPT_MESSAGE] * 3
+        assert (await manager.list_offset(KEY, -1)).offset == 2
+        assert cluster[1].failures == []
+
+
+async def test_a_look_up_that_ends_after_the_leadership_says_so(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"a")
+        look_up = asyncio.create_task(cluster[1].manager.list_offset(KEY, 5))
+        await asyncio.sleep(0)
+        cluster[1].manager.detach()
+        assert (await look_up).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_new_leader_names_no_last_offset_before_it_is_certain(tmp_path: Path) -> None:
