@@ -707,7 +707,7 @@ async def test_what_a_broken_connection_to_the_quorum_hid_is_read_afterwards(
 
 async def test_a_lost_session_ends_the_candidate(cluster: ControlledCluster) -> None:
     (one,) = await cluster.start(1)
-    running = one._running
+    running = one.running
     assert running is not None
     await one.client.close()
     async with asyncio.timeout(10):
