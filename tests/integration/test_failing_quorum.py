@@ -1,0 +1,185 @@
+"""An error of the quorum ends the request that met it, or the term; never the candidate or the broker.
+
+A client raises each error that calls can meet, at one call after the other of an election and of requests.
+After each of them the candidate still runs, unless its session is over, and the next request is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from broker.core.cluster_view import ClusterView
+from broker.groups.coordinator import Coordinator
+from broker.groups.errors import GroupRefusedError
+from broker.groups.options import GroupOptions
+from controller.core.requests import NewPartitions, NewTopic
+from controller.messages.codes import ErrorCode
+from controller.runtime.controller import Controller
+from quorum.client import AccessEntry, Client, NoNodeError
+from quorum.errors import QuorateError
+from quorum.local import ensemble
+from quorum.metadata import paths
+from quorum.metadata.errors import SESSION_OVER
+from quorum.metadata.group_records import OffsetRecord
+from quorum.metadata.numbers import GenerationId
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.store import ensure_base_paths
+from tests.support.controlled_cluster import ControlledCluster, cluster, term_of, until, until_state
+from tests.support.failing_client import ERRORS, FailingClient
+
+__all__ = ["cluster"]
+
+DEADLINE_S = 20.0
+TIMEOUT_MS = 3_000
+#: An error meets each call of this number, and the next error begins one call later.
+STRIDE = 11
+#: An election alone, and what begins a term.
+CALLS_MIN = 12
+CASES = {name: (error, number % STRIDE) for number, (name, error) in enumerate(ERRORS.items())}
+
+each_error = pytest.mark.parametrize(("error", "first"), CASES.values(), ids=CASES)
+
+
+async def fail_at_every_call(
+    failing: FailingClient,
+    error: QuorateError,
+    first: int,
+    scenario: Callable[[], Awaitable[None]],
+    judge: Callable[[], Awaitable[None]],
+) -> None:
+    """Run a scenario again and again, each time with an error at a later call, until it is through before."""
+    async with asyncio.timeout(4 * DEADLINE_S):
+        for left in itertools.count(first, STRIDE):
+            failing.arm(error, left)
+            await scenario()
+            is_through = failing.is_armed
+            failing.arm(None)
+            await judge()
+            if is_through:
+                assert left > CALLS_MIN
+                return
+
+
+@each_error
+async def test_an_error_of_the_quorum_ends_no_controller(
+    cluster: ControlledCluster, error: QuorateError, first: int
+) -> None:
+    one = await cluster.add(1)
+    failing = FailingClient(one.client)
+    names = (f"t-{number}" for number in itertools.count())
+
+    def candidate() -> Controller:
+        """The candidate; a new one where an error said that its session is over."""
+        if one.running is None or one.controller is None or one.running.done():
+            assert one.running is None or isinstance(error, SESSION_OVER), one.running.exception()
+            return one.compete(client=failing.as_client)
+        return one.controller
+
+    async def create() -> ErrorCode:
+        topic = NewTopic(next(names), 1, 1)
+        found = await candidate().create_topics([topic], timeout_ms=TIMEOUT_MS, validate_only=False)
+        await asyncio.sleep(0)
+        return found[topic.name].error_code
+
+    async def scenario() -> None:
+        former = candidate().controller_epoch
+        await vacate(one.client, paths.CONTROLLER)
+        while failing.is_armed and candidate().controller_epoch in (None, former):
+            await one.client.sync()
+        controller = candidate()
+        topic = NewTopic(next(names), 1, 1)
+        more = NewPartitions(topic.name, 2)
+        key = PartitionKey(topic.name, 0)
+        await controller.create_topics([topic], timeout_ms=TIMEOUT_MS, validate_only=False)
+        await controller.create_partitions([more], timeout_ms=TIMEOUT_MS, validate_only=False)
+        await controller.elect_leaders([key], unclean=True, timeout_ms=TIMEOUT_MS)
+        await controller.reassign({key: (1,)}, timeout_ms=TIMEOUT_MS)
+        await controller.delete_topics([topic.name], timeout_ms=TIMEOUT_MS)
+
+    async def judge() -> None:
+        while await create() != ErrorCode.NONE:
+            pass
+
+    await fail_at_every_call(failing, error, first, scenario, judge)
+
+
+async def test_a_state_that_may_not_be_written_holds_up_no_other_topic(cluster: ControlledCluster) -> None:
+    one, two, _ = await cluster.start(3)
+    for topic in ("closed", "open"):
+        await cluster.create({0: (2, 3)}, topic)
+    state = paths.partition_state_path(PartitionKey("closed", 0))
+    await one.client.set_acl(state, [AccessEntry(1 + 16, "world", "anyone")])
+    await two.die()
+    await until_state(one, lambda state: state.leader == 3, PartitionKey("open", 0))
+    await until(lambda: "closed" in term_of(cluster.active).model.left_alone)
+    found = await cluster.active.create_topics(
+        [NewTopic("next", 1, 2)], timeout_ms=TIMEOUT_MS, validate_only=False
+    )
+    assert found["next"].error_code == ErrorCode.NONE
+    assert cluster.active.controller_epoch == 1
+
+
+async def vacate(client: Client, office: str) -> None:
+    try:
+        await client.delete(office)
+    except NoNodeError:
+        return
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with ensemble(1) as quorum, Client(quorum.hosts) as made:
+        await ensure_base_paths(made)
+        yield made
+
+
+@each_error
+async def test_an_error_of_the_quorum_ends_no_coordinator(
+    client: Client, error: QuorateError, first: int
+) -> None:
+    failing = FailingClient(client)
+    coordinator: Coordinator | None = None
+    running: asyncio.Task[None] | None = None
+    # A group that could not be read is left alone by its coordinator.
+    names = (f"next-{number}" for number in itertools.count())
+
+    def candidate() -> Coordinator:
+        """The candidate; a new one where an error said that its session is over."""
+        nonlocal coordinator, running
+        if coordinator is None or running is None or running.done():
+            assert running is None or isinstance(error, SESSION_OVER), running.exception()
+            coordinator = Coordinator(failing.as_client, 1, GroupOptions(), ClusterView())
+            running = asyncio.create_task(coordinator.run())
+        return coordinator
+
+    async def commit(group_id: str) -> ErrorCode:
+        await asyncio.sleep(0)
+        offsets = {PartitionKey("t", 0): OffsetRecord(1, -1, "", 0)}
+        try:
+            term = await candidate().term()
+            return await term.commit(group_id, "", None, GenerationId(-1), offsets)
+        except GroupRefusedError as refusal:
+            return refusal.error_code
+
+    async def scenario() -> None:
+        former = candidate().coordinator_epoch
+        await vacate(client, paths.COORDINATOR)
+        while failing.is_armed and candidate().coordinator_epoch in (None, former):
+            await client.sync()
+        await commit("g")
+        try:
+            await (await candidate().term()).delete("g")
+        except GroupRefusedError:
+            return
+
+    async def judge() -> None:
+        group_id = next(names)
+        while await commit(group_id) != ErrorCode.NONE:
+            pass
+
+    await fail_at_every_call(failing, error, first, scenario, judge)
+    await candidate().stop()
