@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from controller.core.model import ClusterModel
 from controller.core.requests import NewPartitions, NewTopic
@@ -33,6 +34,9 @@ from quorum.metadata.topic_settings import check_topic_settings
 
 log = logging.getLogger("quorate.controller")
 
+#: topics of a request whose writes are under way at once; others have their turn between them
+CREATED_AT_ONCE_MAX: Final = 100
+
 
 class TopicAdmin:
     """Creates and extends topics in one term."""
@@ -49,21 +53,22 @@ class TopicAdmin:
     async def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, TopicOutcome]:
         """Create topics, each on its own: {name: outcome}."""
         named = Counter(topic.name for topic in topics)
-        # Pipelined; all settle before an error is raised, so that none is still under way afterwards.
-        settled = await asyncio.gather(
-            *(self._create(topic, validate_only) for topic in topics if named[topic.name] == 1),
-            return_exceptions=True,
-        )
         outcomes = {
             name: refused(Refused(Reason.BAD_REQUEST, f"the request names topic {name!r} twice"))
             for name, times in named.items()
             if times > 1
         }
-        once = [topic.name for topic in topics if named[topic.name] == 1]
-        for name, outcome in zip(once, settled, strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            outcomes[name] = outcome
+        wanted = [topic for topic in topics if named[topic.name] == 1]
+        for first in range(0, len(wanted), CREATED_AT_ONCE_MAX):
+            some = wanted[first : first + CREATED_AT_ONCE_MAX]
+            # Pipelined; all settle before an error is raised, so that none is still under way afterwards.
+            settled = await asyncio.gather(
+                *(self._create(topic, validate_only) for topic in some), return_exceptions=True
+            )
+            for topic, outcome in zip(some, settled, strict=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                outcomes[topic.name] = outcome
         return outcomes
 
     async def _create(self, topic: NewTopic, validate_only: bool) -> TopicOutcome:
