@@ -24,18 +24,28 @@ log = logging.getLogger("quorate.broker.server")
 
 #: How long one Metadata request waits for the topics that it asks for.
 CREATE_TIMEOUT_MS: Final = 5_000
+#: How many one request has created; for others its client asks again.
+CREATED_MAX: Final = 100
 _RETRIED: Final = ErrorCode.LEADER_NOT_AVAILABLE
 #: Refusals that clients must see; after any other they ask again.
 _FINAL: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR})
 
 
 async def create_missing_topics(services: BrokerServices, names: Sequence[str]) -> Mapping[str, ErrorCode]:
-    """Create topics with the defaults; returns the code of each topic that is still missing afterwards."""
-    topics = [NewTopic(name) for name in dict.fromkeys(names)]
+    """Create topics with the defaults, the first CREATED_MAX.
+
+    Args:
+        services: the parts of this broker.
+        names: of topics, each once.
+
+    Returns:
+        {topic that is still missing: what its client gets}
+    """
+    topics = [NewTopic(name) for name in names[:CREATED_MAX]]
     try:
         codes = await _create(services, topics)
     except QuorateError as error:
-        log.warning("topics %s were not created: %s", ", ".join(names), error.message)
+        log.warning("%d topics were not created, among them %s: %s", len(topics), names[0], error.message)
         codes = {}
     return {
         name: ErrorCode(codes[name]) if codes.get(name) in _FINAL else _RETRIED

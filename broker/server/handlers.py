@@ -43,7 +43,8 @@ from broker.server.api.topics import create_partitions, create_topics, delete_to
 from broker.server.requests import Answer, Call, Request, Response
 from broker.server.services import BrokerServices
 from broker.wire.apis import BROKER_APIS, CLIENT_APIS, ApiKey, Versions
-from broker.wire.codec import LongResponse, decode_request, encode_response, is_long
+from broker.wire.codec import REQUEST_ITEMS_MAX, LongResponse, decode_request, encode_response, is_long
+from controller.messages.decoding import ANY_NUMBER
 from controller.messages.entities import CONTROL_VERSIONS
 from controller.messages.entities import decode_request as decode_control_request
 
@@ -98,12 +99,18 @@ class ApiHandlers:
         """Serve the broker listener (`for_brokers`) or the client listener."""
         self._services = services
         self._for_brokers = for_brokers
+        #: A broker fetches every partition that it follows by one request.
+        self._items_max = ANY_NUMBER if for_brokers else REQUEST_ITEMS_MAX
         self.apis: Mapping[int, Versions] = BROKER_APIS if for_brokers else CLIENT_APIS
 
     def handle(self, request: Request) -> Response | Awaitable[Response]:
         """Carry a request out; see broker.server.requests.Api."""
-        decode = decode_control_request if request.api_key in CONTROL_VERSIONS else decode_request
-        body = decode(request.api_key, request.api_version, request.body)
+        if request.api_key in CONTROL_VERSIONS:
+            body = decode_control_request(request.api_key, request.api_version, request.body)
+        else:
+            body = decode_request(
+                request.api_key, request.api_version, request.body, items_max=self._items_max
+            )
         call = Call(
             request.api_key,
             request.api_version,

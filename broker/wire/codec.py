@@ -28,8 +28,8 @@ from controller.messages.entities import CONTROL_VERSIONS
 
 #: The value of a message or of a part of it: field → value.
 Values = Mapping[str, Any]
-#: items of a request's arrays together; to read so many takes 0.1 s
-REQUEST_ITEMS_MAX: Final = 100_000
+#: items of the arrays of a client's request together; what each costs holds the loop
+REQUEST_ITEMS_MAX: Final = 20_000
 #: rows of an array that are written in one step
 STEP_ROWS_MAX: Final = 100
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -46,13 +46,21 @@ def is_flexible(api_key: int, api_version: int) -> bool:
         return False
 
 
-def decode_request(api_key: int, api_version: int, body: bytes | memoryview) -> Any:
+def decode_request(
+    api_key: int, api_version: int, body: bytes | memoryview, *, items_max: int = REQUEST_ITEMS_MAX
+) -> Any:
     """Read the body of a request.
 
+    Args:
+        api_key: of the request's header.
+        api_version: of the request's header.
+        body: what follows the header.
+        items_max: of all its arrays together; eight plain numbers count as one.
+
     Raises:
-        MalformedMessageError: the bytes are not such a request, or it has more than REQUEST_ITEMS_MAX items.
+        MalformedMessageError: the bytes are not such a request, or it has too many items.
     """
-    return decode(_request_type(api_key, api_version), body, items_max=REQUEST_ITEMS_MAX)
+    return decode(_request_type(api_key, api_version), body, items_max=items_max)
 
 
 def decode_response(api_key: int, api_version: int, body: bytes | memoryview) -> Any:

@@ -42,7 +42,10 @@ _FIXED_BYTES: Final = {
     for kafka_type in kafka_types
 }
 _VARINT_BYTES_MAX: Final = 5
-_ANY_NUMBER: Final = 2**31
+#: as the most items: there is no bound
+ANY_NUMBER: Final = 2**31
+#: so many plain numbers count as one item
+NUMBERS_PER_ITEM: Final = 8
 
 
 class MalformedMessageError(ProtocolError):
@@ -52,7 +55,7 @@ class MalformedMessageError(ProtocolError):
         super().__init__(f"{name}: {problem}", "the sender must follow Kafka's protocol as of 3.9")
 
 
-def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: int = _ANY_NUMBER) -> E:
+def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: int = ANY_NUMBER) -> E:
     """Read one message.
 
     Args:
@@ -199,7 +202,7 @@ def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, 
             raise ValueError(f"{name} must not be null")
         if count * item_bytes > len(body) - offset:
             raise ValueError(f"{name} has {count} items and {max(len(body) - offset, 0)} bytes are left")
-        left[0] -= count
+        left[0] -= count if item is not None else count // NUMBERS_PER_ITEM
         if left[0] < 0:
             raise ValueError(f"{name} has {count} items, with which the message has too many")
         if item is None:

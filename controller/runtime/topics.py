@@ -35,8 +35,8 @@ from quorum.metadata.topic_settings import check_topic_settings
 
 log = logging.getLogger("quorate.controller")
 
-#: Topics of one request that are created at a time, in one turn of the event loop.
-CREATED_MAX: Final = 500
+#: Topics of a request whose writes are under way at once; others have their turn between them.
+CREATED_AT_ONCE_MAX: Final = 100
 
 
 class TopicAdmin:
@@ -60,14 +60,14 @@ class TopicAdmin:
             for name, times in named.items()
             if times > 1
         }
-        once = [topic for topic in topics if named[topic.name] == 1]
-        for start in range(0, len(once), CREATED_MAX):
-            part = once[start : start + CREATED_MAX]
+        wanted = [topic for topic in topics if named[topic.name] == 1]
+        for first in range(0, len(wanted), CREATED_AT_ONCE_MAX):
+            some = wanted[first : first + CREATED_AT_ONCE_MAX]
             # Pipelined; all settle before an error is raised, so that none is still under way afterwards.
             settled = await asyncio.gather(
-                *(_outcome(self._create(topic, validate_only)) for topic in part), return_exceptions=True
+                *(_outcome(self._create(topic, validate_only)) for topic in some), return_exceptions=True
             )
-            for topic, outcome in zip(part, settled, strict=True):
+            for topic, outcome in zip(some, settled, strict=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
                 outcomes[topic.name] = outcome

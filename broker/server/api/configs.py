@@ -104,12 +104,12 @@ async def _alter(
     if kind == _TOPIC and name not in services.view.topics:
         return partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None
     changed: dict[str, str] = {}
-    removed: list[str] = []
+    removed: dict[str, None] = {}
     for each in resource.configs:
         if each.name in changed or each.name in removed:
             return ErrorCode.INVALID_REQUEST, f"{each.name} is given twice"
         if each.config_operation == _Operation.DELETE:
-            removed.append(each.name)
+            removed[each.name] = None
         elif each.config_operation == _Operation.SET and each.value is not None:
             changed[each.name] = each.value
         elif each.config_operation == _Operation.SET:
@@ -118,9 +118,9 @@ async def _alter(
             return ErrorCode.INVALID_CONFIG, f"{each.name} is not a list; set it as a whole"
     try:
         if kind == _TOPIC:
-            await services.topic_configs.alter(name, changed, removed, validate_only)
+            await services.topic_configs.alter(name, changed, list(removed), validate_only)
         else:
-            await services.broker_configs.alter(changed, removed, validate_only)
+            await services.broker_configs.alter(changed, list(removed), validate_only)
     except InvalidSettingError as error:
         return ErrorCode.INVALID_CONFIG, _story(error)
     except NoSuchTopicError as error:

@@ -7,6 +7,7 @@ Source: control-plane design, "Leader and follower", "Reads"; KIP-227, KIP-392, 
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,8 @@ from quorum.metadata.paths import PartitionKey
 
 #: Largest answer, whatever a client asks for; Kafka's fetch.max.bytes.
 FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
+#: A request about more partitions leaves the loop between reading and answering.
+LONG_PARTITIONS_MIN: Final = 1000
 _CONSUMER: Final = -1
 #: Session epochs of a request that names all its partitions.
 _FULL: Final = (-1, 0)
@@ -76,6 +79,9 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
                 rack=getattr(request, "rack_id", ""),
             )
         )
+    if len(positions) > LONG_PARTITIONS_MIN:
+        # Reading held the loop for long enough; others are next.
+        await asyncio.sleep(0)
     return _pack(services, version, rows, outcomes)
 
 

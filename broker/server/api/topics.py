@@ -18,6 +18,7 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices, TopicAdministration
 from broker.wire.codec import Values, milliseconds
 from controller.core.requests import NewPartitions, NewTopic
+from controller.core.topics import TOPIC_PARTITIONS_MAX
 from controller.messages.codes import ErrorCode
 from controller.runtime.outcomes import TopicOutcome
 
@@ -53,21 +54,24 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
         return {"topics": [_new_topic_row(_not_controller(name)) for name in names]}
     counts = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
-    rows: dict[str, Values] = {}
+    refused: dict[str, Values] = {}
     for topic in request.topics:
         try:
             if counts[topic.name] > 1:
                 raise _RefusedError(ErrorCode.INVALID_REQUEST, "the topic is named twice")
             wanted.append(_new_topic(topic))
         except _RefusedError as error:
-            rows[topic.name] = _new_topic_row(_row(topic.name, error.error_code, error.message))
-    if wanted:
+            refused[topic.name] = _new_topic_row(_row(topic.name, error.error_code, error.message))
+    outcomes: Mapping[str, TopicOutcome] = {}
+    count = sum(_partition_count(services, topic) for topic in wanted)
+    if count > TOPIC_PARTITIONS_MAX and len(wanted) > 1:
+        outcomes = {topic.name: _too_many(count) for topic in wanted}
+    elif wanted:
         outcomes = await controller.create_topics(
             wanted, timeout_ms=milliseconds(request.timeout), validate_only=request.validate_only
         )
-        for name, outcome in outcomes.items():
-            rows[name] = _created_row(services, name, outcome)
-    return {"topics": list(rows.values())}
+    created = (_created_row(services, name, outcome) for name, outcome in outcomes.items())
+    return {"topics": (row for rows in (refused.values(), created) for row in rows)}
 
 
 def _new_topic(topic: Any) -> NewTopic:
@@ -83,6 +87,20 @@ def _new_topic(topic: Any) -> NewTopic:
     if len(settings) != len(topic.configs):
         raise _RefusedError(ErrorCode.INVALID_CONFIG, "a setting is given twice")
     return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, settings)
+
+
+def _partition_count(services: BrokerServices, topic: NewTopic) -> int:
+    if topic.assignments is not None:
+        return len(topic.assignments)
+    return max(
+        topic.num_partitions if topic.num_partitions != -1 else services.config.broker.num_partitions, 1
+    )
+
+
+def _too_many(count: int) -> TopicOutcome:
+    # Kafka's controller has the same bound (MAX_PARTITIONS_PER_BATCH).
+    problem = f"{count} partitions in one request, at most {TOPIC_PARTITIONS_MAX}: ask in several requests"
+    return TopicOutcome(ErrorCode.POLICY_VIOLATION, problem)
 
 
 def _new_topic_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -167,12 +185,20 @@ async def create_partitions(services: BrokerServices, call: Call) -> Answer:
         if count > 1
     }
     wanted = [_new_partitions(topic) for topic in request.topics if topic.name not in rows]
-    if wanted:
-        outcomes: Mapping[str, TopicOutcome] = await controller.create_partitions(
+    known = services.view.topics
+    added = sum(
+        max(each.count - (len(known[each.name].partitions) if each.name in known else 0), 1)
+        for each in wanted
+    )
+    outcomes: Mapping[str, TopicOutcome] = {}
+    if added > TOPIC_PARTITIONS_MAX and len(wanted) > 1:
+        outcomes = {each.name: _too_many(added) for each in wanted}
+    elif wanted:
+        outcomes = await controller.create_partitions(
             wanted, timeout_ms=milliseconds(request.timeout), validate_only=request.validate_only
         )
-        for name, outcome in outcomes.items():
-            rows[name] = _row(name, outcome.error_code, outcome.message)
+    for name, outcome in outcomes.items():
+        rows[name] = _row(name, outcome.error_code, outcome.message)
     return {"results": list(rows.values())}
 
 

@@ -378,6 +378,19 @@ async def test_a_created_topic_is_described_in_the_answer(parts: MemoryParts) ->
     assert sources["retention.bytes"] == ("-1", 5)
 
 
+@pytest.mark.parametrize("api_key", [ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS])
+async def test_a_request_makes_at_most_ten_thousand_partitions(parts: MemoryParts, api_key: ApiKey) -> None:
+    new = {**NEW, "num_partitions": 6000, "count": 6000, "assignments": ()}
+    if api_key == ApiKey.CREATE_PARTITIONS:
+        new["assignments"] = None
+    names = ("a", "b")
+    values = {"topics": [{**new, "name": name} for name in names], "timeout": 1, "validate_only": True}
+    found = await ask(parts, api_key, CLIENT_APIS[api_key].served_max, values)
+    rows = found.topics if api_key == ApiKey.CREATE_TOPICS else found.results
+    assert [row.error_code for row in rows] == [ErrorCode.POLICY_VIOLATION] * 2
+    assert "12000 partitions in one request, at most 10000" in rows[0].error_message
+
+
 async def test_topics_named_twice_are_refused(parts: MemoryParts) -> None:
     found = await ask(parts, ApiKey.CREATE_TOPICS, 7, {"topics": [NEW, NEW], "timeout": 1})
     assert [(row.name, row.error_code) for row in found.topics] == [("new", ErrorCode.INVALID_REQUEST)]

@@ -108,7 +108,7 @@ def test_garbage_is_malformed(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 12])
-def test_a_request_has_at_most_a_hundred_thousand_items(version: int) -> None:
+def test_a_request_has_at_most_twenty_thousand_items(version: int) -> None:
     row = {"name": "t", "topic_id": None}
     flags = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     most = encode_request(ApiKey.METADATA, version, {"topics": [row] * REQUEST_ITEMS_MAX, **flags})
@@ -120,10 +120,18 @@ def test_a_request_has_at_most_a_hundred_thousand_items(version: int) -> None:
 
 def test_items_of_inner_arrays_count_as_well() -> None:
     partitions = [{"partition_index": number, "timestamp": -1} for number in range(300)]
-    topics = [{"name": "t", "partitions": partitions}] * 340
+    topics = [{"name": "t", "partitions": partitions}] * 70
     values = {"replica_id": -1, "isolation_level": 0, "topics": topics}
     with pytest.raises(MalformedMessageError, match="partitions has 300 items"):
         decode_request(ApiKey.LIST_OFFSETS, 4, encode_request(ApiKey.LIST_OFFSETS, 4, values))
+
+
+def test_eight_numbers_count_as_one_item() -> None:
+    most = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": range(8 * REQUEST_ITEMS_MAX - 8)}]}
+    assert decode_request(ApiKey.OFFSET_FETCH, 1, encode_request(ApiKey.OFFSET_FETCH, 1, most)).topics
+    more = {**most, "topics": [{"name": "t", "partition_indexes": range(8 * REQUEST_ITEMS_MAX)}]}
+    with pytest.raises(MalformedMessageError, match="too many"):
+        decode_request(ApiKey.OFFSET_FETCH, 1, encode_request(ApiKey.OFFSET_FETCH, 1, more))
 
 
 def test_a_control_request_of_ten_thousand_partitions_fits_its_frame() -> None:
