@@ -30,6 +30,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.store import ensure_base_paths
 from tests.support.controlled_cluster import ControlledCluster, cluster, term_of, until, until_state
 from tests.support.failing_client import ERRORS, FailingClient
+from tests.support.trust import TRUST
 
 __all__ = ["cluster"]
 
@@ -152,7 +153,7 @@ async def test_an_error_of_the_quorum_ends_no_coordinator(
         nonlocal coordinator, running
         if coordinator is None or running is None or running.done():
             assert running is None or isinstance(error, SESSION_OVER), running.exception()
-            coordinator = Coordinator(failing.as_client, 1, GroupOptions(), ClusterView())
+            coordinator = Coordinator(failing.as_client, 1, GroupOptions(), ClusterView(), TRUST)
             running = asyncio.create_task(coordinator.run())
         return coordinator
 
