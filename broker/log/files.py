@@ -9,6 +9,7 @@ Source: control-plane design, "Log" (LRU of open files).
 from __future__ import annotations
 
 import os
+import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ _MODE: Final = 0o600
 #: what a file is called while it is written, and what it is called before it is removed
 ASIDE: Final = ".tmp"
 DELETED: Final = ".deleted"
+#: how the name of a folder ends that holds what was set aside
+STRAY: Final = "-stray"
+_NAME_BYTES_MAX: Final = 255
 
 
 @contextmanager
@@ -145,6 +149,12 @@ def replace_file(path: str, content: bytes) -> None:
         finally:
             os.close(descriptor)
         Path(aside).replace(path)
+
+
+def name_beside(folder: str, suffix: str) -> str:
+    """Return a new name beside a log's folder, which no log's folder can have."""
+    path, ending = Path(folder), f".{uuid.uuid4().hex}{suffix}"
+    return str(path.with_name(path.name[: _NAME_BYTES_MAX - len(ending)] + ending))
 
 
 def sync_file(path: str) -> None:

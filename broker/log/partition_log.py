@@ -13,9 +13,10 @@ Source: control-plane design, "Log", "Produce", "Durability"; Kafka's UnifiedLog
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,16 +29,24 @@ from broker.log.batches import (
     check_produced,
     checked_batches,
 )
-from broker.log.errors import AppendError, OffsetOutOfRangeError
+from broker.log.errors import AppendError, DamagedSegmentError, OffsetOutOfRangeError
 from broker.log.files import FilePool, remove_file, replace_file, sync_folder
 from broker.log.flushing import Flusher, FlushJob
-from broker.log.recovery import EPOCHS_NAME, recover_producers, recover_segments, remove_snapshots
-from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name
+from broker.log.recovery import (
+    EPOCHS_NAME,
+    RecoveredLog,
+    recover_producers,
+    recover_segments,
+    remove_snapshots,
+)
+from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, distrust, file_name
 from broker.log.time_lookup import first_at_or_after, newest
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
+
+log = logging.getLogger("quorate.broker.log")
 
 #: bytes after which an open segment is made durable, so that a start after a kill has little to check
 FLUSH_BYTES: Final = 64 * 1024 * 1024
@@ -76,6 +85,9 @@ class PartitionLog:
         flusher: Flusher,
         now_ms: int,
         unsynced: Sequence[tuple[str, bytes]] = (),
+        *,
+        is_clean: bool = False,
+        on_shortened: Callable[[], None] = lambda: None,
     ) -> None:
         """Open the log in a folder that exists, and recover what it holds.
 
@@ -88,6 +100,8 @@ class PartitionLog:
             flusher: where its fsyncs are done.
             now_ms: the time, for the expiry of producers.
             unsynced: (path, content) of files that must be durable before the first record is.
+            is_clean: whether the log was closed when the process before ended.
+            on_shortened: called before the log is cut; what it notes must be durable on return.
 
         Raises:
             LogStorageError: the disk refuses.
@@ -99,11 +113,16 @@ class PartitionLog:
         self._settings = settings
         self._files = files
         self._flusher = flusher
-        recovered = recover_segments(files, folder)
-        self._segments = recovered.segments
-        self._active = self._segments[-1]
-        self._epochs = recovered.epochs
-        self._producers = recover_producers(folder, self._segments, self.log_end_offset, now_ms)
+        recovered = None
+        while recovered is None:
+            try:
+                recovered = self._recover(now_ms, is_clean, on_shortened)
+            except DamagedSegmentError as error:
+                # The segment is read whole now, and the log ends where it is damaged.
+                log.error("%s", error)
+                distrust(error)
+                files.forget_indexes(error.stem)
+                is_clean = False
         self._unsynced = tuple(unsynced)
         #: (the segment that is complete with it, the job), in order; None: the segment goes on
         self._flushes: deque[tuple[Segment | None, Future[None]]] = deque()
@@ -118,6 +137,14 @@ class PartitionLog:
             for segment in recovered.unsaved:
                 self._job(segment, closed=True).run()
                 segment.release_indexes()
+
+    def _recover(self, now_ms: int, is_clean: bool, on_shortened: Callable[[], None]) -> RecoveredLog:
+        recovered = recover_segments(self._files, self.folder, is_clean=is_clean, on_shortened=on_shortened)
+        self._segments = recovered.segments
+        self._active = self._segments[-1]
+        self._epochs = recovered.epochs
+        self._producers = recover_producers(self.folder, self._segments, self.log_end_offset, now_ms)
+        return recovered
 
     @property
     def log_start_offset(self) -> int:
@@ -299,6 +326,7 @@ class PartitionLog:
 
         Raises:
             OffsetOutOfRangeError: before the log's start or behind its end.
+            DamagedSegmentError: what is there is not as it was written.
             LogStorageError: the disk refuses.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -310,7 +338,9 @@ class PartitionLog:
             segment = self._segment_of(offset)
             span = segment.span(offset, max_bytes, below, at_least_one=at_least_one)
             if span is not None and span.size:
-                return Read(segment.read(span.position, span.size), span.next_offset)
+                records = segment.read(span.position, span.size)
+                segment.check(span.position, records)
+                return Read(records, span.next_offset)
         return Read(b"", offset)
 
     def _segment_of(self, offset: int) -> Segment:

@@ -9,6 +9,7 @@ Source: Kafka's LogSegment (3.9); control-plane design, "Log".
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,12 +22,23 @@ from broker.log.batches import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
+    checked_batches,
     parse_header,
     plausible,
 )
-from broker.log.errors import LogStorageError
-from broker.log.files import DELETED, FilePool, disk_errors, read_at, remove_file, write_at
+from broker.log.errors import AppendError, DamagedSegmentError
+from broker.log.files import (
+    DELETED,
+    INDEX_SUFFIXES,
+    FilePool,
+    disk_errors,
+    read_at,
+    remove_file,
+    write_at,
+)
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+
+log = logging.getLogger("quorate.broker.log")
 
 #: bytes of records between two index entries
 INDEX_INTERVAL_BYTES: Final = 4096
@@ -37,6 +49,12 @@ _WALK_BYTES: Final = 2 * INDEX_INTERVAL_BYTES
 _HINTS_MAX: Final = 16
 #: base_offset, batch_length, last_offset_delta: what a walk over offsets needs of a header
 _PLACE: Final = Struct(">qi11xi")
+
+
+def distrust(error: DamagedSegmentError) -> None:
+    """Let the next start read a damaged segment whole: its index vouches for it no more."""
+    for suffix in INDEX_SUFFIXES:
+        remove_file(error.stem + suffix)
 
 
 class Span(NamedTuple):
@@ -56,11 +74,13 @@ class Segment:
     """A segment; the last one of a log is written to."""
 
     __slots__ = (
+        "_checked_to",
         "_files",
         "_hints",
         "_offsets",
         "_since_entry",
         "_times",
+        "_vouched_to",
         "base_offset",
         "log_path",
         "max_timestamp",
@@ -85,6 +105,8 @@ class Segment:
         self._offsets: SparseIndex | None = SparseIndex(OFFSET_ENTRY)
         self._times: SparseIndex | None = SparseIndex(TIME_ENTRY)
         self._since_entry = 0
+        #: bytes that only the index vouches for since the start, and of these those that were checked since
+        self._vouched_to = self._checked_to = 0
         #: {offset: position of the batch that begins with it}: where sequential readers go on
         self._hints: dict[int, int] = {}
 
@@ -104,7 +126,9 @@ class Segment:
         segment = cls(files, folder, base_offset)
         with disk_errors(segment.log_path):
             segment.size = Path(segment.log_path).stat().st_size
+        segment.release_indexes()
         segment.hold_indexes()
+        _, segment._vouched_to = segment.offsets.last or (0, 0)
         return segment
 
     @property
@@ -137,6 +161,7 @@ class Segment:
     def drop_indexes(self) -> None:
         """Begin with empty indexes: those in the files do not fit the records."""
         self._offsets, self._times = SparseIndex(OFFSET_ENTRY), SparseIndex(TIME_ENTRY)
+        self._vouched_to = 0
 
     def write(self, buffers: Sequence[Buffer]) -> int:
         """Write buffers behind the last byte; returns the position of the first. Nothing is noted yet."""
@@ -164,6 +189,32 @@ class Segment:
         if self.max_timestamp > (NO_TIMESTAMP if last is None else last[0]):
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
+    def take_closed(self, next_offset: int) -> bool:
+        """Take what the files say, unread: the segment was closed and made durable, and another follows.
+
+        Args:
+            next_offset: where the following one begins.
+
+        Returns:
+            False if the files do not fit each other; then they must be read.
+        """
+        offsets, times = self.offsets, self.times
+        relative, position = offsets.last or (0, 0)
+        if (
+            not len(times)
+            or (not len(offsets) and self.size > INDEX_INTERVAL_BYTES)
+            or not (offsets.rises() and times.rises())
+            or not position <= self.size - HEADER.size
+            or (len(offsets) and not offsets[0][1])
+            or self.base_offset + max(relative, times[len(times) - 1][1]) >= next_offset
+        ):
+            return False
+        self.max_timestamp, relative = times[len(times) - 1]
+        self.max_timestamp_offset = self.base_offset + relative
+        self.next_offset = next_offset
+        self._vouched_to = self.size
+        return True
+
     def forget_unindexed(self) -> int:
         """Go back to what the index vouches for; returns the position from which to note batches anew."""
         self.max_timestamp, relative = self.times.last or (NO_TIMESTAMP, 0)
@@ -179,6 +230,22 @@ class Segment:
         """Return bytes, all of which are there."""
         return read_at(self._files.descriptor(self.log_path), size, position, self.log_path)
 
+    def check(self, position: int, records: bytes) -> None:
+        """Check whole batches that were read, if that is the first time since they came from the disk.
+
+        Raises:
+            DamagedSegmentError: one of them is not as it was written.
+        """
+        end = position + len(records)
+        if position >= self._vouched_to or end <= self._checked_to:
+            return
+        try:
+            checked_batches(memoryview(records))
+        except AppendError as error:
+            raise self.damaged(position) from error
+        if position <= self._checked_to:
+            self._checked_to = end
+
     def walk(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of each batch from the one that begins at a position on."""
         end = self.size if end is None else end
@@ -192,12 +259,14 @@ class Segment:
             yield position, header
             position += header.size
 
-    def damaged(self, position: int) -> LogStorageError:
+    def damaged(self, position: int) -> DamagedSegmentError:
         """Return the error for bytes that no broker wrote."""
-        return LogStorageError(
-            f"{self.log_path} holds no record batch at byte {position}",
-            "repair the disk; or remove this partition's folder, so that it is copied from its leader",
+        error = DamagedSegmentError(
+            f"{self.log_path} holds no whole record batch at byte {position}",
+            "start the broker again: it copies what is behind it from the leader",
         )
+        error.stem = self.stem
+        return error
 
     def position_of(self, offset: int) -> int | None:
         """Return where the first batch begins whose last offset is at least `offset`; None: behind all."""
@@ -206,11 +275,26 @@ class Segment:
         hint = self._hints.get(offset)
         if hint is not None:
             return hint
-        entry = self.offsets.floor(0, offset - self.base_offset)
-        for position, last_offset, _ in self._places(self.offsets[entry][1] if entry >= 0 else 0):
+        start = self._place_of(self.offsets.floor(0, offset - self.base_offset))
+        for position, last_offset, _ in self._places(start):
             if last_offset >= offset:
                 return position
         return None
+
+    def _place_of(self, entry: int) -> int:
+        """Return the position that an index entry names; an index that is wrong there is dropped."""
+        if entry < 0:
+            return 0
+        relative, position = self.offsets[entry]
+        if 0 < position <= self.size - HEADER.size:
+            base_offset, _, delta = _PLACE.unpack(self.read(position, _PLACE.size))
+            if base_offset + delta == self.base_offset + relative:
+                return position
+        log.error("%s.index is damaged; readers do without it until the next start", self.stem)
+        self._files.forget_indexes(self.stem)
+        self._offsets = SparseIndex(OFFSET_ENTRY)
+        remove_file(self.stem + ".index")
+        return 0
 
     def _places(self, position: int) -> Iterator[tuple[int, int, int]]:
         """Yield (position, last offset, size) of each batch: walk() for the paths that readers wait on."""
@@ -249,8 +333,7 @@ class Segment:
             return Span(start, self.size - start, self.next_offset)
         # The last index entry inside both limits is a batch boundary: only what follows it is walked.
         entry = min(self.offsets.floor(1, limit), self.offsets.floor(0, below - 1 - self.base_offset))
-        jump = self.offsets[entry][1] if entry >= 0 else 0
-        end, next_offset = max(start, jump), offset
+        end, next_offset = max(start, self._place_of(entry)), offset
         for position, last_offset, size in self._places(end):
             fits = position + size <= limit or (position == start and at_least_one)
             if not fits or last_offset >= below:
@@ -295,6 +378,15 @@ class Segment:
         self.close()
         for suffix in (".log", ".index", ".timeindex", ".snapshot"):
             remove_file(self.stem + suffix)
+
+    def move_to(self, folder: str) -> None:
+        """Move its files to another folder."""
+        self.close()
+        for suffix in (".log", *INDEX_SUFFIXES, ".snapshot"):
+            path = Path(self.stem + suffix)
+            with disk_errors(str(path)):
+                if path.exists():
+                    path.rename(f"{folder}/{path.name}")
 
     def set_aside(self) -> list[str]:
         """Take its files out of the log by another name; returns what is to be removed when there is time."""
