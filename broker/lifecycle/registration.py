@@ -7,18 +7,29 @@ Source: control-plane design, "Registration"; seeds [1.1], [1.2].
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from quorum.config.address import Address
-from quorum.metadata.records import BrokerRecord
+from quorum.metadata.records import BrokerRecord, LogEnd
 
 CLIENT_LISTENER: Final = "CLIENT"
 BROKER_LISTENER: Final = "BROKER"
+#: Logs that a registration names, to fit in a znode; a broker with more comes as one with another disk.
+SHORTENED_MAX: Final = 10_000
 _PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SASL_PLAINTEXT"}
 
 
 def broker_record(
-    *, client: Address, broker: Address, admin: Address, rack: str, incarnation: str, timestamp_ms: int
+    *,
+    client: Address,
+    broker: Address,
+    admin: Address,
+    rack: str,
+    incarnation: str,
+    timestamp_ms: int,
+    shortened: Mapping[str, Mapping[int, LogEnd]] = MappingProxyType({}),
 ) -> BrokerRecord:
     """Return the registration of a broker.
 
@@ -29,6 +40,7 @@ def broker_record(
         rack: its rack; "": none.
         incarnation: identity of its data directory.
         timestamp_ms: wall clock, informative.
+        shortened: {topic: {partition: end}} of the logs that may lack what they had acknowledged.
     """
     return BrokerRecord(
         host=client.host,
@@ -39,4 +51,5 @@ def broker_record(
         rack=rack or None,
         incarnation=incarnation,
         admin=f"http://{admin}",
+        shortened=shortened,
     )

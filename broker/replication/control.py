@@ -87,9 +87,11 @@ class Control:
             LogStorageError: the disk refused; the request is partly applied.
         """
         topics: list[LeaderAndIsrTopicError] = []
+        directory = self._registry.log_directory
         async with self._turn:
             pace = _Pace()
             refused = self._fence(request)
+            shortened = len(directory.shortened)
             for leader in request.live_leaders if refused is ErrorCode.NONE else ():
                 self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
             for topic in request.topic_states:
@@ -101,10 +103,15 @@ class Control:
                         return LeaderAndIsrResponse(error_code=refused, topics=())
                     key = PartitionKey(topic.topic_name, state.partition_index)
                     error_code = self._apply(key, topic.topic_id, state)
+                    if error_code is ErrorCode.NONE:
+                        # The controller knows this registration, and has taken note.
+                        directory.shortened.pop(key, None)
                     errors.append(
                         LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
                     )
                 topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=tuple(errors)))
+            if len(directory.shortened) < shortened:
+                await asyncio.to_thread(directory.write_shortened)
         return LeaderAndIsrResponse(error_code=refused, topics=tuple(topics))
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:

@@ -44,7 +44,7 @@ from quorum.client import Client
 from quorum.metadata import paths, store
 from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import BrokerRecord, PartitionStateRecord
+from quorum.metadata.records import BrokerRecord, LogEnd, PartitionStateRecord
 from quorum.metadata.topic_settings import TopicSettings
 
 SECRET = "s" * 32
@@ -64,6 +64,8 @@ class ScriptedBroker:
         self.rack = rack
         self.options = options
         self.incarnation = uuid.UUID(int=broker_id).hex
+        #: What its registrations say of shortened logs: {topic: {partition: end}}.
+        self.shortened: dict[str, dict[int, LogEnd]] = {}
         self.generation = BrokerGeneration(-1)
         self.controller: Controller | None = None
         #: Every control request that arrived, also refused ones, in order, of all lives.
@@ -115,6 +117,7 @@ class ScriptedBroker:
             timestamp_ms=0,
             rack=self.rack,
             incarnation=self.incarnation,
+            shortened=self.shortened,
         )
         queue = StateQueue(self.broker_id, self._take_entry)
         await queue.watch(self.client)
