@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -15,6 +16,7 @@ RECORDS = 90
 TOPICS = {"triple": 3, "single": 1}
 
 
+@pytest.mark.long
 def test_after_a_power_cut_of_the_site_all_that_a_disk_has_is_served_with_no_command() -> None:
     with BrokerCluster(session_timeout_ms=SHORT_SESSION_MS) as cluster, cluster.shown():
         admin = AdminClient(quiet(cluster.bootstrap))
