@@ -33,6 +33,7 @@ examples:
   quorate topics alter orders --partitions 24 --set retention.ms=86400000 --unset segment.bytes
   quorate topics delete orders
   quorate topics elect
+  quorate topics elect orders --unclean
 """
 
 TIMEOUT_MS: Final = 30_000
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument(
                 "--unclean",
                 action="store_true",
-                help="elect a replica that is out of sync where no other lives: records are lost",
+                help="elect the best replica that lives where none in sync does: records are lost",
             )
         if name == "create":
             action.add_argument(
@@ -150,8 +151,6 @@ async def _alter(client: BrokerClient, arguments: argparse.Namespace) -> int:
 async def _elect(client: PartitionAdminClient, arguments: argparse.Namespace) -> int:
     from quorum.metadata.paths import PartitionKey
 
-    if arguments.unclean and not arguments.topics:
-        raise UsageError("--unclean loses records of every topic", "name the topics that may lose some")
     topics = (await client.metadata(arguments.topics or None)).topics
     _refuse_missing(arguments.topics, topics)
     keys = [PartitionKey(name, each) for name, topic in topics.items() for each in topic.partitions]

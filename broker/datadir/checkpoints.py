@@ -1,4 +1,4 @@
-"""The high watermarks of all logs of a directory, in one file.
+"""Offsets of the logs of a directory, in one file: their high watermarks, or those of shortened logs.
 
 Source: Kafka's OffsetCheckpointFile (3.9): version, number of rows, "topic partition offset" in each.
 """
@@ -11,12 +11,14 @@ from typing import Final
 from quorum.metadata.paths import PartitionKey
 
 CHECKPOINT_NAME: Final = "replication-offset-checkpoint"
+#: the logs that may end below what they had acknowledged, with their high watermarks
+SHORTENED_NAME: Final = "shortened-checkpoint"
 _FORMAT: Final = 0
 
 
-def checkpoint_bytes(high_watermarks: Mapping[PartitionKey, int]) -> bytes:
+def checkpoint_bytes(offsets: Mapping[PartitionKey, int]) -> bytes:
     """Return the content of the file."""
-    rows = [f"{key.topic} {key.partition} {offset}\n" for key, offset in sorted(high_watermarks.items())]
+    rows = [f"{key.topic} {key.partition} {offset}\n" for key, offset in sorted(offsets.items())]
     return f"{_FORMAT}\n{len(rows)}\n{''.join(rows)}".encode()
 
 

@@ -5,8 +5,14 @@ is held by one process. Its incarnation is drawn when it is formatted and never 
 has another one. Logs that no topic claims any more are set aside for a week, not removed. Knows nothing
 of assignments.
 
-Hard state: meta.properties, the logs, the high watermarks (replaced as a whole), the mark of a clean end.
-Source: control-plane design, "Registration", "Log"; Kafka's LogManager and its file names (3.9).
+A log is shortened when it may end below what it had acknowledged: a start had to cut it, it ends below its
+high watermark, or the machine went down with it, since then nobody knows what the kernel had not written. A
+restart forgets none of them: the controller must have taken note first.
+
+Hard state: meta.properties, the logs, the high watermarks and the shortened logs (each replaced as a whole),
+the id of the machine's boot, the mark of a clean end.
+Source: control-plane design, "Registration", "Log", "A shortened log says so"; Kafka's LogManager and its
+file names (3.9).
 """
 
 from __future__ import annotations
@@ -16,20 +22,27 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, Self
 
-from broker.datadir.checkpoints import CHECKPOINT_NAME, checkpoint_bytes, parse_checkpoint
-from broker.datadir.identity import claim
+from broker.datadir.checkpoints import (
+    CHECKPOINT_NAME,
+    SHORTENED_NAME,
+    checkpoint_bytes,
+    parse_checkpoint,
+)
+from broker.datadir.identity import claim, renew
 from broker.datadir.partition_metadata import METADATA_NAME, metadata_bytes, parse_metadata
 from broker.log.disk_threads import DiskThreads, finished
 from broker.log.errors import LogStorageError
 from broker.log.files import (
     OPEN_FILES_MAX,
+    STRAY,
     FilePool,
     disk_errors,
+    name_beside,
     read_file,
     remove_file,
     replace_file,
@@ -51,10 +64,10 @@ _CLEAN_END: Final = b'{"version":0,"brokerEpoch":-1}'
 #: how often it is looked whether the disk answers
 DISK_CHECK_S: Final = 0.1
 STRAY_KEPT_MS: Final = 7 * 86_400_000
-_STRAY: Final = "-stray"
+BOOT_NAME: Final = "boot-id"
+_BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 _DELETE: Final = "-delete"
 _FOLDER: Final = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.ASCII)
-_NAME_BYTES_MAX: Final = 255
 _FOLDER_MODE: Final = 0o700
 
 
@@ -69,12 +82,15 @@ class LogDirectory:
         self.high_watermarks: dict[PartitionKey, int] = {}
         #: whether the process that held it before closed it
         self.clean_start = False
-        #: {key: checkpointed high watermark} of the logs that ended below it when they were opened
+        #: whether the machine went down while the directory was open
+        self.lost_power = False
+        #: {key: checkpointed high watermark} of the logs that may lack what they had acknowledged
         self.shortened: dict[PartitionKey, int] = {}
         self._lock = lock
         self.flusher = Flusher()
         self._files = FilePool(open_files_max)
         self._checkpoint: Future[None] | None = None
+        self._shortened_written: Future[None] | None = None
 
     @classmethod
     def open(
@@ -130,15 +146,17 @@ class LogDirectory:
         # Before anything is written: from here on an end is unclean until close() says otherwise.
         remove_file(f"{self.path}/{CLEAN_END_NAME}")
         sync_folder(self.path)
-        self.high_watermarks = self._read_checkpoint()
+        self.high_watermarks = self._read_checkpoint(CHECKPOINT_NAME) or {}
         self._remove_old_strays()
         with disk_errors(self.path):
             names = sorted(each.name for each in Path(self.path).iterdir() if each.is_dir())
+        keys = [key for name in names if (key := _key_of(name)) is not None]
+        self._read_shortened(keys)
         for name in names:
             if name.endswith(_DELETE):
                 self.flusher.remove_folder(f"{self.path}/{name}")
-            elif (key := _key_of(name)) is not None:
-                self._open_log(key, settings_of(key.topic))
+        for key in keys:
+            self._open_log(key, settings_of(key.topic))
         log.info(
             "opened %d logs of %s after %s end in %d ms",
             len(self.logs),
@@ -150,29 +168,102 @@ class LogDirectory:
     def _open_log(self, key: PartitionKey, settings: TopicSettings) -> None:
         folder = self._folder(key)
         opened = PartitionLog(
-            folder, key, _read_topic_id(folder), settings, self._files, self.flusher, _now_ms()
+            folder,
+            key,
+            _read_topic_id(folder),
+            settings,
+            self._files,
+            self.flusher,
+            _now_ms(),
+            is_clean=self.clean_start,
+            on_shortened=lambda: self.note_shortened([key]),
         )
         self.logs[key] = opened
         watermark = self.high_watermarks.get(key, 0)
         if opened.log_end_offset < watermark:
-            self.shortened[key] = watermark
             log.error(
                 "%s ends at %d, below its high watermark %d: the disk lost records that were acknowledged",
                 folder,
                 opened.log_end_offset,
                 watermark,
             )
+            self.note_shortened([key])
 
-    def _read_checkpoint(self) -> dict[PartitionKey, int]:
-        path = f"{self.path}/{CHECKPOINT_NAME}"
+    def _read_shortened(self, keys: Sequence[PartitionKey]) -> None:
+        """Find which logs are shortened before any of them is opened, and note this machine's boot."""
+        noted = self._read_checkpoint(SHORTENED_NAME)
+        self.shortened = dict.fromkeys(keys, 0) if noted is None else noted
+        boot_id = read_file(_BOOT_ID_PATH)
+        same_boot = boot_id is not None and read_file(f"{self.path}/{BOOT_NAME}") == boot_id
+        self.lost_power = not self.clean_start and not same_boot and bool(keys or self.high_watermarks)
+        if self.lost_power:
+            log.warning("the machine went down: what the %d logs lack of their ends is unknown", len(keys))
+            self.note_shortened(keys)
+        if not same_boot:
+            replace_file(f"{self.path}/{BOOT_NAME}", boot_id or b"")
+            sync_folder(self.path)
+
+    def note_shortened(self, keys: Iterable[PartitionKey]) -> None:
+        """Note that logs may lack what they had acknowledged; durable on return.
+
+        Raises:
+            LogStorageError: the disk refuses.
+        """
+        if new := [key for key in keys if key not in self.shortened]:
+            self.shortened.update((key, self.high_watermarks.get(key, 0)) for key in new)
+            self.write_shortened()
+
+    def adopt(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
+        """Let a log whose topic id was lost be that of a topic; durable on return.
+
+        Raises:
+            LogStorageError: the disk refuses.
+        """
+        folder = self._folder(key)
+        replace_file(f"{folder}/{METADATA_NAME}", metadata_bytes(topic_id))
+        sync_folder(folder)
+        self.logs[key].topic_id = topic_id
+
+    def forget_shortened(self, broker_id: int, cluster_id: str) -> None:
+        """Go on under another incarnation, which no ISR knows, in place of naming shortened logs.
+
+        Raises:
+            LogStorageError: the disk refuses.
+        """
+        self.incarnation = renew(self.path, broker_id, cluster_id)
+        self.shortened.clear()
+        self.write_shortened()
+
+    def write_shortened(self) -> None:
+        """Replace the list of shortened logs; durable on return.
+
+        Raises:
+            LogStorageError: the disk refuses; the list is the old one or the new one.
+        """
+        self.begin_shortened().result()
+
+    def begin_shortened(self) -> Future[None]:
+        """Replace the list of shortened logs as begin_checkpoint does the high watermarks."""
+        content = checkpoint_bytes(self.shortened)
+
+        def replace() -> None:
+            replace_file(f"{self.path}/{SHORTENED_NAME}", content)
+            sync_folder(self.path)
+
+        self._shortened_written = self.flusher.submit(replace, self._shortened_written)
+        return self._shortened_written
+
+    def _read_checkpoint(self, name: str) -> dict[PartitionKey, int] | None:
+        """Read a file of offsets; none if it is missing, None if it is damaged."""
+        path = f"{self.path}/{name}"
         content = read_file(path)
         if content is None:
             return {}
         try:
             return parse_checkpoint(content)
         except ValueError as error:
-            log.error("%s is damaged (%s): every high watermark begins at 0 and rises again", path, error)
-            return {}
+            log.error("%s is damaged (%s) and counts for nothing", path, error)
+            return None
 
     def create(self, key: PartitionKey, topic_id: uuid.UUID | None, settings: TopicSettings) -> PartitionLog:
         """Make the log of a partition that has none here; durable with its first records.
@@ -213,16 +304,16 @@ class LogDirectory:
             KeyError: there is no such log.
             LogStorageError: the disk refuses.
         """
-        log.warning("%s-%d is set aside as %s", *key, self._rename(key, _STRAY))
+        log.warning("%s-%d is set aside as %s", *key, self._rename(key, STRAY))
         self._remove_old_strays()
 
     def _rename(self, key: PartitionKey, suffix: str) -> str:
         self.logs[key].settle_flushes()
         self.logs.pop(key).abandon()
         self.high_watermarks.pop(key, None)
+        self.shortened.pop(key, None)
         folder = Path(self._folder(key))
-        ending = f".{uuid.uuid4().hex}{suffix}"
-        target = folder.with_name(folder.name[: _NAME_BYTES_MAX - len(ending)] + ending)
+        target = Path(name_beside(str(folder), suffix))
         with disk_errors(str(folder)):
             folder.rename(target)
             # The time from which a stray is kept.
@@ -235,7 +326,7 @@ class LogDirectory:
             return
         now_ms = _now_ms()
         with disk_errors(self.path):
-            for each in sorted(Path(self.path).glob(f"*{_STRAY}")):
+            for each in sorted(Path(self.path).glob(f"*{STRAY}")):
                 if now_ms - each.stat().st_mtime_ns // 1_000_000 > STRAY_KEPT_MS:
                     log.info("%s was set aside a week ago and is removed", each)
                     self.flusher.remove_folder(str(each))
@@ -298,7 +389,16 @@ class LogDirectory:
         sync_folder(self.path)
 
     def abandon(self) -> None:
-        """Let go of the directory as it is: the disk has failed. The next start recovers every log."""
+        """Let go of the directory as it is: the disk has failed. The next start recovers every log.
+
+        After an fsync that failed, what is read back may not be what the disk has: the next start vouches for
+        no log's end, as after a power cut.
+        """
+        if self.flusher.failure is not None:
+            try:
+                remove_file(f"{self.path}/{BOOT_NAME}")
+            except LogStorageError as error:
+                log.error("%s", error)
         self._release()
 
     def _release(self) -> None:
@@ -339,6 +439,5 @@ def _read_topic_id(folder: str) -> uuid.UUID | None:
     try:
         return parse_metadata(content)
     except ValueError as error:
-        raise LogStorageError(
-            f"{path} is damaged: {error}", "repair it, or remove this partition's folder"
-        ) from error
+        log.error("%s is damaged (%s); it is written again from the topic's record", path, error)
+        return None

@@ -1,4 +1,6 @@
-"""Whose log directory this is: meta.properties with broker id, cluster id and incarnation.
+"""Whose log directory this is: meta.properties with broker id, cluster id and incarnation, and a copy of it.
+
+One of the two may be damaged: a checksum tells, and the other one takes its place.
 
 An incarnation is drawn once, when an empty directory is formatted. The controller judges memberships of
 in-sync replicas by it: a broker whose disk was emptied or swapped has none.
@@ -7,18 +9,26 @@ Source: control-plane design, "Registration"; KIP-78; Kafka's meta.properties.
 
 from __future__ import annotations
 
+import logging
+import re
 import uuid
 from pathlib import Path
 from typing import Final
 
+from crc32c import crc32c
+
 from broker.log.errors import DamagedLogDirectoryError, ForeignLogDirectoryError
 from broker.log.files import disk_errors, read_file, replace_file, sync_folder
 
+log = logging.getLogger("quorate.broker.log")
+
 META_NAME: Final = "meta.properties"
+COPY_NAME: Final = "meta.properties.copy"
 _VERSION: Final = "0"
+_INCARNATION: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _KEYS: Final = ("version", "broker.id", "cluster.id", "incarnation")
 #: what a directory may hold that was never formatted: the lock, and an attempt to format it
-_UNFORMATTED: Final = {"lock", META_NAME + ".tmp", "lost+found"}
+_UNFORMATTED: Final = {"lock", META_NAME + ".tmp", COPY_NAME + ".tmp", "lost+found"}
 
 
 def claim(path: str, broker_id: int, cluster_id: str) -> str:
@@ -32,10 +42,9 @@ def claim(path: str, broker_id: int, cluster_id: str) -> str:
         DamagedLogDirectoryError: meta.properties cannot be read as such.
         LogStorageError: the disk refuses.
     """
-    content = read_file(f"{path}/{META_NAME}")
-    if content is None:
+    found = _read(path)
+    if found is None:
         return _format(path, broker_id, cluster_id)
-    found = _parse(path, content)
     if (found["cluster.id"], found["broker.id"]) != (cluster_id, str(broker_id)) and not _has_folders(path):
         # It holds no log: a start under a wrong id, or with a wrong quorum, has left nothing to protect.
         return _write(path, broker_id, cluster_id)
@@ -64,6 +73,15 @@ def _format(path: str, broker_id: int, cluster_id: str) -> str:
     return _write(path, broker_id, cluster_id)
 
 
+def renew(path: str, broker_id: int, cluster_id: str) -> str:
+    """Draw another incarnation for a directory that is this broker's, and return it.
+
+    Raises:
+        LogStorageError: the disk refuses.
+    """
+    return _write(path, broker_id, cluster_id)
+
+
 def _has_folders(path: str) -> bool:
     with disk_errors(path):
         return any(each.is_dir() for each in Path(path).iterdir() if each.name not in _UNFORMATTED)
@@ -72,20 +90,53 @@ def _has_folders(path: str) -> bool:
 def _write(path: str, broker_id: int, cluster_id: str) -> str:
     incarnation = uuid.uuid4().hex
     values = (_VERSION, str(broker_id), cluster_id, incarnation)
-    lines = [f"{key}={value}\n" for key, value in zip(_KEYS, values, strict=True)]
-    replace_file(f"{path}/{META_NAME}", "".join(lines).encode())
+    lines = "".join(f"{key}={value}\n" for key, value in zip(_KEYS, values, strict=True))
+    content = f"{lines}crc={crc32c(lines.encode())}\n".encode()
+    for name in (COPY_NAME, META_NAME):
+        replace_file(f"{path}/{name}", content)
     sync_folder(path)
     return incarnation
+
+
+def _read(path: str) -> dict[str, str] | None:
+    """Read the file or its copy, and write the one that is not as the other; None if there is neither."""
+    contents = {name: read_file(f"{path}/{name}") for name in (META_NAME, COPY_NAME)}
+    damage: DamagedLogDirectoryError | None = None
+    found_contents = [content for content in contents.values() if content is not None]
+    # One with a checksum first: without it nothing tells a flipped bit.
+    for content in sorted(found_contents, key=lambda each: b"\ncrc=" not in each):
+        try:
+            found = _parse(path, content)
+        except DamagedLogDirectoryError as error:
+            damage = damage or error
+            continue
+        for name, other in contents.items():
+            if other != content:
+                log.warning("%s/%s is written again from its copy", path, name)
+                replace_file(f"{path}/{name}", content)
+                sync_folder(path)
+        return found
+    if damage is not None:
+        raise damage
+    return None
 
 
 def _parse(path: str, content: bytes) -> dict[str, str]:
     lines = content.decode("utf-8", "replace").splitlines()
     rows = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     wrong = [key for key in _KEYS if not rows.get(key)]
-    if wrong or rows["version"] != _VERSION:
+    problem = f"no {wrong[0]}" if wrong else ""
+    if not wrong and rows["version"] != _VERSION:
+        problem = f"version {rows['version']}"
+    if not problem and not _INCARNATION.fullmatch(rows["incarnation"]):
+        problem = "its incarnation has not 32 hex digits"
+    covered = b"".join(content.splitlines(keepends=True)[: len(_KEYS)])
+    # A directory of before this line was written has none.
+    if not problem and rows.get("crc", str(crc32c(covered))) != str(crc32c(covered)):
+        problem = "its checksum is wrong"
+    if problem:
         raise DamagedLogDirectoryError(
-            f"{path}/{META_NAME} is damaged: "
-            + (f"no {wrong[0]}" if wrong else f"version {rows['version']}"),
+            f"{path}/{META_NAME} is damaged, and so is its copy: {problem}",
             "put it back from a copy; or remove the directory, and this broker copies everything anew",
         )
     return rows

@@ -31,7 +31,7 @@ from broker.lifecycle.departure import Departure, DepartureOptions
 from broker.lifecycle.listening import AnnouncedView, BrokerSockets, Listeners
 from broker.lifecycle.peer_secret import check_peer_secret
 from broker.lifecycle.producer_ids import ProducerIds
-from broker.lifecycle.registration import broker_record
+from broker.lifecycle.registration import SHORTENED_MAX, broker_record
 from broker.lifecycle.state_queue import StateQueue, handing_to
 from broker.lifecycle.topic_configs import TopicConfigs
 from broker.log.errors import LogStorageError
@@ -335,6 +335,10 @@ class Broker:
         lost = asyncio.Event()
         client.add_listener(lambda state: self._session_changed(client, state, lost))
         client_address, broker_address, admin_address = self._parts.listeners.advertised()
+        shortened = self._parts.replicas.shortened()
+        if sum(map(len, shortened.values())) > SHORTENED_MAX:
+            self._parts.directory.forget_shortened(self.broker_id, self.cluster_id)
+            shortened = {}
         record = broker_record(
             client=client_address,
             broker=broker_address,
@@ -343,6 +347,7 @@ class Broker:
             incarnation=self._parts.directory.incarnation,
             timestamp_ms=time.time_ns() // 1_000_000,
             reads_queue=self._parts.queue is not None,
+            shortened=shortened,
         )
         if self._parts.queue is not None:
             await self._parts.queue.watch(client)

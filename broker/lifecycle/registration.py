@@ -7,13 +7,17 @@ Source: control-plane design, "Registration"; seeds [1.1], [1.2].
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from quorum.config.address import Address
-from quorum.metadata.records import BrokerRecord
+from quorum.metadata.records import BrokerRecord, LogEnd
 
 CLIENT_LISTENER: Final = "CLIENT"
 BROKER_LISTENER: Final = "BROKER"
+#: Logs that a registration names, to fit in a znode; a broker with more comes as one with another disk.
+SHORTENED_MAX: Final = 10_000
 _PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SASL_PLAINTEXT"}
 
 
@@ -26,6 +30,7 @@ def broker_record(
     incarnation: str,
     timestamp_ms: int,
     reads_queue: bool = False,
+    shortened: Mapping[str, Mapping[int, LogEnd]] = MappingProxyType({}),
 ) -> BrokerRecord:
     """Return the registration of a broker.
 
@@ -37,6 +42,7 @@ def broker_record(
         incarnation: identity of its data directory.
         timestamp_ms: wall clock, informative.
         reads_queue: whether control requests may also come by its queue.
+        shortened: {topic: {partition: end}} of the logs that may lack what they had acknowledged.
     """
     return BrokerRecord(
         host=client.host,
@@ -48,4 +54,5 @@ def broker_record(
         incarnation=incarnation,
         admin=f"http://{admin}",
         reads_queue=reads_queue,
+        shortened=shortened,
     )

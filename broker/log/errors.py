@@ -60,6 +60,16 @@ class LogStorageError(LogError):
         return cls(told_by_os(error, doing), remedy_for_os(error))
 
 
+class DamagedSegmentError(LogStorageError):
+    """A segment holds bytes that no broker wrote.
+
+    Attributes:
+        stem: path of its files, without their suffixes.
+    """
+
+    stem: str = ""
+
+
 class ForeignLogDirectoryError(DataDirError):
     """A log directory of another broker or another cluster, or one that no broker formatted."""
 

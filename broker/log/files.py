@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ _MODE: Final = 0o600
 #: what a file is called while it is written, and what it is called before it is removed
 ASIDE: Final = ".tmp"
 DELETED: Final = ".deleted"
+#: how the name of a folder ends that holds what was set aside
+STRAY: Final = "-stray"
+_NAME_BYTES_MAX: Final = 255
 
 
 #: of a file system that cannot tell what is in the page cache; where Python has no such read, none can
@@ -244,6 +248,12 @@ def write_back(path: str) -> Iterator[None]:
                 yield
         finally:
             os.close(descriptor)
+
+
+def name_beside(folder: str, suffix: str) -> str:
+    """Return a new name beside a log's folder, which no log's folder can have."""
+    path, ending = Path(folder), f".{uuid.uuid4().hex}{suffix}"
+    return str(path.with_name(path.name[: _NAME_BYTES_MAX - len(ending)] + ending))
 
 
 def sync_file(path: str) -> None:

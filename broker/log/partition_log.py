@@ -23,13 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from broker.log.batches import (
-    NO_PRODUCER,
-    PREFIX,
-    BatchHeader,
-    Buffer,
-    checked_batches,
-)
+from broker.log.batches import NO_PRODUCER, PREFIX, BatchHeader, Buffer, checked_batches
 from broker.log.cutting import CutJob, CutPlan, plan_cut
 from broker.log.disk_threads import finished
 from broker.log.errors import AppendError, OffsetOutOfRangeError
@@ -38,7 +32,7 @@ from broker.log.flushing import Flusher, FlushJob
 from broker.log.pending import PendingJobs
 from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of, produced_batch
 from broker.log.reading import read_segment, segment_of
-from broker.log.recovery import EPOCHS_NAME, recover_producers, recover_segments
+from broker.log.recovery import EPOCHS_NAME, recover_log
 from broker.log.results import Appended, Read
 from broker.log.retention import Retention
 from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name, remove_all
@@ -70,6 +64,9 @@ class PartitionLog:
         flusher: Flusher,
         now_ms: int,
         unsynced: Sequence[tuple[str, bytes]] = (),
+        *,
+        is_clean: bool = False,
+        on_shortened: Callable[[], None] = lambda: None,
     ) -> None:
         """Open the log in a folder that exists, and recover what it holds.
 
@@ -82,6 +79,8 @@ class PartitionLog:
             flusher: where its fsyncs are done.
             now_ms: the time, for the expiry of producers.
             unsynced: (path, content) of files that must be durable before the first record is.
+            is_clean: whether the log was closed when the process before ended.
+            on_shortened: called before the log is cut; what it notes must be durable on return.
 
         Raises:
             LogStorageError: the disk refuses.
@@ -93,11 +92,11 @@ class PartitionLog:
         self._settings = settings
         self._files = files
         self._flusher = flusher
-        recovered = recover_segments(files, folder)
+        recovered = recover_log(files, folder, now_ms, is_clean=is_clean, on_shortened=on_shortened)
         self._segments = recovered.segments
         self._active = self._segments[-1]
         self._epochs = recovered.epochs
-        self._producers = recover_producers(folder, self._segments, self.log_end_offset, now_ms)
+        self._producers = recovered.producers
         self._unsynced = tuple(unsynced)
         self._pending = PendingJobs(flusher)
         #: what a truncation has still to do on the disk; nothing is appended before
@@ -318,6 +317,7 @@ class PartitionLog:
 
         Raises:
             OffsetOutOfRangeError: before the log's start or behind its end.
+            DamagedSegmentError: what is there is not as it was written.
             LogStorageError: the disk refuses.
             NotCachedError: the disk must be read.
         """

@@ -29,6 +29,6 @@ def read_segment(
     span = segment.span(offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
     if span is None or not span.size:
         return Read(b"", offset)
-    if wait:
-        return Read(segment.read(span.position, span.size), span.next_offset)
-    return Read(segment.read_cached(span.position, span.size), span.next_offset)
+    records = (segment.read if wait else segment.read_cached)(span.position, span.size)
+    segment.check(span.position, records)
+    return Read(records, span.next_offset)

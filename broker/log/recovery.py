@@ -1,33 +1,39 @@
 """What a start makes of the files of one log.
 
-An index file vouches for the records before its last entry. What follows is read and checked batch by
-batch; at the first byte that is no whole batch the log ends: a process that was killed, or a lost power
-supply, leaves nothing right behind a torn batch. Segments behind the tear are removed. Epochs and
-producers come from their files as far as those reach, and from the batches that were read.
-Source: control-plane design, "Log"; Kafka's LogLoader (3.9).
+An index file vouches for the records before its last entry. After a crash, what follows is read and checked
+batch by batch; at the first byte that is no whole batch the log ends. Whether what is cut had been
+acknowledged cannot be told, so the log is noted as shortened, durably and before anything is cut. Segments
+behind the tear are set aside in a folder of their own. After a clean end closed segments are not read: their
+files must only fit each other. Epochs and producers come from their files as far as those reach, and from
+the batches that were read.
+Source: control-plane design, "Log", "A shortened log says so"; Kafka's LogLoader (3.9).
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker.log.batches import HEADER, crc_matches, parse_header, plausible
 from broker.log.epochs import LeaderEpochs
+from broker.log.errors import DamagedSegmentError
 from broker.log.files import (
     ASIDE,
     DELETED,
+    STRAY,
     FilePool,
     disk_errors,
+    name_beside,
     read_file,
     remove_file,
     replace_file,
     sync_folder,
 )
 from broker.log.producers import Producers
-from broker.log.segment import Segment, file_name
+from broker.log.segment import Segment, distrust
 
 log = logging.getLogger("quorate.broker.log")
 
@@ -37,8 +43,8 @@ _STEM: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex|snapshot)", re.ASC
 _CHECK_BYTES: Final = 1024 * 1024
 
 
-class RecoveredLog(NamedTuple):
-    """What the files of a log hold."""
+class RecoveredSegments(NamedTuple):
+    """What the files of a log hold, but for its producers."""
 
     #: at least one, without a gap between two
     segments: list[Segment]
@@ -47,29 +53,77 @@ class RecoveredLog(NamedTuple):
     unsaved: list[Segment]
 
 
-def recover_segments(files: FilePool, folder: str) -> RecoveredLog:
+class RecoveredLog(NamedTuple):
+    """What the files of a log hold; see RecoveredSegments."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    unsaved: list[Segment]
+    producers: Producers
+
+
+def recover_log(
+    files: FilePool, folder: str, now_ms: int, *, is_clean: bool, on_shortened: Callable[[], None]
+) -> RecoveredLog:
+    """Open a log and cut what is torn or damaged; see recover_segments.
+
+    Args:
+        files: where its segments are opened.
+        folder: the log's own.
+        now_ms: the time, for the expiry of producers.
+        is_clean: whether the log was closed when the process before ended.
+        on_shortened: called before anything is cut; what it notes must be durable on return.
+
+    Raises:
+        LogStorageError: the disk refuses.
+    """
+    while True:
+        try:
+            found = recover_segments(files, folder, is_clean=is_clean, on_shortened=on_shortened)
+            end_offset = found.segments[-1].next_offset
+            return RecoveredLog(*found, recover_producers(folder, found.segments, end_offset, now_ms))
+        except DamagedSegmentError as error:
+            # The segment is read whole now, and the log ends where it is damaged.
+            log.error("%s", error)
+            distrust(error)
+            files.forget_indexes(error.stem)
+            is_clean = False
+
+
+def recover_segments(
+    files: FilePool, folder: str, *, is_clean: bool, on_shortened: Callable[[], None]
+) -> RecoveredSegments:
     """Open the segments of a log and cut what is torn.
+
+    Args:
+        files: where they are opened.
+        folder: the log's own.
+        is_clean: whether the log was closed, so that only its last segment is read.
+        on_shortened: called before anything is cut; what it notes must be durable on return.
 
     Raises:
         LogStorageError: the disk refuses.
     """
     bases = _segment_bases(folder)
     if not bases:
-        return RecoveredLog([Segment.create(files, folder, 0)], LeaderEpochs(), [])
+        return RecoveredSegments([Segment.create(files, folder, 0)], LeaderEpochs(), [])
     known_epochs = _read_epochs(folder)
     epochs = known_epochs or LeaderEpochs()
     segments: list[Segment] = []
     unsaved: list[Segment] = []
     whole = True
-    for base_offset in bases:
+    for number, base_offset in enumerate(bases):
         if segments and (not whole or base_offset != segments[-1].next_offset):
-            _remove_from(files, folder, [base for base in bases if base >= base_offset], segments[-1])
+            on_shortened()
+            _set_aside(files, folder, bases[number:], segments[-1])
             break
         segment = Segment.load(files, folder, base_offset)
-        saved_entries = len(segment.offsets)
-        whole = _check_tail(segment, epochs)
         segments.append(segment)
-        if len(segment.offsets) != saved_entries:
+        if is_clean and number + 1 < len(bases) and segment.take_closed(bases[number + 1]):
+            continue
+        saved = segment.offsets.to_bytes()
+        whole = _check_tail(segment, epochs, on_shortened)
+        if segment.offsets.to_bytes() != saved:
             unsaved.append(segment)
     active = segments[-1]
     for segment in segments[:-1]:
@@ -84,7 +138,7 @@ def recover_segments(files: FilePool, folder: str) -> RecoveredLog:
         # Before other batches come to these offsets.
         replace_file(f"{folder}/{EPOCHS_NAME}", epochs.to_bytes())
     epochs.start_at(segments[0].base_offset)
-    return RecoveredLog(segments, epochs, [segment for segment in unsaved if segment is not active])
+    return RecoveredSegments(segments, epochs, [segment for segment in unsaved if segment is not active])
 
 
 def _segment_bases(folder: str) -> list[int]:
@@ -111,25 +165,28 @@ def _read_epochs(folder: str) -> LeaderEpochs | None:
         return None
 
 
-def _remove_from(files: FilePool, folder: str, bases: list[int], last: Segment) -> None:
-    """Remove whole segments, the last one first: what a crash leaves then is a log without a gap."""
+def _set_aside(files: FilePool, folder: str, bases: list[int], last: Segment) -> None:
+    """Set segments aside, the last one first: what a crash leaves then is a log without a gap."""
+    stray = name_beside(folder, STRAY)
+    with disk_errors(stray):
+        Path(stray).mkdir(0o700)
     for base_offset in reversed(bases):
-        log.error(
-            "%s/%s.log is removed: the log ends at %d", folder, file_name(base_offset), last.next_offset
-        )
-        Segment(files, folder, base_offset).remove()
-    sync_folder(folder)
+        Segment(files, folder, base_offset).move_to(stray)
+    log.error("%s ends at %d; %d segments behind it are in %s", folder, last.next_offset, len(bases), stray)
+    for each in (stray, folder, str(Path(folder).parent)):
+        sync_folder(each)
 
 
-def _check_tail(segment: Segment, epochs: LeaderEpochs) -> bool:
+def _check_tail(segment: Segment, epochs: LeaderEpochs, on_shortened: Callable[[], None]) -> bool:
     """Note every batch that the index does not vouch for, and cut at the first one that is not whole.
 
     Returns:
         Whether nothing was cut.
     """
     size = segment.size
-    if segment.offsets.last and not _fits_index(segment, size):
-        log.warning("%s.index does not fit its records; they are read from the start", segment.stem)
+    if not _fits_index(segment, size):
+        if segment.offsets.last:
+            log.warning("%s.index does not fit its records; they are read from the start", segment.stem)
         segment.drop_indexes()
     end = segment.forget_unindexed()
     if end:
@@ -157,14 +214,17 @@ def _check_tail(segment: Segment, epochs: LeaderEpochs) -> bool:
         end,
         segment.next_offset,
     )
+    on_shortened()
     segment.truncate(end, segment.next_offset)
     return False
 
 
 def _fits_index(segment: Segment, size: int) -> bool:
-    """Whether the last entry of the offset index names a whole batch."""
+    """Whether both indexes rise, and the last entry of the offset index names a whole batch."""
     relative, position = segment.offsets.last or (0, 0)
-    if not 0 <= position <= size - HEADER.size:
+    if not (segment.offsets.rises() and segment.times.rises() and segment.times.last):
+        return False
+    if not 0 < position <= size - HEADER.size:
         return False
     header = parse_header(segment.read(position, HEADER.size), 0)
     if not plausible(header) or header.size > size - position:

@@ -12,6 +12,7 @@ Source: Kafka's LogSegment (3.9); control-plane design, "Log".
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,12 +25,15 @@ from broker.log.batches import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
+    checked_batches,
     parse_header,
     plausible,
 )
-from broker.log.errors import LogStorageError
+from broker.log.errors import AppendError, DamagedSegmentError
 from broker.log.files import FilePool, disk_errors, read_file, read_range, remove_file, write_at
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+
+log = logging.getLogger("quorate.broker.log")
 
 #: bytes of records between two index entries
 INDEX_INTERVAL_BYTES: Final = 4096
@@ -56,6 +60,12 @@ class Cut(NamedTuple):
     unindexed: Sequence[BatchHeader]
 
 
+def distrust(error: DamagedSegmentError) -> None:
+    """Let the next start read a damaged segment whole: its index vouches for it no more."""
+    for suffix in _ENTRIES:
+        remove_file(error.stem + suffix)
+
+
 class Span(NamedTuple):
     """Whole batches of a segment: where they begin, how many bytes they have, and the offset behind them."""
 
@@ -73,11 +83,14 @@ class Segment:
     """A segment; the last one of a log is written to."""
 
     __slots__ = (
+        "_checked_to",
         "_files",
         "_hints",
+        "_index_is_wrong",
         "_offsets",
         "_since_entry",
         "_times",
+        "_vouched_to",
         "base_offset",
         "log_path",
         "max_timestamp",
@@ -102,6 +115,10 @@ class Segment:
         self._offsets: SparseIndex | None = SparseIndex(OFFSET_ENTRY)
         self._times: SparseIndex | None = SparseIndex(TIME_ENTRY)
         self._since_entry = 0
+        #: whether the offset index was found wrong: readers do without it, and so does the next start
+        self._index_is_wrong = False
+        #: bytes that only the index vouches for since the start, and of these those that were checked since
+        self._vouched_to = self._checked_to = 0
         #: {offset: position of the batch that begins with it}: where sequential readers go on
         self._hints: dict[int, int] = {}
 
@@ -121,7 +138,9 @@ class Segment:
         segment = cls(files, folder, base_offset)
         with disk_errors(segment.log_path):
             segment.size = Path(segment.log_path).stat().st_size
+        segment.release_indexes()
         segment.hold_indexes()
+        _, segment._vouched_to = segment.offsets.last or (0, 0)
         return segment
 
     @property
@@ -135,6 +154,8 @@ class Segment:
         return self._index(self._times, ".timeindex", wait=True)
 
     def _index(self, held: SparseIndex | None, suffix: str, *, wait: bool) -> SparseIndex:
+        if self._index_is_wrong and suffix == ".index":
+            return SparseIndex(OFFSET_ENTRY)
         if held is not None:
             return held
         if wait:
@@ -143,7 +164,8 @@ class Segment:
 
     def warm(self) -> None:
         """Open what a thread has just read, so that the next read need not wait."""
-        self._files.warm(self.stem, {} if self._offsets is not None else {".index": OFFSET_ENTRY})
+        needs_index = self._offsets is None and not self._index_is_wrong
+        self._files.warm(self.stem, {".index": OFFSET_ENTRY} if needs_index else {})
 
     def hold_indexes(self) -> None:
         """Take the indexes into memory, to write to them."""
@@ -157,6 +179,7 @@ class Segment:
     def drop_indexes(self) -> None:
         """Begin with empty indexes: those in the files do not fit the records."""
         self._offsets, self._times = SparseIndex(OFFSET_ENTRY), SparseIndex(TIME_ENTRY)
+        self._vouched_to = 0
 
     def write(self, buffers: Sequence[Buffer]) -> int:
         """Write buffers behind the last byte; returns the position of the first. Nothing is noted yet."""
@@ -185,6 +208,32 @@ class Segment:
         if self.max_timestamp > (NO_TIMESTAMP if last is None else last[0]):
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
+    def take_closed(self, next_offset: int) -> bool:
+        """Take what the files say, unread: the segment was closed and made durable, and another follows.
+
+        Args:
+            next_offset: where the following one begins.
+
+        Returns:
+            False if the files do not fit each other; then they must be read.
+        """
+        offsets, times = self.offsets, self.times
+        relative, position = offsets.last or (0, 0)
+        if (
+            not len(times)
+            or (not len(offsets) and self.size > INDEX_INTERVAL_BYTES)
+            or not (offsets.rises() and times.rises())
+            or not position <= self.size - HEADER.size
+            or (len(offsets) and not offsets[0][1])
+            or self.base_offset + max(relative, times[len(times) - 1][1]) >= next_offset
+        ):
+            return False
+        self.max_timestamp, relative = times[len(times) - 1]
+        self.max_timestamp_offset = self.base_offset + relative
+        self.next_offset = next_offset
+        self._vouched_to = self.size
+        return True
+
     def forget_unindexed(self) -> int:
         """Go back to what the index vouches for; returns the position from which to note batches anew."""
         self.max_timestamp, relative = self.times.last or (NO_TIMESTAMP, 0)
@@ -204,6 +253,22 @@ class Segment:
         """Return bytes, all of which are there, without waiting for the disk; raises NotCachedError."""
         return self._files.read_cached(self.log_path, size, position)
 
+    def check(self, position: int, records: bytes) -> None:
+        """Check whole batches that were read, if that is the first time since they came from the disk.
+
+        Raises:
+            DamagedSegmentError: one of them is not as it was written.
+        """
+        end = position + len(records)
+        if position >= self._vouched_to or end <= self._checked_to:
+            return
+        try:
+            checked_batches(memoryview(records))
+        except AppendError as error:
+            raise self.damaged(position) from error
+        if position <= self._checked_to:
+            self._checked_to = end
+
     def walk(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of each batch from the one that begins at a position on."""
         end = self.size if end is None else end
@@ -217,12 +282,14 @@ class Segment:
             yield position, header
             position += header.size
 
-    def damaged(self, position: int) -> LogStorageError:
+    def damaged(self, position: int) -> DamagedSegmentError:
         """Return the error for bytes that no broker wrote."""
-        return LogStorageError(
-            f"{self.log_path} holds no record batch at byte {position}",
-            "repair the disk; or remove this partition's folder, so that it is copied from its leader",
+        error = DamagedSegmentError(
+            f"{self.log_path} holds no whole record batch at byte {position}",
+            "start the broker again: it copies what is behind it from the leader",
         )
+        error.stem = self.stem
+        return error
 
     def position_of(self, offset: int, *, wait: bool = True) -> int | None:
         """Return where the first batch begins whose last offset is at least `offset`; None: behind all."""
@@ -232,11 +299,27 @@ class Segment:
         if hint is not None:
             return hint
         offsets = self._index(self._offsets, ".index", wait=wait)
-        entry = offsets.floor(0, offset - self.base_offset)
-        for position, last_offset, _ in self._places(offsets[entry][1] if entry >= 0 else 0, wait=wait):
+        start = self._place_of(offsets, offsets.floor(0, offset - self.base_offset), wait=wait)
+        for position, last_offset, _ in self._places(start, wait=wait):
             if last_offset >= offset:
                 return position
         return None
+
+    def _place_of(self, offsets: SparseIndex, entry: int, *, wait: bool) -> int:
+        """Return the position that an index entry names; an index that is wrong there is used no more."""
+        if entry < 0:
+            return 0
+        relative, position = offsets[entry]
+        if 0 < position <= self.size - HEADER.size:
+            read = self.read if wait else self.read_cached
+            base_offset, _, delta = _PLACE.unpack(read(position, _PLACE.size))
+            if base_offset + delta == self.base_offset + relative:
+                return position
+        if not self._index_is_wrong:
+            self._index_is_wrong = True
+            log.error("%s.index is damaged; readers do without it until the next start", self.stem)
+            remove_file(self.stem + ".index")
+        return 0
 
     def _places(self, position: int, *, wait: bool) -> Iterator[tuple[int, int, int]]:
         """Yield (position, last offset, size) of each batch: walk() for the paths that readers wait on."""
@@ -284,8 +367,7 @@ class Segment:
         # The last index entry inside both limits is a batch boundary: only what follows it is walked.
         offsets = self._index(self._offsets, ".index", wait=wait)
         entry = min(offsets.floor(1, limit), offsets.floor(0, below - 1 - self.base_offset))
-        jump = offsets[entry][1] if entry >= 0 else 0
-        end, next_offset = max(start, jump), offset
+        end, next_offset = max(start, self._place_of(offsets, entry, wait=wait)), offset
         for position, last_offset, size in self._places(end, wait=wait):
             fits = position + size <= limit or (position == start and at_least_one)
             if not fits or last_offset >= below:
@@ -351,6 +433,15 @@ class Segment:
         """
         for suffix in (".log", *_ENTRIES, ".snapshot"):
             remove_file(self.stem + suffix)
+
+    def move_to(self, folder: str) -> None:
+        """Move its files to another folder."""
+        self.close()
+        for suffix in (".log", *_ENTRIES, ".snapshot"):
+            path = Path(self.stem + suffix)
+            with disk_errors(str(path)):
+                if path.exists():
+                    path.rename(f"{folder}/{path.name}")
 
     def newest_ms(self) -> int:
         """Return the largest timestamp, or the file's time where the records carry none."""

@@ -9,6 +9,7 @@ Source: Kafka's OffsetIndex and TimeIndex (3.9).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from struct import Struct
 from typing import Final
 
@@ -42,6 +43,11 @@ class SparseIndex:
     def last(self) -> tuple[int, int] | None:
         """The newest entry."""
         return self[len(self) - 1] if self._content else None
+
+    def rises(self) -> bool:
+        """Whether both columns rise strictly, as everything that was written does."""
+        pairs = list(self._entry.iter_unpack(self._content))
+        return all(a < c and b < d for (a, b), (c, d) in pairwise(pairs))
 
     def append(self, first: int, second: int) -> None:
         """Add an entry; both numbers are larger than those of the last one."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.core.partition import FollowerState, IdleState, LeaderState
+from broker.log.disk_threads import finished
 from broker.replication.clock import Pace, monotonic_ms
 from broker.replication.fetchers import Fetchers
 from broker.replication.published_epoch import PublishedEpoch
@@ -79,9 +80,11 @@ class Control:
         topics: list[LeaderAndIsrTopicError] = []
         if not await self._believes(request):
             return LeaderAndIsrResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, topics=())
+        directory = self._registry.log_directory
         async with self._turn:
             pace = Pace()
             refused = self._fence(request)
+            shortened = len(directory.shortened)
             for leader in request.live_leaders if refused is ErrorCode.NONE else ():
                 self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
             for topic in request.topic_states:
@@ -93,10 +96,17 @@ class Control:
                     if refused is not ErrorCode.NONE:
                         return LeaderAndIsrResponse(error_code=refused, topics=())
                     error_code = self._apply(key, topic.topic_id, state)
+                    if error_code is ErrorCode.NONE:
+                        # The controller knows this registration, and has taken note.
+                        directory.shortened.pop(key, None)
                     errors.append(
                         LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
                     )
                 topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=tuple(errors)))
+            if len(directory.shortened) < shortened:
+                written = directory.begin_shortened()
+                await finished(written)
+                written.result()
         return LeaderAndIsrResponse(error_code=refused, topics=tuple(topics))
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:

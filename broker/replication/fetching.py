@@ -9,6 +9,7 @@ Source: control-plane design, "Leader and follower", "Reads"; KIP-74, KIP-101, K
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -16,9 +17,10 @@ from typing import NamedTuple
 from broker.core.epochs import UNDEFINED, EpochEndOffset, has_diverged
 from broker.core.partition import LeaderState
 from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
-from broker.log.errors import LogStorageError, OffsetOutOfRangeError
+from broker.log.errors import DamagedSegmentError, LogStorageError, OffsetOutOfRangeError
 from broker.log.files import NotCachedError
 from broker.log.results import Read
+from broker.log.segment import distrust
 from broker.replication.clock import monotonic_ms
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.offsets import epoch_end
@@ -30,6 +32,8 @@ from controller.messages.codes import ErrorCode
 from quorum.errors import QuorateError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
+
+_log = logging.getLogger(__name__)
 
 
 class Reader(NamedTuple):
@@ -81,6 +85,8 @@ class Fetching:
         self._counters = counters
         self._isr_writer = isr_writer
         self._on_storage_error = on_storage_error
+        #: Partitions with damaged records that only this broker has, as they were logged.
+        self._complained: dict[PartitionKey, None] = {}
         #: Requests that wait now.
         self.waiting = 0
         #: {follower: its requests that wait}
@@ -313,12 +319,28 @@ class Fetching:
         )
 
     def _unread(self, replica: Replica, error: OffsetOutOfRangeError | LogStorageError) -> FetchOutcome:
+        if isinstance(error, DamagedSegmentError):
+            return FetchOutcome(self._damaged(replica, error))
         if isinstance(error, LogStorageError):
             self._on_storage_error(error)
             return FetchOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
         return FetchOutcome(
             ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, replica.log.log_start_offset
         )
+
+    def _damaged(self, replica: Replica, error: DamagedSegmentError) -> ErrorCode:
+        """Stop where others have the records: the next start ends the log there and copies them. Where nobody
+        else has them, readers can still have what is around.
+        """
+        leader = replica.leader
+        if leader is not None and len(leader.isr) == 1:
+            if replica.key not in self._complained:
+                self._complained[replica.key] = None
+                _log.error("%s; no other replica is in sync, so it stays as it is", error)
+            return ErrorCode.CORRUPT_MESSAGE
+        distrust(error)
+        self._on_storage_error(error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     @staticmethod
     def _diverging(replica: Replica, leader: LeaderState, position: FetchPosition) -> EpochEndOffset | None:

@@ -1,7 +1,8 @@
 """What happens by the clock: ISRs shrink, high watermarks are checkpointed, old segments go.
 
 Each is a task of its own, so that ISRs shrink also while the disk does not answer. The checkpoint names every
-replica, also one that no request has named yet, and keeps the entries of logs that are not open (KAFKA-7235).
+log, also one that no request has named yet or that is not open (KAFKA-7235): a start knows by it which logs
+there must be.
 Source: control-plane design, "ISR", "Log"; seed [1.6].
 """
 
@@ -97,7 +98,7 @@ class Maintenance:
             LogStorageError: the disk refused.
         """
         directory = self._registry.log_directory
-        known = {key: known for key, known in directory.high_watermarks.items() if key in directory.logs}
+        known = {key: directory.high_watermarks.get(key, 0) for key in directory.logs}
         known.update((key, replica.high_watermark) for key, replica in self._registry.replicas.items())
         written = directory.begin_checkpoint(known)
         await finished(written)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from broker.core.cluster_view import ClusterView
 from broker.core.partition import IdleState
 from broker.datadir.directory import LogDirectory
-from broker.log.errors import LogStorageError, UnreadableBatchError
+from broker.log.errors import DamagedSegmentError, LogStorageError, UnreadableBatchError
 from broker.replication import offsets
 from broker.replication.clock import monotonic_ms
 from broker.replication.control import Control
@@ -51,7 +51,7 @@ from quorum.errors import QuorateError
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import PartitionStateRecord, TopicRecord
+from quorum.metadata.records import LogEnd, PartitionStateRecord, TopicRecord, topic_label
 from quorum.metadata.topic_settings import TopicSettings
 
 _log = logging.getLogger(__name__)
@@ -124,6 +124,9 @@ class ReplicaManager:
     ) -> None:
         """Open the logs of replicas that are assigned to this broker; the others are set aside as strays.
 
+        A log whose topic id was lost belongs to the topic of its name. A log that an ISR counts on and that
+        was, or may have been, in the directory is made again, empty and shortened.
+
         Nothing is led or followed yet; what the states say is remembered, but does not count as applied.
 
         Args:
@@ -135,11 +138,14 @@ class ReplicaManager:
             LogStorageError: the disk refused.
         """
         registry = self._registry
+        counted_on = list(self._counted_on(topics, states))
         for key, log in list(registry.log_directory.logs.items()):
             if key.topic in unreadable:
                 continue
             topic = topics.get(key.topic)
             is_ours = topic is not None and registry.broker_id in topic.partitions.get(key.partition, ())
+            if is_ours and topic is not None and topic.topic_id is not None and log.topic_id is None:
+                registry.log_directory.adopt(key, topic.topic_id)
             if topic is None or not is_ours or not is_log_of(log, topic.topic_id):
                 _log.warning("%s-%d is not assigned to this broker: its log is set aside as a stray", *key)
                 registry.log_directory.set_aside(key)
@@ -147,6 +153,33 @@ class ReplicaManager:
             replica = registry.open_replica(key)
             if (state := states.get(key)) is not None:
                 replica.take_role(IdleState(replica.high_watermark, state.leader_epoch), applied=False)
+
+        missing = [key for key in counted_on if key not in registry.log_directory.logs]
+        registry.log_directory.note_shortened(missing)
+        for key in missing:
+            _log.error("%s-%d has lost its log: an empty one takes its place", *key)
+            registry.create_replica(key, topics[key.topic].topic_id)
+
+    def _counted_on(
+        self, topics: Mapping[str, TopicRecord], states: Mapping[PartitionKey, PartitionStateRecord]
+    ) -> Iterator[PartitionKey]:
+        """Yield the partitions whose ISR names this broker and that had, or may have had, a log here."""
+        directory, broker_id = self._registry.log_directory, self._registry.broker_id
+        for key, state in states.items():
+            had_log = directory.lost_power or key in directory.high_watermarks or key in directory.logs
+            replicas = topics[key.topic].partitions.get(key.partition, ()) if key.topic in topics else ()
+            if had_log and broker_id in state.isr and broker_id in replicas:
+                yield key
+
+    def shortened(self) -> dict[str, dict[int, LogEnd]]:
+        """Return {topic id: {partition: where its log ends}} of the shortened logs."""
+        directory = self._registry.log_directory
+        found: dict[str, dict[int, LogEnd]] = {}
+        for key in directory.shortened:
+            if (log := directory.logs.get(key)) is not None:
+                ends = found.setdefault(topic_label(key.topic, log.topic_id), {})
+                ends[key.partition] = LogEnd(log.latest_epoch, log.log_end_offset)
+        return found
 
     async def start(self) -> None:
         """Begin the upkeep; the replicas must be open, or the first checkpoint would lack some of them."""
@@ -265,6 +298,8 @@ class ReplicaManager:
             )
         except UnreadableBatchError as error:
             return ListedOffset(error.error_code)
+        except DamagedSegmentError:
+            return ListedOffset(ErrorCode.CORRUPT_MESSAGE)
         except LogStorageError as error:
             self._on_storage_error(error)
             return ListedOffset(ErrorCode.KAFKA_STORAGE_ERROR)

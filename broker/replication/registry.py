@@ -98,6 +98,8 @@ class Registry:
             LogStorageError: the disk refused.
         """
         existing = self.log_directory.logs.get(key)
+        if existing is not None and existing.topic_id is None and topic_id is not None:
+            self.log_directory.adopt(key, topic_id)
         if existing is not None and not is_log_of(existing, topic_id):
             self.log_directory.set_aside(key)
             existing = None

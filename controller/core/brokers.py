@@ -2,8 +2,10 @@
 
 A broker is its id *and* its generation: the same id with a higher generation has died and come back between
 two looks. A registration with another incarnation than the one by which its ISR memberships were judged is
-an outcast until they are judged again.
-Source: KIP-380, "Controller Detects Bounced Broker"; seeds [1.5]; control-plane design, "Registration".
+an outcast until they are judged again; one that names shortened logs loses the memberships of these alone,
+once for that generation.
+Source: KIP-380, "Controller Detects Bounced Broker"; seeds [1.5]; control-plane design, "Registration", "A
+shortened log says so".
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from controller.core.model import LiveBroker
-from quorum.metadata.records import BrokerRecord
+from controller.core.model import KnownTopic, LiveBroker
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import BrokerRecord, IncarnationRecord, LogEnd, topic_label
 
 #: The listener that takes control requests and replica fetches.
 BROKER_LISTENER: Final = "BROKER"
@@ -62,13 +65,48 @@ def find_outcasts(current: Mapping[int, LiveBroker], judged: Mapping[int, str]) 
     )
 
 
-def find_unjudged(current: Mapping[int, LiveBroker], judged: Mapping[int, str]) -> dict[int, str]:
-    """Return {broker id: incarnation} of those whose incarnation is not recorded yet, by rising id."""
-    found: dict[int, str] = {}
+def find_shortened(
+    current: Mapping[int, LiveBroker], judged: Mapping[int, int], topics: Mapping[str, KnownTopic]
+) -> dict[PartitionKey, dict[int, LogEnd]]:
+    """Return {partition: {broker id: where its log ends}} of the shortened logs that are still to be judged.
+
+    Args:
+        current: the present registrations.
+        judged: {broker id: generation whose shortened logs were judged last}.
+        topics: the known ones.
+    """
+    news = {
+        each: broker.record.shortened
+        for each, broker in current.items()
+        if broker.record.shortened and judged.get(each) != broker.generation
+    }
+    found: dict[PartitionKey, dict[int, LogEnd]] = {}
+    if not news:
+        return found
+    names = {topic_label(name, known.record.topic_id): name for name, known in topics.items()}
+    for each in sorted(news):
+        for label, ends in news[each].items():
+            for partition, end in ends.items() if label in names else ():
+                found.setdefault(PartitionKey(names[label], partition), {})[each] = end
+    return found
+
+
+def find_unjudged(
+    current: Mapping[int, LiveBroker], judged: Mapping[int, IncarnationRecord]
+) -> dict[int, IncarnationRecord]:
+    """Return {broker id: what is to be recorded} of those that are not judged as they are, by rising id."""
+    found: dict[int, IncarnationRecord] = {}
     for each in sorted(current):
-        incarnation = current[each].record.incarnation
-        if incarnation is not None and judged.get(each) != incarnation:
-            found[each] = incarnation
+        generation, record = current[each]
+        if record.incarnation is None:
+            continue
+        known = judged.get(each)
+        if known is None or known.incarnation != record.incarnation:
+            known = IncarnationRecord(record.incarnation)
+        if record.shortened:
+            known = IncarnationRecord(record.incarnation, generation)
+        if judged.get(each) != known:
+            found[each] = known
     return found
 
 

@@ -4,13 +4,18 @@ One decision per partition: of its ISR, the live members stay; the leader stays 
 the first of them in assignment order leads. With no live member the partition is offline and keeps its ISR,
 unless its topic allows an unclean election: then the first live replica leads alone, marked, and records
 may be lost. A broker with another disk than the one that its memberships were judged by (an outcast) loses
-them whatever becomes of the ISR, which may end up empty. A partition without a state gets its first one:
-all live replicas, the first one leads. A broker that shuts down leads nothing that another member of the ISR
-can lead, and leaves the ISRs of others. A partition that is reassigned gets a decision with each step, so
-that its brokers learn of its replicas. leader_epoch rises by exactly 1 with every state decided here. A
-decision is only a wish: it counts once the quorum has acknowledged it at the version it was decided on.
+them whatever becomes of the ISR, which may end up empty. One whose log is shortened loses the membership,
+too, and the state keeps where that log ends: when nobody is left in the ISR and all of these live, the one
+with the highest end (last leader epoch, offset) leads, marked; an unclean election takes the highest of the
+live ones. A leader from the ISR is no reason to forget it, as it may be dead without anybody knowing yet (all
+lost power): its first own change of the ISR drops it, and until then the dead stay in the ISR. A partition
+without a state gets its first one: all live replicas, the first one leads. A broker that shuts down leads
+nothing that another member of the ISR can lead, and leaves the ISRs of others. A partition that is reassigned
+gets a decision with each step, so that its brokers learn of its replicas. leader_epoch rises by exactly 1 for
+every state decided here. A decision is only a wish: it counts once the quorum has acknowledged it at the
+version it was decided on.
 Source: control-plane design, "change_leaders", "Broker changes", "Preferred leaders"; seeds [0.A], [0.C],
-[0.F], [1.4]; KIP-704 (recovery state); KIP-460 (elections on request).
+[0.F], [1.4]; KIP-704 (recovery state); KIP-460 (elections on request); "A shortened log says so".
 """
 
 from __future__ import annotations
@@ -23,9 +28,11 @@ from controller.core.model import ClusterModel, KnownState
 from controller.core.reassignment import Replicas, wanted_replicas
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, RECOVERED, RECOVERING, PartitionStateRecord
+from quorum.metadata.records import NO_LEADER, RECOVERED, RECOVERING, LogEnd, PartitionStateRecord
 
 _NO_GENERATIONS: Final[Mapping[int, BrokerGeneration]] = {}
+_NO_SHORTENED: Final[Mapping[PartitionKey, Mapping[int, LogEnd]]] = {}
+_NO_LOG: Final = LogEnd(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class Situation:
     live: Collection[int]
     #: Brokers that lose every ISR membership: their disk is another one.
     outcasts: Collection[int] = ()
+    #: {partition: {broker that loses this ISR membership: where its log ends}}
+    shortened: Mapping[PartitionKey, Mapping[int, LogEnd]] = field(default_factory=lambda: _NO_SHORTENED)
     #: Topics that allow an unclean election.
     unclean_topics: Collection[str] = ()
     #: {broker id: generation}, given by a new controller only: a leader that registered after its state was
@@ -141,23 +150,47 @@ def next_state(
         leavers: replicas that a reassignment takes away.
         is_told: whether its brokers know these replicas.
     """
-    state = known.state
-    members = tuple(each for each in state.isr if each not in situation.outcasts and each not in leavers)
+    state, taken = known.state, situation.shortened.get(key, {})
+    gone = (*situation.outcasts, *leavers)
+    members = tuple(each for each in state.isr if each not in gone and each not in taken)
+    # Once a member is shortened, or nobody leads, any replica's end may matter.
+    is_hurt = state.leader == NO_LEADER or bool(state.shortened)
+    noted = {each: end for each, end in taken.items() if each in state.isr or (is_hurt and each in replicas)}
+    ends = {each: end for each, end in {**state.shortened, **noted}.items() if each not in gone}
     alive = _electable(situation, members)
     recovery = state.leader_recovery_state
     unclean = situation.forcing or key.topic in situation.unclean_topics
     if alive:
         # A leader of the ISR ends what an unclean election had begun.
-        leader, isr, recovery = _leader_among(situation, alive, replicas, state.leader), alive, RECOVERED
-    elif unclean and (candidates := _electable(situation, replicas)):
-        leader, isr, recovery = candidates[0], candidates[:1], RECOVERING
+        leader, recovery = _leader_among(situation, alive, replicas, state.leader), RECOVERED
+        # Beside a shortened one the dead stay, since the leader may be as dead as they are.
+        isr = alive if not ends else tuple(i for i in members if i in alive or i not in situation.live)
+    elif (
+        candidates := _uncleanly_electable(situation, replicas, members, ends, unclean=unclean)
+    ) and not taken:
+        leader = max(candidates, key=lambda each: ends.get(each, _NO_LOG))
+        isr, recovery, ends = (leader,), RECOVERING, {}
     else:
         leader, isr = NO_LEADER, members
-    if is_told and leader == state.leader and isr == state.isr and not _bounced_unseen(situation, known):
+    is_same = (leader, isr, ends) == (state.leader, state.isr, state.shortened)
+    if is_told and is_same and not _bounced_unseen(situation, known):
         return None
     return PartitionStateRecord(
-        situation.controller_epoch, leader, LeaderEpoch(state.leader_epoch + 1), isr, recovery
+        situation.controller_epoch, leader, LeaderEpoch(state.leader_epoch + 1), isr, recovery, ends
     )
+
+
+def _uncleanly_electable(
+    situation: Situation, replicas: Replicas, members: Replicas, ends: Mapping[int, LogEnd], *, unclean: bool
+) -> Replicas:
+    """Return the replicas of which one may lead although no member of the ISR lives: any, if that is allowed;
+    else the shortened ones, when they are all back and nobody else is left in the ISR.
+    """
+    if unclean:
+        return _electable(situation, replicas)
+    if members or not all(each in situation.live for each in ends):
+        return ()
+    return _electable(situation, tuple(each for each in replicas if each in ends))
 
 
 def _electable(situation: Situation, brokers: Replicas) -> Replicas:

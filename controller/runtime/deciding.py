@@ -23,6 +23,7 @@ from quorum.client import Client
 from quorum.metadata.errors import ContendedError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import LogEnd
 from quorum.metadata.topic_settings import TopicSettings, effective
 
 log = logging.getLogger("quorate.controller")
@@ -59,6 +60,7 @@ class Decider:
         *,
         live: Collection[int] | None = None,
         outcasts: Collection[int] = (),
+        shortened: Mapping[PartitionKey, Mapping[int, LogEnd]] | None = None,
         generations: Mapping[int, BrokerGeneration] | None = None,
         preferring: bool = False,
         forcing: bool = False,
@@ -69,6 +71,7 @@ class Decider:
             keys: which; None: all.
             live: brokers that may lead; None: the admitted ones.
             outcasts: brokers that lose every ISR membership.
+            shortened: {partition: {broker that loses this membership: where its log ends}}.
             generations: of a new controller only, to find bounces that nobody saw.
             preferring: the preferred replicas shall lead, where they can.
             forcing: a partition without a live member of its ISR gets a leader all the same.
@@ -80,6 +83,7 @@ class Decider:
             controller_epoch=self._controller_epoch,
             live=frozenset(self._model.brokers if live is None else live),
             outcasts=outcasts,
+            shortened=shortened or {},
             generations=generations or {},
             leaving=frozenset(self._model.leaving),
             preferring=preferring,

@@ -1,9 +1,10 @@
 """Brokers that come, go and bounce, in the order that keeps records.
 
-Failures first (bounced brokers count as failed), and the ISR memberships of replaced disks go; then the
-incarnations are recorded; only then a broker is admitted, gets a channel, and may be elected. So no broker
-learns of a role that rests on a disk which is gone, and a controller that dies in between leaves nothing
-behind that its successor would misread. Hard state: /brokers/incarnations/N; the rest is soft.
+Failures first (bounced brokers count as failed), and the ISR memberships of replaced disks and of shortened
+logs go; then it is recorded what was judged; only then a broker is admitted, gets a channel, and may be
+elected. So no broker learns of a role that rests on a disk or on records that are gone, and a controller that
+dies in between leaves nothing behind that its successor would misread. Hard state: /brokers/incarnations/N;
+the rest is soft.
 A broker that asks to shut down gives its leaderships away and leaves the ISRs of others first; a request of a
 former life of it changes nothing.
 Source: control-plane design, "Broker changes", "Registration", "Controlled shutdown"; seeds [0.A], [0.E],
@@ -13,10 +14,11 @@ Source: control-plane design, "Broker changes", "Registration", "Controlled shut
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping
 from enum import Enum
 
-from controller.core.brokers import diff_brokers, find_outcasts, find_unjudged
+from controller.core.brokers import diff_brokers, find_outcasts, find_shortened, find_unjudged
 from controller.core.model import ClusterModel, LiveBroker
 from controller.runtime.channel import Channels
 from controller.runtime.deciding import Decider
@@ -92,8 +94,9 @@ class Membership:
             return True
         arrived = {each: current[each] for each in (*diff.new, *diff.bounced)}
         judged = await read_incarnations(self._client, arrived)
-        incarnations = {each: row.incarnation for each, row in judged.items()}
-        outcasts = find_outcasts(arrived, incarnations)
+        outcasts = find_outcasts(arrived, {each: row.record.incarnation for each, row in judged.items()})
+        generations = {each: row.record.generation for each, row in judged.items()}
+        shortened = find_shortened(arrived, generations, self._model.topics)
         for each in (*diff.dead, *diff.bounced):
             log.info("broker %d %s", each, "bounced" if each in diff.bounced else "is gone")
             self._model.drop_broker(each)
@@ -101,7 +104,10 @@ class Membership:
         await self._channels.close((*diff.dead, *diff.bounced))
         gone = (*self._failed, *outcasts)
         live = [each for each in current if each not in gone]
-        if not await self._decider.settle(self._naming(gone), live=live, outcasts=outcasts):
+        touched = dict.fromkeys(
+            (*self._naming(gone), *(key for key in shortened if key in self._model.states))
+        )
+        if not await self._decider.settle(touched, live=live, outcasts=outcasts, shortened=shortened):
             return False
         await self._channels.remove_queues(current)
         self._failed.clear()
@@ -109,11 +115,15 @@ class Membership:
         for each in outcasts:
             self._counters.disks_replaced += 1
             log.warning("broker %d came with another disk: it was taken out of every ISR", each)
+        for each, count in sorted(Counter(each for ends in shortened.values() for each in ends).items()):
+            log.warning(
+                "broker %d came with %d shortened logs: it was taken out of the ISRs of these", each, count
+            )
         self._admit(arrived)
         self._channels.owe_brokers()
         self._channels.owe_metadata(self._with_replica_on((*gone, *arrived)))
-        generations = {each: broker.generation for each, broker in current.items()}
-        settled = await self._decider.settle(None, generations=generations if self._taking_office else None)
+        lives = {each: broker.generation for each, broker in current.items()}
+        settled = await self._decider.settle(None, generations=lives if self._taking_office else None)
         self._taking_office = self._taking_office and not settled
         return settled
 
@@ -162,7 +172,7 @@ class Membership:
         self, arrived: Mapping[int, LiveBroker], judged: Mapping[int, JudgedIncarnation]
     ) -> None:
         """Record by which incarnations memberships are judged from now on."""
-        unjudged = find_unjudged(arrived, {each: row.incarnation for each, row in judged.items()})
+        unjudged = find_unjudged(arrived, {each: row.record for each, row in judged.items()})
         if not unjudged:
             return
         try:
@@ -180,7 +190,7 @@ class Membership:
         return [
             key
             for key, known in self._model.states.items()
-            if any(each in known.state.isr for each in broker_ids)
+            if any(each in known.state.isr or each in known.state.shortened for each in broker_ids)
         ]
 
     def _with_replica_on(self, broker_ids: Collection[int]) -> list[PartitionKey]:

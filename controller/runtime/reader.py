@@ -45,8 +45,8 @@ class Registrations(NamedTuple):
 class JudgedIncarnation(NamedTuple):
     """The value of /brokers/incarnations/N."""
 
-    #: "" where the value is malformed: then no incarnation counts as the judged one.
-    incarnation: str
+    #: With "" where the value is malformed: then no incarnation counts as the judged one.
+    record: IncarnationRecord
     version: int
 
 
@@ -110,10 +110,10 @@ async def read_incarnations(client: Client, broker_ids: Iterable[int]) -> dict[i
         if isinstance(node, Unreadable):
             raise MetadataError(node.problem, "let the brokers read and write it")
         try:
-            incarnation = IncarnationRecord.decode(broker_id, node.data).incarnation
+            record = IncarnationRecord.decode(broker_id, node.data)
         except MetadataDecodeError:
-            incarnation = ""
-        found[broker_id] = JudgedIncarnation(incarnation, node.stat.version)
+            record = IncarnationRecord("")
+        found[broker_id] = JudgedIncarnation(record, node.stat.version)
     return found
 
 

@@ -158,9 +158,9 @@ class Store:
     # -- other records -------------------------------------------------------------------------------------
 
     async def record_incarnations(
-        self, incarnations: Mapping[int, str], known: Mapping[int, JudgedIncarnation]
+        self, records: Mapping[int, IncarnationRecord], known: Mapping[int, JudgedIncarnation]
     ) -> None:
-        """Record by which incarnations ISR memberships are judged from now on.
+        """Record by which incarnations ISR memberships are judged from now on, and whose logs were.
 
         Raises:
             ControllerFencedError: another controller has been elected.
@@ -168,8 +168,8 @@ class Store:
             ConnectionLossError: the outcome is unknown.
         """
         transaction = Transaction()
-        for broker_id, incarnation in incarnations.items():
-            path, value = paths.broker_incarnation_path(broker_id), IncarnationRecord(incarnation).encode()
+        for broker_id, record in records.items():
+            path, value = paths.broker_incarnation_path(broker_id), record.encode()
             if broker_id in known:
                 transaction.set(path, value, known[broker_id].version)
             else:

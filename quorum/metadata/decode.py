@@ -100,6 +100,15 @@ class JsonFields:
             self.refuse(name, "a list of strings")
         return strings
 
+    def integers(self, name: str, count: int) -> tuple[int, ...]:
+        """Read a list of so many integers from -1 to 2^63 - 1."""
+        value = self._required(name)
+        numbers = value if isinstance(value, list) else ()
+        found = tuple(each for each in numbers if is_integer(each) and -1 <= each <= INT64_MAX)
+        if len(found) != count or len(numbers) != count:
+            self.refuse(name, f"a list of {count} integers")
+        return found
+
     def broker_ids(self, name: str) -> tuple[int, ...]:
         """Read a list of broker ids without repetition, in its order."""
         value = self._required(name)

@@ -1,9 +1,10 @@
 """The typed records of the metadata quorum and their JSON formats, which are Kafka's own.
 
 Pure: bytes in, frozen records out, and back. Decoding is strict (decode.py); encoding writes the newest
-version of a format that Kafka 3.9 reads. Quorate adds fields to a broker registration and the nodes under
-/brokers/generations; Kafka's readers ignore both. Which znode version, czxid or owner a
-record had is no part of it.
+version of a format that Kafka 3.9 reads. Quorate adds fields to registrations (`incarnation`, `admin`,
+`reads_queue`, `shortened`) and to states (`shortened`), and the nodes under /brokers/generations and
+/brokers/incarnations; Kafka's readers ignore them. Which znode version, czxid or owner a record had is no
+part of it.
 Source: control-plane design, "Paths and values"; kafka.zk.*ZNode (Kafka 3.9); KIP-380; KIP-516 (topic ids).
 """
 
@@ -16,10 +17,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from quorum.metadata import paths
-from quorum.metadata.decode import INT32_MAX, JsonFields, decimal
+from quorum.metadata.decode import INT32_MAX, INT64_MAX, JsonFields, decimal
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 
@@ -29,6 +30,18 @@ NO_CONTROLLER: Final = -1
 RECOVERED: Final = 0
 RECOVERING: Final = 1
 
+
+class LogEnd(NamedTuple):
+    """Where a log ends: of two logs that nothing else is known of, the larger one has more."""
+
+    #: Of its last batch, -1 for none.
+    leader_epoch: int
+    #: Exclusive.
+    offset: int
+
+
+_NO_SHORTENED: Final[Mapping[str, Mapping[int, LogEnd]]] = MappingProxyType({})
+_NO_LOG_ENDS: Final[Mapping[int, LogEnd]] = MappingProxyType({})
 _NO_REPLICAS: Final[Mapping[int, tuple[int, ...]]] = MappingProxyType({})
 _NO_FEATURES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({})
 
@@ -107,6 +120,8 @@ class BrokerRecord:
     admin: str | None = None
     #: Whether it reads its queue, /brokers/state/N.
     reads_queue: bool = False
+    #: {topic_label(): {partition: where the broker's log ends}} of logs that may lack acknowledged records.
+    shortened: Mapping[str, Mapping[int, LogEnd]] = field(default_factory=lambda: _NO_SHORTENED)
 
     def encode(self) -> bytes:
         """Return the JSON value."""
@@ -130,6 +145,8 @@ class BrokerRecord:
             value["admin"] = self.admin
         if self.reads_queue:
             value["reads_queue"] = True
+        if self.shortened:
+            value["shortened"] = {topic: _log_ends_json(ends) for topic, ends in self.shortened.items()}
         return _json(value)
 
     @classmethod
@@ -143,6 +160,7 @@ class BrokerRecord:
         fields.integer("version", 4, 5)
         protocols = fields.nested("listener_security_protocol_map")
         features = fields.nested_or_empty("features")
+        shortened = fields.nested_or_empty("shortened")
         return cls(
             host=fields.string_or_none("host"),
             port=fields.integer("port", -1, 65535),
@@ -155,6 +173,7 @@ class BrokerRecord:
             features={name: _feature_range(features.nested(name)) for name in features.names()},
             admin=fields.string_or_none("admin"),
             reads_queue=fields.boolean_or("reads_queue", False),
+            shortened={name: _log_ends(shortened.nested(name)) for name in shortened.names()},
         )
 
 
@@ -187,10 +206,15 @@ class IncarnationRecord:
 
     #: Identity of the broker's data directory, 32 hex digits.
     incarnation: str
+    #: The last registration whose shortened logs were taken out of ISRs, -1 for none.
+    generation: int = -1
 
     def encode(self) -> bytes:
         """Return the JSON value."""
-        return _json({"version": 1, "incarnation": self.incarnation})
+        value: dict[str, object] = {"version": 1, "incarnation": self.incarnation}
+        if self.generation >= 0:
+            value["generation"] = self.generation
+        return _json(value)
 
     @classmethod
     def decode(cls, broker_id: int, data: bytes | None) -> IncarnationRecord:
@@ -201,7 +225,10 @@ class IncarnationRecord:
         """
         fields = JsonFields.parse(paths.broker_incarnation_path(broker_id), data)
         fields.integer("version", 1, 1)
-        return cls(incarnation=fields.string("incarnation"))
+        return cls(
+            incarnation=fields.string("incarnation"),
+            generation=fields.integer_or("generation", -1, -1, INT64_MAX),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +370,9 @@ class PartitionStateRecord:
     isr: tuple[int, ...]
     #: RECOVERED, or RECOVERING after an unclean election.
     leader_recovery_state: int = RECOVERED
+    #: {broker id: where its log ends} of shortened logs: should nobody be left in the ISR, the
+    #: one with the highest end leads. A leader that changes the ISR drops it.
+    shortened: Mapping[int, LogEnd] = field(default_factory=lambda: _NO_LOG_ENDS)
 
     def encode(self) -> bytes:
         """Return the JSON value."""
@@ -352,6 +382,8 @@ class PartitionStateRecord:
             if self.leader_recovery_state == RECOVERED
             else (f',"leader_recovery_state":{self.leader_recovery_state}')
         )
+        if self.shortened:
+            recovery += f',"shortened":{_json(_log_ends_json(self.shortened)).decode()}'
         return (
             f'{{"controller_epoch":{self.controller_epoch},"leader":{self.leader},"version":1,'
             f'"leader_epoch":{self.leader_epoch},"isr":[{",".join(map(str, self.isr))}]{recovery}}}'
@@ -374,6 +406,7 @@ class PartitionStateRecord:
             leader_recovery_state=fields.integer_or(
                 "leader_recovery_state", RECOVERED, RECOVERED, RECOVERING
             ),
+            shortened=_log_ends(fields.nested_or_empty("shortened")),
         )
         if state.leader != NO_LEADER and state.leader not in state.isr:
             fields.refuse("leader", f"a member of the isr {list(state.isr)}, or {NO_LEADER}")
@@ -401,6 +434,25 @@ def decode_cluster_id(data: bytes | None, path: str = paths.CLUSTER_ID) -> str:
 def encode_topic_id(topic_id: uuid.UUID) -> str:
     """Return a topic id as Kafka writes it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode("ascii")
+
+
+def topic_label(topic: str, topic_id: uuid.UUID | None) -> str:
+    """Return what a registration calls a topic: its id, or its name where it has none."""
+    return topic if topic_id is None else encode_topic_id(topic_id)
+
+
+def _log_ends(fields: JsonFields) -> dict[int, LogEnd]:
+    ends: dict[int, LogEnd] = {}
+    for name in fields.names():
+        if not (name.isascii() and name.isdecimal()) or name != str(int(name[:11])) or int(name) > INT32_MAX:
+            fields.refuse(name, "a number as the key")
+        leader_epoch, offset = fields.integers(name, 2)
+        ends[int(name)] = LogEnd(leader_epoch, offset)
+    return ends
+
+
+def _log_ends_json(ends: Mapping[int, LogEnd]) -> dict[str, LogEnd]:
+    return {str(number): ends[number] for number in sorted(ends)}
 
 
 def _topic_id(fields: JsonFields) -> uuid.UUID:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -25,7 +26,15 @@ from quorum.metadata import paths, store
 from quorum.metadata.fenced import Beside, ChunkOutcome, ChunkUnknown, ChunkWritten, FencedWriter
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import StateUpdate
-from quorum.metadata.records import RECOVERING, TopicConfigRecord, TopicRecord
+from quorum.metadata.records import (
+    RECOVERED,
+    RECOVERING,
+    IncarnationRecord,
+    LogEnd,
+    TopicConfigRecord,
+    TopicRecord,
+    topic_label,
+)
 from tests.support.controlled_cluster import (
     KEY,
     TOPIC,
@@ -618,6 +627,43 @@ async def test_incarnations_are_recorded_only_after_the_memberships_are_gone(
     await until_state(one, lambda state: state.isr == (3,))
     await until_read(two.incarnation_on_record, lambda value: value is not None and b"eee" in value)
     assert seen[0] == on_record
+
+
+@both_channels
+async def test_a_shortened_log_is_judged_once_whatever_becomes_of_the_controller(
+    cluster: ControlledCluster,
+) -> None:
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 3), 1: (2,)})
+    topic = await one.client.get(paths.topic_path(TOPIC))
+    label = topic_label(TOPIC, TopicRecord.decode(TOPIC, topic[0]).topic_id)
+    await two.die()
+    await until(lambda: three.leader_of(KEY) == 3)
+    # It comes back before its leader is gone, and is in the ISR again: as if nobody had seen it go.
+    data, stat = await one.client.get(paths.partition_state_path(KEY))
+    assert data is not None
+    await cluster.active.stop()
+    await one.client.set(paths.partition_state_path(KEY), data.replace(b"[3]", b"[3,2]"), stat.version)
+    two.shortened = {label: {0: LogEnd(0, 5)}}
+    await two.live()
+    one.compete()
+    state = await until_state(one, lambda state: state.isr == (3,))
+    assert state.shortened == {2: (0, 5)}
+    # The partition that it alone has, and whole, is led again as it was.
+    await until(lambda: two.leader_of(OTHER) == 2)
+    record = await two.incarnation_on_record()
+    assert record is not None
+    assert IncarnationRecord.decode(2, record).generation == two.generation
+    # Its leader takes it in again, and no later look or controller minds what the registration still says.
+    data, stat = await one.client.get(paths.partition_state_path(KEY))
+    joined = replace(state, isr=(3, 2), shortened={})
+    await one.client.set(paths.partition_state_path(KEY), joined.encode(), stat.version)
+    await cluster.active.stop()
+    one.compete()
+    await until(lambda: sorted(cluster.active.status().brokers) == [1, 2, 3])
+    await three.die()
+    state = await until_state(one, lambda state: state.leader == 2)
+    assert (state.isr, state.leader_recovery_state) == ((2,), RECOVERED)
 
 
 # -- failover ------------------------------------------------------------------------------------------------

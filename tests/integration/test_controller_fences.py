@@ -25,6 +25,7 @@ from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
 from quorum.metadata.plans import Mandate
 from quorum.metadata.records import (
     ControllerRecord,
+    IncarnationRecord,
     PartitionStateRecord,
     TopicRecord,
     decode_controller_epoch,
@@ -89,7 +90,7 @@ async def test_the_states_and_topics_of_a_deposed_controller_are_not_written(
     with pytest.raises(ControllerFencedError):
         await former.remove_topic(TOPIC)
     with pytest.raises(ControllerFencedError):
-        await former.record_incarnations({9: "f" * 32}, {})
+        await former.record_incarnations({9: IncarnationRecord("f" * 32)}, {})
     with pytest.raises(ControllerFencedError):
         await former.request_deletion(TOPIC)
     assert await two.read_state(KEY) == before

@@ -44,7 +44,7 @@ from quorum.client import Client
 from quorum.metadata import paths, store
 from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import BrokerRecord, PartitionStateRecord
+from quorum.metadata.records import BrokerRecord, LogEnd, PartitionStateRecord
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 
@@ -67,6 +67,8 @@ class ScriptedBroker:
         self.options = options
         self.reads_queue = True
         self.incarnation = uuid.UUID(int=broker_id).hex
+        #: What its registrations say of shortened logs: {topic: {partition: end}}.
+        self.shortened: dict[str, dict[int, LogEnd]] = {}
         self.generation = BrokerGeneration(-1)
         self.controller: Controller | None = None
         #: Every control request that arrived, also refused ones, in order, of all lives.
@@ -119,6 +121,7 @@ class ScriptedBroker:
             rack=self.rack,
             incarnation=self.incarnation,
             reads_queue=self.reads_queue,
+            shortened=self.shortened,
         )
         queue = StateQueue(self.broker_id, self._take_entry, TRUST)
         await queue.watch(self.client)

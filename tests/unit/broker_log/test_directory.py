@@ -30,9 +30,10 @@ def test_an_empty_directory_is_formatted_once(broker: Broker) -> None:
     assert broker.open().incarnation == incarnation
     assert broker.started_clean()
     properties = (broker.path / "meta.properties").read_text()
-    assert set(properties.split()) == {
+    assert properties.splitlines()[:-1] == [
         *("version=0", "broker.id=1", "cluster.id=cluster-a", f"incarnation={incarnation}"),
-    }
+    ]
+    assert (broker.path / "meta.properties.copy").read_text() == properties
 
 
 def test_another_empty_directory_has_another_incarnation(broker: Broker, tmp_path: Path) -> None:
@@ -63,10 +64,33 @@ def test_a_directory_with_foreign_files_is_refused(tmp_path: Path) -> None:
 NEWER = "version=1\nbroker.id=1\ncluster.id=cluster-a\nincarnation=b\n"
 
 
+@pytest.mark.parametrize("name", ["meta.properties", "meta.properties.copy"])
+def test_a_damaged_identity_is_written_again_from_its_copy(broker: Broker, name: str) -> None:
+    incarnation = broker.directory.incarnation
+    path = broker.path / name
+    whole = path.read_bytes()
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole) - 1)]
+    for content in (b"", bytes(len(whole)), whole[: len(whole) // 2], whole[:-20], *flipped, None):
+        broker.directory.close()
+        path.unlink() if content is None else path.write_bytes(content)
+        assert broker.open().incarnation == incarnation, content
+        assert path.read_bytes() == whole
+
+
+def test_an_identity_without_a_checksum_is_read(broker: Broker) -> None:
+    incarnation = broker.directory.incarnation
+    broker.directory.close()
+    (broker.path / "meta.properties.copy").unlink()
+    path = broker.path / "meta.properties"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert broker.open().incarnation == incarnation
+
+
 @pytest.mark.parametrize("content", ["", "broker.id=1\n", NEWER])
 def test_a_damaged_identity_is_refused(broker: Broker, content: str) -> None:
     broker.directory.close()
-    (broker.path / "meta.properties").write_text(content)
+    for name in ("meta.properties", "meta.properties.copy"):
+        (broker.path / name).write_text(content)
     with pytest.raises(DamagedLogDirectoryError, match=r"meta\.properties is damaged"):
         broker.open()
 
@@ -125,12 +149,15 @@ def test_a_topic_id_that_a_power_cut_emptied_is_none(broker: Broker) -> None:
     assert broker.open().logs[KEY].topic_id is None
 
 
-def test_a_damaged_topic_id_is_refused(broker: Broker) -> None:
-    broker.create()
+@pytest.mark.parametrize("content", [b"topic_id: ?\n", b"\0" * 44, b"version: 0\ntopic_id: bw6bHA"])
+def test_a_damaged_topic_id_is_written_again(broker: Broker, content: bytes) -> None:
+    fill(broker.create(), 3)
     broker.directory.close()
-    (broker.folder / "partition.metadata").write_text("topic_id: ?\n")
-    with pytest.raises(LogStorageError, match=r"partition\.metadata is damaged"):
-        broker.open()
+    (broker.folder / "partition.metadata").write_bytes(content)
+    assert broker.open().logs[KEY].topic_id is None
+    broker.directory.adopt(KEY, TOPIC_ID)
+    assert (broker.log.topic_id, broker.log.log_end_offset) == (TOPIC_ID, 3)
+    assert broker.restart().topic_id == TOPIC_ID
 
 
 def test_a_log_is_not_made_twice(broker: Broker) -> None:
@@ -217,6 +244,71 @@ def test_a_log_below_its_high_watermark_is_named(broker: Broker) -> None:
     broker.open()
     assert broker.directory.shortened == {KEY: 10}
     assert broker.log.log_end_offset == 3
+
+
+def test_a_shortened_log_is_named_until_that_is_noted_elsewhere(broker: Broker) -> None:
+    fill(broker.create(), 10)
+    broker.directory.abandon()
+    os.truncate(broker.folder / "00000000000000000000.log", 700)
+    for end in ("killed", "stopped", "killed"):
+        broker.open()
+        assert (list(broker.directory.shortened), broker.log.log_end_offset) == ([KEY], 3), end
+        broker.directory.write_high_watermarks({KEY: 3})
+        broker.directory.abandon() if end == "killed" else broker.directory.close()
+    broker.open()
+    broker.directory.shortened.clear()
+    broker.directory.write_shortened()
+    broker.revive()
+    assert broker.directory.shortened == {}
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_after_a_power_cut_every_log_counts_as_shortened(broker: Broker, end: str) -> None:
+    fill(broker.create(), 10)
+    broker.directory.write_high_watermarks({KEY: 7})
+    broker.directory.close() if end == "stopped" else broker.directory.abandon()
+    (broker.path / "boot-id").write_text("another boot\n")
+    broker.open()
+    assert broker.directory.shortened == ({KEY: 7} if end == "killed" else {})
+    assert broker.directory.lost_power is (end == "killed")
+    broker.revive()
+    assert broker.directory.shortened == ({KEY: 7} if end == "killed" else {})
+    assert not broker.directory.lost_power
+
+
+def test_a_damaged_list_of_shortened_logs_names_them_all(broker: Broker) -> None:
+    broker.create()
+    broker.directory.close()
+    (broker.path / "shortened-checkpoint").write_bytes(bytes(20))
+    broker.open()
+    assert broker.directory.shortened == {KEY: 0}
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "halved", "emptied", "missing"])
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_no_damaged_file_of_a_log_refuses_a_start_or_loses_a_record(
+    broker: Broker, damage: str, end: str
+) -> None:
+    fill(broker.create(segment_bytes=20_000), 250)
+    wanted = read_all(broker.log)
+    broker.directory.write_high_watermarks({KEY: 250})
+    broker.directory.close() if end == "stopped" else broker.directory.abandon()
+    small = [each for each in broker.path.rglob("*") if each.is_file() and each.suffix != ".log"]
+    small = [each for each in small if each.name != "lock"]
+    # The size of each file before: what one start writes is damaged for the next one, too.
+    for path in small:
+        if path.exists():
+            content = path.read_bytes()
+            if damage == "missing":
+                path.unlink()
+            else:
+                kept = {"zeroed": bytes(len(content)), "halved": content[: len(content) // 2], "emptied": b""}
+                path.write_bytes(kept[damage])
+        log = broker.open().logs[KEY]
+        assert read_all(log) == wanted, path
+        assert log.log_end_offset == 250
+        assert log.end_offset_for_epoch(1) == (1, 250)
+        broker.directory.close() if end == "stopped" else broker.directory.abandon()
 
 
 def test_an_end_is_clean_only_if_it_was_closed(broker: Broker) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import partition_log
-from broker.log.errors import AppendError, LogStorageError
+from broker.log import partition_log, segment
+from broker.log.batches import BatchHeader, checked_batches
+from broker.log.errors import AppendError, DamagedSegmentError, LogStorageError
 from broker.log.partition_log import PartitionLog
 from broker.log.producers import Producers
+from broker.log.segment import Segment, distrust
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from quorum.metadata.numbers import LeaderEpoch
 from tests.support.nodes import REPOSITORY
@@ -83,32 +85,154 @@ def test_zeros_behind_the_end_are_cut(broker: Broker) -> None:
     assert offsets(broker.open().logs[KEY]) == [0, 1, 2]
 
 
-def test_segments_behind_a_tear_are_removed(broker: Broker) -> None:
+def test_segments_behind_a_tear_are_set_aside(broker: Broker) -> None:
     log = broker.create(segment_bytes=1000)
     fill(log, 50)
     stems = broker.names(".log")
-    broker.directory.close()
+    broker.directory.abandon()
     path = broker.folder / f"{stems[4]}.log"
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 1)
+    behind = {stem: (broker.folder / f"{stem}.log").read_bytes() for stem in stems[5:]}
     log = broker.open().logs[KEY]
     assert log.log_end_offset == int(stems[5]) - 1
     assert offsets(log) == list(range(int(stems[5]) - 1))
     assert broker.names(".log") == stems[:5]
     assert set(broker.names(".index")) <= set(stems[:5])
+    assert list(broker.directory.shortened) == [KEY]
+    (stray,) = broker.path.glob("orders-3.*-stray")
+    assert {each.stem: each.read_bytes() for each in stray.glob("*.log")} == behind
     fill(log, 3, leader_epoch=2)
     assert offsets(broker.revive()) == list(range(int(stems[5]) + 2))
 
 
-def test_segments_behind_a_missing_one_are_removed(broker: Broker) -> None:
+def test_segments_behind_a_missing_one_are_set_aside(broker: Broker) -> None:
     log = broker.create(segment_bytes=1000)
     fill(log, 50)
     stems = broker.names(".log")
-    broker.directory.close()
+    broker.directory.abandon()
     (broker.folder / f"{stems[4]}.log").unlink()
     assert broker.open().logs[KEY].log_end_offset == int(stems[4])
     assert broker.names(".log") == stems[:4]
     assert set(broker.names(".index")) <= set(stems[:4])
+    assert list(broker.directory.shortened) == [KEY]
+    (stray,) = broker.path.glob("orders-3.*-stray")
+    assert sorted(each.stem for each in stray.glob("*.log")) == stems[5:]
+
+
+def test_a_log_is_named_as_shortened_before_it_is_cut(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = broker.create(segment_bytes=1000)
+    fill(log, 50)
+    sizes = {each.name: each.stat().st_size for each in broker.folder.glob("*.log")}
+    broker.directory.abandon()
+    damaged = broker.folder / f"{broker.names('.log')[4]}.log"
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+
+    def crash(_segment: Segment, _position: int, _end_offset: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "truncate", crash)
+        with pytest.raises(KeyboardInterrupt):
+            broker.open()
+    assert {each.name: each.stat().st_size for each in broker.folder.glob("*.log")} == sizes
+    assert (broker.path / "shortened-checkpoint").read_text() == "0\n1\norders 3 0\n"
+
+
+def test_after_a_clean_end_closed_segments_are_not_read(broker: Broker) -> None:
+    log = broker.create(segment_bytes=20_000)
+    fill(log, 250)
+    stems = broker.names(".log")
+    broker.directory.close()
+    for stem in stems[:-1]:
+        path = broker.folder / f"{stem}.log"
+        path.write_bytes(bytes(path.stat().st_size))
+    log = broker.open().logs[KEY]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 250)
+    assert broker.directory.shortened == {}
+    assert broker.names(".log") == stems
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_a_read_of_a_damaged_segment_ends_the_log_there_at_the_next_start(broker: Broker, end: str) -> None:
+    log = broker.create(segment_bytes=20_000)
+    fill(log, 250)
+    stems = broker.names(".log")
+    broker.directory.close()
+    path = broker.folder / f"{stems[1]}.log"
+    content = bytearray(path.read_bytes())
+    content[200 * 40 : 200 * 42] = bytes(400)
+    path.write_bytes(content)
+    log = broker.open().logs[KEY]
+    with pytest.raises(DamagedSegmentError, match="holds no whole record batch at byte") as raised:
+        read_all(log)
+    distrust(raised.value)
+    broker.directory.close() if end == "stopped" else broker.directory.abandon()
+    log = broker.open().logs[KEY]
+    first = int(stems[1])
+    assert first < log.log_end_offset <= first + 41
+    assert offsets(log) == list(range(log.log_end_offset))
+    assert list(broker.directory.shortened) == [KEY]
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_what_an_index_vouches_for_is_checked_at_the_first_read(
+    broker: Broker, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker.create(segment_bytes=20_000), 250)
+    wanted = read_all(broker.log)
+    broker.directory.close()
+    path = broker.folder / f"{FIRST}.log"
+    whole = path.read_bytes()
+    damaged = bytearray(whole)
+    damaged[196 * 30 + 100] ^= 1
+    path.write_bytes(damaged)
+    broker.open()
+    with pytest.raises(DamagedSegmentError):
+        read_all(broker.log)
+    with pytest.raises(DamagedSegmentError):
+        broker.log.read(30, 1, below=250, at_least_one=True)
+    assert headers(broker.log.read(0, 4000, below=250, at_least_one=True).records)[0].base_offset == 0
+    broker.directory.close() if end == "stopped" else broker.directory.abandon()
+    # Nobody wanted it repaired: it stays as it is, and what is behind it can be read.
+    broker.open()
+    assert (broker.log.log_end_offset, broker.directory.shortened) == (250, {})
+    path.write_bytes(whole)
+    checked = [0]
+
+    def count(records: memoryview) -> list[BatchHeader]:
+        checked[0] += len(records)
+        return checked_batches(records)
+
+    monkeypatch.setattr(segment, "checked_batches", count)
+    for _ in range(3):
+        assert read_all(broker.log) == wanted
+    fill(broker.log, 10)
+    read_all(broker.log)
+    assert 0 < checked[0] < 2 * len(wanted)
+
+
+def test_a_flipped_bit_of_an_index_misleads_no_reader(broker: Broker) -> None:
+    log = broker.create(segment_bytes=40_000)
+    fill(log, 250)
+    wanted = read_all(log)
+    broker.directory.close()
+    path = broker.folder / f"{FIRST}.index"
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for bit in (0x01, 0x10, 0x80):
+            damaged = bytearray(whole)
+            damaged[place] ^= bit
+            path.write_bytes(damaged)
+            log = broker.open().logs[KEY]
+            assert read_all(log, 3000) == wanted
+            for offset in (0, 50, 100, 149, 249):
+                found = log.read(offset, 1, below=1000, at_least_one=True)
+                assert headers(found.records)[0].base_offset == offset
+            assert broker.directory.shortened == {}
+            broker.directory.close()
 
 
 @pytest.mark.parametrize(

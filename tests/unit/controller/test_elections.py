@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from controller.core.elections import Decisions, Situation, decide
 from controller.core.model import ClusterModel, KnownState, KnownTopic
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, RECOVERED, RECOVERING, PartitionStateRecord, TopicRecord
+from quorum.metadata.records import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    LogEnd,
+    PartitionStateRecord,
+    TopicRecord,
+)
 
 T0 = PartitionKey("t", 0)
 EPOCH = ControllerEpoch(7)
@@ -30,7 +39,7 @@ def situation(
     generations: dict[int, int] | None = None,
 ) -> Situation:
     given = {each: BrokerGeneration(number) for each, number in (generations or {}).items()}
-    return Situation(EPOCH, live, outcasts, unclean, given)
+    return Situation(EPOCH, live, outcasts, unclean_topics=unclean, generations=given)
 
 
 def decided(decisions: Decisions, key: PartitionKey = T0) -> tuple[int, tuple[int, ...], int, int]:
@@ -104,6 +113,134 @@ def test_with_an_empty_isr_nobody_is_elected_cleanly() -> None:
     model = cluster(((1, 2), NO_LEADER, ()))
     assert not decide(model, situation(1, 2))
     assert decided(decide(model, situation(1, 2, unclean=("t",)))) == (1, (1,), 5, RECOVERING)
+
+
+# -- shortened logs ------------------------------------------------------------------------------------------
+
+
+class Shortening:
+    """One partition whose brokers come back one after the other, each decision written before the next."""
+
+    def __init__(self, replicas: tuple[int, ...], leader: int, isr: tuple[int, ...]) -> None:
+        self.model = cluster((replicas, leader, isr))
+        self.live: list[int] = []
+        self.unclean = 0
+
+    @property
+    def state(self) -> PartitionStateRecord:
+        return self.model.states[T0].state
+
+    def decide(self, **given: object) -> tuple[int, tuple[int, ...]]:
+        decisions = decide(self.model, replace(situation(*self.live), **given))  # type: ignore[arg-type]
+        for state, version in decisions.updates.values():
+            self.model.states[T0] = KnownState(state, version, None)
+        self.unclean += len(decisions.unclean)
+        return self.state.leader, self.state.isr
+
+    def arrive(self, broker: int, *end: int) -> tuple[int, tuple[int, ...]]:
+        """A broker registers, with the end of its log if that is shortened; it is judged, then admitted."""
+        self.live.append(broker)
+        self.decide(shortened={T0: {broker: LogEnd(*end)}} if end else {})
+        return self.decide()
+
+
+def test_a_shortened_log_leaves_its_isr_and_another_member_leads() -> None:
+    each = Shortening((1, 2, 3), 1, (1, 2, 3))
+    each.live = [2, 3]
+    assert each.arrive(1, 4, 10) == (2, (2, 3))
+    assert (each.state.leader_recovery_state, each.unclean) == (RECOVERED, 0)
+    # Whether broker 2 lives indeed shows when it changes the ISR; until then broker 1 may be needed.
+    assert each.state.shortened == {1: (4, 10)}
+    each.live = [1]
+    assert each.decide() == (NO_LEADER, (2, 3))
+    each.arrive(3, 4, 12)
+    assert each.arrive(2, 4, 11) == (3, (3,))
+
+
+def test_a_shortened_log_that_comes_first_waits_for_a_whole_one() -> None:
+    each = Shortening((1, 2, 3), 1, (1, 2, 3))
+    assert each.arrive(1, 4, 10) == (NO_LEADER, (2, 3))
+    assert each.state.shortened == {1: (4, 10)}
+    assert each.arrive(2, 4, 11) == (NO_LEADER, (3,))
+    assert each.arrive(3) == (3, (3,))
+    assert (each.state.leader_recovery_state, each.unclean) == (RECOVERED, 0)
+
+
+def test_where_all_are_shortened_the_highest_leads_when_all_are_back() -> None:
+    for ends in (((4, 10), (4, 12), (4, 11)), ((3, 90), (4, 12), (4, 12)), ((3, 90), (4, 1), (-1, 0))):
+        each = Shortening((1, 2, 3), 1, (1, 2, 3))
+        assert each.arrive(1, *ends[0]) == (NO_LEADER, (2, 3))
+        assert each.arrive(3, *ends[2]) == (NO_LEADER, (2,))
+        assert each.decide() == (NO_LEADER, (2,))
+        assert each.arrive(2, *ends[1]) == (2, (2,))
+        assert (each.state.leader_recovery_state, each.unclean) == (RECOVERING, 1)
+        assert each.state.shortened == {}
+
+
+def test_a_shortened_one_that_goes_again_is_waited_for() -> None:
+    each = Shortening((1, 2), 1, (1, 2))
+    each.arrive(1, 4, 12)
+    each.live.remove(1)
+    assert each.arrive(2, 4, 10) == (NO_LEADER, ())
+    assert each.state.shortened == {1: (4, 12), 2: (4, 10)}
+    # In its next life it does not say so again: its log is as it was.
+    assert each.arrive(1) == (1, (1,))
+    assert each.unclean == 1
+
+
+def test_a_shortened_one_that_is_shorter_when_it_comes_again_counts_as_it_is() -> None:
+    each = Shortening((1, 2), 1, (1, 2))
+    each.arrive(1, 4, 12)
+    each.live.remove(1)
+    each.arrive(2, 4, 10)
+    assert each.arrive(1, 4, 9) == (2, (2,))
+
+
+def test_a_partition_with_one_replica_is_led_again_and_marked() -> None:
+    each = Shortening((1,), 1, (1,))
+    assert each.arrive(1, 4, 10) == (1, (1,))
+    assert (each.state.leader_recovery_state, each.unclean) == (RECOVERING, 1)
+
+
+def test_members_that_are_dead_without_anybody_knowing_yet_do_not_hide_the_others() -> None:
+    """A power cut of the site: the sessions of brokers 2 and 3 go on for a while when broker 1 is back."""
+    each = Shortening((1, 2, 3), 1, (1, 2, 3))
+    each.live = [2, 3]
+    assert each.arrive(1, 4, 10) == (2, (2, 3))
+    each.live.remove(3)
+    assert each.decide() == (2, (2, 3))
+    each.live.remove(2)
+    assert each.decide() == (NO_LEADER, (2, 3))
+    assert each.arrive(2, 4, 11) == (NO_LEADER, (3,))
+    assert each.arrive(3, 4, 12) == (3, (3,))
+    assert (dict(each.state.shortened), each.unclean) == ({}, 1)
+
+
+def test_a_shortened_log_outside_of_the_isr_changes_nothing() -> None:
+    each = Shortening((1, 2, 3), 1, (1, 2))
+    each.live = [1, 2]
+    assert each.arrive(3, 4, 10) == (1, (1, 2))
+    assert each.state.leader_epoch == 4
+
+
+def test_a_shortened_one_that_comes_with_an_empty_disk_is_not_waited_for() -> None:
+    each = Shortening((1, 2), 1, (1, 2))
+    each.arrive(1, 4, 12)
+    each.live.remove(1)
+    each.arrive(2, 4, 10)
+    each.live.append(1)
+    each.decide(outcasts=(1,))
+    assert each.decide() == (2, (2,))
+
+
+def test_an_unclean_election_takes_the_best_of_the_shortened_ones_that_live() -> None:
+    each = Shortening((4, 1, 2, 3), 1, (1, 2, 3))
+    each.arrive(4)
+    each.arrive(1, 4, 10)
+    each.arrive(2, 4, 12)
+    assert each.decide() == (NO_LEADER, (3,))
+    assert each.decide(forcing=True) == (2, (2,))
+    assert (each.state.leader_recovery_state, each.unclean) == (RECOVERING, 1)
 
 
 def test_a_leader_that_registered_after_its_state_was_written_gets_a_new_epoch() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,8 @@ from quorum.metadata.records import (
     BrokerRecord,
     ControllerRecord,
     GenerationRecord,
+    IncarnationRecord,
+    LogEnd,
     PartitionStateRecord,
     TopicRecord,
     decode_cluster_id,
@@ -54,6 +57,40 @@ BROKER = BrokerRecord(
     incarnation="0123456789abcdef0123456789abcdef",
     features={"metadata.version": (1, 7)},
 )
+
+
+def test_shortened_logs_are_written_and_read() -> None:
+    topic_id = encode_topic_id(uuid.UUID(int=5))
+    named = {topic_id: {0: LogEnd(3, 10), 12: LogEnd(-1, 0)}, "old": {4_000: LogEnd(0, 2**40)}}
+    record = replace(BROKER, shortened=named)
+    assert BrokerRecord.decode(1, record.encode()) == record
+    assert json.loads(record.encode())["shortened"][topic_id] == {"0": [3, 10], "12": [-1, 0]}
+    assert b"shortened" not in BROKER.encode()
+    state = replace(partition_state(1, NO_LEADER, 5, (2,)), shortened={1: LogEnd(4, 9)})
+    assert PartitionStateRecord.decode(KEY, state.encode()) == state
+    assert state.encode().endswith(b',"isr":[2],"shortened":{"1":[4,9]}}')
+    judged = IncarnationRecord("a" * 32, 7)
+    assert IncarnationRecord.decode(1, judged.encode()) == judged
+    assert IncarnationRecord.decode(1, IncarnationRecord("a").encode()).generation == -1
+
+
+@pytest.mark.parametrize(
+    ("shortened", "field"),
+    [
+        ([], "shortened"),
+        ({"t": []}, "shortened.t"),
+        ({"t": {"x": [1, 2]}}, "shortened.t.x"),
+        ({"t": {"01": [1, 2]}}, "shortened.t.01"),
+        ({"t": {"1": [1]}}, "shortened.t.1"),
+        ({"t": {"1": [1, "2"]}}, "shortened.t.1"),
+        ({"t": {"1": [1, -2]}}, "shortened.t.1"),
+    ],
+)
+def test_a_malformed_list_of_shortened_logs_is_refused(shortened: object, field: str) -> None:
+    value = {**json.loads(BROKER.encode()), "shortened": shortened}
+    with pytest.raises(MetadataDecodeError) as raised:
+        BrokerRecord.decode(1, json.dumps(value).encode())
+    assert field in str(raised.value)
 
 
 def test_what_kafka_writes_is_read() -> None:
