@@ -20,6 +20,7 @@ from controller.core.requests import NewPartitions, NewTopic
 from controller.messages.codes import ErrorCode
 from controller.runtime.controller import Controller
 from quorum.client import AccessEntry, Client, NoNodeError
+from quorum.client.errors import server_error
 from quorum.errors import QuorateError
 from quorum.local import ensemble
 from quorum.metadata import paths
@@ -27,7 +28,9 @@ from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.store import ensure_base_paths
+from quorum.metadata.records import BrokerRecord
+from quorum.metadata.store import ensure_base_paths, register_broker
+from quorum.wire.protocol import ErrorCode as ErrorNumber
 from tests.support.controlled_cluster import ControlledCluster, cluster, term_of, until, until_state
 from tests.support.failing_client import ERRORS, FailingClient
 from tests.support.trust import TRUST
@@ -132,8 +135,14 @@ async def vacate(client: Client, office: str) -> None:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with ensemble(1) as quorum, Client(quorum.hosts) as made:
+async def hosts() -> AsyncIterator[str]:
+    async with ensemble(1) as quorum:
+        yield quorum.hosts
+
+
+@pytest.fixture
+async def client(hosts: str) -> AsyncIterator[Client]:
+    async with Client(hosts) as made:
         await ensure_base_paths(made)
         yield made
 
@@ -184,3 +193,28 @@ async def test_an_error_of_the_quorum_ends_no_coordinator(
 
     await fail_at_every_call(failing, error, first, scenario, judge)
     await candidate().stop()
+
+
+async def test_a_coordinator_that_cannot_load_lets_another_one_try(client: Client, hosts: str) -> None:
+    class CannotList(FailingClient):
+        async def get_children(self, path: str) -> list[str]:
+            raise server_error(ErrorNumber.QUOTA_EXCEEDED, path)
+
+    def registration(number: int) -> BrokerRecord:
+        return BrokerRecord("h", number, (), {}, 0, incarnation=str(number) * 32)
+
+    await register_broker(client, 1, registration(1))
+    first = Coordinator(CannotList(client).as_client, 1, GroupOptions(), ClusterView())
+    running = [asyncio.create_task(first.run())]
+    while await client.exists(paths.COORDINATOR) is None:
+        pass
+    async with Client(hosts) as other, asyncio.timeout(DEADLINE_S):
+        await register_broker(other, 2, registration(2))
+        second = Coordinator(other, 2, GroupOptions(), ClusterView())
+        running.append(asyncio.create_task(second.run()))
+        while second.coordinator_epoch is None:
+            await other.sync()
+        assert (await second.term()).status().left_alone == ()
+        assert not running[0].done()
+        await second.stop()
+    await first.stop()

@@ -14,7 +14,7 @@ from broker.replication import isr_writer as writing
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.outcomes import Counters
 from broker.replication.replica import Replica
-from quorum.client import BadVersionError, Client, ConnectionLossError, MultiFailedError, Stat
+from quorum.client import BadVersionError, Client, ConnectionLossError, MultiFailedError, NoAuthError, Stat
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
@@ -58,6 +58,7 @@ class Quorum:
     alive: bool = True
     requests_lost: int = 0
     replies_lost: int = 0
+    refusals: int = 0
     bounce_before_write: bool = False
     held: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -75,6 +76,9 @@ class Quorum:
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
         await self.held.wait()
+        if self.refusals:
+            self.refusals -= 1
+            raise NoAuthError(-102, path)
         if self.requests_lost:
             self.requests_lost -= 1
             raise ConnectionLossError("set", "lost", sent=True)
@@ -161,6 +165,15 @@ async def test_shrink_is_written_and_lets_the_high_watermark_rise() -> None:
     assert (tested.leader.isr, tested.leader.partition_version) == ((1,), 8)
     assert tested.leader.high_watermark == 10
     assert tested.counters.isr_shrinks == 1
+
+
+async def test_a_change_that_the_quorum_refuses_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    tested = setting((1, 2))
+    tested.quorum.refusals = 3
+    tested.shrink()
+    await tested.settle()
+    assert (tested.leader.isr, tested.leader.high_watermark) == ((1,), 10)
+    assert len([each for each in caplog.records if "cannot be changed yet" in each.message]) == 1
 
 
 @pytest.mark.parametrize(("requests", "replies"), [(1, 0), (0, 1), (3, 1)])
