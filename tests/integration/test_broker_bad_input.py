@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from crc32c import crc32c
 
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.broker_records import quiet
@@ -61,7 +63,16 @@ def spoil(batch: bytes, position: int) -> bytes:
     return batch[:position] + bytes([batch[position] ^ 1]) + batch[position + 1 :]
 
 
+def with_records(content: bytes, *, count: int, codec: int = 0) -> bytes:
+    """A batch with a right checksum over any bytes as its records."""
+    header = struct.pack(">hiqqqhii", codec, count - 1, 0, 0, -1, -1, -1, count)
+    checksum = crc32c(header + content)
+    return struct.pack(">qiibI", 0, 9 + len(header) + len(content), -1, 2, checksum) + header + content
+
+
 GOOD = record_batch([b"one", b"two"])
+#: 256 MiB of zeros in 8 KiB
+BOMB = bytes(cramjam.zstd.compress(bytes(256 << 20)))
 
 
 @pytest.mark.parametrize(
@@ -74,8 +85,16 @@ GOOD = record_batch([b"one", b"two"])
         (record_batch([b"x"], attributes=0x20), INVALID_RECORD),
         (record_batch([b"x"], attributes=0x10), INVALID_RECORD),
         (record_batch([bytes(500_000)] * 2), MESSAGE_TOO_LARGE),
+        (GOOD + GOOD, INVALID_RECORD),
+        (with_records(bytes(range(100)), count=3), INVALID_RECORD),
+        (with_records(b"", count=2**31 - 1), INVALID_RECORD),
+        (with_records(bytes(range(100)), count=3, codec=3), INVALID_RECORD),
+        (with_records(BOMB, count=1, codec=4), INVALID_RECORD),
     ],
-    ids=["record", "checksum", "torn", "old format", "control", "transaction", "too large"],
+    ids=[
+        *("record", "checksum", "torn", "old format", "control", "transaction", "too large"),
+        *("two batches", "garbage", "a count of 2 to the 31st", "compressed garbage", "bomb"),
+    ],
 )
 def test_a_batch_that_must_not_be_stored_gets_kafkas_error(
     cluster: BrokerCluster, unharmed: BrokerLink, records: bytes, code: int
