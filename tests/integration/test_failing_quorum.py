@@ -203,14 +203,14 @@ async def test_a_coordinator_that_cannot_load_lets_another_one_try(client: Clien
     def registration(number: int) -> BrokerRecord:
         return BrokerRecord("h", number, (), {}, 0, incarnation=str(number) * 32)
 
-    await register_broker(client, 1, registration(1))
-    first = Coordinator(CannotList(client).as_client, 1, GroupOptions(), ClusterView())
+    await register_broker(client, 1, registration(1), TRUST)
+    first = Coordinator(CannotList(client).as_client, 1, GroupOptions(), ClusterView(), TRUST)
     running = [asyncio.create_task(first.run())]
     while await client.exists(paths.COORDINATOR) is None:
         pass
     async with Client(hosts) as other, asyncio.timeout(DEADLINE_S):
-        await register_broker(other, 2, registration(2))
-        second = Coordinator(other, 2, GroupOptions(), ClusterView())
+        await register_broker(other, 2, registration(2), TRUST)
+        second = Coordinator(other, 2, GroupOptions(), ClusterView(), TRUST)
         running.append(asyncio.create_task(second.run()))
         while second.coordinator_epoch is None:
             await other.sync()
