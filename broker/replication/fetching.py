@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.core.epochs import UNDEFINED, EpochEndOffset, has_diverged
 from broker.core.partition import LeaderState
@@ -52,6 +52,10 @@ class Reader(NamedTuple):
         return self.replica_id >= 0
 
 
+#: Records that all fetches hold while they wait for the disk; above it one that has some reads no more.
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
 class Room(NamedTuple):
     """What an answer has room for."""
 
@@ -89,6 +93,8 @@ class Fetching:
         self._complained: dict[PartitionKey, None] = {}
         #: Requests that wait now.
         self.waiting = 0
+        #: Records of fetches that wait for the disk.
+        self._held_bytes = 0
         #: {follower: its requests that wait}
         self._followers: dict[int, set[WaitingFetch]] = {}
 
@@ -142,7 +148,7 @@ class Fetching:
             try:
                 outcome = self._look(key, position, reader, room)
             except _ColdError as cold:
-                outcome, has_waited = await self._read_disk(cold), True
+                outcome, has_waited = await self._read_disk(cold, size), True
             outcomes[key] = outcome
             size += len(outcome.records)
         # While the disk was read, what was looked at before may have changed without a word.
@@ -162,7 +168,7 @@ class Fetching:
                     try:
                         outcomes[key] = self._read(key, positions[key], reader, room)
                     except _ColdError as cold:
-                        outcomes[key] = await self._read_disk(cold)
+                        outcomes[key] = await self._read_disk(cold, size)
                     size += len(outcomes[key].records)
                 if self._is_enough({key: outcomes[key] for key in changed}, size, min_bytes):
                     break
@@ -307,13 +313,23 @@ class Fetching:
             return self._unread(replica, error)
         return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, read.records)
 
-    async def _read_disk(self, cold: _ColdError) -> FetchOutcome:
-        """Read what is not in memory; whatever happens meanwhile, it was there when it was asked for."""
+    async def _read_disk(self, cold: _ColdError, size: int) -> FetchOutcome:
+        """Read what is not in memory; whatever happens meanwhile, it was there when it was asked for.
+
+        Args:
+            cold: what is to be read.
+            size: bytes of records that the fetch holds already.
+        """
         replica = cold.replica
+        if size and self._held_bytes + size > HELD_BYTES_MAX:
+            return FetchOutcome(ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset)
+        self._held_bytes += size
         try:
             read = await cold.read()
         except (OffsetOutOfRangeError, LogStorageError) as error:
             return self._unread(replica, error)
+        finally:
+            self._held_bytes -= size
         return FetchOutcome(
             ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset, read.records
         )

@@ -220,7 +220,9 @@ def test_forty_clients_cannot_fill_the_memory_of_a_broker(
         neighbours.wait_for_rounds()
         eventually(lambda: cluster.metric(1, "quorate_broker_connections_shed_total") > shed, DEADLINE_S)
         assert cluster.metric(1, "quorate_broker_held_bytes") > BUDGET_BYTES / 2
-    assert setting in cluster.brokers[1].output_path.read_text(errors="replace")
+    output = cluster.brokers[1].output_path
+    # One line a second tells of them.
+    eventually(lambda: f"({setting} = " in output.read_text(errors="replace"), DEADLINE_S)
     eventually(lambda: cluster.metric(1, "quorate_broker_held_bytes") < MIB, DEADLINE_S)
 
 

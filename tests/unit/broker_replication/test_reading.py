@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
 
 from broker.log.errors import LogStorageError
+from broker.log.files import NotCachedError
+from broker.log.partition_log import PartitionLog
 from broker.replication import fetching, producing
 from broker.replication.outcomes import EpochEnd, FetchPosition, ListedOffset
 from controller.messages.codes import ErrorCode
@@ -67,6 +70,44 @@ async def test_limits_of_bytes_span_partitions_and_give_one_batch(tmp_path: Path
             read = await cluster[1].manager.fetch(positions, max_wait_ms=0, min_bytes=1, max_bytes=max_bytes)
             sizes.append([len(read[key].records) // 1000 for key in positions])
         assert sizes == [[1, 0], [1, 0], [2, 0], [2, 1], [2, 2]]
+
+
+async def test_fetches_that_wait_for_the_disk_hold_little_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "HELD_BYTES_MAX", 5000)
+    numbers = range(10)
+    async with brokers(tmp_path, 1) as cluster:
+        decided = await cluster.decide(1, [1])
+        await cluster.send(1, decided)
+        for number in numbers[1:]:
+            key = PartitionKey(TOPIC, number)
+            await cluster[1].manager.handle_leader_and_isr(cluster.leader_and_isr(1, *decided, key=key))
+        for number in numbers:
+            await cluster[1].produce(b"x" * 1000, key=PartitionKey(TOPIC, number))
+
+        read = PartitionLog.read
+
+        def read_the_disk(log: PartitionLog, *given: Any, wait: bool = True, **named: Any) -> Any:
+            if not wait:
+                raise NotCachedError
+            return read(log, *given, **named)
+
+        monkeypatch.setattr(PartitionLog, "read", read_the_disk)
+        positions = {PartitionKey(TOPIC, number): FetchPosition(0, 5000) for number in numbers}
+        answers = await asyncio.gather(
+            *(
+                cluster[1].manager.fetch(positions, max_wait_ms=0, min_bytes=1, max_bytes=100_000)
+                for _ in range(20)
+            )
+        )
+        sizes = [sum(len(each.records) // 1000 for each in answer.values()) for answer in answers]
+        # Each has something, the first ones more; alone one has all.
+        assert min(sizes) >= 1
+        assert sum(sizes) < 20 * 5
+        few = {PartitionKey(TOPIC, number): FetchPosition(0, 5000) for number in range(4)}
+        alone = await cluster[1].manager.fetch(few, max_wait_ms=0, min_bytes=1, max_bytes=100_000)
+        assert all(each.records for each in alone.values())
 
 
 async def test_refused_fetches_name_the_reason(tmp_path: Path) -> None:
