@@ -27,7 +27,8 @@ def parse_metadata(content: bytes) -> uuid.UUID:
     Raises:
         ValueError: it is none.
     """
-    rows = dict(line.split(": ", 1) for line in content.decode("ascii").splitlines())
+    parts = [line.partition(": ") for line in content.decode("ascii").splitlines()]
+    rows = {name: value for name, _, value in parts}
     if rows.get("version") != "0" or "topic_id" not in rows:
         raise ValueError("version 0 with a topic_id was expected")
     return uuid.UUID(bytes=base64.urlsafe_b64decode(rows["topic_id"] + "=="))

@@ -86,6 +86,8 @@ class Registry:
         """Make a replica of a log that the directory holds, with its checkpointed high watermark."""
         log = self.log_directory.logs[key]
         settings = self.settings_of(key.topic)
+        # The log was opened before the settings of topics were read, and their changes reach replicas alone.
+        log.configure(settings)
         high_watermark = self.log_directory.high_watermarks.get(key, 0)
         replica = Replica(key, log, high_watermark, settings.min_insync_replicas)
         self.replicas[key] = replica

@@ -202,9 +202,10 @@ def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, 
             raise ValueError(f"{name} must not be null")
         if count * item_bytes > len(body) - offset:
             raise ValueError(f"{name} has {count} items and {max(len(body) - offset, 0)} bytes are left")
-        left[0] -= count if item is not None else count // NUMBERS_PER_ITEM
-        if left[0] < 0:
-            raise ValueError(f"{name} has {count} items, with which the message has too many")
+        per_item = 1 if item is not None else NUMBERS_PER_ITEM
+        if count // per_item > left[0]:
+            raise ValueError(f"{name} has {count} items and at most {left[0] * per_item} more are allowed")
+        left[0] -= count // per_item
         if item is None:
             return offset + count * item_bytes
         for _ in range(count):

@@ -109,5 +109,5 @@ class Elections:
         if unclean:
             return PartitionOutcome(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of its replicas lives")
         preferred = self._model.holders(key)[0] if self._model.replicas(key) else NO_LEADER
-        message = f"broker {preferred} is not live or not in the ISR"
+        message = f"broker {preferred} is not live or not in the ISR: start it and let it catch up"
         return PartitionOutcome(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)

@@ -62,6 +62,10 @@ class NoAuthError(ServerError):
     code = -102
     story = "the access list of the node does not allow this"
 
+    def __init__(self, server_code: int = -102, path: str = "", remedy: str = "") -> None:
+        known = "prove an identity that the list names; the brokers': `quorate shell --peer-secret FILE`"
+        super().__init__(server_code, path, remedy or known)
+
 
 class BadVersionError(ServerError):
     """The node has another version than the one that was expected."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
@@ -181,3 +181,22 @@ async def test_a_killed_broker_is_registered_until_its_session_ends() -> None:
         assert await client.exists(path) is not None
         await running.stop(1)
         assert await client.exists(paths.broker_id_path(1)) is None
+
+
+def test_a_topic_keeps_its_settings_when_its_broker_returns() -> None:
+    with brokers_in_thread(1) as running:
+        topic = "kept"
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        new = NewTopic(topic, 1, 1, config={"max.message.bytes": "1000"})
+        admin.create_topics([new])[topic].result(WAIT_S)
+        running.stop(1)
+        running.start(1)
+        failures: list[KafkaError | None] = []
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        for size in (500, 5000):
+            producer.produce(topic, b"x" * size, on_delivery=lambda error, _: failures.append(error))
+            assert producer.flush(WAIT_S) == 0
+        small, large = failures
+        assert small is None
+        assert large is not None
+        assert large.code() == KafkaError.MSG_SIZE_TOO_LARGE

@@ -11,14 +11,17 @@ import asyncio
 import contextlib
 import os
 import re
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
+import cramjam
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from crc32c import crc32c
 
 from broker.wire.codec import encode_request
 from quorum.platform.loop_watch import LoopWatch
@@ -34,14 +37,36 @@ DEADLINE_S = 60.0
 TURN_S_MAX = 0.5
 #: Longer than a turn may be: an fsync in the event loop is found.
 SLOW_FSYNC_S = "0.7"
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DESCRIBE_CONFIGS = 0, 1, 2, 3, 19, 32
+INVALID_CONFIG = 40
+CORRUPT_MESSAGE = 2
+#: As many of one thing as a request may name.
+REPEATS = 19_000
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[HangingBrokers]:
     settings = {"limits": {"segment_bytes_min": 4096}}
     with HangingBrokers(brokers=1, settings=settings) as running:
+        store_a_bomb(running)
         yield running
+
+
+def store_a_bomb(cluster: HangingBrokers) -> None:
+    """Put 256 MiB of zeros in 8 KiB into a log, as an earlier version took them from a producer."""
+    topic = a_bomb_looked_up_by_time.__name__
+    create(cluster, topic)
+    cluster.kill(BROKER)
+    content = bytes(cramjam.zstd.compress(bytes(256 << 20)))
+    header = struct.pack(">hiqqqhii", 4, 0, 0, 10**15, -1, -1, -1, 1) + content
+    batch = struct.pack(">qiibI", 0, 9 + len(header), 0, 2, crc32c(header)) + header
+    (cluster.brokers[BROKER].data_dir / f"{topic}-0" / "00000000000000000000.log").write_bytes(batch)
+    cluster.start_broker(BROKER)
+    cluster.wait_ready()
+    address = cluster.address(BROKER)
+    eventually(
+        lambda: partitions_as_seen_by(address, topic)[0].leader_id == BROKER, DEADLINE_S, "it leads again"
+    )
 
 
 class SecondLoop:
@@ -168,6 +193,66 @@ def cold_reads(cluster: HangingBrokers, topic: str) -> None:
     assert len(found.responses[0].partitions[0].records) > 19_000_000
 
 
+def a_bomb_looked_up_by_time(cluster: HangingBrokers, topic: str) -> None:
+    """ListOffsets by time unfolds the batch that may hold the time."""
+    partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": 10**12}
+    values = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": topic, "partitions": [partition]}],
+    }
+    found = ask(cluster.address(BROKER), LIST_OFFSETS, 5, values)
+    assert found.topics[0].partitions[0].error_code == CORRUPT_MESSAGE
+
+
+def one_name_repeated(cluster: HangingBrokers, topic: str) -> None:
+    """Metadata with 23 KiB of one name, of a topic with many partitions."""
+    create(cluster, topic, 300)
+    names = [{"name": topic}] * (23 * 1024 // (len(topic) + 2))
+    found = ask(cluster.address(BROKER), METADATA, 7, {"topics": names, "allow_auto_topic_creation": False})
+    assert [len(each.partitions) for each in found.topics] == [300]
+
+
+def one_partition_fetched_many_times(cluster: HangingBrokers, topic: str) -> None:
+    """A Fetch that repeats a partition with records."""
+    create(cluster, topic)
+    pipeline(cluster, topic, record_batch([b"x" * 10_000]), 1)
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    values = {
+        "replica_id": -1,
+        "max_wait": 1000,
+        "min_bytes": 1,
+        "max_bytes": 1 << 26,
+        "topics": [{"topic": topic, "partitions": [partition] * REPEATS}],
+    }
+    with BrokerLink(cluster.address(BROKER), timeout_s=DEADLINE_S) as link:
+        link.send(FETCH, 4, encode_request(FETCH, 4, values))
+        assert len(link.frame()) < 2_000_000
+
+
+def one_topics_settings_described_many_times(cluster: HangingBrokers, topic: str) -> None:
+    """A DescribeConfigs that repeats a topic."""
+    create(cluster, topic)
+    resource = {"resource_type": 2, "resource_name": topic, "configuration_keys": None}
+    values = {"resources": [resource] * REPEATS, "include_synonyms": True}
+    assert len(ask(cluster.address(BROKER), DESCRIBE_CONFIGS, 2, values).results) == 1
+
+
+def a_setting_that_the_quorum_cannot_take(cluster: HangingBrokers, topic: str) -> None:
+    """CreateTopics with a setting of 1.1 MB."""
+    setting = {"name": "follower.replication.throttled.replicas", "value": "0:1," * 275_000}
+    new = {
+        "name": topic,
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [setting],
+    }
+    values = {"topics": [new], "timeout": 30_000, "validate_only": False}
+    found = ask(cluster.address(BROKER), CREATE_TOPICS, 5, values)
+    assert found.topics[0].error_code == INVALID_CONFIG
+
+
 def evict(folder: Path) -> None:
     """Have the page cache forget a log's records."""
     os.sync()
@@ -185,6 +270,11 @@ INPUTS: list[Callable[[HangingBrokers, str], None]] = [
     a_checkpoint_on_a_slow_disk,
     many_partitions_come_and_go,
     cold_reads,
+    a_bomb_looked_up_by_time,
+    one_name_repeated,
+    one_partition_fetched_many_times,
+    one_topics_settings_described_many_times,
+    a_setting_that_the_quorum_cannot_take,
 ]
 
 

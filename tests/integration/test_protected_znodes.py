@@ -111,6 +111,7 @@ async def test_an_operator_with_the_secret_writes_by_the_shell(cluster: Embedded
     refused = await shell("create", path, "x")
     assert refused.returncode != 0
     assert path in refused.stderr
+    assert "--peer-secret" in refused.stderr
     secret = str(cluster._secret)
     assert (await shell("--peer-secret", secret, "create", path, "x")).returncode == 0
     assert (await shell("--peer-secret", secret, "delete", path)).returncode == 0
