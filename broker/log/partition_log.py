@@ -228,7 +228,6 @@ class PartitionLog:
         An append that begins another segment waits while FLUSHES_PENDING_MAX jobs of this log wait for the
         disk, and every append waits until a truncation is durable. Whatever else happens meanwhile is for the
         caller to look at. What is returned raises nothing: the append itself says why it cannot go.
-
         """
         return self._room(size_bytes, records_count) if self.must_wait(size_bytes, records_count) else None
 

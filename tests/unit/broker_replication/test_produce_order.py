@@ -33,6 +33,10 @@ class Gate:
         self.closed = True
         self.held: list[asyncio.Future[None]] = []
         monkeypatch.setattr(log, "before_append", self.before_append)
+        monkeypatch.setattr(log, "must_wait", self.must_wait)
+
+    def must_wait(self, _size_bytes: int, _records_count: int) -> bool:
+        return self.closed
 
     def before_append(self, _size_bytes: int, _records_count: int) -> Awaitable[None] | None:
         if not self.closed:
@@ -60,6 +64,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Brokers]:
 async def produces(broker: TestBroker, *values: bytes, acks: int = -1) -> list[asyncio.Task[ProduceOutcome]]:
     """Begin a produce for each value, one after the other."""
     tasks = [asyncio.create_task(broker.produce(value, acks=acks)) for value in values]
+    await asyncio.sleep(0)
+    # The first of them is at its turn.
     await asyncio.sleep(0)
     return tasks
 
