@@ -108,7 +108,7 @@ class PartitionLog:
         #: the last time that was given, for producers that are found again in the log
         self._now_ms = now_ms
         #: whether the files lack something that only memory has
-        self._unsaved = self._active.size > 0 and not Path(self._snapshot_path()).exists()
+        self._unsaved = self.size_bytes > 0 and not Path(self._snapshot_path()).exists()
         if recovered.unsaved:
             replace_file(f"{folder}/{EPOCHS_NAME}", self._epochs.to_bytes())
             for segment in recovered.unsaved:

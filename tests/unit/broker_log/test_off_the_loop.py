@@ -114,6 +114,7 @@ async def test_a_failure_is_final_for_every_log(broker: Broker, disk: Disk) -> N
         await broker.directory.leave(clean=True, hang_ms=HANG_MS)
     assert not broker.open().clean_start
     assert broker.log.log_end_offset == 11
+    assert set(broker.directory.shortened) == {one.key, other.key}, "what is read may not be on the disk"
 
 
 async def test_a_disk_that_does_not_answer_has_failed(broker: Broker, disk: Disk) -> None:
