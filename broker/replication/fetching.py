@@ -287,10 +287,7 @@ class Fetching:
         log = replica.log
         below = log.log_end_offset if reader.is_follower else replica.high_watermark
         if not log.log_start_offset <= position.offset <= log.log_end_offset:
-            if replica.leader is None:
-                # A follower may lag: only the leader can say that an offset is out of range.
-                return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return FetchOutcome(ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, log.log_start_offset)
+            return self._out_of_range(replica)
         if position.offset >= below or room.bytes_left <= 0:
             return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset)
         max_bytes = min(position.max_bytes, room.bytes_left)
@@ -308,14 +305,20 @@ class Fetching:
         return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, read.records)
 
     async def _read_disk(self, cold: _ColdError) -> FetchOutcome:
-        """Read what is not in memory; whatever happens meanwhile, it was there when it was asked for."""
+        """Read what is not in memory; whoever leads then, it was there when it was asked for."""
         replica = cold.replica
+        found: Read | OffsetOutOfRangeError | LogStorageError
         try:
-            read = await cold.read()
+            found = await cold.read()
         except (OffsetOutOfRangeError, LogStorageError) as error:
-            return self._unread(replica, error)
+            found = error
+        if self._registry.replicas.get(replica.key) is not replica:
+            # The log was deleted while a thread read it, and another one may have its files' names.
+            return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not isinstance(found, Read):
+            return self._unread(replica, found)
         return FetchOutcome(
-            ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset, read.records
+            ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset, found.records
         )
 
     def _unread(self, replica: Replica, error: OffsetOutOfRangeError | LogStorageError) -> FetchOutcome:
@@ -324,6 +327,12 @@ class Fetching:
         if isinstance(error, LogStorageError):
             self._on_storage_error(error)
             return FetchOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
+        return self._out_of_range(replica)
+
+    def _out_of_range(self, replica: Replica) -> FetchOutcome:
+        if replica.leader is None:
+            # A follower may lag: only the leader can say that an offset is out of range.
+            return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return FetchOutcome(
             ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, replica.log.log_start_offset
         )
