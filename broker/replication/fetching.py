@@ -20,7 +20,6 @@ from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
 from broker.log.errors import DamagedSegmentError, LogStorageError, OffsetOutOfRangeError
 from broker.log.files import NotCachedError
 from broker.log.results import Read
-from broker.log.segment import distrust
 from broker.replication.clock import monotonic_ms
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.offsets import epoch_end
@@ -347,7 +346,6 @@ class Fetching:
                 self._complained[replica.key] = None
                 _log.error("%s; no other replica is in sync, so it stays as it is", error)
             return ErrorCode.CORRUPT_MESSAGE
-        distrust(error)
         self._on_storage_error(error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
