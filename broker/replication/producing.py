@@ -12,7 +12,7 @@ Source: control-plane design, "Produce"; Kafka's ReplicaManager.appendRecords.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
@@ -202,8 +202,8 @@ class Producing:
                     else:
                         append.batch = checked
                 batch = append.batch
-                while batch is not None and (wait := _wait_for_log(replica, batch)) is not None:
-                    await wait
+                if batch is not None:
+                    await replica.log.before_append(batch.header.size, batch.header.records_count)
                 self._leave(replica)
                 if batch is not None and not append.refused:
                     self._append(replica, batch, append.request)
@@ -261,7 +261,3 @@ class Producing:
 def refusal(error: AppendError) -> ProduceOutcome:
     """Return the outcome of a batch that was refused."""
     return ProduceOutcome(ErrorCode(error.error_code), message=str(error))
-
-
-def _wait_for_log(replica: Replica, batch: CheckedBatch) -> Awaitable[None] | None:
-    return replica.log.before_append(batch.header.size, batch.header.records_count)

@@ -71,10 +71,9 @@ async def append(log: PartitionLog, count: int, waiting: asyncio.Event | None = 
     """Append as a broker does: each batch waits for its turn, and the first one that does says so."""
     for _ in range(count):
         content = batch([NOW_MS], value=b"x" * 125)
-        while (wait := log.before_append(len(content), 1)) is not None:
-            if waiting is not None:
-                waiting.set()
-            await wait
+        if waiting is not None and log.must_wait(len(content), 1):
+            waiting.set()
+        await log.before_append(len(content), 1)
         log.append_as_leader(content, EPOCH, NOW_MS)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,11 +38,10 @@ class Gate:
     def must_wait(self, _size_bytes: int, _records_count: int) -> bool:
         return self.closed
 
-    def before_append(self, _size_bytes: int, _records_count: int) -> Awaitable[None] | None:
-        if not self.closed:
-            return None
-        self.held.append(asyncio.get_running_loop().create_future())
-        return self.held[-1]
+    async def before_append(self, _size_bytes: int, _records_count: int) -> None:
+        while self.closed:
+            self.held.append(asyncio.get_running_loop().create_future())
+            await self.held[-1]
 
     def open(self) -> None:
         self.closed = False
