@@ -212,7 +212,7 @@ class LogDirectory:
         """
         if new := [key for key in keys if key not in self.shortened]:
             self.shortened.update((key, self.high_watermarks.get(key, 0)) for key in new)
-            self.write_shortened()
+            self.begin_shortened().result()
 
     def adopt(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
         """Let a log whose topic id was lost be that of a topic; durable on return.
@@ -233,14 +233,6 @@ class LogDirectory:
         """
         self.incarnation = renew(self.path, broker_id, cluster_id)
         self.shortened.clear()
-        self.write_shortened()
-
-    def write_shortened(self) -> None:
-        """Replace the list of shortened logs; durable on return.
-
-        Raises:
-            LogStorageError: the disk refuses; the list is the old one or the new one.
-        """
         self.begin_shortened().result()
 
     def begin_shortened(self) -> Future[None]:
@@ -341,14 +333,6 @@ class LogDirectory:
         self.high_watermarks = dict(high_watermarks)
         self._checkpoint = self.flusher.submit(replace, self._checkpoint)
         return self._checkpoint
-
-    def write_high_watermarks(self, high_watermarks: Mapping[PartitionKey, int]) -> None:
-        """Replace the checkpoint; durable on return.
-
-        Raises:
-            LogStorageError: the disk refuses; the checkpoint is the old one or the new one.
-        """
-        self.begin_checkpoint(high_watermarks).result()
 
     async def leave(self, *, clean: bool, hang_ms: float) -> None:
         """Close or abandon it in a thread, when nothing uses it any more.

@@ -107,7 +107,7 @@ async def test_a_failure_is_final_for_every_log(broker: Broker, disk: Disk) -> N
         with pytest.raises(LogStorageError, match="Input/output"):
             fill(log, 1)
     with pytest.raises(LogStorageError, match="Input/output"):
-        broker.directory.write_high_watermarks({})
+        broker.directory.begin_checkpoint({}).result()
     assert [*broker.folder.glob("*.index")] == [], "nothing vouches for what was lost"
     with pytest.raises(LogStorageError, match="Input/output"):
         await broker.directory.leave(clean=True, hang_ms=HANG_MS)
