@@ -1,13 +1,13 @@
 """A broker's one log directory: whose it is, which logs are in it, and their checkpointed high watermarks.
 
 Decides whether this broker may use the directory at all: it belongs to one broker id of one cluster, and
-is held by one process. Its incarnation is drawn when it is formatted and never changes: an emptied disk
-has another one. Logs that no topic claims any more are set aside for a week, not removed. Knows nothing
-of assignments.
+is held by one process. Its incarnation is drawn when it is formatted, so an emptied disk has another one; so
+has one with more shortened logs than a registration can name. Logs that no topic claims any more are set
+aside for a week, not removed. Knows nothing of assignments.
 
 A log is shortened when it may end below what it had acknowledged: a start had to cut it, it ends below its
-high watermark, or the machine went down with it, since then nobody knows what the kernel had not written. A
-restart forgets none of them: the controller must have taken note first.
+high watermark, or the machine went down with it, or the disk refused an fsync: nobody knows then what was not
+written. A restart forgets none of them: the controller must have taken note first.
 
 Hard state: meta.properties, the logs, the high watermarks and the shortened logs (each replaced as a whole),
 the id of the machine's boot, the mark of a clean end.
@@ -82,12 +82,12 @@ class LogDirectory:
         self.high_watermarks: dict[PartitionKey, int] = {}
         #: whether the process that held it before closed it
         self.clean_start = False
-        #: whether the machine went down while the directory was open
+        #: whether the machine went down while the directory was open, or the disk had refused an fsync
         self.lost_power = False
         #: {key: checkpointed high watermark} of the logs that may lack what they had acknowledged
         self.shortened: dict[PartitionKey, int] = {}
         self._lock = lock
-        self.flusher = Flusher()
+        self.flusher = Flusher(self._vouch_for_nothing)
         self._files = FilePool(open_files_max)
         self._checkpoint: Future[None] | None = None
         self._shortened_written: Future[None] | None = None
@@ -197,7 +197,8 @@ class LogDirectory:
         same_boot = boot_id is not None and read_file(f"{self.path}/{BOOT_NAME}") == boot_id
         self.lost_power = not self.clean_start and not same_boot and bool(keys or self.high_watermarks)
         if self.lost_power:
-            log.warning("the machine went down: what the %d logs lack of their ends is unknown", len(keys))
+            problem = "the machine went down, or its disk refused an fsync"
+            log.warning("%s: what the %d logs lack of their ends is unknown", problem, len(keys))
             self.note_shortened(keys)
         if not same_boot:
             replace_file(f"{self.path}/{BOOT_NAME}", boot_id or b"")
@@ -211,7 +212,7 @@ class LogDirectory:
         """
         if new := [key for key in keys if key not in self.shortened]:
             self.shortened.update((key, self.high_watermarks.get(key, 0)) for key in new)
-            self.write_shortened()
+            self.begin_shortened().result()
 
     def adopt(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
         """Let a log whose topic id was lost be that of a topic; durable on return.
@@ -232,14 +233,6 @@ class LogDirectory:
         """
         self.incarnation = renew(self.path, broker_id, cluster_id)
         self.shortened.clear()
-        self.write_shortened()
-
-    def write_shortened(self) -> None:
-        """Replace the list of shortened logs; durable on return.
-
-        Raises:
-            LogStorageError: the disk refuses; the list is the old one or the new one.
-        """
         self.begin_shortened().result()
 
     def begin_shortened(self) -> Future[None]:
@@ -341,14 +334,6 @@ class LogDirectory:
         self._checkpoint = self.flusher.submit(replace, self._checkpoint)
         return self._checkpoint
 
-    def write_high_watermarks(self, high_watermarks: Mapping[PartitionKey, int]) -> None:
-        """Replace the checkpoint; durable on return.
-
-        Raises:
-            LogStorageError: the disk refuses; the checkpoint is the old one or the new one.
-        """
-        self.begin_checkpoint(high_watermarks).result()
-
     async def leave(self, *, clean: bool, hang_ms: float) -> None:
         """Close or abandon it in a thread, when nothing uses it any more.
 
@@ -389,17 +374,18 @@ class LogDirectory:
         sync_folder(self.path)
 
     def abandon(self) -> None:
-        """Let go of the directory as it is: the disk has failed. The next start recovers every log.
-
-        After an fsync that failed, what is read back may not be what the disk has: the next start vouches for
-        no log's end, as after a power cut.
-        """
-        if self.flusher.failure is not None:
-            try:
-                remove_file(f"{self.path}/{BOOT_NAME}")
-            except LogStorageError as error:
-                log.error("%s", error)
+        """Let go of the directory as it is: the disk has failed. The next start recovers every log."""
         self._release()
+
+    def _vouch_for_nothing(self) -> None:
+        """Let the next start count every log as shortened, as after a power cut.
+
+        After an fsync that failed, what is read back may not be what the disk has.
+        """
+        try:
+            remove_file(f"{self.path}/{BOOT_NAME}")
+        except LogStorageError as error:
+            log.error("%s", error)
 
     def _release(self) -> None:
         is_idle = self.flusher.close()

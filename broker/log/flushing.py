@@ -59,7 +59,9 @@ class FlushJob(NamedTuple):
 class Flusher:
     """The threads of one log directory; each log bounds how many jobs it has pending."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: Callable[[], None]) -> None:
+        """Start no thread yet; on_failure is called in a thread when a job fails, before anybody knows."""
+        self._on_failure = on_failure
         #: Final: nothing is written any more.
         self.failure: LogStorageError | None = None
         #: Reads what is not in the page cache.
@@ -94,8 +96,8 @@ class Flusher:
         return self._writers.run(steps)
 
     def _fail(self, error: LogStorageError) -> None:
-        if self.failure is None:
-            self.failure = error
+        self._on_failure()
+        self.failure = self.failure or error
 
     def remove_folder(self, folder: str) -> None:
         """Remove the folder of a log that is closed; a start removes what is left of it."""

@@ -17,7 +17,7 @@ Source: control-plane design, "Log", "Produce", "Durability"; Kafka's UnifiedLog
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -108,7 +108,7 @@ class PartitionLog:
         #: the last time that was given, for producers that are found again in the log
         self._now_ms = now_ms
         #: whether the files lack something that only memory has
-        self._unsaved = self._active.size > 0 and not Path(self._snapshot_path()).exists()
+        self._unsaved = self.size_bytes > 0 and not Path(self._snapshot_path()).exists()
         if recovered.unsaved:
             replace_file(f"{folder}/{EPOCHS_NAME}", self._epochs.to_bytes())
             for segment in recovered.unsaved:
@@ -222,23 +222,19 @@ class PartitionLog:
         if self._active.size - self._flushed_bytes > FLUSH_BYTES and not self._pending:
             self._submit(self._active, closed=False)
 
-    def before_append(self, size_bytes: int, records_count: int) -> Awaitable[None] | None:
-        """Return what the next append must wait for; None: it may go now.
+    async def before_append(self, size_bytes: int, records_count: int) -> None:
+        """Return when the next append may go; in that turn it may, later it may have to wait again.
 
         An append that begins another segment waits while FLUSHES_PENDING_MAX jobs of this log wait for the
         disk, and every append waits until a truncation is durable. Whatever else happens meanwhile is for the
-        caller to look at. What is returned raises nothing: the append itself says why it cannot go.
-
+        caller to look at. Raises nothing: the append itself says why it cannot go.
         """
-        return self._room(size_bytes, records_count) if self.must_wait(size_bytes, records_count) else None
-
-    def must_wait(self, size_bytes: int, records_count: int) -> bool:
-        """Whether before_append() returns something."""
-        return self._flushes_ahead(size_bytes, records_count) is not None
-
-    async def _room(self, size_bytes: int, records_count: int) -> None:
         while (ahead := self._flushes_ahead(size_bytes, records_count)) is not None:
             await finished(ahead)
+
+    def must_wait(self, size_bytes: int, records_count: int) -> bool:
+        """Whether before_append() waits."""
+        return self._flushes_ahead(size_bytes, records_count) is not None
 
     def _flushes_ahead(self, size_bytes: int, records_count: int) -> Future[None] | None:
         """Return the job that an append has to wait for."""

@@ -43,21 +43,13 @@ _STEM: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex|snapshot)", re.ASC
 _CHECK_BYTES: Final = 1024 * 1024
 
 
-class RecoveredSegments(NamedTuple):
-    """What the files of a log hold, but for its producers."""
+class RecoveredLog(NamedTuple):
+    """What the files of a log hold."""
 
     #: at least one, without a gap between two
     segments: list[Segment]
     epochs: LeaderEpochs
     #: closed segments whose index files do not reach their end and must be written anew
-    unsaved: list[Segment]
-
-
-class RecoveredLog(NamedTuple):
-    """What the files of a log hold; see RecoveredSegments."""
-
-    segments: list[Segment]
-    epochs: LeaderEpochs
     unsaved: list[Segment]
     producers: Producers
 
@@ -65,13 +57,13 @@ class RecoveredLog(NamedTuple):
 def recover_log(
     files: FilePool, folder: str, now_ms: int, *, is_clean: bool, on_shortened: Callable[[], None]
 ) -> RecoveredLog:
-    """Open a log and cut what is torn or damaged; see recover_segments.
+    """Open a log and cut what is torn or damaged.
 
     Args:
         files: where its segments are opened.
         folder: the log's own.
         now_ms: the time, for the expiry of producers.
-        is_clean: whether the log was closed when the process before ended.
+        is_clean: whether the log was closed at the last end; then only its newest segment is read.
         on_shortened: called before anything is cut; what it notes must be durable on return.
 
     Raises:
@@ -79,9 +71,9 @@ def recover_log(
     """
     while True:
         try:
-            found = recover_segments(files, folder, is_clean=is_clean, on_shortened=on_shortened)
-            end_offset = found.segments[-1].next_offset
-            return RecoveredLog(*found, recover_producers(folder, found.segments, end_offset, now_ms))
+            segments, epochs, unsaved = _recover_segments(files, folder, is_clean, on_shortened)
+            producers = recover_producers(folder, segments, segments[-1].next_offset, now_ms)
+            return RecoveredLog(segments, epochs, unsaved, producers)
         except DamagedSegmentError as error:
             # The segment is read whole now, and the log ends where it is damaged.
             log.error("%s", error)
@@ -90,23 +82,13 @@ def recover_log(
             is_clean = False
 
 
-def recover_segments(
-    files: FilePool, folder: str, *, is_clean: bool, on_shortened: Callable[[], None]
-) -> RecoveredSegments:
-    """Open the segments of a log and cut what is torn.
-
-    Args:
-        files: where they are opened.
-        folder: the log's own.
-        is_clean: whether the log was closed, so that only its last segment is read.
-        on_shortened: called before anything is cut; what it notes must be durable on return.
-
-    Raises:
-        LogStorageError: the disk refuses.
-    """
+def _recover_segments(
+    files: FilePool, folder: str, is_clean: bool, on_shortened: Callable[[], None]
+) -> tuple[list[Segment], LeaderEpochs, list[Segment]]:
+    """Open the segments and cut what is torn; returns all but the producers of RecoveredLog."""
     bases = _segment_bases(folder)
     if not bases:
-        return RecoveredSegments([Segment.create(files, folder, 0)], LeaderEpochs(), [])
+        return [Segment.create(files, folder, 0)], LeaderEpochs(), []
     known_epochs = _read_epochs(folder)
     epochs = known_epochs or LeaderEpochs()
     segments: list[Segment] = []
@@ -138,7 +120,7 @@ def recover_segments(
         # Before other batches come to these offsets.
         replace_file(f"{folder}/{EPOCHS_NAME}", epochs.to_bytes())
     epochs.start_at(segments[0].base_offset)
-    return RecoveredSegments(segments, epochs, [segment for segment in unsaved if segment is not active])
+    return segments, epochs, [segment for segment in unsaved if segment is not active]
 
 
 def _segment_bases(folder: str) -> list[int]:

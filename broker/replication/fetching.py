@@ -20,7 +20,6 @@ from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
 from broker.log.errors import DamagedSegmentError, LogStorageError, OffsetOutOfRangeError
 from broker.log.files import NotCachedError
 from broker.log.results import Read
-from broker.log.segment import distrust
 from broker.replication.clock import monotonic_ms
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.offsets import epoch_end
@@ -293,10 +292,7 @@ class Fetching:
         log = replica.log
         below = log.log_end_offset if reader.is_follower else replica.high_watermark
         if not log.log_start_offset <= position.offset <= log.log_end_offset:
-            if replica.leader is None:
-                # A follower may lag: only the leader can say that an offset is out of range.
-                return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return FetchOutcome(ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, log.log_start_offset)
+            return self._out_of_range(replica)
         if position.offset >= below or room.bytes_left <= 0:
             return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset)
         max_bytes = min(position.max_bytes, room.bytes_left)
@@ -314,7 +310,7 @@ class Fetching:
         return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, read.records)
 
     async def _read_disk(self, cold: _ColdError, size: int) -> FetchOutcome:
-        """Read what is not in memory; whatever happens meanwhile, it was there when it was asked for.
+        """Read what is not in memory; whoever leads then, it was there when it was asked for.
 
         Args:
             cold: what is to be read.
@@ -323,15 +319,21 @@ class Fetching:
         replica = cold.replica
         if size and self._held_bytes + size > HELD_BYTES_MAX:
             return FetchOutcome(ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset)
+        found: Read | OffsetOutOfRangeError | LogStorageError
         self._held_bytes += size
         try:
-            read = await cold.read()
+            found = await cold.read()
         except (OffsetOutOfRangeError, LogStorageError) as error:
-            return self._unread(replica, error)
+            found = error
         finally:
             self._held_bytes -= size
+        if self._registry.replicas.get(replica.key) is not replica:
+            # The log was deleted while a thread read it, and another one may have its files' names.
+            return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not isinstance(found, Read):
+            return self._unread(replica, found)
         return FetchOutcome(
-            ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset, read.records
+            ErrorCode.NONE, replica.high_watermark, replica.log.log_start_offset, found.records
         )
 
     def _unread(self, replica: Replica, error: OffsetOutOfRangeError | LogStorageError) -> FetchOutcome:
@@ -340,6 +342,12 @@ class Fetching:
         if isinstance(error, LogStorageError):
             self._on_storage_error(error)
             return FetchOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
+        return self._out_of_range(replica)
+
+    def _out_of_range(self, replica: Replica) -> FetchOutcome:
+        if replica.leader is None:
+            # A follower may lag: only the leader can say that an offset is out of range.
+            return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return FetchOutcome(
             ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, replica.log.log_start_offset
         )
@@ -354,7 +362,6 @@ class Fetching:
                 self._complained[replica.key] = None
                 _log.error("%s; no other replica is in sync, so it stays as it is", error)
             return ErrorCode.CORRUPT_MESSAGE
-        distrust(error)
         self._on_storage_error(error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -104,8 +104,7 @@ async def take_answer_patiently(
         await _truncate(followed, offset, EpochEndOffset(*outcome.diverging_epoch), counters)
     else:
         size_bytes = len(outcome.records)
-        while wait := followed.replica.log.before_append(size_bytes, size_bytes):
-            await wait
+        await followed.replica.log.before_append(size_bytes, size_bytes)
         if followed.is_current(offset):
             take_answer(followed, outcome, options)
         return

@@ -74,9 +74,9 @@ class IsrWriter:
                     try:
                         if await self._attempt(client, replica, leader, change):
                             return
+                    except SESSION_OVER:
+                        raise
                     except ClientError as error:
-                        if isinstance(error, SESSION_OVER):
-                            raise
                         if str(error) != complaint:
                             complaint = str(error)
                             _log.warning("the ISR of %s-%d cannot be changed yet: %s", *replica.key, error)

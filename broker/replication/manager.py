@@ -17,6 +17,7 @@ from broker.core.cluster_view import ClusterView
 from broker.core.partition import IdleState
 from broker.datadir.directory import LogDirectory
 from broker.log.errors import DamagedSegmentError, LogStorageError, UnreadableBatchError
+from broker.log.segment import distrust
 from broker.replication import offsets
 from broker.replication.clock import monotonic_ms
 from broker.replication.control import Control
@@ -88,10 +89,16 @@ class ReplicaManager:
             producer_ids: those that were given out.
             on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
         """
+
+        def stop(error: QuorateError) -> None:
+            on_storage_error(error)
+            if isinstance(error, DamagedSegmentError):
+                distrust(error)
+
         self._registry = Registry(broker_id, log_directory, cluster_view, settings_of)
-        self._on_storage_error = on_storage_error
+        self._on_storage_error = stop
         self._counters = Counters()
-        self._isr_writer = IsrWriter(self._counters, on_storage_error)
+        self._isr_writer = IsrWriter(self._counters, stop)
         self._fetchers = Fetchers(
             self._registry,
             options,
@@ -99,15 +106,15 @@ class ReplicaManager:
             secrets=secrets,
             cluster_id=cluster_id,
             dial=dial,
-            on_failure=on_storage_error,
+            on_failure=stop,
         )
-        self._producing = Producing(self._registry, self._counters, producer_ids, on_storage_error)
-        self._fetching = Fetching(self._registry, self._isr_writer, self._counters, on_storage_error)
+        self._producing = Producing(self._registry, self._counters, producer_ids, stop)
+        self._fetching = Fetching(self._registry, self._isr_writer, self._counters, stop)
         self._published_epoch = PublishedEpoch()
         self._control = Control(
             self._registry, self._fetchers, self._fetching.wake_followers, self._published_epoch
         )
-        self._maintenance = Maintenance(self._registry, self._isr_writer, options, on_storage_error)
+        self._maintenance = Maintenance(self._registry, self._isr_writer, options, stop)
         self._upkeep: asyncio.Task[None] | None = None
         #: Set while this broker has a registration. Requests that come before it wait: only its generation
         #: tells a request for this life from one for a former life.

@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.core.epochs import EpochEndOffset, epoch_end_at_leader
 from broker.core.partition import LeaderState
+from broker.log.errors import LogStorageError
 from broker.log.partition_log import PartitionLog
 from broker.log.records import Walked, walk
 from broker.log.time_lookup import TimedBatch
@@ -86,7 +87,13 @@ async def list_offset(
         return ListedOffset(ErrorCode.NONE, -1, end, leader.leader_epoch)
     if timestamp < MAX_TIMESTAMP:
         return ListedOffset(ErrorCode.INVALID_REQUEST)
-    entry = await (_newest(log) if timestamp == MAX_TIMESTAMP else _first_at_or_after(log, timestamp))
+    entry: Walked | None = None
+    try:
+        entry = await (_newest(log) if timestamp == MAX_TIMESTAMP else _first_at_or_after(log, timestamp))
+    except LogStorageError:
+        # A log that was deleted while a thread read it is no broken disk.
+        if registry.replicas.get(key) is replica:
+            raise
     if replica.leader is not leader:
         return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if entry is None:

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from broker.log.errors import AppendError, LogStorageError
 from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of
-from broker.replication.clock import monotonic_ms, wall_ms
+from broker.replication.clock import Pace, wall_ms
 from broker.replication.outcomes import Counters, ProduceOutcome
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
@@ -39,8 +39,6 @@ INLINE_BYTES_MAX: Final = 1024 * 1024
 INLINE_UNFOLDED_BYTES_MAX: Final = 256 * 1024
 #: Threads that look at records.
 THREADS_MAX: Final = 2
-#: How long appends keep the event loop to themselves.
-TURN_MS_MAX: Final = 20
 
 
 class GivenIds(Protocol):
@@ -126,20 +124,16 @@ class Producing:
         except AppendError as error:
             request.settle(key, refusal(error))
             return
-        wait = None
-        if batch is not None and not replica.appends:
-            wait = _wait_for_log(replica, batch)
-            if wait is None:
-                self._append(replica, batch, request)
-                return
+        must_wait = replica.appends or replica.log.must_wait(size_bytes, produced.header.records_count)
+        if batch is not None and not must_wait:
+            self._append(replica, batch, request)
+            return
         if self._appends >= WAITING_MAX or self._appends_bytes + size_bytes > APPENDS_BYTES_MAX:
             text = f"{self._appends} batches ({self._appends_bytes} bytes) wait already; nothing was appended"
             request.settle(key, ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT, message=text))
             return
         checking = None if batch is not None else asyncio.ensure_future(self._check(produced))
-        self._queue(
-            replica, WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking, wait=wait)
-        )
+        self._queue(replica, WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking))
 
     def _check_now(self, batch: ProducedBatch, request: WaitingProduce) -> CheckedBatch | None:
         """Check a batch's records before the first await of its request; None: that may take too long.
@@ -197,18 +191,22 @@ class Producing:
     async def _take_turns(self, replica: Replica) -> None:
         """Append what waits, one batch after the other, until nothing waits."""
         try:
-            since_ms = monotonic_ms()
+            pace = Pace()
             while replica.appends:
+                await pace.rest()
                 append = replica.appends[0]
-                if await self._waited(replica, append):
-                    since_ms = monotonic_ms()
-                    continue
+                if append.checking is not None:
+                    checked = await append.checking
+                    if isinstance(checked, AppendError):
+                        append.refuse(replica.key, refusal(checked))
+                    else:
+                        append.batch = checked
+                batch = append.batch
+                if batch is not None:
+                    await replica.log.before_append(batch.header.size, batch.header.records_count)
                 self._leave(replica)
-                if append.batch is not None and not append.refused:
-                    self._append(replica, append.batch, append.request)
-                if monotonic_ms() - since_ms >= TURN_MS_MAX:
-                    await asyncio.sleep(0)
-                    since_ms = monotonic_ms()
+                if batch is not None and not append.refused:
+                    self._append(replica, batch, append.request)
         except LogStorageError as error:
             self._give_up(replica, error)
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
@@ -217,25 +215,6 @@ class Producing:
             # What is left when this task is cancelled has its answer.
             while replica.appends:
                 self._leave(replica)
-
-    async def _waited(self, replica: Replica, append: WaitingAppend) -> bool:
-        """Wait for what holds the first batch back; False: nothing does, and nothing has happened."""
-        if append.checking is not None:
-            checked = await asyncio.shield(append.checking)
-            append.checking = None
-            if isinstance(checked, AppendError):
-                append.refuse(replica.key, refusal(checked))
-            else:
-                append.batch = checked
-            return True
-        wait, append.wait = append.wait, None
-        if wait is None and append.batch is not None and not append.refused:
-            wait = _wait_for_log(replica, append.batch)
-        if wait is None:
-            return False
-        # Others may wait for the same: it is not cancelled with this task.
-        await asyncio.shield(wait)
-        return True
 
     def _leave(self, replica: Replica) -> None:
         append = replica.appends.popleft()
@@ -282,8 +261,3 @@ class Producing:
 def refusal(error: AppendError) -> ProduceOutcome:
     """Return the outcome of a batch that was refused."""
     return ProduceOutcome(ErrorCode(error.error_code), message=str(error))
-
-
-def _wait_for_log(replica: Replica, batch: CheckedBatch) -> asyncio.Future[None] | None:
-    wait = replica.log.before_append(batch.header.size, batch.header.records_count)
-    return None if wait is None else asyncio.ensure_future(wait)

@@ -88,7 +88,7 @@ class WaitingProduce:
 class WaitingAppend:
     """One batch that waits for its turn in a partition's log."""
 
-    __slots__ = ("batch", "checking", "refused", "request", "size_bytes", "wait")
+    __slots__ = ("batch", "checking", "refused", "request", "size_bytes")
 
     def __init__(
         self,
@@ -97,7 +97,6 @@ class WaitingAppend:
         *,
         size_bytes: int,
         checking: asyncio.Future[CheckedBatch | AppendError] | None = None,
-        wait: asyncio.Future[None] | None = None,
     ) -> None:
         self.request = request
         #: None: while it is checked.
@@ -105,8 +104,6 @@ class WaitingAppend:
         self.size_bytes = size_bytes
         #: Its records are looked at, in a thread.
         self.checking = checking
-        #: What must end before it is appended; None: nothing but the batches before it.
-        self.wait = wait
         #: It has its outcome already.
         self.refused = False
 

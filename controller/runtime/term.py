@@ -430,7 +430,6 @@ class Term:
             log.warning("a request was not carried out: %s", error)
             command.fail(error)
         except Exception as error:
-            command.fail(error)
             raise BrokenTermError(f"a bug in a request: {error!r}", "report it with the log") from error
         for topic in command.topics:
             self._cache.dirty.mark_topic(topic)

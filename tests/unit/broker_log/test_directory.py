@@ -169,7 +169,7 @@ def test_a_log_is_not_made_twice(broker: Broker) -> None:
 
 def test_a_deleted_log_is_gone_at_once(broker: Broker) -> None:
     fill(broker.create(), 10)
-    broker.directory.write_high_watermarks({KEY: 5})
+    broker.directory.begin_checkpoint({KEY: 5}).result()
     broker.directory.delete(KEY)
     assert (broker.directory.logs, broker.directory.high_watermarks) == ({}, {})
     assert broker.create().log_end_offset == 0
@@ -216,11 +216,11 @@ def test_the_longest_topic_name_can_be_set_aside(broker: Broker) -> None:
 
 def test_high_watermarks_are_replaced_as_a_whole(broker: Broker) -> None:
     other = PartitionKey("a-b", 0)
-    broker.directory.write_high_watermarks({KEY: 17, other: 0})
+    broker.directory.begin_checkpoint({KEY: 17, other: 0}).result()
     assert (broker.path / "replication-offset-checkpoint").read_text() == "0\n2\na-b 0 0\norders 3 17\n"
     broker.directory.abandon()
     assert broker.open().high_watermarks == {KEY: 17, other: 0}
-    broker.directory.write_high_watermarks({KEY: 18})
+    broker.directory.begin_checkpoint({KEY: 18}).result()
     assert broker.directory.high_watermarks == {KEY: 18}
     broker.directory.abandon()
     (broker.path / "replication-offset-checkpoint.tmp").write_text("0\n1\nhalf")
@@ -236,7 +236,7 @@ def test_a_damaged_checkpoint_counts_as_none(broker: Broker, content: str) -> No
 
 def test_a_log_below_its_high_watermark_is_named(broker: Broker) -> None:
     fill(broker.create(), 10)
-    broker.directory.write_high_watermarks({KEY: 10})
+    broker.directory.begin_checkpoint({KEY: 10}).result()
     broker.revive()
     assert broker.directory.shortened == {}
     broker.directory.abandon()
@@ -253,11 +253,11 @@ def test_a_shortened_log_is_named_until_that_is_noted_elsewhere(broker: Broker) 
     for end in ("killed", "stopped", "killed"):
         broker.open()
         assert (list(broker.directory.shortened), broker.log.log_end_offset) == ([KEY], 3), end
-        broker.directory.write_high_watermarks({KEY: 3})
+        broker.directory.begin_checkpoint({KEY: 3}).result()
         broker.directory.abandon() if end == "killed" else broker.directory.close()
     broker.open()
     broker.directory.shortened.clear()
-    broker.directory.write_shortened()
+    broker.directory.begin_shortened().result()
     broker.revive()
     assert broker.directory.shortened == {}
 
@@ -265,7 +265,7 @@ def test_a_shortened_log_is_named_until_that_is_noted_elsewhere(broker: Broker) 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_after_a_power_cut_every_log_counts_as_shortened(broker: Broker, end: str) -> None:
     fill(broker.create(), 10)
-    broker.directory.write_high_watermarks({KEY: 7})
+    broker.directory.begin_checkpoint({KEY: 7}).result()
     broker.directory.close() if end == "stopped" else broker.directory.abandon()
     (broker.path / "boot-id").write_text("another boot\n")
     broker.open()
@@ -291,7 +291,7 @@ def test_no_damaged_file_of_a_log_refuses_a_start_or_loses_a_record(
 ) -> None:
     fill(broker.create(segment_bytes=20_000), 250)
     wanted = read_all(broker.log)
-    broker.directory.write_high_watermarks({KEY: 250})
+    broker.directory.begin_checkpoint({KEY: 250}).result()
     broker.directory.close() if end == "stopped" else broker.directory.abandon()
     small = [each for each in broker.path.rglob("*") if each.is_file() and each.suffix != ".log"]
     small = [each for each in small if each.name != "lock"]

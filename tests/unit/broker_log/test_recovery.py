@@ -362,6 +362,19 @@ def test_a_failing_fsync_is_raised_by_an_append(broker: Broker, monkeypatch: pyt
     assert offsets(broker.open().logs[KEY]) == list(range(broker.log.log_end_offset))
 
 
+def test_a_start_with_an_empty_segment_has_its_producers_written_at_the_end(broker: Broker) -> None:
+    fill(broker.create(), 3)
+    broker.restart().settle_flushes()
+    (snapshot,) = broker.folder.glob("*3.snapshot")
+    broker.directory.close()
+    # Killed between a roll and its flush.
+    snapshot.unlink()
+    (broker.folder / f"{3:020d}.log").touch()
+    broker.open()
+    broker.directory.close()
+    assert snapshot.exists()
+
+
 CHILD = """
 import sys
 from pathlib import Path

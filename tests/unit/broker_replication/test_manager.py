@@ -72,3 +72,19 @@ async def test_paused_leader_commits_nothing_and_steps_down(tmp_path: Path) -> N
         assert cluster[1].values() == cluster[2].values() == cluster[3].values()
         assert cluster[1].manager.status().counters.truncations == 1
         assert b"of A" not in cluster[1].values()
+
+
+async def test_a_follower_that_stops_for_damage_reads_the_segment_whole_at_its_next_start(
+    tmp_path: Path,
+) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await cluster[1].produce(b"a")
+        await until(lambda: cluster[2].log.log_end_offset == 1)
+        follower = cluster[2]
+        follower.log.flush()
+        (index,) = follower.folder.glob("*/*.index")
+        damage = follower.log._active.damaged(0)
+        follower.manager._fetchers.on_failure(damage)
+        assert follower.failures.pop() is damage
+        assert not index.exists(), "it vouches for the damaged records no more"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,12 +33,15 @@ class Gate:
         self.closed = True
         self.held: list[asyncio.Future[None]] = []
         monkeypatch.setattr(log, "before_append", self.before_append)
+        monkeypatch.setattr(log, "must_wait", self.must_wait)
 
-    def before_append(self, _size_bytes: int, _records_count: int) -> Awaitable[None] | None:
-        if not self.closed:
-            return None
-        self.held.append(asyncio.get_running_loop().create_future())
-        return self.held[-1]
+    def must_wait(self, _size_bytes: int, _records_count: int) -> bool:
+        return self.closed
+
+    async def before_append(self, _size_bytes: int, _records_count: int) -> None:
+        while self.closed:
+            self.held.append(asyncio.get_running_loop().create_future())
+            await self.held[-1]
 
     def open(self) -> None:
         self.closed = False
@@ -60,6 +63,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Brokers]:
 async def produces(broker: TestBroker, *values: bytes, acks: int = -1) -> list[asyncio.Task[ProduceOutcome]]:
     """Begin a produce for each value, one after the other."""
     tasks = [asyncio.create_task(broker.produce(value, acks=acks)) for value in values]
+    await asyncio.sleep(0)
+    # The first of them is at its turn.
     await asyncio.sleep(0)
     return tasks
 

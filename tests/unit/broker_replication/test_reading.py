@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import cramjam
 import pytest
 
+from broker.log import files, segment
 from broker.log.errors import LogStorageError
 from broker.log.files import NotCachedError
 from broker.log.partition_log import PartitionLog
@@ -20,6 +22,9 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_log.samples import ZSTD, altered, batch
 from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
+from tests.unit.broker_replication.test_fences import stop_request
+
+DEADLINE_S = 20.0
 
 
 async def test_fetch_waits_for_records(tmp_path: Path) -> None:
@@ -30,6 +35,33 @@ async def test_fetch_waits_for_records(tmp_path: Path) -> None:
         await cluster[1].produce(b"a")
         assert (await waiting).records == cluster[1].values()
         assert cluster[1].replica.fetches == {}
+
+
+async def test_a_log_that_is_deleted_while_a_thread_reads_it_costs_that_answer_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read_range(*place: Any) -> bytes:
+        reading.set()
+        go_on.wait(DEADLINE_S)
+        return files.read_range(*place)
+
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"a")
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "_NO_WAIT", None)
+            patched.setattr(segment, "read_range", read_range)
+            fetching_it = asyncio.create_task(cluster[1].fetch(0))
+            listing = asyncio.create_task(cluster[1].manager.list_offset(KEY, 1))
+            await until(reading.is_set)
+            stop = stop_request(cluster, cluster[1].generation, -2, delete=True)
+            assert (await cluster[1].manager.handle_stop_replica(stop)).error_code is ErrorCode.NONE
+            go_on.set()
+            assert (await fetching_it).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await listing).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster[1].failures == []
 
 
 async def test_fetch_answers_at_its_deadline(tmp_path: Path) -> None:
