@@ -1,9 +1,10 @@
-"""Fetch responses and Produce requests, packed by hand.
+"""Fetch responses, Produce requests and responses, packed by hand: they are what every record costs.
 
-Both carry record batches. The batches stay the objects that they are: a message is a list of parts that the
-transport writes one behind the other, so records are not copied here. What is in a message is decided
-elsewhere. Every version is compared byte for byte with kio in a property test.
-Source: FetchResponse.json and ProduceRequest.json (Kafka 3.9); KIP-482 (compact lengths, tagged fields).
+Record batches stay the objects that they are: a message is a list of parts that the transport writes one
+behind the other, so records are not copied here. What is in a message is decided elsewhere. Every version is
+compared byte for byte with kio in a property test.
+Source: FetchResponse.json, ProduceRequest.json, ProduceResponse.json (Kafka 3.9); KIP-482 (compact lengths,
+tagged fields).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _I32: Final = Struct(">i")
 _I64: Final = Struct(">q")
 #: index, error code, high watermark, last stable offset
 _PARTITION: Final = Struct(">ihqq")
+#: index, error code, base offset, time of the append
+_PRODUCED: Final = Struct(">ihqq")
 #: tag, size, epoch, end offset, no tags
 _DIVERGING: Final = Struct(">BBiqB")
 #: tag, size, leader id, leader epoch, no tags
@@ -55,6 +58,19 @@ class FetchedTopic(NamedTuple):
     name: str
     topic_id: uuid.UUID | None
     partitions: Sequence[FetchedPartition]
+
+
+class ProducedPartition(NamedTuple):
+    """One partition in a Produce response; numbers that are not known are -1."""
+
+    partition: int
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    error_message: str | None = None
+    #: (broker id, leader epoch)
+    current_leader: tuple[int, int] | None = None
 
 
 class Endpoint(NamedTuple):
@@ -162,6 +178,46 @@ def pack_produce_request(
         head.append(0)
     parts.append(bytes(head))
     return parts
+
+
+def pack_produce_response(
+    api_version: int,
+    topics: Sequence[tuple[str, Sequence[ProducedPartition]]],
+    *,
+    node_endpoints: Sequence[Endpoint] = (),
+) -> Parts:
+    """Pack a Produce response of version 3 to 10; it names no records of a batch that was refused.
+
+    Args:
+        api_version: the version.
+        topics: (name, what became of its partitions).
+        node_endpoints: the leaders that partitions name; versions before 10 cannot say it.
+    """
+    flexible = api_version >= 9
+    head = bytearray(_count(len(topics), flexible))
+    for name, partitions in topics:
+        head += _string(name, flexible) + _count(len(partitions), flexible)
+        for each in partitions:
+            head += _PRODUCED.pack(each.partition, each.error_code, each.base_offset, each.log_append_time_ms)
+            if api_version >= 5:
+                head += _I64.pack(each.log_start_offset)
+            if api_version >= 8:
+                head += _count(0, flexible)
+                if each.error_message is None:
+                    head += b"\0" if flexible else b"\xff\xff"
+                else:
+                    head += _string(each.error_message, flexible)
+            if flexible:
+                leader = each.current_leader if api_version >= 10 else None
+                head += b"\0" if leader in (None, (-1, -1)) else b"\1" + _LEADER.pack(0, 9, *leader, 0)
+        if flexible:
+            head.append(0)
+    # Nobody is throttled.
+    head += bytes(4)
+    if flexible:
+        # The same tag as in a Fetch response.
+        head += _endpoints(node_endpoints) if api_version >= 10 and node_endpoints else b"\0"
+    return [bytes(head)]
 
 
 def _append_records(parts: Parts, head: bytearray, records: bytes, flexible: bool) -> bytearray:

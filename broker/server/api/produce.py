@@ -15,6 +15,7 @@ from broker.server.api.partitions import client_endpoints, current_leader, parti
 from broker.server.requests import Answer, Call, CloseConnectionError
 from broker.server.services import BrokerServices
 from broker.wire.codec import milliseconds
+from broker.wire.packing import ProducedPartition, pack_produce_response
 from controller.messages.codes import ErrorCode, code_name
 from quorum.metadata.paths import PartitionKey
 
@@ -48,7 +49,7 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
     if request.acks == 0:
         _check_unacknowledged(outcomes)
         return None
-    return _values(services, request, outcomes)
+    return _packed(services, call, outcomes)
 
 
 def _refusal(request: Any) -> ProduceOutcome | None:
@@ -68,11 +69,11 @@ def _check_unacknowledged(outcomes: dict[PartitionKey, ProduceOutcome]) -> None:
             )
 
 
-def _values(services: BrokerServices, request: Any, outcomes: dict[PartitionKey, ProduceOutcome]) -> Answer:
+def _packed(services: BrokerServices, call: Call, outcomes: dict[PartitionKey, ProduceOutcome]) -> Answer:
     view = services.view
     leaders: set[int] = set()
-    responses = []
-    for topic in request.topic_data:
+    topics = []
+    for topic in call.body.topic_data:
         rows = []
         for each in topic.partition_data:
             key = PartitionKey(topic.name, each.index)
@@ -81,19 +82,16 @@ def _values(services: BrokerServices, request: Any, outcomes: dict[PartitionKey,
             if leader:
                 leaders.add(leader["leader_id"])
             rows.append(
-                {
-                    "index": each.index,
-                    "error_code": partition_error(view, outcome.error_code),
-                    "base_offset": outcome.base_offset,
-                    "log_append_time": outcome.log_append_time_ms,
-                    "log_start_offset": outcome.log_start_offset,
-                    "record_errors": (),
-                    "error_message": outcome.message,
-                    "current_leader": leader,
-                }
+                ProducedPartition(
+                    each.index,
+                    partition_error(view, outcome.error_code),
+                    outcome.base_offset,
+                    outcome.log_append_time_ms,
+                    outcome.log_start_offset,
+                    outcome.message,
+                    (leader["leader_id"], leader["leader_epoch"]) if leader else None,
+                )
             )
-        responses.append({"name": topic.name, "partition_responses": rows})
-    return {
-        "responses": responses,
-        "node_endpoints": [each._asdict() for each in client_endpoints(view, leaders)],
-    }
+        topics.append((topic.name, rows))
+    endpoints = client_endpoints(view, leaders) if leaders else ()
+    return pack_produce_response(call.api_version, topics, node_endpoints=endpoints)

@@ -13,8 +13,10 @@ from broker.wire.packing import (
     Endpoint,
     FetchedPartition,
     FetchedTopic,
+    ProducedPartition,
     pack_fetch_response,
     pack_produce_request,
+    pack_produce_response,
 )
 from quorum.metadata.paths import PartitionKey
 
@@ -30,6 +32,10 @@ PARTITIONS = st.builds(
 )
 TOPICS = st.builds(
     FetchedTopic, NAME, st.one_of(st.none(), st.uuids(allow_nil=False)), st.lists(PARTITIONS, max_size=3)
+)
+APPEND_TIME = st.sampled_from([-1, 0, 1_700_000_000_000])
+PRODUCED = st.builds(
+    ProducedPartition, INT32, ERROR, INT64, APPEND_TIME, INT64, st.one_of(st.none(), NAME), PAIR
 )
 ENDPOINTS = st.builds(Endpoint, INT32, NAME, INT32, st.one_of(st.none(), NAME))
 
@@ -107,6 +113,41 @@ def test_produce_requests_equal_those_of_kio(
     keyed = {PartitionKey(topic, index): records for (topic, index), records in batches.items()}
     packed = pack_produce_request(version, keyed, acks=acks, timeout_ms=timeout_ms)
     assert b"".join(packed) == encode_request(ApiKey.PRODUCE, version, values)
+
+
+@pytest.mark.parametrize("version", range(PRODUCE.served_min, PRODUCE.served_max + 1))
+@given(
+    topics=st.lists(st.tuples(NAME, st.lists(PRODUCED, max_size=3)), max_size=3),
+    endpoints=st.lists(ENDPOINTS, max_size=2),
+)
+@settings(max_examples=40, deadline=None)
+def test_produce_responses_equal_those_of_kio(
+    version: int, topics: list[tuple[str, list[ProducedPartition]]], endpoints: list[Endpoint]
+) -> None:
+    values = {
+        "responses": [
+            {
+                "name": name,
+                "partition_responses": [
+                    {
+                        "index": each.partition,
+                        "error_code": each.error_code,
+                        "base_offset": each.base_offset,
+                        "log_append_time": each.log_append_time_ms,
+                        "log_start_offset": each.log_start_offset,
+                        "record_errors": (),
+                        "error_message": each.error_message,
+                        "current_leader": pair(each.current_leader, "leader_id", "leader_epoch"),
+                    }
+                    for each in partitions
+                ],
+            }
+            for name, partitions in topics
+        ],
+        "node_endpoints": [each._asdict() for each in endpoints],
+    }
+    packed = pack_produce_response(version, topics, node_endpoints=endpoints)
+    assert b"".join(packed) == encode_response(ApiKey.PRODUCE, version, values)
 
 
 def test_large_records_are_not_copied() -> None:
