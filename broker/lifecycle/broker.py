@@ -99,6 +99,8 @@ class Broker:
         #: A third of the session: what the broker led is led by others before the session would have ended.
         self._disk_hang_ms = max(config.broker.session_timeout_ms / 3, DISK_HANG_MS_MIN)
         self._is_protected = False
+        #: Set when the session is over, or must be.
+        self._lost = asyncio.Event()
         self._parts: _Parts | None = None
         self._client: Client | None = None
         self._generation: BrokerGeneration | None = None
@@ -257,6 +259,7 @@ class Broker:
             settings_of=configs.settings_of,
             producer_ids=producer_ids,
             on_storage_error=self.fail,
+            on_unjudged=lambda: self._lost.set(),
         )
         own_configs = BrokerConfigs(self.broker_id, replicas.throttle)
         services = BrokerServices(
@@ -330,9 +333,8 @@ class Broker:
 
     async def _begin_session(self, client: Client) -> asyncio.Event:
         """Register through a new session and compete for the controller; returns what its end sets."""
-        assert self._parts is not None
-        assert self._trust is not None
-        lost = asyncio.Event()
+        assert self._parts is not None and self._trust is not None
+        lost = self._lost = asyncio.Event()
         client.add_listener(lambda state: self._session_changed(client, state, lost))
         client_address, broker_address, admin_address = self._parts.listeners.advertised()
         shortened = self._parts.replicas.shortened()
@@ -415,8 +417,7 @@ class Broker:
             while True:
                 client = await self._connect()
                 try:
-                    assert self._parts is not None
-                    assert self._trust is not None
+                    assert self._parts is not None and self._trust is not None
                     await prove_secrets(client, self._trust)
                     client.default_acl = self._trust.access() if self._is_protected else None
                     await self._parts.configs.attach(client)
