@@ -345,7 +345,10 @@ class LogDirectory:
             LogStorageError: the disk refuses; the end is not clean then. Where it does not even answer, the
                 directory stays locked until the process ends.
         """
-        work = DiskThreads(1, "quorate-log-close").run(self.close if clean else self.abandon)
+        threads = DiskThreads(1, "quorate-log-close")
+        work = threads.run(self.close if clean else self.abandon)
+        # The thread ends after this work.
+        threads.close(0)
         ended = asyncio.ensure_future(finished(work))
         while not work.done():
             await asyncio.wait([ended], timeout=DISK_CHECK_S)
