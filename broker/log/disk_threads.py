@@ -1,7 +1,7 @@
 """Threads that wait for the disk, so that the event loop never does.
 
 They are daemons: one that a disk never answers keeps no process from ending. Each says when a step of its
-work begins, so that a disk that hangs can be told from a long queue. Knows nothing of logs.
+work begins, which tells a disk that hangs from a long queue. Knows nothing of logs.
 Source: control-plane design, "Durability".
 """
 
@@ -80,7 +80,7 @@ class DiskThreads:
                 self.step()
                 try:
                     future.set_result(work())
-                except BaseException as error:  # noqa: BLE001 - goes to whoever waits
+                except BaseException as error:  # noqa: BLE001 - goes to the waiter
                     future.set_exception(error)
                 self.rest()
             del future, work, taken

@@ -1,8 +1,8 @@
 """What a start makes of the files of one log.
 
 An index file vouches for the records before its last entry. After a crash, what follows is read and checked
-batch by batch; at the first byte that is no whole batch the log ends. Whether what is cut had been
-acknowledged cannot be told, so the log is noted as shortened, durably and before anything is cut. Segments
+batch by batch; at the first byte that is no whole batch the log ends. A start cannot know whether what it
+cuts had been acknowledged, so it notes the log as shortened, durably and before it cuts anything. Segments
 behind the tear are set aside in a folder of their own. After a clean end closed segments are not read: their
 files must only fit each other. Epochs and producers come from their files as far as those reach, and from
 the batches that were read.

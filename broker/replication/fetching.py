@@ -310,7 +310,7 @@ class Fetching:
         return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, read.records)
 
     async def _read_disk(self, cold: _ColdError, size: int) -> FetchOutcome:
-        """Read what is not in memory; whoever leads then, it was there when it was asked for.
+        """Read what is not in memory. It was there when it was asked for, also if the leader changes meanwhile.
 
         Args:
             cold: what is to be read.

@@ -24,7 +24,7 @@ from broker.replication.replica import Replica
 from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
-#: Opens one batch at a time, whoever asks: it may unfold to records.UNFOLDED_BYTES_MAX.
+#: Opens one batch at a time in the whole process: it may unfold to records.UNFOLDED_BYTES_MAX.
 _THREAD: Final = ThreadPoolExecutor(1, thread_name_prefix="look-ups by time")
 #: Timestamps of ListOffsets that are none.
 LATEST: Final = -1

@@ -129,7 +129,7 @@ _OF_THE_TERM: Final = (*SESSION_OVER, FencedError, ConnectionLossError, Contende
 
 
 def concerns_term(error: BaseException) -> bool:
-    """Say whether an error is about the office of whoever asked the quorum, and not about what was asked.
+    """Say whether an error is about the caller's office (controller, coordinator), not about what it asked.
 
     The office may be lost (fenced, the session over), or nobody knows what the nodes hold now (a lost
     connection, nodes that others keep changing): whatever else was to be done, is not done either.

@@ -1,7 +1,7 @@
 """How long an event loop is held by one piece of work: its turns, measured by how late a timer comes.
 
 A loop that was busy for a second calls its timers a second late. A machine that pauses makes every loop late,
-so whoever judges a turn compares it with a loop of another process. Soft state.
+so a test that judges a turn compares it with a loop of another process. Soft state.
 Source: asyncio, "Event Loop", loop.call_at.
 """
 

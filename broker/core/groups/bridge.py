@@ -140,7 +140,7 @@ def downgraded(group: ConsumerGroup, now_ms: int) -> ClassicGroup | None:
 
 
 def subscription_topics(request: JoinRequest) -> tuple[str, ...] | None:
-    """Return the topics of a member that joins; None if it is no consumer of the classic protocol."""
+    """Return the topics of a member that joins; None if it speaks another protocol than the consumers'."""
     if request.protocol_type != CONSUMERS or not request.protocols:
         return None
     found = read_subscription(request.protocols[0][1])
@@ -148,7 +148,7 @@ def subscription_topics(request: JoinRequest) -> tuple[str, ...] | None:
 
 
 def heartbeat_of(group: ConsumerGroup, request: JoinRequest, new_member_id: str) -> HeartbeatRequest | None:
-    """Return what a member of the classic protocol says; None if it is no consumer of that protocol."""
+    """Return what a member of the classic protocol says; None if it does not speak the consumers' one."""
     subscription = read_subscription(request.protocols[0][1]) if request.protocols else None
     owned = None if subscription is None else subscription.owned
     if request.protocol_type != CONSUMERS or subscription is None or owned is None:
