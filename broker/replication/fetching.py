@@ -310,7 +310,7 @@ class Fetching:
         return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset, read.records)
 
     async def _read_disk(self, cold: _ColdError, size: int) -> FetchOutcome:
-        """Read what is not in memory. It was there when it was asked for, also if the leader changes meanwhile.
+        """Read what is not in memory; it was there when it was asked for, also if the leader changes.
 
         Args:
             cold: what is to be read.
