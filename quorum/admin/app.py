@@ -20,7 +20,7 @@ from quorum.admin.changelog import HISTORY, History
 from quorum.admin.endpoint import BOOLEAN, OBJECT, STRING, Endpoint, Handler, fields
 from quorum.admin.events import LISTENERS
 from quorum.admin.gateway import Gateway
-from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, lower_case
+from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, guard_change, lower_case
 from quorum.admin.metrics import CONTENT_TYPE, MetricsPage
 from quorum.admin.openapi import describe
 from quorum.admin.parameters import read_query
@@ -159,6 +159,9 @@ async def _answer_errors_in_json(request: web.Request, handler: Handler) -> web.
     try:
         guard(request)
         authorize(request)
+        # What is sent is not looked at where nothing takes it.
+        if request.match_info.http_exception is None:
+            guard_change(request)
         return await handler(request)
     except GuardError as error:
         refused = error_answer(error.status, error.problem, error.remedy)

@@ -57,8 +57,7 @@ def guard(request: web.Request) -> None:
     """Let a request pass, or refuse it.
 
     Raises:
-        GuardError: its Host is another name, a page of another origin made it, or it asks for a change as
-            a page could.
+        GuardError: its Host is another name, or a page of another origin made it.
     """
     for host in request.headers.getall("Host", []):
         if not _is_ours(host, request.app[HOSTS]):
@@ -70,6 +69,14 @@ def guard(request: web.Request) -> None:
     if not _OWN_SITES.issuperset(request.headers.getall("Sec-Fetch-Site", [])):
         problem = "pages of other sites and ports are not answered (Sec-Fetch-Site)"
         raise GuardError(403, problem, "open the address itself, or use the command `quorate` or curl")
+
+
+def guard_change(request: web.Request) -> None:
+    """Let a request for a path and method that are there pass, or refuse it.
+
+    Raises:
+        GuardError: it asks for a change as a page could.
+    """
     if request.method not in _CHANGES:
         return
     if "Origin" in request.headers:

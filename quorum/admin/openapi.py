@@ -55,7 +55,10 @@ def describe(endpoints: Iterable[Endpoint]) -> dict[str, object]:
     """Return the document."""
     paths: dict[str, dict[str, object]] = {}
     for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+        operations = paths.setdefault(endpoint.path, {})
+        operations[endpoint.method.lower()] = _operation(endpoint)
+        if endpoint.method == "GET":
+            operations["head"] = _operation(endpoint._replace(method="HEAD", content=()))
     return {
         "openapi": "3.1.0",
         "info": {

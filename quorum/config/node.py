@@ -118,7 +118,8 @@ class RaftSection:
 class LimitsSection:
     """What clients may ask for."""
 
-    frame_bytes_max: int = setting(integer(1024, 128 * _MIB), 4 * _MIB)
+    #: of one request, so of a node's data, too: ZooKeeper's jute.maxbuffer; its clients read no more
+    frame_bytes_max: int = setting(integer(1024, 128 * _MIB), 0xFFFFF)
     tick_ms: int = setting(integer(10, 60_000), 2000)
     #: 2 ticks unless given
     session_timeout_min_ms: int = setting(integer(20, _HOUR_MS), 4000)

@@ -233,6 +233,13 @@ def _watches_by_path(asked: Asked) -> Answer:
     return {"path_to_session_ids": {path: ids for path, ids in found.items() if ids}}
 
 
+def _last_snapshot(asked: Asked) -> Answer:
+    last = asked.member.snapshotter.last
+    if last is None:
+        return {"zxid": "0xffffffffffffffff", "timestamp": -1}
+    return {"zxid": f"0x{last.zxid:x}", "timestamp": last.stamp_ms}
+
+
 #: {name: (first name, what answers it)}
 _COMMANDS: Final[Mapping[str, tuple[str, Callable[[Asked], Answer]]]] = {
     name: (names[0], answer)
@@ -243,6 +250,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, Callable[[Asked], Answer]]]] = {
         (("dump",), _dump),
         (("environment", "envi", "env"), _environment),
         (("is_read_only", "isro"), _read_only),
+        (("last_snapshot", "lsnp"), _last_snapshot),
         (("leader", "lead"), _leader),
         (("monitor", "mntr"), _monitor),
         (("observers", "obsr"), _observers),

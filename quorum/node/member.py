@@ -21,7 +21,7 @@ from quorum.config.node import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.errors import PASSING_ERRNOS, DataDirError, DiskFullError, QuorateError, told_by_os
 from quorum.node.replica import Replica
-from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter
+from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter, covered_by
 from quorum.node.storage import Storage, load_machine, open_storage
 from quorum.node.timing import Timed
 from quorum.platform.open_files import connections_within, open_files_max
@@ -390,9 +390,8 @@ class QuorumMember:
         self.replica.install(machine)
         # Whoever kept the state that it replaces would keep its memory.
         self.storage.machine = machine
-        newest = self.storage.snapshots.newest
         # Compaction comes after the core knows of the install.
-        self.runtime.call_soon(self.snapshotter.installed, 0 if newest is None else newest.size_bytes)
+        self.runtime.call_soon(self.snapshotter.installed, covered_by(machine))
         self._write_identity()
         self._transport.recheck_identities()
 

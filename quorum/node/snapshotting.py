@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_walk import SnapshotIncompleteError, SnapshotOverflowError, SnapshotWalk
@@ -59,6 +59,20 @@ class StateHolder(Protocol):
     machine: StateMachine
 
 
+class LastSnapshot(NamedTuple):
+    """What the newest snapshot of this node covers."""
+
+    #: of the last transaction in it
+    zxid: int
+    #: of that transaction, in milliseconds
+    stamp_ms: int
+
+
+def covered_by(machine: StateMachine) -> LastSnapshot:
+    """Return what a snapshot of this state covers."""
+    return LastSnapshot(machine.zxid, machine.last_stamp_ms)
+
+
 class Snapshotter:
     """Takes one snapshot at a time, in the loop's spare moments."""
 
@@ -100,6 +114,9 @@ class Snapshotter:
         self._log_bytes = 0
         newest = store.newest
         self._last_size_bytes = newest.size_bytes if newest is not None else 0
+        #: None: there is none. The state that a node begins with is that of its newest snapshot.
+        self.last = None if newest is None else covered_by(holder.machine)
+        self._covered = LastSnapshot(0, 0)
         self._asked = False
         self._walk: SnapshotWalk | None = None
         self._file: SnapshotWriter | None = None
@@ -196,10 +213,12 @@ class Snapshotter:
             self._file.abandon()
             self._file = None
 
-    def installed(self, size_bytes_: int) -> None:
+    def installed(self, covered: LastSnapshot) -> None:
         """A received snapshot replaced the state: count from there, and compact."""
+        newest = self._store.newest
+        self.last = covered
         self._log_bytes = 0
-        self._last_size_bytes = size_bytes_
+        self._last_size_bytes = 0 if newest is None else newest.size_bytes
         self._compact()
 
     def _begin(self) -> None:
@@ -210,6 +229,7 @@ class Snapshotter:
         self._begun_ms = self._runtime.monotonic_ms()
         self._walk_log_bytes = self._log_bytes
         self._walk = SnapshotWalk(machine)
+        self._covered = covered_by(machine)
         header = SnapshotHeader(
             machine.applied_index,
             machine.applied_term,
@@ -292,6 +312,7 @@ class Snapshotter:
             self._failed(error)
             return
         self.taken_count += 1
+        self.last = self._covered
         self._slice_ms = SLICE_MS
         self._pause_ms = GIVE_UP_PAUSE_MS
         self._log_bytes -= self._walk_log_bytes

@@ -38,7 +38,7 @@ class ServerOptions:
         data_dir: only shown. super_digest: who the super user is, "" for nobody.
     """
 
-    frame_bytes_max: int = 4 * _MIB
+    frame_bytes_max: int = 0xFFFFF
     session_timeout_min_ms: int = 4000
     session_timeout_max_ms: int = 40_000
     handshake_timeout_ms: int = 5000

@@ -31,7 +31,7 @@ ABSENT: Final = {
     **dict.fromkeys(("stat_reset", "connection_stat_reset"), "no GET changes anything"),
     "observer_connection_stat_reset": "there are no observers",
     **dict.fromkeys(("set_trace_mask", "get_trace_mask"), "there is no trace mask"),
-    **dict.fromkeys(("snapshot", "restore", "last_snapshot"), "snapshots are at /v1/snapshots"),
+    **dict.fromkeys(("snapshot", "restore"), "snapshots are at /v1/snapshots"),
     "hash": "nodes compare their digests by themselves",
     "initial_configuration": "the members are in the log, not in a file",
     "system_properties": "no Java",

@@ -21,7 +21,7 @@ from tests.conformance.differential.compare import differences
 from tests.conformance.differential.coverage import CELLS, Coverage
 from tests.conformance.differential.generator import generate
 from tests.conformance.differential.known import KNOWN
-from tests.conformance.differential.link import Side
+from tests.conformance.differential.link import Side, open_link
 from tests.conformance.differential.planted import serving
 from tests.conformance.differential.player import Note, Transcript
 from tests.conformance.differential.shrink import shrink, tell
@@ -36,6 +36,8 @@ from tests.conformance.differential.wire import (
     Stamp,
     Stat,
     Zxid,
+    connect_frame,
+    frame,
     text,
 )
 
@@ -94,6 +96,24 @@ def test_what_differs_on_purpose_is_explained_and_nothing_else(theirs: Side, our
     verdict = uvloop.run(one(Arena(theirs, ours), Stream(1, (0, 1, 2), (cut, container))))
     assert verdict.difference is None
     assert set(verdict.known) == {"deleteContainer of a client"}
+
+
+async def takes(side: Side, request_bytes: int) -> bool:
+    """Tell whether a server answers a write of so many bytes, and does not close the connection."""
+    link = await open_link(side.ports[0])
+    link.send(connect_frame(0, 30_000, 0, bytes(16)))
+    assert await link.next() is not None
+    head = pack(">ii", 1, Op.SET_DATA) + text("/zookeeper/none")
+    data = bytes(request_bytes - len(head) - 8)
+    link.send(frame(head + pack(">i", len(data)) + data + pack(">i", -1)))
+    answered = await link.next() is not None
+    link.drop()
+    return answered
+
+
+def test_a_request_may_be_as_large_as_zookeepers(theirs: Side, ours: Side) -> None:
+    for size, expected in ((0xFFFFF, True), (0x100000, False)):
+        assert [uvloop.run(takes(side, size)) for side in (theirs, ours)] == [expected, expected], size
 
 
 def test_a_null_path_is_answered_as_zookeeper_does(theirs: Side, ours: Side) -> None:

@@ -111,6 +111,8 @@ def test_no_request_breaks_the_description(node: Ensemble, tmp_path: Path) -> No
     # Members are changed by tests of their own: here each would wait for a node that does not exist. Events
     # do not end.
     command += ["--exclude-path", "/v1/members", "--exclude-path", "/v1/events"]
+    # What GET is tried with serves HEAD, too.
+    command += ["--exclude-method", "HEAD"]
     command += ["--no-color", "-H", "Content-Type: application/json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
@@ -120,6 +122,27 @@ def test_no_request_breaks_the_description(node: Ensemble, tmp_path: Path) -> No
 def test_every_endpoint_is_described(node: Ensemble) -> None:
     paths = show(node, "/v1/openapi.json")["paths"]
     assert {f"/v1/{name}" for name in NAMES} <= paths.keys()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_a_method_that_a_path_does_not_have_is_405_with_those_that_it_has(
+    node: Ensemble, method: str
+) -> None:
+    paths = show(node, "/v1/openapi.json")["paths"]
+    refused = 0
+    for path, operations in paths.items():
+        if method.lower() in operations:
+            continue
+        refused += 1
+        # Neither a type nor a body is looked at.
+        url = node.admin_urls[0] + path.replace("{name}", "name")
+        request = Request(url, b"{", {"Content-Type": "text/plain"}, method=method)
+        with pytest.raises(HTTPError) as error, urlopen(request, timeout=DEADLINE_S):
+            pass
+        with error.value:
+            allowed = error.value.headers["Allow"].split(", ")
+            assert (error.value.code, allowed) == (405, sorted(map(str.upper, operations))), path
+    assert refused
 
 
 def test_a_znode_is_created_written_read_and_deleted(node: Ensemble, client: KazooClient) -> None:

@@ -22,7 +22,7 @@ def watch_disk(path: Path) -> None:
     """Have the node of this process use a watched disk."""
     import quorum.node.node
     from quorum.node.member import QuorumMember
-    from quorum.node.snapshotting import Snapshotter
+    from quorum.node.snapshotting import LastSnapshot, Snapshotter
     from quorum.raft.journal.journal import Journal
     from quorum.raft.snapshots.snapshots import SnapshotStore
 
@@ -37,9 +37,9 @@ def watch_disk(path: Path) -> None:
         setattr(owner, name, reporter.during(phase, getattr(owner, name)))
     installed = Snapshotter.installed
 
-    def end_install(self: Snapshotter, size_bytes_: int) -> None:
+    def end_install(self: Snapshotter, covered: LastSnapshot) -> None:
         reporter.set_active(Phase.INSTALL, False)
-        installed(self, size_bytes_)
+        installed(self, covered)
 
     Snapshotter.installed = end_install  # type: ignore[method-assign]
 

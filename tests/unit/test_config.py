@@ -181,7 +181,7 @@ def test_a_configuration_is_frozen(load: Load) -> None:
         (with_lines("raft", "election_timeout_ms = 300"), "raft.election_timeout_ms", ["two whole numbers"]),
         (with_lines("raft", "election_timeout_ms = [600, 300]"), "raft.election_timeout_ms", ["smaller"]),
         (with_lines("raft", "heartbeat_interval_ms = 101"), "raft.heartbeat_interval_ms", ["third", "100"]),
-        (with_lines("raft", "batch_bytes_max = 4194303"), "raft.batch_bytes_max", ["limits.frame_bytes_max"]),
+        (with_lines("raft", "batch_bytes_max = 1048574"), "raft.batch_bytes_max", ["limits.frame_bytes_max"]),
         (with_lines("raft", "segment_bytes_max = 2147483649"), "raft.segment_bytes_max", ["2147483648"]),
         (
             with_lines("raft", "segment_bytes_max = 8388607"),

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from quorum.core.machine import StateMachine
-from quorum.node.snapshotting import REMOVAL_RETRY_MS, Snapshotter
+from quorum.node.snapshotting import REMOVAL_RETRY_MS, LastSnapshot, Snapshotter
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Compacted, Stimulus
 from quorum.raft.journal.journal import Install, Journal, JournalFullError, JournalOptions
@@ -115,7 +115,7 @@ def test_what_an_installed_snapshot_took_back_goes_with_the_install() -> None:
         bench.journal.append([Install(last + 100, 2)])
         assert bench.journal.segment_count > 1
         bench.steps.clear()
-        bench.snapshotter.installed(100)
+        bench.snapshotter.installed(LastSnapshot(0, 0))
         bench.runtime.settle()
         assert bench.journal.segment_count == 1
         assert (bench.steps, bench.failures) == ([], [])
@@ -133,7 +133,7 @@ def test_what_a_staged_group_takes_back_is_compacted_once_that_is_durable() -> N
     bench.runtime.settle()
     assert bench.journal.takes_back
     segments = bench.disk.listdir(JOURNAL)
-    bench.snapshotter.installed(100)
+    bench.snapshotter.installed(LastSnapshot(0, 0))
     bench.runtime.settle()
     assert bench.disk.listdir(JOURNAL) == segments, "they hold what a start would find"
     bench.writer.retry()

@@ -242,7 +242,7 @@ def test_others_are_served_between_the_answers_that_waited() -> None:
 )
 def test_only_so_much_waits_before_a_write_that_is_under_way(op: int, path: str, count: int) -> None:
     """That is answered in one turn if a next write is applied with the first: 64 MiB of data at most."""
-    node = MemoryNode(outstanding_requests_max=1000)
+    node = MemoryNode(outstanding_requests_max=1000, frame_bytes_max=2 << 20)
     client = node.greeted()
     client.send(create(1, "/a"), create(2, "/big", bytes(1 << 20)), create(3, "/many"))
     client.send(encode_command(4, [14, [[1, f"/many/{number}", b"", None, 0] for number in range(2000)]]))

@@ -201,7 +201,7 @@ def test_a_multi_read_takes_a_bounded_number_of_reads() -> None:
 
 
 def test_a_multi_read_whose_answers_are_too_large_is_refused_as_a_whole() -> None:
-    node = MemoryNode()
+    node = MemoryNode(frame_bytes_max=2 << 20)
     client = node.greeted()
     size = 1 << 20
     ask(client, encode_command(1, [1, "/a", bytes(size), None, 0]))

@@ -16,7 +16,7 @@ KIB = 1024
 
 def unfinished(size: int) -> bytes:
     """The beginning of a longer request."""
-    return create(1, "/a", bytes(1 << 20))[:size]
+    return create(1, "/a", bytes(1 << 19))[:size]
 
 
 def test_the_connection_with_the_most_unfinished_bytes_goes() -> None:
@@ -85,7 +85,7 @@ def test_what_was_read_since_it_was_noted_costs_nobody_the_connection() -> None:
 
 
 def test_a_large_reply_without_room_never_reaches_its_transport() -> None:
-    node = MemoryNode(unread_bytes_total_max=6 << 20)
+    node = MemoryNode(unread_bytes_total_max=6 << 20, frame_bytes_max=2 << 20)
     writer = node.greeted()
     writer.send(create(1, "/a", bytes(1 << 20)))
     hoarder = with_unread(node, 5 << 20)
