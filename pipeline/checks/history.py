@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,22 +103,45 @@ def _operation(invoked: Line, completed: Line | None) -> Operation:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Read a file of JSON lines; a last line that was cut off by the end of its writer is left out.
+    """Read a file of JSON lines.
 
     Raises:
-        HistoryError: another line is not JSON.
+        HistoryError: a line is not JSON, the last one included: what it said is lost.
     """
     with path.open(encoding="utf-8") as file:
         for number, text in enumerate(file, 1):
             try:
                 yield json.loads(text)
             except ValueError as error:
-                if text.endswith("\n"):
-                    raise HistoryError(f"{path.name}:{number}: {error}") from error
+                raise HistoryError(f"{path.name}:{number}: {error}") from error
+
+
+def check_whole(run: Path, lines: Mapping[str, int]) -> None:
+    """See that a recorded run has all that its writer wrote.
+
+    Args:
+        run: its folder.
+        lines: {file below the folder: lines in it}.
+
+    Raises:
+        HistoryError: a file is missing, or has more or fewer lines.
+    """
+    for name, expected in lines.items():
+        path = run / name
+        if not path.exists():
+            raise HistoryError(f"{name} is missing: {expected} lines of the run")
+        with path.open("rb") as file:
+            found = sum(part.count(b"\n") for part in iter(partial(file.read, 1 << 20), b""))
+        if found != expected:
+            raise HistoryError(f"{name} has {found} lines, and the run wrote {expected}")
 
 
 def read_history(folder: Path) -> list[Operation]:
-    """Read all processes of a run."""
+    """Read all processes of a run.
+
+    Raises:
+        HistoryError: a line is not JSON, or no history has it.
+    """
     return pair(line for path in sorted(folder.glob("*.jsonl")) for line in read_lines(path))
 
 

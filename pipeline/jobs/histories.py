@@ -1,7 +1,7 @@
 """The histories of chaos runs as rows: one for each operation, and one for each line of the final state.
 
 Pairs invocations with completions as `pipeline.checks.history` does, in Spark. Decides nothing about what is
-allowed. A damaged file is refused with its line; a last line that its writer did not finish is left out.
+allowed. A damaged file is refused with its line, and a run that lacks a file or lines that its writer wrote.
 Source: pipeline.checks.history (the format); tests/chaos/run.py writes it.
 """
 
@@ -12,9 +12,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pipeline.checks.history import FAIL, INVOKE, NEVER_NS, OK, UNKNOWN, Line, Operation
+from pipeline.checks.history import (
+    FAIL,
+    INVOKE,
+    NEVER_NS,
+    OK,
+    UNKNOWN,
+    HistoryError,
+    Line,
+    Operation,
+    check_whole,
+)
 from pipeline.errors import InputError, OptionError
 from quorum.errors import shown
 
@@ -32,23 +42,24 @@ LINE: Final = (
     "zxid BIGINT, node STRING, time_ns BIGINT, damage STRING"
 )
 _TEXTS: Final = ("process", "operation", "key", "type")
+_REMEDY_INCOMPLETE: Final = "judge it where it is whole: what is missing may be what was wrong"
 _REMEDY: Final = "repair the line, or judge the run without this file"
 
 
-def find_runs(folders: Sequence[Path]) -> dict[Path, list[str]]:
-    """Return {folder of a run: its workloads}; a folder may be a run or hold runs.
+def find_runs(folders: Sequence[Path]) -> dict[Path, Recorded]:
+    """Return {folder of a run: what was recorded}; a folder may be a run or hold runs.
 
     Raises:
         OptionError: there is no run, or there are too many.
         InputError: run.json is damaged.
     """
-    runs: dict[Path, list[str]] = {}
+    runs: dict[Path, Recorded] = {}
     for folder in folders:
         found = [each.parent for each in (*folder.glob("run.json"), *folder.glob("*/run.json"))]
         if not found:
             raise OptionError("RUN", str(folder), "holds no run", "name a folder with run.json and history/")
         for run in sorted(found):
-            runs[run] = _workloads(run)
+            runs[run] = _recorded(run)
     if len(runs) > RUNS_MAX:
         raise OptionError("RUN", len(runs), f"are more than {RUNS_MAX} runs", "judge them in parts")
     names = Counter(run.resolve().name for run in runs)
@@ -58,17 +69,27 @@ def find_runs(folders: Sequence[Path]) -> dict[Path, list[str]]:
     return runs
 
 
-def _workloads(run: Path) -> list[str]:
+class Recorded(NamedTuple):
+    """What run.json says of a run: its workloads, and {file: lines in it} as far as it counts them."""
+
+    workloads: list[str]
+    lines: dict[str, int]
+
+
+def _recorded(run: Path) -> Recorded:
     try:
-        names = json.loads((run / "run.json").read_text())["workloads"]
+        record = json.loads((run / "run.json").read_text())
+        names, lines = record["workloads"], record.get("lines", {})
         if not all(isinstance(each, str) for each in names):
             raise TypeError(f"workloads: {shown(names)}")
-    except (ValueError, KeyError, TypeError, OSError) as error:
+        if not all(isinstance(each, int) for each in lines.values()):
+            raise TypeError(f"lines: {shown(lines)}")
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise InputError(f"{run / 'run.json'} is damaged: {error}", "name a run that ended") from error
     for name in ("history", FINAL):
         if not (run / name).exists():
             raise InputError(f"{run} has no {name}", "name a run that ended")
-    return list(names)
+    return Recorded(list(names), lines)
 
 
 def read_runs(spark: SparkSession, folders: Sequence[Path]) -> DataFrame:
@@ -77,7 +98,8 @@ def read_runs(spark: SparkSession, folders: Sequence[Path]) -> DataFrame:
     Returns:
         run, workloads, process, operation, key, argument, outcome, result, zxid, node, invoked_ns,
         completed_ns (null while the outcome is unknown), final. argument and result are JSON; a row of the
-        final state has its line as `final`, and no operation.
+        final state has its line as `final`, and no operation. A run has one row without either, so that
+        one that holds nothing is seen.
 
     Raises:
         OptionError: there is no run.
@@ -88,10 +110,11 @@ def read_runs(spark: SparkSession, folders: Sequence[Path]) -> DataFrame:
 
     runs = find_runs(folders)
     parts = []
-    for run, workloads in runs.items():
-        for part in (_operations(_lines(spark, run / "history")), _final(spark, run / FINAL)):
-            names = F.array(*map(F.lit, workloads)).cast("array<string>")
-            parts.append(part.select(F.lit(run.resolve().name).alias("run"), names.alias("workloads"), "*"))
+    for run, recorded in runs.items():
+        names = F.array(*map(F.lit, recorded.workloads)).cast("array<string>")
+        found = [_operations(_lines(spark, run / "history")), _final(spark, run / FINAL), _final(spark, None)]
+        head = (F.lit(run.resolve().name).alias("run"), names.alias("workloads"))
+        parts += [part.select(*head, "*") for part in found]
     rows = reduce(lambda left, right: left.unionByName(right), parts).persist(StorageLevel.MEMORY_AND_DISK)
     fine = F.col("invoked_ns").isNotNull()
     damaged = rows.where(~fine).select("run", "file").distinct().limit(DAMAGED_FILES_MAX)
@@ -99,6 +122,11 @@ def read_runs(spark: SparkSession, folders: Sequence[Path]) -> DataFrame:
     for row in sorted(damaged.collect()):
         path = folder_of[row[0]] / (FINAL if row[1] == FINAL else f"history/{row[1]}")
         refuse_damage(path)
+    for run, recorded in runs.items():
+        try:
+            check_whole(run, recorded.lines)
+        except HistoryError as error:
+            raise InputError(f"{run}: {error}", _REMEDY_INCOMPLETE) from error
     return rows.where(fine).drop("file")
 
 
@@ -160,11 +188,15 @@ def _operations(lines: DataFrame) -> DataFrame:
     )
 
 
-def _final(spark: SparkSession, path: Path) -> DataFrame:
+def _final(spark: SparkSession, path: Path | None) -> DataFrame:
+    """The final state; without a path the one row without a line."""
     from pyspark.sql import functions as F
 
-    line = spark.read.text(str(path)).withColumn("key", F.get_json_object("value", "$.key"))
     nothing = F.lit(None)
+    if path is None:
+        line = spark.range(1).select(nothing.cast("string").alias("value"), F.lit("").alias("key"))
+    else:
+        line = spark.read.text(str(path)).withColumn("key", F.get_json_object("value", "$.key"))
     return line.select(
         F.lit(FINAL).alias("file"),
         *(nothing.cast("string").alias(name) for name in ("process", "operation")),
@@ -190,11 +222,7 @@ def refuse_damage(path: Path) -> None:
             try:
                 line = json.loads(text)
             except ValueError as error:
-                if text.endswith("\n"):
-                    raise InputError(
-                        f"{path}:{number}: {shown(text)} is not JSON: {error}", _REMEDY
-                    ) from None
-                continue
+                raise InputError(f"{path}:{number}: {shown(text)} is not JSON: {error}", _REMEDY) from None
             problem = _problem(line, is_open) if path.name != FINAL else _final_problem(line)
             if problem:
                 raise InputError(f"{path}:{number}: {problem}", _REMEDY)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.checks.suites import PARTS, Part
-from pipeline.checks.verdicts import OK
+from pipeline.checks.verdicts import BAD, NOTHING_JUDGED, OK, UNKNOWN
 from pipeline.errors import InputError
 from pipeline.jobs.changelog_job import run_as_program
 from pipeline.jobs.job import Job
@@ -46,8 +46,8 @@ def read(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     from pipeline.jobs.histories import find_runs, read_runs
 
     known = {part.workload for part in PARTS}
-    for run, workloads in find_runs(arguments.runs).items():
-        strange = [name for name in workloads if name not in known]
+    for run, recorded in find_runs(arguments.runs).items():
+        strange = [name for name in recorded.workloads if name not in known]
         if strange:
             raise InputError(
                 f"{run / 'run.json'}: no checker judges the workload {strange[0]}",
@@ -61,7 +61,7 @@ def compute(rows: DataFrame) -> DataFrame:
 
     Returns:
         run, workload, check, key, verdict (ok, bad or unknown), judged, problems, counter_example; what
-        is not ok comes first.
+        is not ok comes first. A check without a row to judge has one that says so.
     """
     from pyspark.sql import functions as F
 
@@ -93,7 +93,32 @@ def compute(rows: DataFrame) -> DataFrame:
         nothing.alias("problems"),
         nothing.alias("counter_example"),
     )
-    return searched.unionByName(witnessed).orderBy(F.col("verdict") == OK, "run", "workload", "check", "key")
+    found = searched.unionByName(witnessed).unionByName(_unseen(rows, mine))
+    return found.orderBy(F.col("verdict") == OK, "run", "workload", "check", "key")
+
+
+def _unseen(rows: DataFrame, mine: DataFrame) -> DataFrame:
+    """Return a verdict for each check of a run's workloads that sees nothing at all."""
+    from pyspark.sql import functions as F
+
+    checks = F.array(*(F.array(*(F.lit(each.check) for each in part.judge((), ()))) for part in PARTS))
+    of_workload = (F.array_contains("workloads", part.workload) for part in PARTS)
+    parts = F.array_compact(F.array(*(F.when(each, number) for number, each in enumerate(of_workload))))
+    runs = rows.where(F.col("operation").isNull() & F.col("final").isNull())
+    return (
+        runs.select("run", F.explode(parts).alias("part"))
+        .join(mine.select("run", "part").distinct(), ["run", "part"], "left_anti")
+        .select(
+            "run",
+            F.get(F.array(*(F.lit(part.workload) for part in PARTS)), F.col("part")).alias("workload"),
+            F.explode(F.get(checks, F.col("part"))).alias("check"),
+            F.lit(TOGETHER).alias("key"),
+            F.lit(UNKNOWN).alias("verdict"),
+            F.lit(0).cast("bigint").alias("judged"),
+            F.array(F.lit(NOTHING_JUDGED)).alias("problems"),
+            F.array().cast("array<string>").alias("counter_example"),
+        )
+    )
 
 
 def _is_mine(part: Part) -> Column:
@@ -128,10 +153,14 @@ def judge_group(key: tuple[pa.Scalar[Any], ...], rows: pa.Table) -> pa.Table:
 
 
 def is_finding(answer: DataFrame) -> bool:
-    """Say whether a verdict is bad, or unknown because the search was too long."""
+    """Say whether a verdict is bad, a search was too long, or a check judged nothing of a run."""
     from pyspark.sql import functions as F
 
-    return not answer.where(F.col("verdict") != OK).isEmpty()
+    wrong = (F.col("verdict") == BAD) | ((F.col("verdict") == UNKNOWN) & (F.col("judged") > 0))
+    checks = answer.groupBy("run", "workload", "check").agg(
+        F.sum("judged").alias("judged"), F.max(wrong).alias("wrong")
+    )
+    return not checks.where(F.col("wrong") | (F.col("judged") == 0)).isEmpty()
 
 
 JOB = Job(
@@ -139,7 +168,7 @@ JOB = Job(
     summary="judge the recorded histories of chaos runs",
     description="One row for each check and key of a run: whether its operations agree with what the check "
     "demands, how many it judged, and what is wrong, with a counter-example. A verdict is `unknown` where "
-    "the search for an order took too many steps.",
+    "the search for an order took too many steps, or where nothing was there to judge.",
     add_arguments=add_arguments,
     read=read,
     compute=lambda rows, _arguments: compute(rows),

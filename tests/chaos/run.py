@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.checks.history import read_history, read_lines
+from pipeline.checks.history import check_whole, read_history, read_lines
 from pipeline.checks.verdicts import BAD, UNKNOWN, Verdict
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.kafka_peer import KafkaCluster
@@ -132,16 +132,19 @@ def run(plan: Plan) -> Report:
         strikes = Strikes(cluster, recorder, nemeses, random.Random(rng.random()))
         roles = Roles(cluster)
         began_ns = time.monotonic_ns()
+        final: list[dict[str, Any]] | None = None
         try:
             roles.start()
             final = asyncio.run(_load(workloads, strikes, plan.seconds))
         finally:
             roles.stop()
             recorder.close()
-            _write_run(folder, plan, cluster, strikes, roles, began_ns)
+            lines = {f"history/{name}": count for name, count in recorder.lines.items()}
+            if final is not None:
+                (folder / FINAL).write_text("".join(json.dumps(line) + "\n" for line in final))
+                lines[FINAL] = len(final)
+            _write_run(folder, plan, cluster, strikes, roles, began_ns, lines)
             _keep_outputs(folder, cluster)
-    with (folder / "final.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in final)
     return judge_run(folder)
 
 
@@ -173,7 +176,13 @@ async def _load(workloads: Sequence[Workload], strikes: Strikes, seconds: float)
 
 
 def _write_run(
-    folder: Path, plan: Plan, cluster: ChaosCluster, strikes: Strikes, roles: Roles, began_ns: int
+    folder: Path,
+    plan: Plan,
+    cluster: ChaosCluster,
+    strikes: Strikes,
+    roles: Roles,
+    began_ns: int,
+    lines: dict[str, int],
 ) -> None:
     record = {
         "seed": plan.seed,
@@ -190,6 +199,8 @@ def _write_run(
         "ended_ns": time.monotonic_ns(),
         "faults": [strike.line() for strike in strikes.strikes],
         "roles": roles.changes,
+        # A history that lost some of them is damaged.
+        "lines": lines,
     }
     (folder / "run.json").write_text(json.dumps(record, indent=1) + "\n")
 
@@ -202,11 +213,16 @@ def _keep_outputs(folder: Path, cluster: ChaosCluster) -> None:
         (outputs / f"{name}.log").write_bytes(path.read_bytes())
 
 
+#: what the cluster holds when all is healed
+FINAL: Final = "final.jsonl"
+
+
 def judge_run(folder: Path) -> Report:
     """Judge a recorded run: reads only its files."""
     record = json.loads((folder / "run.json").read_text())
+    check_whole(folder, record.get("lines", {}))
     operations = read_history(folder / "history")
-    final = [dict(line) for line in read_lines(folder / "final.jsonl")]
+    final = [dict(line) for line in read_lines(folder / FINAL)]
     history = History(operations, final)
     verdicts = [verdict for name in record["workloads"] for verdict in WORKLOADS[name].check(history)]
     struck = Counter(strike["nemesis"] for strike in record["faults"])

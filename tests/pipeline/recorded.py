@@ -43,7 +43,13 @@ class RecordedRun:
 
     def close(self) -> None:
         self._recorder.close()
-        (self.folder / "run.json").write_text(json.dumps({"workloads": self.workloads, "began_ns": 0}))
+        lines = {f"history/{name}": count for name, count in self._recorder.lines.items()}
+        record = {
+            "workloads": self.workloads,
+            "began_ns": 0,
+            "lines": lines | {"final.jsonl": len(self.final)},
+        }
+        (self.folder / "run.json").write_text(json.dumps(record))
         (self.folder / "final.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.final))
 
 

@@ -6,13 +6,14 @@ import json
 import random
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.checks.history import FAIL, OK, UNKNOWN, Operation
+from pipeline.checks.history import FAIL, OK, UNKNOWN, HistoryError, Operation, check_whole
 from pipeline.checks.registers import BAD_VERSION, linearizable
 from pipeline.checks.suites import PARTS
 from pipeline.errors import InputError, OptionError
@@ -110,15 +111,53 @@ def test_a_damaged_file_is_refused_with_its_line(
     assert says in str(caught.value)
 
 
-def test_a_last_line_that_was_cut_off_is_left_out(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["history/w.jsonl", "final.jsonl"])
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        (None, "is missing"),
+        (lambda text: text[:-20], "is not JSON|lines, and the run wrote"),
+        (lambda text: text[: text.rindex("\n", 0, -1) + 1], "lines, and the run wrote"),
+        (lambda _text: "", "has 0 lines"),
+    ],
+    ids=["missing", "cut in a line", "cut behind a line", "empty"],
+)
+def test_a_run_that_lost_something_is_refused(
+    spark: SparkSession, tmp_path: Path, file: str, left: Callable[[str], str] | None, says: str
+) -> None:
     folder = tmp_path / "run"
     run = RecordedRun(folder, SAMPLED)
     sound(run)
     run.close()
-    whole = read_runs(spark, [folder]).count()
-    with (folder / "history" / "w.jsonl").open("a") as file:
-        file.write('{"process": "w", "operation": "write", "key": "regis')
-    assert read_runs(spark, [folder]).count() == whole
+    assert read_runs(spark, [folder]).count()
+    path = folder / file
+    text = path.read_text()
+    path.unlink()
+    if left is not None:
+        path.write_text(left(text))
+    elif file == "final.jsonl":
+        says = "has no final.jsonl"
+    with pytest.raises(InputError, match=says):
+        read_runs(spark, [folder])
+    with pytest.raises(HistoryError):
+        check_whole(folder, json.loads((folder / "run.json").read_text())["lines"])
+
+
+def test_a_check_that_judged_nothing_is_not_ok(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    RecordedRun(tmp_path, SAMPLED).close()
+    rows = compute(read_runs(spark, [tmp_path])).collect()
+    assert {(row.workload, row.check) for row in rows} == {
+        (part.workload, verdict.check)
+        for part in PARTS
+        if part.workload in SAMPLED
+        for verdict in part.judge((), ())
+    }
+    assert {(row.verdict, row.judged) for row in rows} == {(UNKNOWN, 0)}
+    assert {verdict.state for _, verdict in judged(tmp_path)} == {UNKNOWN}
+    assert main(["pipeline", "history_check", str(tmp_path)]) == 1
+    assert "nothing was there to judge" in capsys.readouterr().out
 
 
 def test_what_is_no_run_is_refused(spark: SparkSession, tmp_path: Path) -> None:

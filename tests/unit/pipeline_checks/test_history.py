@@ -48,11 +48,14 @@ def test_a_history_that_cannot_be_is_refused(lines: list[dict[str, Any]]) -> Non
         pair(lines)
 
 
-def test_a_folder_is_read_and_a_torn_last_line_left_out(tmp_path: Path) -> None:
+def test_a_folder_is_read_and_a_torn_line_refused(tmp_path: Path) -> None:
     whole = json.dumps(line("invoke", "a", 2)) + "\n"
-    (tmp_path / "p.jsonl").write_text(whole + '{"process": "p", "ope')
+    (tmp_path / "p.jsonl").write_text(whole)
     (tmp_path / "q.jsonl").write_text(json.dumps(line("invoke", "b", 1, process="q")) + "\n")
     assert [each.argument for each in read_history(tmp_path)] == ["b", "a"]
     (tmp_path / "q.jsonl").write_text("nonsense\n" + whole)
     with pytest.raises(HistoryError, match=r"q\.jsonl:1"):
+        read_history(tmp_path)
+    (tmp_path / "q.jsonl").write_text(whole + '{"process": "q", "ope')
+    with pytest.raises(HistoryError, match=r"q\.jsonl:2"):
         read_history(tmp_path)
