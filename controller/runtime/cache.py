@@ -95,7 +95,7 @@ class Cache:
         self._logged.pop(topic, None)
 
     async def _with_ids(self, read: dict[str, _Found]) -> dict[str, _Found]:
-        """Give an id to topics without one; a topic that changes meanwhile is left out, and dirty again."""
+        """Give an id to topics without one."""
         nameless = {
             topic: found
             for topic, found in read.items()
@@ -107,14 +107,8 @@ class Cache:
         names = list(nameless)
         for start in range(0, len(names), NAMED_MAX):
             part = names[start : start + NAMED_MAX]
-            for topic, named in zip(
-                part, await asyncio.gather(*(self._name(each, nameless[each]) for each in part)), strict=True
-            ):
-                if named is None:
-                    # The event of that change wakes the loop.
-                    del found_now[topic]
-                else:
-                    found_now[topic] = named
+            named = await asyncio.gather(*(self._name(each, nameless[each]) for each in part))
+            found_now.update(zip(part, named, strict=True))
         return found_now
 
     async def _name(self, topic: str, found: KnownTopic) -> _Found:
@@ -130,8 +124,9 @@ class Cache:
                 raise
             return Unreadable(f"it gets no id: {error.message}")
         if not is_written:
+            # The event of that change wakes the loop.
             self.dirty.mark_topic(topic)
-            return None
+            return Unreadable("it gets no id: it changed meanwhile")
         log.info("topic %s got the id %s", topic, drawn)
         return KnownTopic(record, next_version(found.topic_version))
 

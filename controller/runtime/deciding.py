@@ -23,7 +23,6 @@ from quorum.client import Client
 from quorum.metadata.errors import ContendedError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import LogEnd
 from quorum.metadata.topic_settings import TopicSettings, effective
 
 log = logging.getLogger("quorate.controller")
@@ -59,8 +58,6 @@ class Decider:
         keys: Iterable[PartitionKey] | None,
         *,
         live: Collection[int] | None = None,
-        outcasts: Collection[int] = (),
-        shortened: Mapping[PartitionKey, Mapping[int, LogEnd]] | None = None,
         generations: Mapping[int, BrokerGeneration] | None = None,
         preferring: bool = False,
         forcing: bool = False,
@@ -70,8 +67,6 @@ class Decider:
         Args:
             keys: which; None: all.
             live: brokers that may lead; None: the admitted ones.
-            outcasts: brokers that lose every ISR membership.
-            shortened: {partition: {broker that loses this membership: where its log ends}}.
             generations: of a new controller only, to find bounces that nobody saw.
             preferring: the preferred replicas shall lead, where they can.
             forcing: a partition without a live member of its ISR gets a leader all the same.
@@ -82,8 +77,6 @@ class Decider:
         situation = Situation(
             controller_epoch=self._controller_epoch,
             live=frozenset(self._model.brokers if live is None else live),
-            outcasts=outcasts,
-            shortened=shortened or {},
             generations=generations or {},
             leaving=frozenset(self._model.leaving),
             preferring=preferring,
