@@ -363,6 +363,7 @@ class Broker:
             default_num_partitions=self.config.broker.num_partitions,
             default_replication_factor=self.config.broker.default_replication_factor,
             segment_bytes_min=self.config.limits.segment_bytes_min,
+            partitions_max=self.config.limits.partitions_max,
             leader_imbalance_check_interval_ms=(
                 self.config.broker.leader_imbalance_check_interval_ms
                 if self.config.broker.auto_leader_rebalance_enable

@@ -89,6 +89,10 @@ class ClusterModel:
             for partition, replicas in known.record.partitions.items():
                 yield PartitionKey(topic, partition), replicas
 
+    def partition_count(self) -> int:
+        """Return how many partitions the known topics have."""
+        return sum(len(known.record.partitions) for known in self.topics.values())
+
     def keys_of(self, topic: str) -> list[PartitionKey]:
         """Return the partitions of a topic; none if it is unknown."""
         known = self.topics.get(topic)
