@@ -178,7 +178,7 @@ class BrokerView:
             )
             cluster.add_metric(["offline"], len(found.offline))
             cluster.add_metric(["under_replicated"], len(found.under_replicated))
-            cluster.add_metric(["reassigned"], len(controller.reassignments() or ()))
+            cluster.add_metric(["reassigned"], sum(1 for _ in controller.reassignments() or ()))
             yield cluster
             yield GaugeMetricFamily(
                 "quorate_controller_strangers",

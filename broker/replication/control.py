@@ -17,7 +17,7 @@ from typing import Final
 
 from broker.core.partition import FollowerState, IdleState, LeaderState
 from broker.log.disk_threads import finished
-from broker.replication.clock import Pace, monotonic_ms
+from broker.replication.clock import monotonic_ms
 from broker.replication.fetchers import Fetchers
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry, is_log_of
@@ -39,6 +39,7 @@ from controller.messages.entities import (
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import NO_LEADER, PartitionStateRecord
+from quorum.platform.pace import Pace
 
 #: Leader epochs of a StopReplica that no epoch is too old for: none given, the topic is being deleted.
 _ANY_EPOCH: Final = (-1, -2)

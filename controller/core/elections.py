@@ -103,11 +103,22 @@ class Decisions:
         """Say whether there is anything to write."""
         return bool(self.updates or self.creations)
 
+    def add(self, others: Decisions) -> None:
+        """Take those about other partitions in."""
+        self.updates.update(others.updates)
+        self.creations.update(others.creations)
+        self.unclean.extend(others.unclean)
+        self.undecided_topics.update(others.undecided_topics)
+        self.announced.update(others.announced)
+
 
 def decide(
     model: ClusterModel, situation: Situation, keys: Iterable[PartitionKey] | None = None
 ) -> Decisions:
-    """Decide about partitions, all by default; a partition that is as it should be gets no decision."""
+    """Decide about partitions, all by default; a partition that is as it should be gets no decision.
+
+    Each is decided on its own, so that many may be taken in parts (`Decisions.add`).
+    """
     decisions = Decisions()
     cluster, topic = situation, ""
     chosen = model.partitions() if keys is None else ((key, model.replicas(key)) for key in keys)

@@ -111,14 +111,13 @@ class ClusterModel:
         return move_of(known.record, key.partition)
 
     def moves(self) -> Iterator[tuple[PartitionKey, Move]]:
-        """Yield every partition that is being reassigned."""
-        for topic, known in self.topics.items():
+        """Yield every partition that is being reassigned, as things are at the first one."""
+        for topic, known in list(self.topics.items()):
             record = known.record
             for partition in dict.fromkeys((*record.adding_replicas, *record.removing_replicas)):
-                key = PartitionKey(topic, partition)
-                move = self.move(key)
+                move = move_of(record, partition) if partition in record.partitions else None
                 if move is not None:
-                    yield key, move
+                    yield PartitionKey(topic, partition), move
 
     def holders(self, key: PartitionKey) -> tuple[int, ...]:
         """Return the replicas that shall hold a partition now: while it is reassigned, as announced."""

@@ -27,6 +27,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import concerns_term
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import next_version
+from quorum.platform.pace import Pace
 
 #: Topics that get their ids at the same time.
 NAMED_MAX: Final = 1_000
@@ -76,12 +77,14 @@ class Cache:
                 self._take_state(key, state)
         return list(touched)
 
-    def take_written(
+    async def take_written(
         self, states: Mapping[PartitionKey, KnownState], created: Mapping[PartitionKey, object]
     ) -> None:
         """Take what the controller has written itself, once it is acknowledged."""
         self.dirty.account_for(states)
+        pace = Pace()
         for key, known in states.items():
+            await pace.rest()
             if self._model.replicas(key):
                 self._publish(key, known, is_new=key in created)
 

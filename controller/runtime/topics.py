@@ -40,6 +40,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, InvalidTopicSettingError, concerns_term
 from quorum.metadata.records import TopicRecord
 from quorum.metadata.topic_settings import check_topic_settings
+from quorum.platform.pace import Pace
 
 log = logging.getLogger("quorate.controller")
 
@@ -194,7 +195,9 @@ class Deletions:
 
     async def begin(self) -> None:
         """Take the requests below /admin/delete_topics: nothing is decided about these topics any more."""
+        pace = Pace()
         for topic in await read_children(self._client, paths.DELETE_TOPICS):
+            await pace.rest()
             if topic in self._model.deleting:
                 continue
             if topic not in self._model.topics:
