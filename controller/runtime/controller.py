@@ -123,6 +123,7 @@ class Controller:
             brokers={each: broker.generation for each, broker in sorted(model.brokers.items())},
             under_replicated=tuple(model.under_replicated()),
             offline=tuple(model.offline()),
+            partition_count=model.partition_count(),
             left_alone=dict(model.left_alone),
             strangers=term.membership.strangers,
             counters=self._counters,

@@ -85,6 +85,8 @@ class ControllerStatus:
     brokers: Mapping[int, BrokerGeneration] = field(default_factory=dict)
     under_replicated: tuple[PartitionKey, ...] = ()
     offline: tuple[PartitionKey, ...] = ()
+    #: Of all topics.
+    partition_count: int = 0
     #: {topic: why nothing is decided about it}
     left_alone: Mapping[str, str] = field(default_factory=dict)
     #: {broker id: why its registration does not count}

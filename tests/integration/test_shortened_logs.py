@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,16 @@ def flip(path: Path, place: int) -> None:
 def unclean_elections(cluster: BlockingBrokers) -> int:
     candidates = [each.controller for each in cluster._running._running.values()]
     return sum(each.status().counters.unclean_elections for each in candidates if each is not None)
+
+
+def metric(cluster: BlockingBrokers, name: str) -> float:
+    """The sum of a metric over all brokers, which run."""
+    total = 0.0
+    for url in cluster.admin_urls:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=WAIT_S) as answer:
+            found = re.findall(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
+        total += sum(map(float, found))
+    return total
 
 
 def cut_power(topic: Topic, broker_id: int, segments: int) -> None:
@@ -280,6 +292,7 @@ def test_a_topic_that_was_left_alone_meanwhile_counts_on_no_lost_record(
     path = f"/brokers/topics/{topic.name}"
     whole, _ = zookeeper.get(path)
     zookeeper.set(path, b"[]")
+    eventually(lambda: metric(cluster, "quorate_controller_topics_left_alone") == 1, WAIT_S, "it is seen")
     cluster.kill(hurt)
     eventually(lambda: not zookeeper.exists(f"/brokers/ids/{hurt}"), WAIT_S, "its session is over")
     if disk == "emptied":
@@ -305,6 +318,7 @@ def test_a_topic_that_was_left_alone_meanwhile_counts_on_no_lost_record(
     assert topic.read() == topic.wanted
     eventually(topic.in_sync, WAIT_S, "both are in sync")
     assert unclean_elections(cluster) == elections
+    eventually(lambda: metric(cluster, "quorate_broker_shortened_logs") == 0, WAIT_S, "none is shortened")
 
 
 @pytest.mark.parametrize("replicas", [3, 1])
