@@ -162,6 +162,8 @@ class LimitsSection:
     open_files_max: int = setting(integer(16, 1_000_000), 1024)
     #: the smallest segment.bytes that a topic may have: a segment costs files, fsyncs and a roll
     segment_bytes_min: int = setting(integer(4096, 1024 * _MIB), SEGMENT_BYTES_MIN)
+    #: of all topics together; above it clients create none. What the controller's broker says counts
+    partitions_max: int = setting(integer(1, 10_000_000), 200_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,8 @@ class LogDirectory:
         self._files = FilePool(open_files_max)
         self._checkpoint: Future[None] | None = None
         self._shortened_written: Future[None] | None = None
+        #: {partition: the write of the topic id that its log was given}
+        self._adopted: dict[PartitionKey, Future[None]] = {}
 
     @classmethod
     def open(
@@ -215,15 +217,18 @@ class LogDirectory:
             self.begin_shortened().result()
 
     def adopt(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
-        """Let a log whose topic id was lost be that of a topic; durable on return.
+        """Let a log whose topic id was lost be that of a topic.
 
-        Raises:
-            LogStorageError: the disk refuses.
+        A thread writes that down: until it is durable, a start finds it lost again.
         """
         folder = self._folder(key)
-        replace_file(f"{folder}/{METADATA_NAME}", metadata_bytes(topic_id))
-        sync_folder(folder)
+
+        def replace() -> None:
+            replace_file(f"{folder}/{METADATA_NAME}", metadata_bytes(topic_id))
+            sync_folder(folder)
+
         self.logs[key].topic_id = topic_id
+        self._adopted[key] = self.flusher.submit(replace)
 
     def forget_shortened(self, broker_id: int, cluster_id: str) -> None:
         """Go on under another incarnation, which no ISR knows, in place of naming shortened logs.
@@ -302,6 +307,8 @@ class LogDirectory:
 
     def _rename(self, key: PartitionKey, suffix: str) -> str:
         self.logs[key].settle_flushes()
+        if (adopted := self._adopted.pop(key, None)) is not None:
+            adopted.result()
         self.logs.pop(key).abandon()
         self.high_watermarks.pop(key, None)
         self.shortened.pop(key, None)

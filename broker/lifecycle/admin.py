@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import (
 )
 
 if TYPE_CHECKING:
+    from broker.config.broker import LimitsSection
     from broker.lifecycle.broker import Broker
     from broker.server.listener import Listener
 
@@ -94,6 +95,11 @@ class BrokerView:
         for role in ("led", "followed", "offline", "under_replicated"):
             partitions.add_metric([role], getattr(replicas, role))
         yield partitions
+        yield GaugeMetricFamily(
+            "quorate_broker_shortened_logs",
+            "logs that may lack what they had acknowledged, and have no role since",
+            value=len(self._broker.parts.directory.shortened),
+        )
         counters = replicas.counters
         for name, documentation, value in (
             ("isr_shrinks", "ISR changes by which followers left", counters.isr_shrinks),
@@ -122,7 +128,7 @@ class BrokerView:
                 "entries of this broker's queue that no holder of the peer secret signed, deleted",
                 value=self._broker.parts.queue.strangers,
             )
-        yield from _listener_metrics(self._broker.parts.listeners.each())
+        yield from _listener_metrics(self._broker.parts.listeners.each(), self._broker.config.limits)
         yield from self._group_metrics()
         yield from self._controller_metrics()
 
@@ -164,6 +170,11 @@ class BrokerView:
                 found.counters.requests_sent,
             ),
             (
+                "disks_replaced",
+                "brokers that came with another disk, and lost their places in every ISR",
+                found.counters.disks_replaced,
+            ),
+            (
                 "queues_overrun",
                 "brokers that count as dead because they left too many entries in their queue",
                 found.counters.queues_overrun,
@@ -178,8 +189,18 @@ class BrokerView:
             )
             cluster.add_metric(["offline"], len(found.offline))
             cluster.add_metric(["under_replicated"], len(found.under_replicated))
-            cluster.add_metric(["reassigned"], len(controller.reassignments() or ()))
+            cluster.add_metric(["reassigned"], sum(1 for _ in controller.reassignments() or ()))
             yield cluster
+            for name, documentation, number in (
+                ("topics_left_alone", "topics that cannot be read or written", len(found.left_alone)),
+                ("partition_count", "partitions of all topics", found.partition_count),
+                (
+                    "partition_count_max",
+                    "partitions that all topics may have",
+                    self._broker.config.limits.partitions_max,
+                ),
+            ):
+                yield GaugeMetricFamily(f"quorate_controller_{name}", documentation, value=number)
             yield GaugeMetricFamily(
                 "quorate_controller_strangers",
                 "registrations of brokers that no holder of the peer secret wrote, or that are malformed",
@@ -249,9 +270,12 @@ class BrokerView:
         }
 
 
-def _listener_metrics(listeners: Sequence[Listener]) -> Iterable[Metric]:
+def _listener_metrics(listeners: Sequence[Listener], limits: LimitsSection) -> Iterable[Metric]:
     connections = GaugeMetricFamily(
         "quorate_broker_connections", "connections that are open", labels=["listener"]
+    )
+    connections_max = GaugeMetricFamily(
+        "quorate_broker_connections_max", "connections that may be open", labels=["listener"]
     )
     refused = CounterMetricFamily(
         "quorate_broker_connections_refused",
@@ -268,6 +292,10 @@ def _listener_metrics(listeners: Sequence[Listener]) -> Iterable[Metric]:
         "bytes of requests that are not answered, and of answers that are not read",
         labels=["listener", "kind"],
     )
+    held_max = GaugeMetricFamily(
+        "quorate_broker_held_bytes_max", "bytes of these that may be held", labels=["listener", "kind"]
+    )
+    totals_max = {"received": limits.received_bytes_total_max, "unread": limits.unread_bytes_total_max}
     times = HistogramMetricFamily(
         "quorate_broker_request_seconds",
         "From taking a request in until its response, waiting included",
@@ -275,10 +303,12 @@ def _listener_metrics(listeners: Sequence[Listener]) -> Iterable[Metric]:
     )
     for listener in listeners:
         connections.add_metric([listener.name], listener.connection_count)
+        connections_max.add_metric([listener.name], limits.connections_max)
         refused.add_metric([listener.name], listener.refused_count)
         shed.add_metric([listener.name], listener.shed_count)
         for kind, size in listener.held_bytes().items():
             held.add_metric([listener.name, kind], size)
+            held_max.add_metric([listener.name, kind], totals_max[kind])
         for api, histogram in listener.times().items():
             times.add_metric([listener.name, api], histogram.buckets(), histogram.sum_s)
-    yield from (connections, refused, shed, held, times)
+    yield from (connections, connections_max, refused, shed, held, held_max, times)

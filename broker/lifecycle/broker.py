@@ -99,8 +99,6 @@ class Broker:
         #: A third of the session: what the broker led is led by others before the session would have ended.
         self._disk_hang_ms = max(config.broker.session_timeout_ms / 3, DISK_HANG_MS_MIN)
         self._is_protected = False
-        #: Set when the session is over, or must be.
-        self._lost = asyncio.Event()
         self._parts: _Parts | None = None
         self._client: Client | None = None
         self._generation: BrokerGeneration | None = None
@@ -259,7 +257,6 @@ class Broker:
             settings_of=configs.settings_of,
             producer_ids=producer_ids,
             on_storage_error=self.fail,
-            on_unjudged=lambda: self._lost.set(),
         )
         own_configs = BrokerConfigs(self.broker_id, replicas.throttle)
         services = BrokerServices(
@@ -334,7 +331,7 @@ class Broker:
     async def _begin_session(self, client: Client) -> asyncio.Event:
         """Register through a new session and compete for the controller; returns what its end sets."""
         assert self._parts is not None and self._trust is not None
-        lost = self._lost = asyncio.Event()
+        lost = asyncio.Event()
         client.add_listener(lambda state: self._session_changed(client, state, lost))
         client_address, broker_address, admin_address = self._parts.listeners.advertised()
         shortened = self._parts.replicas.shortened()
@@ -366,6 +363,7 @@ class Broker:
             default_num_partitions=self.config.broker.num_partitions,
             default_replication_factor=self.config.broker.default_replication_factor,
             segment_bytes_min=self.config.limits.segment_bytes_min,
+            partitions_max=self.config.limits.partitions_max,
             leader_imbalance_check_interval_ms=(
                 self.config.broker.leader_imbalance_check_interval_ms
                 if self.config.broker.auto_leader_rebalance_enable

@@ -17,7 +17,7 @@ from typing import Final
 
 from broker.core.partition import FollowerState, IdleState, LeaderState
 from broker.log.disk_threads import finished
-from broker.replication.clock import Pace, monotonic_ms
+from broker.replication.clock import monotonic_ms
 from broker.replication.fetchers import Fetchers
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry, is_log_of
@@ -38,7 +38,8 @@ from controller.messages.entities import (
 )
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, RECOVERED, PartitionStateRecord
+from quorum.metadata.records import NO_LEADER, PartitionStateRecord
+from quorum.platform.pace import Pace
 
 #: Leader epochs of a StopReplica that no epoch is too old for: none given, the topic is being deleted.
 _ANY_EPOCH: Final = (-1, -2)
@@ -55,7 +56,6 @@ class Control:
         fetchers: Fetchers,
         wake_followers: Callable[[Iterable[int]], None],
         published_epoch: PublishedEpoch,
-        on_unjudged: Callable[[], None],
     ) -> None:
         """Change roles in a registry.
 
@@ -64,10 +64,7 @@ class Control:
             fetchers: get those that follow.
             wake_followers: answers fetches of these brokers that wait here: they have a partition more.
             published_epoch: asked about a controller epoch above the known one.
-            on_unjudged: called when a state counts on a log of which the controller does not know that it is
-                shortened; the broker must register again.
         """
-        self._on_unjudged = on_unjudged
         self._published_epoch = published_epoch
         self._registry = registry
         self._fetchers = fetchers
@@ -101,7 +98,7 @@ class Control:
                         return LeaderAndIsrResponse(error_code=refused, topics=())
                     error_code = self._apply(key, topic.topic_id, state)
                     if error_code is ErrorCode.NONE:
-                        # The controller knows this registration, and has taken note.
+                        # The controller gives no role before it has judged what the registration names.
                         directory.shortened.pop(key, None)
                     errors.append(
                         LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
@@ -179,15 +176,6 @@ class Control:
     ) -> ErrorCode:
         if self._registry.broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if (
-            key in self._registry.log_directory.shortened
-            and self._registry.broker_id in state.isr
-            and state.leader_recovery_state == RECOVERED
-        ):
-            # The topic could not be read or written when the controller judged this registration.
-            _log.warning("%s-%d is shortened and its ISR counts on it: the broker registers again", *key)
-            self._on_unjudged()
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         replica = self._registry.replicas.get(key)
         if replica is None:
             replica = self._registry.create_replica(key, topic_id)

@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable
 from broker.datadir.directory import DISK_CHECK_S
 from broker.log.disk_threads import finished
 from broker.log.errors import LogStorageError
-from broker.replication.clock import Pace, monotonic_ms, wall_ms
+from broker.replication.clock import monotonic_ms, wall_ms
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
 from quorum.errors import NodeStoppedError, QuorateError
+from quorum.platform.pace import Pace
 from quorum.platform.wall_clock import CLOCK
 
 _log = logging.getLogger(__name__)

@@ -74,7 +74,6 @@ class ReplicaManager:
         settings_of: Callable[[str], TopicSettings],
         producer_ids: GivenIds,
         on_storage_error: Callable[[QuorateError], None],
-        on_unjudged: Callable[[], None],
     ) -> None:
         """Serve nothing before open_replicas() and attach().
 
@@ -89,7 +88,6 @@ class ReplicaManager:
             settings_of: a topic's effective settings.
             producer_ids: those that were given out.
             on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
-            on_unjudged: called when the broker must register again, so that its shortened logs are judged.
         """
 
         def stop(error: QuorateError) -> None:
@@ -114,7 +112,7 @@ class ReplicaManager:
         self._fetching = Fetching(self._registry, self._isr_writer, self._counters, stop)
         self._published_epoch = PublishedEpoch()
         self._control = Control(
-            self._registry, self._fetchers, self._fetching.wake_followers, self._published_epoch, on_unjudged
+            self._registry, self._fetchers, self._fetching.wake_followers, self._published_epoch
         )
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, stop)
         self._upkeep: asyncio.Task[None] | None = None

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from broker.log.errors import AppendError, LogStorageError
 from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of
-from broker.replication.clock import Pace, wall_ms
+from broker.replication.clock import wall_ms
 from broker.replication.outcomes import Counters, ProduceOutcome
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
@@ -26,6 +26,7 @@ from broker.replication.waiting import WAITING_MAX, WaitingAppend, WaitingProduc
 from controller.messages.codes import ErrorCode
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata.paths import PartitionKey
+from quorum.platform.pace import Pace
 
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1

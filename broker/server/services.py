@@ -7,7 +7,7 @@ Source: architecture design, "Code map"; broker.replication, controller.runtime,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -110,8 +110,8 @@ class TopicAdministration(Protocol):
     ) -> Mapping[PartitionKey, PartitionOutcome] | ErrorCode:
         """Begin reassignments, or cancel them."""
 
-    def reassignments(self) -> Mapping[PartitionKey, Move] | None:
-        """Return the reassignments under way."""
+    def reassignments(self) -> Iterator[tuple[PartitionKey, Move]] | None:
+        """Yield the reassignments under way, topic by topic."""
 
     async def shut_down(self, broker_id: int, generation: BrokerGeneration, /) -> ShutdownOutcome:
         """Give the leaderships of a broker away."""

@@ -3,19 +3,19 @@
 A broker is its id *and* its generation: the same id with a higher generation has died and come back between
 two looks. A registration with another incarnation than the one by which its ISR memberships were judged is
 an outcast until they are judged again; one that names shortened logs loses the memberships of these alone,
-once for that generation.
+once for that generation. In a topic that nothing can be decided about they stay in doubt, and what is
+recorded says so, until that topic is judged, too.
 Source: KIP-380, "Controller Detects Bounced Broker"; seeds [1.5]; control-plane design, "Registration", "A
 shortened log says so".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from controller.core.model import KnownTopic, LiveBroker
-from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import BrokerRecord, IncarnationRecord, LogEnd, topic_label
+from controller.core.model import Doubt, KnownTopic, LiveBroker
+from quorum.metadata.records import BrokerRecord, IncarnationRecord, topic_label
 
 #: The listener that takes control requests and replica fetches.
 BROKER_LISTENER: Final = "BROKER"
@@ -48,66 +48,61 @@ def diff_brokers(known: Mapping[int, LiveBroker], current: Mapping[int, LiveBrok
     )
 
 
-def find_outcasts(current: Mapping[int, LiveBroker], judged: Mapping[int, str]) -> tuple[int, ...]:
-    """Return the brokers whose disk is another one than that of their ISR memberships, by rising id.
+def find_doubts(
+    broker: LiveBroker,
+    judged: IncarnationRecord | None,
+    topics: Mapping[str, KnownTopic],
+    left_alone: Iterable[str],
+) -> dict[str, Doubt]:
+    """Return {topic in which the ISR memberships of a broker are to be judged: why}.
 
     Args:
-        current: the present registrations.
-        judged: {broker id: incarnation by which its memberships were judged}; one without was never a member.
-    """
-    return tuple(
-        sorted(
-            each
-            for each, broker in current.items()
-            if broker.record.incarnation is not None
-            and judged.get(each, broker.record.incarnation) != broker.record.incarnation
-        )
-    )
-
-
-def find_shortened(
-    current: Mapping[int, LiveBroker], judged: Mapping[int, int], topics: Mapping[str, KnownTopic]
-) -> dict[PartitionKey, dict[int, LogEnd]]:
-    """Return {partition: {broker id: where its log ends}} of the shortened logs that are still to be judged.
-
-    Args:
-        current: the present registrations.
-        judged: {broker id: generation whose shortened logs were judged last}.
+        broker: its registration.
+        judged: by what they were judged last; None: it was never a member.
         topics: the known ones.
+        left_alone: topics that exist and may not be known.
     """
-    news = {
-        each: broker.record.shortened
-        for each, broker in current.items()
-        if broker.record.shortened and judged.get(each) != broker.generation
-    }
-    found: dict[PartitionKey, dict[int, LogEnd]] = {}
-    if not news:
-        return found
-    names = {topic_label(name, known.record.topic_id): name for name, known in topics.items()}
-    for each in sorted(news):
-        for label, ends in news[each].items():
-            for partition, end in ends.items() if label in names else ():
-                found.setdefault(PartitionKey(names[label], partition), {})[each] = end
-    return found
+    record = broker.record
+    if record.incarnation is None:
+        return {}
+    known = judged or IncarnationRecord(record.incarnation)
+    has_news = known.generation != broker.generation
+    if known.incarnation == record.incarnation and not record.shortened and not known.topics:
+        return {}
+    doubts: dict[str, Doubt] = {}
+    for topic in dict.fromkeys((*topics, *left_alone)):
+        if known.topics.get(topic, known.incarnation) != record.incarnation:
+            doubts[topic] = None
+        elif (
+            record.shortened
+            and (has_news or topic in known.topics)
+            and (topic not in topics or topic_label(topic, topics[topic].record.topic_id) in record.shortened)
+        ):
+            doubts[topic] = record.shortened
+    return doubts
 
 
-def find_unjudged(
-    current: Mapping[int, LiveBroker], judged: Mapping[int, IncarnationRecord]
-) -> dict[int, IncarnationRecord]:
-    """Return {broker id: what is to be recorded} of those that are not judged as they are, by rising id."""
-    found: dict[int, IncarnationRecord] = {}
-    for each in sorted(current):
-        generation, record = current[each]
-        if record.incarnation is None:
-            continue
-        known = judged.get(each)
-        if known is None or known.incarnation != record.incarnation:
-            known = IncarnationRecord(record.incarnation)
-        if record.shortened:
-            known = IncarnationRecord(record.incarnation, generation)
-        if judged.get(each) != known:
-            found[each] = known
-    return found
+def judgement(
+    broker: LiveBroker, judged: IncarnationRecord | None, unsettled: Iterable[str]
+) -> IncarnationRecord | None:
+    """Return what is to be recorded once a broker's memberships are judged; None: nothing new.
+
+    Args:
+        broker: its registration.
+        judged: what is recorded.
+        unsettled: topics with doubts that nothing could be decided about.
+    """
+    generation, record = broker
+    if record.incarnation is None:
+        return None
+    known = judged or IncarnationRecord(record.incarnation)
+    judged_generation = known.generation if known.incarnation == record.incarnation else -1
+    result = IncarnationRecord(
+        record.incarnation,
+        generation if record.shortened else judged_generation,
+        {topic: known.topics.get(topic, known.incarnation) for topic in sorted(unsettled)},
+    )
+    return None if result == judged else result
 
 
 class Endpoint(NamedTuple):

@@ -3,8 +3,9 @@
 One decision per partition: of its ISR, the live members stay; the leader stays if it is one of them, else
 the first of them in assignment order leads. With no live member the partition is offline and keeps its ISR,
 unless its topic allows an unclean election: then the first live replica leads alone, marked, and records
-may be lost. A broker with another disk than the one that its memberships were judged by (an outcast) loses
-them whatever becomes of the ISR, which may end up empty. One whose log is shortened loses the membership,
+may be lost. Whenever a topic is decided about, what the model doubts there goes first. A broker with another
+disk than the one that its memberships were judged by (an outcast) loses them whatever becomes of the ISR,
+which may end up empty. One whose log is shortened loses the membership,
 too, and the state keeps where that log ends: when nobody is left in the ISR and all of these live, the one
 with the highest end (last leader epoch, offset) leads, marked; an unclean election takes the highest of the
 live ones. A leader from the ISR is no reason to forget it, as it may be dead without anybody knowing yet (all
@@ -28,10 +29,17 @@ from controller.core.model import ClusterModel, KnownState
 from controller.core.reassignment import Replicas, wanted_replicas
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, RECOVERED, RECOVERING, LogEnd, PartitionStateRecord
+from quorum.metadata.records import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    LogEnd,
+    PartitionStateRecord,
+    topic_label,
+)
 
 _NO_GENERATIONS: Final[Mapping[int, BrokerGeneration]] = {}
-_NO_SHORTENED: Final[Mapping[PartitionKey, Mapping[int, LogEnd]]] = {}
+_NO_SHORTENED: Final[Mapping[int, Mapping[int, LogEnd]]] = {}
 _NO_LOG: Final = LogEnd(-1, -1)
 
 
@@ -42,10 +50,10 @@ class Situation:
     controller_epoch: ControllerEpoch
     #: Ids of the brokers that may lead and stay in an ISR.
     live: Collection[int]
-    #: Brokers that lose every ISR membership: their disk is another one.
+    #: Of the topic at hand: brokers that lose their ISR memberships, since their disk is another one.
     outcasts: Collection[int] = ()
-    #: {partition: {broker that loses this ISR membership: where its log ends}}
-    shortened: Mapping[PartitionKey, Mapping[int, LogEnd]] = field(default_factory=lambda: _NO_SHORTENED)
+    #: Of the topic at hand: {partition: {broker that loses this ISR membership: where its log ends}}
+    shortened: Mapping[int, Mapping[int, LogEnd]] = field(default_factory=lambda: _NO_SHORTENED)
     #: Topics that allow an unclean election.
     unclean_topics: Collection[str] = ()
     #: {broker id: generation}, given by a new controller only: a leader that registered after its state was
@@ -61,6 +69,19 @@ class Situation:
     def allowing(self, unclean_topics: Collection[str]) -> Situation:
         """Return the same with unclean elections allowed in these topics."""
         return replace(self, unclean_topics=unclean_topics)
+
+    def about(self, model: ClusterModel, topic: str) -> Situation:
+        """Return the same with what is doubted in a known topic."""
+        doubts = model.doubts_about(topic)
+        if not doubts:
+            return self
+        label = topic_label(topic, model.topics[topic].record.topic_id)
+        shortened: dict[int, dict[int, LogEnd]] = {}
+        for each, doubt in doubts.items():
+            for partition, end in ({} if doubt is None else doubt.get(label, {})).items():
+                shortened.setdefault(partition, {})[each] = end
+        outcasts = tuple(each for each, doubt in doubts.items() if doubt is None)
+        return replace(self, outcasts=outcasts, shortened=shortened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +103,31 @@ class Decisions:
         """Say whether there is anything to write."""
         return bool(self.updates or self.creations)
 
+    def add(self, others: Decisions) -> None:
+        """Take those about other partitions in."""
+        self.updates.update(others.updates)
+        self.creations.update(others.creations)
+        self.unclean.extend(others.unclean)
+        self.undecided_topics.update(others.undecided_topics)
+        self.announced.update(others.announced)
+
 
 def decide(
     model: ClusterModel, situation: Situation, keys: Iterable[PartitionKey] | None = None
 ) -> Decisions:
-    """Decide about partitions, all by default; a partition that is as it should be gets no decision."""
+    """Decide about partitions, all by default; a partition that is as it should be gets no decision.
+
+    Each is decided on its own, so that many may be taken in parts (`Decisions.add`).
+    """
     decisions = Decisions()
+    cluster, topic = situation, ""
     chosen = model.partitions() if keys is None else ((key, model.replicas(key)) for key in keys)
     for key, assigned in chosen:
         if not assigned or not model.may_decide(key.topic):
             continue
+        if model.doubts and key.topic != topic:
+            topic = key.topic
+            situation = cluster.about(model, topic)
         known, move = model.states.get(key), model.move(key)
         if known is None:
             first = first_state(situation, assigned)
@@ -118,7 +154,7 @@ def decide(
             if state.leader != NO_LEADER and state.leader not in known.state.isr:
                 decisions.unclean.append(key)
         leader = known.state.leader if state is None else state.leader
-        if leader == NO_LEADER and any(each in situation.live for each in replicas):
+        if leader == NO_LEADER and any(_is_eligible(situation, each) for each in replicas):
             decisions.undecided_topics[key.topic] = None
     return decisions
 
@@ -150,7 +186,7 @@ def next_state(
         leavers: replicas that a reassignment takes away.
         is_told: whether its brokers know these replicas.
     """
-    state, taken = known.state, situation.shortened.get(key, {})
+    state, taken = known.state, situation.shortened.get(key.partition, {})
     gone = (*situation.outcasts, *leavers)
     members = tuple(each for each in state.isr if each not in gone and each not in taken)
     # Once a member is shortened, or nobody leads, any replica's end may matter.
@@ -195,8 +231,12 @@ def _uncleanly_electable(
 
 def _electable(situation: Situation, brokers: Replicas) -> Replicas:
     """Return the live ones; those that shut down only where there are no others."""
-    live = tuple(each for each in brokers if each in situation.live and each not in situation.outcasts)
+    live = tuple(each for each in brokers if _is_eligible(situation, each))
     return tuple(each for each in live if each not in situation.leaving) or live
+
+
+def _is_eligible(situation: Situation, broker_id: int) -> bool:
+    return broker_id in situation.live and broker_id not in situation.outcasts
 
 
 def _leader_among(situation: Situation, alive: Replicas, replicas: Replicas, present: int) -> int:

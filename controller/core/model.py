@@ -7,14 +7,25 @@ Source: control-plane design, "Controller" (cache); seeds [0.A], [0.D].
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from controller.core.reassignment import Move, move_of
 from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, BrokerRecord, PartitionStateRecord, TopicRecord
+from quorum.metadata.records import (
+    NO_LEADER,
+    BrokerRecord,
+    LogEnd,
+    PartitionStateRecord,
+    TopicRecord,
+    topic_label,
+)
+
+#: Why what an ISR counts on may not be there: {topic_label(): {partition: where the broker's log ends}} of
+#: shortened logs, or None: the disk is another one.
+Doubt = Mapping[str, Mapping[int, LogEnd]] | None
 
 
 class LiveBroker(NamedTuple):
@@ -63,6 +74,8 @@ class ClusterModel:
         self.states: dict[PartitionKey, KnownState] = {}
         #: {topic: why nothing is decided about it}
         self.left_alone: dict[str, str] = {}
+        #: {broker id: {topic in which its ISR memberships are still to be judged: why}}, live brokers only
+        self.doubts: dict[int, dict[str, Doubt]] = {}
         #: Topics that are being deleted; nothing is decided about them.
         self.deleting: dict[str, None] = {}
         #: Brokers that have asked to shut down, until that life of them is over.
@@ -75,6 +88,10 @@ class ClusterModel:
         for topic, known in self.topics.items():
             for partition, replicas in known.record.partitions.items():
                 yield PartitionKey(topic, partition), replicas
+
+    def partition_count(self) -> int:
+        """Return how many partitions the known topics have."""
+        return sum(len(known.record.partitions) for known in self.topics.values())
 
     def keys_of(self, topic: str) -> list[PartitionKey]:
         """Return the partitions of a topic; none if it is unknown."""
@@ -94,14 +111,13 @@ class ClusterModel:
         return move_of(known.record, key.partition)
 
     def moves(self) -> Iterator[tuple[PartitionKey, Move]]:
-        """Yield every partition that is being reassigned."""
-        for topic, known in self.topics.items():
+        """Yield every partition that is being reassigned, as things are at the first one."""
+        for topic, known in list(self.topics.items()):
             record = known.record
             for partition in dict.fromkeys((*record.adding_replicas, *record.removing_replicas)):
-                key = PartitionKey(topic, partition)
-                move = self.move(key)
+                move = move_of(record, partition) if partition in record.partitions else None
                 if move is not None:
-                    yield key, move
+                    yield PartitionKey(topic, partition), move
 
     def holders(self, key: PartitionKey) -> tuple[int, ...]:
         """Return the replicas that shall hold a partition now: while it is reassigned, as announced."""
@@ -111,11 +127,32 @@ class ClusterModel:
     def drop_broker(self, broker_id: int) -> None:
         """Forget a life of a broker that is over."""
         del self.brokers[broker_id]
+        self.doubts.pop(broker_id, None)
         self.leaving.pop(broker_id, None)
 
     def may_decide(self, topic: str) -> bool:
         """Say whether the controller decides about a topic's partitions."""
         return topic not in self.left_alone and topic not in self.deleting
+
+    def doubts_about(self, topic: str) -> dict[int, Doubt]:
+        """Return {broker id: why its ISR memberships in a topic are still to be judged}."""
+        return {each: topics[topic] for each, topics in self.doubts.items() if topic in topics}
+
+    def reopened(self) -> bool:
+        """Say whether a topic with doubts can be decided about, or is gone: then they can be settled."""
+        return any(self.may_decide(topic) for topics in self.doubts.values() for topic in topics)
+
+    def is_judged(self, broker_id: int, topic: str) -> bool:
+        """Say whether no ISR in a topic counts any more on what is doubted of a broker there."""
+        known, doubt = self.topics.get(topic), self.doubts[broker_id][topic]
+        if known is None or not self.may_decide(topic):
+            return self.may_decide(topic)
+        named = doubt.get(topic_label(topic, known.record.topic_id), {}) if doubt is not None else None
+        return not any(
+            key in self.states and broker_id in self.states[key].state.isr
+            for key in self.keys_of(topic)
+            if named is None or key.partition in named
+        )
 
     def put_state(self, key: PartitionKey, known: KnownState) -> Change:
         """Take a state that stands in the quorum and say what it changes."""

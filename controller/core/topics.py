@@ -31,6 +31,7 @@ class Reason(Enum):
     BAD_REPLICATION_FACTOR = "bad replication factor"
     BAD_ASSIGNMENT = "bad assignment"
     BAD_REQUEST = "bad request"
+    NO_ROOM = "no room"
     BAD_SETTING = "bad setting"
     REASSIGNED = "reassigned"
     NOT_REASSIGNED = "not reassigned"
@@ -111,6 +112,14 @@ def plan_partitions(model: ClusterModel, wanted: NewPartitions, spread: Spread) 
             return Refused(Reason.BAD_ASSIGNMENT, f"the topic has {factor} replicas of each partition")
         return _given(model, dict(enumerate(wanted.assignments, present)), first=present)
     return _placed(model, range(present, wanted.count), _factor_of(known), _continued(model, known, spread))
+
+
+def check_room(present: int, added: int, partitions_max: int) -> Refused | None:
+    """Refuse partitions that would be too many beside those of all topics; None: there is room."""
+    if present + added <= partitions_max:
+        return None
+    problem = f"{added} partitions beside the {present} of all topics, at most {partitions_max} are allowed"
+    return Refused(Reason.NO_ROOM, f"{problem}: delete topics, or raise limits.partitions_max of the brokers")
 
 
 def check_move(

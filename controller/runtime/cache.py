@@ -27,6 +27,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import concerns_term
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import next_version
+from quorum.platform.pace import Pace
 
 #: Topics that get their ids at the same time.
 NAMED_MAX: Final = 1_000
@@ -76,12 +77,14 @@ class Cache:
                 self._take_state(key, state)
         return list(touched)
 
-    def take_written(
+    async def take_written(
         self, states: Mapping[PartitionKey, KnownState], created: Mapping[PartitionKey, object]
     ) -> None:
         """Take what the controller has written itself, once it is acknowledged."""
         self.dirty.account_for(states)
+        pace = Pace()
         for key, known in states.items():
+            await pace.rest()
             if self._model.replicas(key):
                 self._publish(key, known, is_new=key in created)
 
@@ -95,7 +98,7 @@ class Cache:
         self._logged.pop(topic, None)
 
     async def _with_ids(self, read: dict[str, _Found]) -> dict[str, _Found]:
-        """Give an id to topics without one; a topic that changes meanwhile is left out, and dirty again."""
+        """Give an id to topics without one."""
         nameless = {
             topic: found
             for topic, found in read.items()
@@ -107,14 +110,8 @@ class Cache:
         names = list(nameless)
         for start in range(0, len(names), NAMED_MAX):
             part = names[start : start + NAMED_MAX]
-            for topic, named in zip(
-                part, await asyncio.gather(*(self._name(each, nameless[each]) for each in part)), strict=True
-            ):
-                if named is None:
-                    # The event of that change wakes the loop.
-                    del found_now[topic]
-                else:
-                    found_now[topic] = named
+            named = await asyncio.gather(*(self._name(each, nameless[each]) for each in part))
+            found_now.update(zip(part, named, strict=True))
         return found_now
 
     async def _name(self, topic: str, found: KnownTopic) -> _Found:
@@ -130,8 +127,9 @@ class Cache:
                 raise
             return Unreadable(f"it gets no id: {error.message}")
         if not is_written:
+            # The event of that change wakes the loop.
             self.dirty.mark_topic(topic)
-            return None
+            return Unreadable("it gets no id: it changed meanwhile")
         log.info("topic %s got the id %s", topic, drawn)
         return KnownTopic(record, next_version(found.topic_version))
 

@@ -389,9 +389,23 @@ class Channels:
                 self._owe_role(channel, key)
                 channel.wake()
 
+    def owe_roles(self, broker_id: int, topics: Iterable[str]) -> None:
+        """A broker needs its roles in these topics: until now its ISR memberships there were in doubt."""
+        channel, model = self._channels.get(broker_id), self._share.model
+        if channel is not None:
+            for key in (key for topic in topics for key in model.keys_of(topic)):
+                if key in model.states and broker_id in model.replicas(key):
+                    self._owe_role(channel, key)
+            channel.wake()
+
     def _owe_role(self, channel: Channel, key: PartitionKey, *, is_new: bool = False) -> None:
-        """Owe a broker what its replica shall be: leader or follower, stopped, or gone."""
+        """Owe a broker what its replica shall be: leader or follower, stopped, or gone.
+
+        Not while the state may count on records that the broker does not have.
+        """
         model, broker_id = self._share.model, channel.broker_id
+        if key.topic in model.doubts.get(broker_id, ()):
+            return
         if broker_id not in model.holders(key):
             channel.outbox.owe_stop(key)
         elif broker_id in model.leaving and broker_id not in model.states[key].state.isr:

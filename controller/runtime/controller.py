@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from controller.core.brokers import broker_endpoint
@@ -123,6 +123,7 @@ class Controller:
             brokers={each: broker.generation for each, broker in sorted(model.brokers.items())},
             under_replicated=tuple(model.under_replicated()),
             offline=tuple(model.offline()),
+            partition_count=model.partition_count(),
             left_alone=dict(model.left_alone),
             strangers=term.membership.strangers,
             counters=self._counters,
@@ -313,9 +314,12 @@ class Controller:
         """
         return await self._ask_partitions(lambda term: term.reassignments.begin(targets), timeout_ms)
 
-    def reassignments(self) -> Mapping[PartitionKey, Move] | None:
-        """Return the reassignments under way; None where this candidate is not the controller."""
-        return None if self._term is None else dict(self._term.model.moves())
+    def reassignments(self) -> Iterator[tuple[PartitionKey, Move]] | None:
+        """Yield the reassignments under way, topic by topic; None where this candidate is not the controller.
+
+        As things are at the first one, however slowly they are taken.
+        """
+        return None if self._term is None else self._term.model.moves()
 
     async def _ask_partitions(
         self, work: Callable[[Term], Awaitable[PartitionOutcomes]], timeout_ms: int

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from controller.core.elections import Decisions, Situation, decide
 from controller.core.model import ClusterModel, KnownState
@@ -23,8 +24,11 @@ from quorum.client import Client
 from quorum.metadata.errors import ContendedError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import LogEnd
 from quorum.metadata.topic_settings import TopicSettings, effective
+from quorum.platform.pace import Pace
+
+#: Partitions that are decided between two looks at the clock.
+DECIDED_AT_ONCE_MAX: Final = 500
 
 log = logging.getLogger("quorate.controller")
 
@@ -59,8 +63,6 @@ class Decider:
         keys: Iterable[PartitionKey] | None,
         *,
         live: Collection[int] | None = None,
-        outcasts: Collection[int] = (),
-        shortened: Mapping[PartitionKey, Mapping[int, LogEnd]] | None = None,
         generations: Mapping[int, BrokerGeneration] | None = None,
         preferring: bool = False,
         forcing: bool = False,
@@ -70,8 +72,6 @@ class Decider:
         Args:
             keys: which; None: all.
             live: brokers that may lead; None: the admitted ones.
-            outcasts: brokers that lose every ISR membership.
-            shortened: {partition: {broker that loses this membership: where its log ends}}.
             generations: of a new controller only, to find bounces that nobody saw.
             preferring: the preferred replicas shall lead, where they can.
             forcing: a partition without a live member of its ISR gets a leader all the same.
@@ -82,14 +82,12 @@ class Decider:
         situation = Situation(
             controller_epoch=self._controller_epoch,
             live=frozenset(self._model.brokers if live is None else live),
-            outcasts=outcasts,
-            shortened=shortened or {},
             generations=generations or {},
             leaving=frozenset(self._model.leaving),
             preferring=preferring,
             forcing=forcing,
         )
-        keys = None if keys is None else list(keys)
+        keys = [key for key, _ in self._model.partitions()] if keys is None else list(keys)
         for number in range(ROUNDS_MAX + 1):
             decisions = await self._decide(situation, keys)
             if not decisions:
@@ -98,7 +96,7 @@ class Decider:
             for key, replicas in decisions.announced.items():
                 if key in written.states:
                     self._model.announced[key] = replicas
-            self._cache.take_written(written.states, decisions.creations)
+            await self._cache.take_written(written.states, decisions.creations)
             self._count(decisions, written.states)
             for key, problem in written.refused.items():
                 self._cache.leave_alone(key.topic, f"partition {key.partition}: {problem}")
@@ -111,7 +109,7 @@ class Decider:
                 # The conflict may be that the topic is gone.
                 self._cache.dirty.mark_topic(topic)
             await self._cache.refresh()
-        self._cache.dirty.mark_states(keys or ())
+        self._cache.dirty.mark_states(keys)
         return False
 
     async def _write(self, decisions: Decisions, *, one_by_one: bool) -> Written:
@@ -124,8 +122,8 @@ class Decider:
             self._channels.lost_queue()
             raise
 
-    async def _decide(self, situation: Situation, keys: list[PartitionKey] | None) -> Decisions:
-        decisions = decide(self._model, situation, keys)
+    async def _decide(self, situation: Situation, keys: list[PartitionKey]) -> Decisions:
+        decisions = await self._decide_in_parts(situation, keys)
         if not decisions.undecided_topics:
             return decisions
         settings = await read_settings(self._client, decisions.undecided_topics)
@@ -134,7 +132,17 @@ class Decider:
             for topic, overrides in settings.items()
             if effective(self._default_settings, overrides).unclean_leader_election_enable
         ]
-        return decide(self._model, situation.allowing(unclean_topics), keys) if unclean_topics else decisions
+        if not unclean_topics:
+            return decisions
+        return await self._decide_in_parts(situation.allowing(unclean_topics), keys)
+
+    async def _decide_in_parts(self, situation: Situation, keys: list[PartitionKey]) -> Decisions:
+        # Nobody else changes what is decided from: the term has one loop.
+        decisions, pace = Decisions(), Pace()
+        for first in range(0, len(keys), DECIDED_AT_ONCE_MAX):
+            decisions.add(decide(self._model, situation, keys[first : first + DECIDED_AT_ONCE_MAX]))
+            await pace.rest()
+        return decisions
 
     def _count(self, decisions: Decisions, written: Mapping[PartitionKey, KnownState]) -> None:
         self._counters.states_written += len(written)

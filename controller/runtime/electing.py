@@ -26,6 +26,7 @@ from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import NO_LEADER
 from quorum.metadata.store import read_node
+from quorum.platform.pace import Pace
 
 log = logging.getLogger("quorate.controller")
 
@@ -58,7 +59,9 @@ class Elections:
         chosen = [key for key, _ in self._model.partitions()] if keys is None else list(dict.fromkeys(keys))
         outcomes: dict[PartitionKey, PartitionOutcome] = {}
         needed: list[PartitionKey] = []
+        pace = Pace()
         for key in chosen:
+            await pace.rest()
             if not self._model.replicas(key) or not self._model.may_decide(key.topic):
                 outcomes[key] = _UNKNOWN
             elif self._is_led(key, unclean=unclean):
@@ -68,6 +71,7 @@ class Elections:
         if needed:
             await self._decider.settle(needed, preferring=not unclean, forcing=unclean)
         for key in needed:
+            await pace.rest()
             outcomes[key] = self._outcome(key, unclean=unclean)
         if keys is None:
             return {key: each for key, each in outcomes.items() if each not in (_NOT_NEEDED, _UNKNOWN)}

@@ -3,8 +3,9 @@
 Failures first (bounced brokers count as failed), and the ISR memberships of replaced disks and of shortened
 logs go; then it is recorded what was judged; only then a broker is admitted, gets a channel, and may be
 elected. So no broker learns of a role that rests on a disk or on records that are gone, and a controller that
-dies in between leaves nothing behind that its successor would misread. Hard state: /brokers/incarnations/N;
-the rest is soft.
+dies in between leaves nothing behind that its successor would misread. A topic that is left alone meanwhile
+stays in doubt: the record says so, the broker gets no role in it, and the judgement follows when the topic
+can be decided about. Hard state: /brokers/incarnations/N; the rest is soft.
 A broker that asks to shut down gives its leaderships away and leaves the ISRs of others first; a request of a
 former life of it changes nothing.
 Source: control-plane design, "Broker changes", "Registration", "Controlled shutdown"; seeds [0.A], [0.E],
@@ -14,11 +15,10 @@ Source: control-plane design, "Broker changes", "Registration", "Controlled shut
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Collection, Mapping
 from enum import Enum
 
-from controller.core.brokers import diff_brokers, find_outcasts, find_shortened, find_unjudged
+from controller.core.brokers import diff_brokers, find_doubts, judgement
 from controller.core.model import ClusterModel, LiveBroker
 from controller.runtime.channel import Channels
 from controller.runtime.deciding import Decider
@@ -29,6 +29,7 @@ from quorum.client import Client, MultiFailedError
 from quorum.metadata.errors import ContendedError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import IncarnationRecord
 from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.controller")
@@ -90,36 +91,28 @@ class Membership:
             if self._given_up.get(each) != broker.generation
         }
         diff = diff_brokers(self._model.brokers, current)
-        if not diff and not self._taking_office and not self._failed:
+        if not (diff or self._taking_office or self._failed or self._model.reopened()):
             return True
         arrived = {each: current[each] for each in (*diff.new, *diff.bounced)}
-        judged = await read_incarnations(self._client, arrived)
-        outcasts = find_outcasts(arrived, {each: row.record.incarnation for each, row in judged.items()})
-        generations = {each: row.record.generation for each, row in judged.items()}
-        shortened = find_shortened(arrived, generations, self._model.topics)
         for each in (*diff.dead, *diff.bounced):
             log.info("broker %d %s", each, "bounced" if each in diff.bounced else "is gone")
             self._model.drop_broker(each)
             self._failed[each] = None
         await self._channels.close((*diff.dead, *diff.bounced))
-        gone = (*self._failed, *outcasts)
-        live = [each for each in current if each not in gone]
-        touched = dict.fromkeys(
-            (*self._naming(gone), *(key for key in shortened if key in self._model.states))
-        )
-        if not await self._decider.settle(touched, live=live, outcasts=outcasts, shortened=shortened):
+        judged = await self._doubt(arrived, current)
+        live = [each for each in current if each not in self._failed]
+        touched = dict.fromkeys((*self._naming(self._failed), *self._doubtful()))
+        if not await self._decider.settle(touched, live=live):
             return False
         await self._channels.remove_queues(current)
+        gone = tuple(self._failed)
         self._failed.clear()
-        await self._record(arrived, judged)
-        for each in outcasts:
-            self._counters.disks_replaced += 1
-            log.warning("broker %d came with another disk: it was taken out of every ISR", each)
-        for each, count in sorted(Counter(each for ends in shortened.values() for each in ends).items()):
-            log.warning(
-                "broker %d came with %d shortened logs: it was taken out of the ISRs of these", each, count
-            )
+        reopened = await self._record(current, judged)
         self._admit(arrived)
+        for each, topics in reopened.items():
+            if each not in arrived:
+                log.info("broker %d: its ISR memberships were judged in %s", each, ", ".join(topics))
+                self._channels.owe_roles(each, topics)
         self._channels.owe_brokers()
         self._channels.owe_metadata(self._with_replica_on((*gone, *arrived)))
         lives = {each: broker.generation for each, broker in current.items()}
@@ -168,17 +161,73 @@ class Membership:
             for each in self._model.holders(key)
         )
 
+    async def _doubt(
+        self, arrived: Mapping[int, LiveBroker], current: Mapping[int, LiveBroker]
+    ) -> dict[int, JudgedIncarnation]:
+        """Note what is to be judged of those that arrived; return what is recorded of all with doubts."""
+        model = self._model
+        for each in [each for each in model.doubts if each not in current]:
+            del model.doubts[each]
+        judged = await read_incarnations(self._client, dict.fromkeys((*arrived, *model.doubts)))
+        for each, broker in arrived.items():
+            record = judged[each].record if each in judged else None
+            model.doubts[each] = find_doubts(broker, record, model.topics, model.left_alone)
+        return judged
+
+    def _doubtful(self) -> list[PartitionKey]:
+        """Return the partitions whose ISRs are to be judged."""
+        model = self._model
+        topics = dict.fromkeys(topic for doubts in model.doubts.values() for topic in doubts)
+        return [key for topic in topics for key in model.keys_of(topic) if key in model.states]
+
     async def _record(
-        self, arrived: Mapping[int, LiveBroker], judged: Mapping[int, JudgedIncarnation]
-    ) -> None:
-        """Record by which incarnations memberships are judged from now on."""
-        unjudged = find_unjudged(arrived, {each: row.record for each, row in judged.items()})
-        if not unjudged:
-            return
+        self, current: Mapping[int, LiveBroker], judged: Mapping[int, JudgedIncarnation]
+    ) -> dict[int, list[str]]:
+        """Record by what memberships are judged from now on; what could not be judged stays in doubt.
+
+        Returns:
+            {broker id: topics in which it was judged}
+        """
+        model = self._model
+        settled = {
+            each: [topic for topic in doubts if model.is_judged(each, topic)]
+            for each, doubts in model.doubts.items()
+        }
+        news: dict[int, IncarnationRecord] = {}
+        for each, topics in settled.items():
+            known = judged[each].record if each in judged else None
+            unsettled = model.doubts[each].keys() - dict.fromkeys(topics).keys()
+            if (record := judgement(current[each], known, unsettled)) is not None:
+                news[each] = record
         try:
-            await self._store.record_incarnations(unjudged, judged)
+            if news:
+                await self._store.record_incarnations(news, judged)
         except MultiFailedError as error:
             raise ContendedError("the record of incarnations", 1) from error
+        for each, topics in settled.items():
+            for topic in topics:
+                del model.doubts[each][topic]
+            if not model.doubts[each]:
+                del model.doubts[each]
+        for each, record in news.items():
+            known = judged[each].record if each in judged else IncarnationRecord(record.incarnation)
+            if known.incarnation != record.incarnation:
+                self._counters.disks_replaced += 1
+                log.warning("broker %d came with another disk: it was taken out of every ISR", each)
+            if record.generation not in (-1, known.generation):
+                count = sum(map(len, current[each].record.shortened.values()))
+                log.warning(
+                    "broker %d came with %d shortened logs: it was taken out of the ISRs of these",
+                    each,
+                    count,
+                )
+            if record.topics:
+                log.warning(
+                    "broker %d: its ISR memberships are in doubt while these topics are left alone: %s",
+                    each,
+                    ", ".join(record.topics),
+                )
+        return settled
 
     def _admit(self, arrived: Mapping[int, LiveBroker]) -> None:
         self._model.brokers.update(arrived)

@@ -28,6 +28,8 @@ class ControllerOptions:
     default_replication_factor: int = 1
     #: The smallest segment.bytes of a topic that is created.
     segment_bytes_min: int = SEGMENT_BYTES_MIN
+    #: Of all topics together; above it none are created.
+    partitions_max: int = 200_000
     #: How long ISR changes of leaders are collected before everybody's metadata is updated.
     isr_coalesce_ms: int = 100
     #: How long the answer to a creation waits for the brokers, once it is committed.
@@ -83,6 +85,8 @@ class ControllerStatus:
     brokers: Mapping[int, BrokerGeneration] = field(default_factory=dict)
     under_replicated: tuple[PartitionKey, ...] = ()
     offline: tuple[PartitionKey, ...] = ()
+    #: Of all topics.
+    partition_count: int = 0
     #: {topic: why nothing is decided about it}
     left_alone: Mapping[str, str] = field(default_factory=dict)
     #: {broker id: why its registration does not count}

@@ -30,6 +30,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import next_version
 from quorum.metadata.records import TopicRecord
 from quorum.metadata.store import read_node
+from quorum.platform.pace import Pace
 
 log = logging.getLogger("quorate.controller")
 
@@ -84,7 +85,9 @@ class Reassignments:
     async def finish(self) -> bool:
         """End the reassignments of which nothing is left to do; returns whether there were any."""
         done: dict[str, list[int]] = {}
+        pace = Pace()
         for key, move in self._model.moves():
+            await pace.rest()
             if (
                 key in self._model.states
                 and self._model.may_decide(key.topic)
@@ -97,6 +100,7 @@ class Reassignments:
             if await self._end_topic(topic, partitions):
                 finished += len(partitions)
                 for partition in partitions:
+                    await pace.rest()
                     key = PartitionKey(topic, partition)
                     self._model.announced.pop(key, None)
                     log.info("%s-%d is on brokers %s now", *key, list(self._model.replicas(key)))
@@ -107,7 +111,9 @@ class Reassignments:
     ) -> dict[PartitionKey, PartitionOutcome]:
         outcomes: dict[PartitionKey, PartitionOutcome] = {}
         accepted: dict[str, dict[int, Replicas]] = {}
+        pace = Pace()
         for key, target in targets.items():
+            await pace.rest()
             wanted = check_move(self._model, key, target)
             if isinstance(wanted, Refused):
                 outcomes[key] = PartitionOutcome(code_of(wanted), wanted.message)
@@ -123,6 +129,7 @@ class Reassignments:
                 begun += keys if outcome.error_code == ErrorCode.NONE else []
             outcomes.update(dict.fromkeys(keys, outcome))
         for key in begun:
+            await pace.rest()
             log.info("%s-%d goes to brokers %s", *key, list(accepted[key.topic][key.partition]))
         if begun:
             # Also where only the order has changed, and nobody's role.

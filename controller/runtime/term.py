@@ -362,7 +362,7 @@ class Term:
             await self._check_office()
         touched = await self._cache.refresh()
         await self._begin_deletions()
-        if self._brokers_due:
+        if self._brokers_due or self.model.reopened():
             self._brokers_due = False
             if not await self.membership.update():
                 self._brokers_due = self._unsettled = True
@@ -379,7 +379,7 @@ class Term:
             self._on_progress()
         if await self._deletions.finish():
             self._on_progress()
-        self._unsettled = self._unsettled or bool(self._deletions.refused)
+        self._unsettled = self._unsettled or bool(self._deletions.refused) or self.model.reopened()
 
     async def _begin_deletions(self) -> None:
         if self._deletions_due:

@@ -18,7 +18,15 @@ from typing import Final
 
 from controller.core.model import ClusterModel
 from controller.core.requests import NewPartitions, NewTopic
-from controller.core.topics import Defaults, Reason, Refused, Spread, plan_partitions, plan_topic
+from controller.core.topics import (
+    Defaults,
+    Reason,
+    Refused,
+    Spread,
+    check_room,
+    plan_partitions,
+    plan_topic,
+)
 from controller.messages.codes import ErrorCode
 from controller.runtime.cache import Cache
 from controller.runtime.channel import Channels
@@ -32,6 +40,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, InvalidTopicSettingError, concerns_term
 from quorum.metadata.records import TopicRecord
 from quorum.metadata.topic_settings import check_topic_settings
+from quorum.platform.pace import Pace
 
 log = logging.getLogger("quorate.controller")
 
@@ -49,11 +58,15 @@ class TopicAdmin:
         self._model = model
         self._store = store
         self._rng = rng
+        self._partitions_max = options.partitions_max
+        #: Partitions of all topics, with those that the present request has asked for so far.
+        self._partitions = 0
         self._segment_bytes_min = options.segment_bytes_min
         self._defaults = Defaults(options.default_num_partitions, options.default_replication_factor)
 
     async def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, TopicOutcome]:
         """Create topics, each on its own: {name: outcome}."""
+        self._partitions = self._model.partition_count()
         named = Counter(topic.name for topic in topics)
         outcomes = {
             name: refused(Refused(Reason.BAD_REQUEST, f"the request names topic {shown(name)} twice"))
@@ -87,7 +100,7 @@ class TopicAdmin:
             settings=settings,
         )
         record = TopicRecord(uuid.UUID(int=self._rng.getrandbits(128), version=4), dict(planned))
-        problem = too_large(record)
+        problem = too_large(record) or self._take_room(len(planned))
         if problem is not None:
             return refused(problem)
         if validate_only:
@@ -101,6 +114,7 @@ class TopicAdmin:
         self, counts: Sequence[NewPartitions], *, validate_only: bool
     ) -> dict[str, TopicOutcome]:
         """Add partitions to topics, each on its own: {name: outcome}."""
+        self._partitions = self._model.partition_count()
         return {wanted.name: await _outcome(self._extend(wanted, validate_only)) for wanted in counts}
 
     async def _extend(self, wanted: NewPartitions, validate_only: bool) -> TopicOutcome:
@@ -109,7 +123,7 @@ class TopicAdmin:
             return refused(planned)
         known = self._model.topics[wanted.name]
         record = replace(known.record, partitions={**known.record.partitions, **planned})
-        problem = too_large(record)
+        problem = too_large(record) or self._take_room(len(planned))
         if problem is not None:
             return refused(problem)
         if not validate_only and not await self._store.set_topic(wanted.name, record, known.topic_version):
@@ -126,6 +140,11 @@ class TopicAdmin:
             return refused(Refused(Reason.UNKNOWN, f"topic {shown(name)} does not exist"))
         await self._store.request_deletion(name)
         return TopicOutcome(ErrorCode.NONE, None, None if known is None else known.record.topic_id)
+
+    def _take_room(self, added: int) -> Refused | None:
+        problem = check_room(self._partitions, added, self._partitions_max)
+        self._partitions += added if problem is None else 0
+        return problem
 
     def _spread(self) -> Spread:
         brokers = max(1, len(self._model.brokers))
@@ -176,7 +195,9 @@ class Deletions:
 
     async def begin(self) -> None:
         """Take the requests below /admin/delete_topics: nothing is decided about these topics any more."""
+        pace = Pace()
         for topic in await read_children(self._client, paths.DELETE_TOPICS):
+            await pace.rest()
             if topic in self._model.deleting:
                 continue
             if topic not in self._model.topics:

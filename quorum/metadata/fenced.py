@@ -173,6 +173,8 @@ class FencedWriter:
         )
         runs: list[_Run] = []
         for chunk in chunk_by_size(sized, self._operations_max, self._bytes_max):
+            # Others have their turn: there may be hundreds.
+            await asyncio.sleep(0)
             transaction = Transaction()
             for update, path, value in chunk:
                 transaction.set(path, value, update.partition_version)
@@ -214,6 +216,8 @@ class FencedWriter:
         )
         runs: list[_Run] = []
         for chunk in chunk_by_size(sized, max(1, self._operations_max // 2), self._bytes_max):
+            # Others have their turn: there may be hundreds.
+            await asyncio.sleep(0)
             transaction = Transaction()
             for _, path, value in chunk:
                 transaction.create(path, b"")

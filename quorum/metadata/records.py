@@ -41,6 +41,7 @@ class LogEnd(NamedTuple):
 
 
 _NO_SHORTENED: Final[Mapping[str, Mapping[int, LogEnd]]] = MappingProxyType({})
+_NO_TOPICS: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_LOG_ENDS: Final[Mapping[int, LogEnd]] = MappingProxyType({})
 _NO_REPLICAS: Final[Mapping[int, tuple[int, ...]]] = MappingProxyType({})
 _NO_FEATURES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({})
@@ -208,12 +209,17 @@ class IncarnationRecord:
     incarnation: str
     #: The last registration whose shortened logs were taken out of ISRs, -1 for none.
     generation: int = -1
+    #: {topic that nothing could be decided about then: incarnation that its memberships still belong to}; its
+    #: shortened logs were not judged either.
+    topics: Mapping[str, str] = field(default_factory=lambda: _NO_TOPICS)
 
     def encode(self) -> bytes:
         """Return the JSON value."""
         value: dict[str, object] = {"version": 1, "incarnation": self.incarnation}
         if self.generation >= 0:
             value["generation"] = self.generation
+        if self.topics:
+            value["topics"] = dict(self.topics)
         return _json(value)
 
     @classmethod
@@ -225,9 +231,11 @@ class IncarnationRecord:
         """
         fields = JsonFields.parse(paths.broker_incarnation_path(broker_id), data)
         fields.integer("version", 1, 1)
+        topics = fields.nested_or_empty("topics")
         return cls(
             incarnation=fields.string("incarnation"),
             generation=fields.integer_or("generation", -1, -1, INT64_MAX),
+            topics={name: topics.string(name) for name in topics.names()},
         )
 
 

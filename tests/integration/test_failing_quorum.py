@@ -28,10 +28,26 @@ from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import BrokerRecord
+from quorum.metadata.records import (
+    RECOVERED,
+    BrokerRecord,
+    IncarnationRecord,
+    LogEnd,
+    TopicRecord,
+    topic_label,
+)
 from quorum.metadata.store import ensure_base_paths, register_broker
 from quorum.wire.protocol import ErrorCode as ErrorNumber
-from tests.support.controlled_cluster import ControlledCluster, cluster, term_of, until, until_state
+from tests.support.controlled_cluster import (
+    KEY,
+    TOPIC,
+    ControlledCluster,
+    cluster,
+    term_of,
+    until,
+    until_read,
+    until_state,
+)
 from tests.support.failing_client import ERRORS, FailingClient
 from tests.support.trust import TRUST
 
@@ -125,6 +141,79 @@ async def test_a_state_that_may_not_be_written_holds_up_no_other_topic(cluster: 
     )
     assert found["next"].error_code == ErrorCode.NONE
     assert cluster.active.controller_epoch == 1
+
+
+async def break_topic(client: Client) -> Callable[[], Awaitable[object]]:
+    path = paths.topic_path(TOPIC)
+    return await broken(client, path)
+
+
+async def break_state(client: Client) -> Callable[[], Awaitable[object]]:
+    return await broken(client, paths.partition_state_path(KEY))
+
+
+async def broken(client: Client, path: str) -> Callable[[], Awaitable[object]]:
+    good, _ = await client.get(path)
+    await client.set(path, b"[]")
+    return lambda: client.set(path, good)
+
+
+async def close_state(client: Client) -> Callable[[], Awaitable[object]]:
+    """Let nobody write a state."""
+    state = paths.partition_state_path(KEY)
+    good, _ = await client.get(state)
+    await client.set_acl(state, [AccessEntry(1 + 16, "world", "anyone")])
+
+    async def mend() -> None:
+        await client.set_acl(state, [AccessEntry(31, "world", "anyone")])
+        await client.set(state, good)
+
+    return mend
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["controller stays", "controller goes"])
+@pytest.mark.parametrize("is_emptied", [False, True], ids=["shortened", "emptied"])
+@pytest.mark.parametrize("leave_alone", [break_topic, break_state, close_state])
+async def test_a_topic_that_was_left_alone_is_judged_when_it_is_mended(
+    cluster: ControlledCluster,
+    leave_alone: Callable[[Client], Awaitable[Callable[[], Awaitable[object]]]],
+    is_emptied: bool,
+    is_replaced: bool,
+) -> None:
+    one, two, three = await cluster.start(3)
+    await cluster.create({0: (2, 3), 1: (2,)})
+    whole = PartitionKey(TOPIC, 1)
+    topic, _ = await one.client.get(paths.topic_path(TOPIC))
+    label = topic_label(TOPIC, TopicRecord.decode(TOPIC, topic).topic_id)
+    mend = await leave_alone(one.client)
+    await two.die()
+    two.shortened = {} if is_emptied else {label: {0: LogEnd(0, 5)}}
+    await two.live(incarnation="e" * 32 if is_emptied else None)
+    await until(lambda: cluster.active.status().brokers.get(2) == two.generation)
+    assert list(cluster.active.status().left_alone) == [TOPIC]
+    await until(lambda: 2 in three.live_brokers)
+    # Whatever the states say, it leads nothing there.
+    assert two.states == {}
+    await three.die()
+    await until(lambda: sorted(cluster.active.status().brokers) == [1, 2])
+    if is_replaced:
+        await cluster.active.stop()
+        one.compete()
+        await until(lambda: sorted(cluster.active.status().brokers) == [1, 2])
+        assert two.states == {}
+    await mend()
+    state = await until_state(one, lambda state: state.isr == (3,))
+    assert (state.leader, state.shortened) == (-1, {} if is_emptied else {2: (0, 5)})
+    # What is whole is led again.
+    await until(lambda: two.leader_of(whole) == (-1 if is_emptied else 2))
+    await three.live()
+    await until(lambda: two.leader_of(KEY) == 3)
+    await until_read(two.incarnation_on_record, lambda value: not IncarnationRecord.decode(2, value).topics)
+    # That was once: its leader takes it in again.
+    await three.set_isr(KEY, (3, 2))
+    await three.die()
+    state = await until_state(one, lambda state: state.leader == 2)
+    assert state.leader_recovery_state == RECOVERED
 
 
 async def vacate(client: Client, office: str) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,7 @@ class Topic:
         name: str,
         replicas: int = 3,
         segment_bytes: int = SEGMENT_BYTES,
+        on: list[int] | None = None,
     ) -> None:
         self.cluster = cluster
         self.zookeeper = zookeeper
@@ -56,7 +59,10 @@ class Topic:
         self.wanted: list[bytes] = []
         admin = AdminClient(quiet(cluster.bootstrap))
         config = {"segment.bytes": str(segment_bytes), "min.insync.replicas": str(min(replicas, 2))}
-        admin.create_topics([NewTopic(name, 1, replicas, config=config)])[name].result(WAIT_S)
+        new = NewTopic(name, 1, replicas, config=config)
+        if on is not None:
+            new = NewTopic(name, 1, replica_assignment=[on], config=config)
+        admin.create_topics([new])[name].result(WAIT_S)
 
     def produce(self, count: int = RECORDS) -> None:
         """Each record in a batch of its own, acknowledged by all."""
@@ -132,6 +138,16 @@ def flip(path: Path, place: int) -> None:
 def unclean_elections(cluster: BlockingBrokers) -> int:
     candidates = [each.controller for each in cluster._running._running.values()]
     return sum(each.status().counters.unclean_elections for each in candidates if each is not None)
+
+
+def metric(cluster: BlockingBrokers, name: str) -> float:
+    """The sum of a metric over all brokers, which run."""
+    total = 0.0
+    for url in cluster.admin_urls:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=WAIT_S) as answer:
+            found = re.findall(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
+        total += sum(map(float, found))
+    return total
 
 
 def cut_power(topic: Topic, broker_id: int, segments: int) -> None:
@@ -261,6 +277,48 @@ def test_where_one_never_comes_back_the_best_of_the_others_is_elected_on_request
     cluster.start(third)
     eventually(topic.in_sync, WAIT_S, "all are in sync")
     assert topic.read(longest) == topic.wanted[:longest]
+
+
+@pytest.mark.parametrize(("disk", "controller"), [("shortened", "stays"), ("emptied", "goes")])
+def test_a_topic_that_was_left_alone_meanwhile_counts_on_no_lost_record(
+    cluster: BlockingBrokers, zookeeper: KazooClient, disk: str, controller: str
+) -> None:
+    active = json.loads(zookeeper.get("/controller")[0])["brokerid"]
+    hurt, holder = (each for each in BROKERS if each != active)
+    topic = Topic(cluster, zookeeper, f"apart-{disk}", 2, on=[hurt, holder])
+    topic.produce()
+    eventually(topic.in_sync, WAIT_S, "both are in sync")
+    elections = unclean_elections(cluster)
+    path = f"/brokers/topics/{topic.name}"
+    whole, _ = zookeeper.get(path)
+    zookeeper.set(path, b"[]")
+    eventually(lambda: metric(cluster, "quorate_controller_topics_left_alone") == 1, WAIT_S, "it is seen")
+    cluster.kill(hurt)
+    eventually(lambda: not zookeeper.exists(f"/brokers/ids/{hurt}"), WAIT_S, "its session is over")
+    if disk == "emptied":
+        data_dir(cluster, hurt).rename(data_dir(cluster, hurt).with_name(f"former-{hurt}"))
+    else:
+        cut_power(topic, hurt, 3)
+    _, judged = zookeeper.get(f"/brokers/incarnations/{hurt}")
+    cluster.start(hurt)
+    eventually(
+        lambda: zookeeper.get(f"/brokers/incarnations/{hurt}")[1].version > judged.version,
+        WAIT_S,
+        "it is judged",
+    )
+    assert topic.state()["isr"] == [hurt, holder]
+    cluster.kill(holder)
+    eventually(lambda: not zookeeper.exists(f"/brokers/ids/{holder}"), WAIT_S, "its session is over")
+    if controller == "goes":
+        zookeeper.delete("/controller")
+    zookeeper.set(path, whole)
+    eventually(lambda: hurt not in topic.state()["isr"], WAIT_S, "the ISR counts on it no more")
+    assert (topic.state()["leader"], topic.state()["isr"]) == (-1, [holder])
+    cluster.start(holder)
+    assert topic.read() == topic.wanted
+    eventually(topic.in_sync, WAIT_S, "both are in sync")
+    assert unclean_elections(cluster) == elections
+    eventually(lambda: metric(cluster, "quorate_broker_shortened_logs") == 0, WAIT_S, "none is shortened")
 
 
 @pytest.mark.parametrize("replicas", [3, 1])

@@ -12,7 +12,7 @@ import asyncio
 import struct
 import threading
 import uuid
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -259,9 +259,9 @@ class MemoryController:
                 self.moves[key] = Move((*target, 1), (1,), target)
         return dict.fromkeys(targets, PartitionOutcome(ErrorCode.NONE))
 
-    def reassignments(self) -> dict[PartitionKey, Move]:
+    def reassignments(self) -> Iterator[tuple[PartitionKey, Move]]:
         """Say what was begun."""
-        return dict(self.moves)
+        return iter(list(self.moves.items()))
 
     async def shut_down(self, broker_id: int, generation: BrokerGeneration) -> ShutdownOutcome:
         """Agree."""

@@ -7,6 +7,7 @@ Source: KIP-455, KIP-460; control-plane design, "Reassignment", "Preferred leade
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import groupby
 from typing import Any, Final
 
 from broker.server.requests import Answer, Call
@@ -46,7 +47,7 @@ async def elect_leaders(services: BrokerServices, call: Call) -> Answer:
     if isinstance(outcomes, ErrorCode):
         # Version 0 has no place for an error of the whole.
         error_code, outcomes = outcomes, dict.fromkeys(keys or (), PartitionOutcome(outcomes))
-    rows = [
+    rows = (
         {
             "topic": topic,
             "partition_result": [
@@ -54,7 +55,7 @@ async def elect_leaders(services: BrokerServices, call: Call) -> Answer:
             ],
         }
         for topic, by_partition in _by_topic(outcomes).items()
-    ]
+    )
     return {"error_code": error_code, "replica_election_results": rows}
 
 
@@ -73,13 +74,13 @@ async def alter_partition_reassignments(services: BrokerServices, call: Call) ->
     outcomes = await controller.reassign(targets, timeout_ms=milliseconds(request.timeout))
     if isinstance(outcomes, ErrorCode):
         return _whole(outcomes, "ask again", "responses")
-    rows = [
+    rows = (
         {
             "name": topic,
             "partitions": [{"partition_index": key.partition, **_error(outcomes[key])} for key in keys],
         }
         for topic, keys in _by_topic(outcomes).items()
-    ]
+    )
     return {"error_code": ErrorCode.NONE, "error_message": None, "responses": rows}
 
 
@@ -90,14 +91,14 @@ def list_partition_reassignments(services: BrokerServices, call: Call) -> Answer
     if moves is None:
         return _whole(ErrorCode.NOT_CONTROLLER, "this broker is not the controller", "topics")
     if request.topics is not None:
-        asked = [
+        asked = {
             PartitionKey(topic.name, each) for topic in request.topics for each in topic.partition_indexes
-        ]
-        moves = {key: moves[key] for key in dict.fromkeys(asked) if key in moves}
-    rows = [
-        {"name": topic, "partitions": [_move_row(key, moves[key]) for key in keys]}
-        for topic, keys in _by_topic(moves).items()
-    ]
+        }
+        moves = (each for each in moves if each[0] in asked)
+    rows = (
+        {"name": topic, "partitions": [_move_row(*each) for each in some]}
+        for topic, some in groupby(moves, key=lambda each: each[0].topic)
+    )
     return {"error_code": ErrorCode.NONE, "error_message": None, "topics": rows}
 
 

@@ -19,6 +19,7 @@ from quorum.metadata.paths import PartitionKey
 from tests.unit.broker_log.samples import (
     EPOCH,
     EVERYTHING,
+    KEY,
     NOW_MS,
     SETTINGS,
     TOPIC_ID,
@@ -92,6 +93,24 @@ async def test_an_append_waits_for_rolls_of_its_own_partition_alone(broker: Brok
         disk.free.set()
         await appending
     assert [each.base_offset for each in headers(read_all(one))] == list(range(100))
+
+
+async def test_a_log_that_gets_its_topic_id_again_waits_for_no_disk(broker: Broker, disk: Disk) -> None:
+    fill(broker.create(), 3)
+    broker.directory.close()
+    path = broker.folder / "partition.metadata"
+    path.write_bytes(b"")
+    log = broker.open().logs[KEY]
+    disk.free.clear()
+    broker.directory.adopt(KEY, TOPIC_ID)
+    assert log.topic_id == TOPIC_ID
+    assert path.read_bytes() == b""
+    disk.free.set()
+    # Its folder goes only afterwards.
+    broker.directory.delete(KEY)
+    assert broker.directory.flusher.failure is None
+    broker.directory.close()
+    assert broker.open().logs == {}
 
 
 async def test_a_failure_is_final_for_every_log(broker: Broker, disk: Disk) -> None:

@@ -11,13 +11,11 @@ from controller.core.brokers import (
     broker_endpoint,
     diff_brokers,
     endpoints_of,
-    find_outcasts,
-    find_shortened,
-    find_unjudged,
+    find_doubts,
+    judgement,
 )
 from controller.core.model import KnownTopic, LiveBroker
 from quorum.metadata.numbers import BrokerGeneration
-from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
     BrokerRecord,
     IncarnationRecord,
@@ -52,33 +50,52 @@ def test_the_same_generations_are_no_change_and_a_lower_one_is_an_old_look() -> 
     assert not diff_brokers({1: broker(10)}, {1: broker(9)})
 
 
-def test_another_incarnation_than_the_judged_one_makes_an_outcast() -> None:
-    current = {1: broker(1, "a"), 2: broker(1, "b"), 3: broker(1, "c"), 4: broker(1)}
-    judged = {1: "a", 2: "a", 4: "d"}
-    assert find_outcasts(current, judged) == (2,)
-    records = {each: IncarnationRecord(incarnation, 7) for each, incarnation in judged.items()}
-    assert find_unjudged(current, records) == {2: IncarnationRecord("b"), 3: IncarnationRecord("c")}
+def test_another_disk_than_the_judged_one_is_doubted_everywhere() -> None:
+    topics = {"t": KnownTopic(TopicRecord(None, {0: (1, 2)}), 0)}
+    former = IncarnationRecord("a", 7)
+    assert find_doubts(broker(1, "a"), former, topics, ["apart"]) == {}
+    assert find_doubts(broker(1, "b"), former, topics, ["apart"]) == {"t": None, "apart": None}
+    # It was never a member, or says nothing of its disk.
+    assert find_doubts(broker(1, "b"), None, topics, ["apart"]) == {}
+    assert find_doubts(broker(1), former, topics, ["apart"]) == {}
+    assert judgement(broker(1, "a"), former, ()) is None
+    assert judgement(broker(1, "b"), former, ()) == IncarnationRecord("b")
+    assert judgement(broker(1, "b"), None, ()) == IncarnationRecord("b")
+    assert judgement(broker(1), former, ()) is None
+
+
+def test_what_could_not_be_judged_stays_in_doubt_until_it_is() -> None:
+    topics = {"t": KnownTopic(TopicRecord(None, {0: (1, 2)}), 0)}
+    noted = judgement(broker(1, "b"), IncarnationRecord("a"), ["apart"])
+    assert noted == IncarnationRecord("b", -1, {"apart": "a"})
+    assert find_doubts(broker(2, "b"), noted, topics, ["apart"]) == {"apart": None}
+    assert judgement(broker(2, "b"), noted, ["apart"]) is None
+    assert find_doubts(broker(3, "c"), noted, topics, ["apart"]) == {"t": None, "apart": None}
+    assert judgement(broker(3, "c"), noted, ["apart"]) == IncarnationRecord("c", -1, {"apart": "a"})
+    # The old disk has what the topic counts on.
+    assert find_doubts(broker(4, "a"), noted, topics, ["apart"]) == {"t": None}
+    assert judgement(broker(4, "a"), noted, ()) == IncarnationRecord("a")
+    # A topic that is gone is in doubt no more.
+    assert find_doubts(broker(5, "b"), noted, topics, []) == {}
+    assert judgement(broker(5, "b"), noted, ()) == IncarnationRecord("b")
 
 
 def test_shortened_logs_are_judged_once_for_a_generation() -> None:
-    ends = {"t": {0: LogEnd(4, 10), 3: LogEnd(-1, 0)}, encode_topic_id(ID): {0: LogEnd(2, 8)}, "gone": {}}
-    ends["gone"] = {0: LogEnd(1, 1)}
-    current = {1: broker(5, "a", shortened=ends), 2: broker(6, "b", shortened={"t": {0: LogEnd(4, 9)}})}
+    ends = {"t": {0: LogEnd(4, 10)}, encode_topic_id(ID): {0: LogEnd(2, 8)}, "gone": {0: LogEnd(1, 1)}}
     topics = {
         "t": KnownTopic(TopicRecord(None, {0: (1, 2), 3: (1,)}), 0),
         "u": KnownTopic(TopicRecord(ID, {0: (1,)}), 0),
         "gone": KnownTopic(TopicRecord(uuid.UUID(int=8), {0: (1,)}), 0),
     }
-    assert find_shortened(current, {1: 4}, topics) == {
-        PartitionKey("t", 0): {1: (4, 10), 2: (4, 9)},
-        PartitionKey("t", 3): {1: (-1, 0)},
-        PartitionKey("u", 0): {1: (2, 8)},
-    }
-    assert find_shortened(current, {1: 5}, topics) == {PartitionKey("t", 0): {2: (4, 9)}}
-    assert find_shortened(current, {1: 5, 2: 6}, topics) == {}
-    known = {1: IncarnationRecord("a", 5), 2: IncarnationRecord("a", 6)}
-    assert find_unjudged(current, known) == {2: IncarnationRecord("b", 6)}
-    assert find_unjudged({1: broker(8, "a")}, known) == {}
+    came = broker(5, "a", shortened=ends)
+    for former in (None, IncarnationRecord("a", 4)):
+        assert find_doubts(came, former, topics, ["apart"]) == dict.fromkeys(("t", "u", "apart"), ends)
+        assert judgement(came, former, ()) == IncarnationRecord("a", 5)
+    noted = judgement(came, None, ["apart"])
+    assert noted == IncarnationRecord("a", 5, {"apart": "a"})
+    assert find_doubts(came, noted, topics, ["apart"]) == {"apart": ends}
+    assert judgement(broker(8, "a"), IncarnationRecord("a", 5), ()) is None
+    assert judgement(came, IncarnationRecord("b", 5), ()) == IncarnationRecord("a", 5)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.core.elections import Decisions, Situation, decide
-from controller.core.model import ClusterModel, KnownState, KnownTopic
+from controller.core.model import ClusterModel, Doubt, KnownState, KnownTopic
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
@@ -34,12 +34,11 @@ def cluster(*states: tuple[tuple[int, ...], int, tuple[int, ...]], leader_epoch:
 
 def situation(
     *live: int,
-    outcasts: tuple[int, ...] = (),
     unclean: tuple[str, ...] = (),
     generations: dict[int, int] | None = None,
 ) -> Situation:
     given = {each: BrokerGeneration(number) for each, number in (generations or {}).items()}
-    return Situation(EPOCH, live, outcasts, unclean_topics=unclean, generations=given)
+    return Situation(EPOCH, live, unclean_topics=unclean, generations=given)
 
 
 def decided(decisions: Decisions, key: PartitionKey = T0) -> tuple[int, tuple[int, ...], int, int]:
@@ -99,13 +98,17 @@ def test_where_a_member_lives_nothing_unclean_happens() -> None:
 
 
 def test_an_outcast_leaves_every_isr_and_leads_nothing() -> None:
-    decisions = decide(cluster(((1, 2), 1, (1, 2)), ((2, 1), 2, (1, 2))), situation(2, outcasts=(1,)))
+    model = cluster(((1, 2), 1, (1, 2)), ((2, 1), 2, (1, 2)))
+    model.doubts = {1: {"t": None}, 2: {"other": None}}
+    decisions = decide(model, situation(1, 2))
     assert decided(decisions) == (2, (2,), 5, RECOVERED)
     assert decided(decisions, PartitionKey("t", 1)) == (2, (2,), 5, RECOVERED)
 
 
 def test_an_outcast_that_was_the_only_member_leaves_an_empty_isr() -> None:
-    decisions = decide(cluster(((1, 2), 1, (1,))), situation(2, outcasts=(1,)))
+    model = cluster(((1, 2), 1, (1,)))
+    model.doubts = {1: {"t": None}}
+    decisions = decide(model, situation(1, 2))
     assert decided(decisions) == (NO_LEADER, (), 5, RECOVERED)
 
 
@@ -140,7 +143,13 @@ class Shortening:
     def arrive(self, broker: int, *end: int) -> tuple[int, tuple[int, ...]]:
         """A broker registers, with the end of its log if that is shortened; it is judged, then admitted."""
         self.live.append(broker)
-        self.decide(shortened={T0: {broker: LogEnd(*end)}} if end else {})
+        return self.judge(broker, {"t": {0: LogEnd(*end)}} if end else {})
+
+    def judge(self, broker: int, doubt: Doubt) -> tuple[int, tuple[int, ...]]:
+        self.model.doubts = {broker: {"t": doubt}}
+        self.decide()
+        assert self.model.is_judged(broker, "t")
+        self.model.doubts = {}
         return self.decide()
 
 
@@ -229,8 +238,7 @@ def test_a_shortened_one_that_comes_with_an_empty_disk_is_not_waited_for() -> No
     each.live.remove(1)
     each.arrive(2, 4, 10)
     each.live.append(1)
-    each.decide(outcasts=(1,))
-    assert each.decide() == (2, (2,))
+    assert each.judge(1, None) == (2, (2,))
 
 
 def test_an_unclean_election_takes_the_best_of_the_shortened_ones_that_live() -> None:
@@ -271,10 +279,15 @@ def test_a_new_partition_waits_for_a_live_replica() -> None:
 def test_topics_left_alone_or_being_deleted_are_not_decided() -> None:
     model = cluster(((1, 2), 1, (1, 2)))
     model.left_alone["t"] = "malformed"
+    model.doubts = {1: {"t": None}}
     assert not decide(model, situation(2))
+    assert not model.reopened() and not model.is_judged(1, "t")
     model.left_alone.clear()
+    assert model.reopened() and not model.is_judged(1, "t")
     model.deleting["t"] = None
     assert not decide(model, situation(2))
+    model.drop_topic("t")
+    assert model.reopened() and model.is_judged(1, "t")
 
 
 def test_only_the_named_partitions_are_decided() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from controller.core.model import ClusterModel, KnownTopic, LiveBroker
 from controller.core.requests import NewPartitions, NewTopic
-from controller.core.topics import Defaults, Reason, Refused, Spread, plan_partitions, plan_topic
+from controller.core.topics import Defaults, Reason, Refused, Spread, check_room, plan_partitions, plan_topic
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.records import BrokerRecord, TopicRecord
 
@@ -64,6 +64,15 @@ def test_a_topic_is_refused_with_its_reason(model: ClusterModel, wanted: NewTopi
     refused = plan(model, wanted)
     assert isinstance(refused, Refused)
     assert refused.reason is reason
+
+
+def test_all_topics_together_have_so_many_partitions_at_most(model: ClusterModel) -> None:
+    assert model.partition_count() == 2
+    assert check_room(2, 3, 5) is None
+    refused = check_room(2, 4, 5)
+    assert refused is not None
+    assert refused.reason is Reason.NO_ROOM
+    assert "4 partitions beside the 2 of all topics, at most 5" in refused.message
 
 
 def test_added_partitions_go_on_where_the_topic_began(model: ClusterModel) -> None:
