@@ -108,6 +108,8 @@ def _recover_segments(
         if segment.offsets.to_bytes() != saved:
             unsaved.append(segment)
     active = segments[-1]
+    if active.size:
+        active.first_timestamp = active.read_first_timestamp()
     for segment in segments[:-1]:
         if segment not in unsaved:
             segment.release_indexes()
