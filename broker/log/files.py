@@ -35,6 +35,8 @@ DELETED: Final = ".deleted"
 #: how the name of a folder ends that holds what was set aside
 STRAY: Final = "-stray"
 _NAME_BYTES_MAX: Final = 255
+#: of a whole file at a time
+_READ_BYTES: Final = 32 * 1024
 
 
 #: of a file system that cannot tell what is in the page cache; where Python has no such read, none can
@@ -274,9 +276,22 @@ def read_file(path: str) -> bytes | None:
     """Return a whole small file; None if there is none."""
     with disk_errors(path):
         try:
-            return Path(path).read_bytes()
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        try:
+            found = os.read(descriptor, _READ_BYTES)
+            while more := os.read(descriptor, _READ_BYTES):
+                found += more
+            return found
+        finally:
+            os.close(descriptor)
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names of what is in a folder, sorted."""
+    with disk_errors(folder), os.scandir(folder) as found:
+        return sorted(each.name for each in found)
 
 
 def remove_file(path: str) -> None:
