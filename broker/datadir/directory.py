@@ -38,7 +38,7 @@ from broker.datadir.checkpoints import (
 from broker.datadir.identity import claim, renew
 from broker.datadir.partition_metadata import METADATA_NAME, metadata_bytes, parse_metadata
 from broker.log.disk_threads import DiskThreads, finished
-from broker.log.errors import LogStorageError
+from broker.log.errors import DamagedSegmentError, LogStorageError
 from broker.log.files import (
     OPEN_FILES_MAX,
     STRAY,
@@ -52,6 +52,7 @@ from broker.log.files import (
 )
 from broker.log.flushing import Flusher
 from broker.log.partition_log import PartitionLog
+from broker.log.segment import distrust
 from quorum.errors import refused_by_disk, told_by_os
 from quorum.metadata.paths import PartitionKey, check_topic
 from quorum.metadata.topic_settings import TopicSettings
@@ -173,7 +174,8 @@ class LogDirectory:
     def _open_logs(self, keys: Sequence[PartitionKey], settings_of: Callable[[str], TopicSettings]) -> None:
         """Open logs, several at once, so that their waits for the disk overlap; all or none are left."""
         threads = DiskThreads(OPENING_THREADS, "quorate-log-open")
-        opening = [threads.run(partial(self._open_log, key, settings_of(key.topic))) for key in keys]
+        opens = partial(self._open_log, is_clean=self.clean_start)
+        opening = [threads.run(partial(opens, key, settings_of(key.topic))) for key in keys]
         threads.close(0)
         wait(opening, return_when=FIRST_EXCEPTION)
         for each in opening:
@@ -181,7 +183,29 @@ class LogDirectory:
         wait(opening)
         self.logs.update((key, each.result()) for key, each in zip(keys, opening, strict=True))
 
-    def _open_log(self, key: PartitionKey, settings: TopicSettings) -> PartitionLog:
+    async def reopen(self, key: PartitionKey, settings: TopicSettings, damage: DamagedSegmentError) -> None:
+        """Open a log as after a crash, in a thread: it ends where it is damaged, and is shortened before.
+
+        Nothing uses the log meanwhile, and it has settled.
+
+        Raises:
+            LogStorageError: the disk refuses.
+        """
+        self.logs[key].abandon()
+        self.shortened.setdefault(key, self.high_watermarks.get(key, 0))
+        noted = self.begin_shortened()
+        await finished(noted)
+        noted.result()
+
+        def cut() -> PartitionLog:
+            distrust(damage)
+            return self._open_log(key, settings, is_clean=False)
+
+        opening = self.flusher.readers.run(cut)
+        await finished(opening)
+        self.logs[key] = opening.result()
+
+    def _open_log(self, key: PartitionKey, settings: TopicSettings, *, is_clean: bool) -> PartitionLog:
         """Open a log, in any thread."""
         folder = self._folder(key)
         opened = PartitionLog(
@@ -192,7 +216,7 @@ class LogDirectory:
             self._files,
             self.flusher,
             _now_ms(),
-            is_clean=self.clean_start,
+            is_clean=is_clean,
             on_shortened=lambda: self.note_shortened([key]),
         )
         watermark = self.high_watermarks.get(key, 0)

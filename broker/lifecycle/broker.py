@@ -257,7 +257,7 @@ class Broker:
             settings_of=configs.settings_of,
             producer_ids=producer_ids,
             on_storage_error=self.fail,
-            on_unjudged=lambda: self._lost.set(),
+            register_again=lambda: self._lost.set(),
         )
         own_configs = BrokerConfigs(self.broker_id, replicas.throttle)
         queue = None

@@ -493,5 +493,6 @@ class PartitionLog:
     def abandon(self) -> None:
         """Let go of the files as they are: the disk has failed, or nothing is left to be done."""
         self._pending.forget()
+        self._unsaved = False
         for segment in self._segments:
             segment.close()

@@ -30,7 +30,7 @@ from broker.log.batches import (
     plausible,
 )
 from broker.log.errors import AppendError, DamagedSegmentError
-from broker.log.files import FilePool, disk_errors, read_file, read_range, remove_file, write_at
+from broker.log.files import FilePool, create_file, disk_errors, read_file, read_range, remove_file, write_at
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 
 log = logging.getLogger("quorate.broker.log")
@@ -62,7 +62,7 @@ class Cut(NamedTuple):
 
 
 def distrust(error: DamagedSegmentError) -> None:
-    """Let the next start read a damaged segment whole: its index vouches for it no more."""
+    """Let whoever opens the log next read a damaged segment whole: its index vouches for it no more."""
     for suffix in _ENTRIES:
         remove_file(error.stem + suffix)
 
@@ -130,7 +130,7 @@ class Segment:
     def create(cls, files: FilePool, folder: str, base_offset: int) -> Segment:
         """Make the file of a new segment."""
         segment = cls(files, folder, base_offset)
-        files.descriptor(segment.log_path, create=True)
+        create_file(segment.log_path)
         return segment
 
     @classmethod
@@ -292,7 +292,7 @@ class Segment:
         """Return the error for bytes that no broker wrote."""
         error = DamagedSegmentError(
             f"{self.log_path} holds no whole record batch at byte {position}",
-            "start the broker again: it copies what is behind it from the leader",
+            "nothing, where another replica is in sync: it is copied from there",
         )
         error.stem = self.stem
         return error

@@ -17,6 +17,8 @@ from typing import Final
 
 from broker.core.partition import FollowerState, IdleState, LeaderState
 from broker.log.disk_threads import finished
+from broker.log.errors import DamagedSegmentError
+from broker.log.partition_log import PartitionLog
 from broker.replication.clock import Pace, monotonic_ms
 from broker.replication.fetchers import Fetchers
 from broker.replication.published_epoch import PublishedEpoch
@@ -195,7 +197,7 @@ class Control:
             if replica.applied:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             # The topic was deleted and created again while this broker was away.
-            self._close(replica)
+            self.close(replica)
             replica = self._registry.create_replica(key, topic_id)
         elif replica.applied and state.leader_epoch <= replica.leader_epoch:
             is_repeated = state.leader_epoch == replica.leader_epoch
@@ -258,7 +260,7 @@ class Control:
         if replica is not None:
             if state.leader_epoch not in _ANY_EPOCH and state.leader_epoch < replica.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            self._close(replica)
+            self.close(replica)
         log = self._registry.log_directory.logs.get(key)
         if state.delete_partition and log is not None:
             await log.settled()
@@ -266,7 +268,29 @@ class Control:
             _log.info("deleted %s-%d", *key)
         return ErrorCode.NONE
 
-    def _close(self, replica: Replica) -> None:
+    async def reopen(self, log: PartitionLog, damage: DamagedSegmentError) -> bool:
+        """Cut a damaged log as a start would; no role that was decided before counts then.
+
+        Returns False if the log is gone.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        registry, key = self._registry, log.key
+        async with self._turn:
+            if registry.log_directory.logs.get(key) is not log:
+                return False
+            if (replica := registry.replicas.get(key)) is not None:
+                self.close(replica)
+            await log.settled()
+            await registry.log_directory.reopen(key, registry.settings_of(key.topic), damage)
+            registry.open_replica(key)
+            registry.leave_generation()
+        return True
+
+    def close(self, replica: Replica) -> None:
+        """Let a replica go; its log stays, with the high watermark that the replica had."""
+        self._registry.log_directory.high_watermarks[replica.key] = replica.high_watermark
         self._fetchers.leave(replica.key)
         replica.take_role(IdleState(replica.high_watermark, replica.leader_epoch), applied=False)
         self._registry.forget(replica)

@@ -179,7 +179,7 @@ class Brokers:
             settings_of=lambda _: self.settings,
             producer_ids=self.producer_ids,
             on_storage_error=failures.append,
-            on_unjudged=lambda: unjudged.append(broker_id),
+            register_again=lambda: unjudged.append(broker_id),
         )
         state = await self.state()
         topics = {TOPIC: TopicRecord(TOPIC_ID, dict.fromkeys(range(self.partitions), self.replicas))}
