@@ -24,7 +24,7 @@ HELP = "create, list, describe, alter and delete topics, and elect leaders"
 DESCRIPTION = """\
 Ask a broker about topics, or change them. OSR are the replicas that are out of sync: those assigned that are
 not in the ISR. The settings of a topic are Kafka's: retention.ms, retention.bytes, segment.bytes,
-max.message.bytes, min.insync.replicas, unclean.leader.election.enable."""
+segment.ms, max.message.bytes, min.insync.replicas, unclean.leader.election.enable."""
 EXAMPLES = """\
 examples:
   quorate topics create orders --partitions 12 --replication-factor 3 --set min.insync.replicas=2

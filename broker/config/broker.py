@@ -203,6 +203,7 @@ class TopicsSection:
     retention_ms: int = _topic_setting("retention.ms")
     retention_bytes: int = _topic_setting("retention.bytes")
     segment_bytes: int = _topic_setting("segment.bytes")
+    segment_ms: int = _topic_setting("segment.ms")
     max_message_bytes: int = _topic_setting("max.message.bytes")
     min_insync_replicas: int = _topic_setting("min.insync.replicas")
     unclean_leader_election_enable: bool = _topic_setting("unclean.leader.election.enable")

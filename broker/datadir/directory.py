@@ -20,10 +20,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -36,7 +38,7 @@ from broker.datadir.checkpoints import (
 from broker.datadir.identity import claim, renew
 from broker.datadir.partition_metadata import METADATA_NAME, metadata_bytes, parse_metadata
 from broker.log.disk_threads import DiskThreads, finished
-from broker.log.errors import LogStorageError
+from broker.log.errors import DamagedSegmentError, LogStorageError
 from broker.log.files import (
     OPEN_FILES_MAX,
     STRAY,
@@ -50,6 +52,7 @@ from broker.log.files import (
 )
 from broker.log.flushing import Flusher
 from broker.log.partition_log import PartitionLog
+from broker.log.segment import distrust
 from quorum.errors import refused_by_disk, told_by_os
 from quorum.metadata.paths import PartitionKey, check_topic
 from quorum.metadata.topic_settings import TopicSettings
@@ -63,6 +66,8 @@ CLEAN_END_NAME: Final = ".kafka_cleanshutdown"
 _CLEAN_END: Final = b'{"version":0,"brokerEpoch":-1}'
 #: how often it is looked whether the disk answers
 DISK_CHECK_S: Final = 0.1
+#: logs that are opened at a time
+OPENING_THREADS: Final = 4
 STRAY_KEPT_MS: Final = 7 * 86_400_000
 BOOT_NAME: Final = "boot-id"
 _BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
@@ -93,6 +98,8 @@ class LogDirectory:
         self._shortened_written: Future[None] | None = None
         #: {partition: the write of the topic id that its log was given}
         self._adopted: dict[PartitionKey, Future[None]] = {}
+        #: held by the one of the opening threads that has a shortened log
+        self._noting = threading.Lock()
 
     @classmethod
     def open(
@@ -157,8 +164,7 @@ class LogDirectory:
         for name in names:
             if name.endswith(_DELETE):
                 self.flusher.remove_folder(f"{self.path}/{name}")
-        for key in keys:
-            self._open_log(key, settings_of(key.topic))
+        self._open_logs(keys, settings_of)
         log.info(
             "opened %d logs of %s after %s end in %d ms",
             len(self.logs),
@@ -167,7 +173,42 @@ class LogDirectory:
             (time.monotonic_ns() - started_ns) // 1_000_000,
         )
 
-    def _open_log(self, key: PartitionKey, settings: TopicSettings) -> None:
+    def _open_logs(self, keys: Sequence[PartitionKey], settings_of: Callable[[str], TopicSettings]) -> None:
+        """Open logs, several at once, so that their waits for the disk overlap; all or none are left."""
+        threads = DiskThreads(OPENING_THREADS, "quorate-log-open")
+        opens = partial(self._open_log, is_clean=self.clean_start)
+        opening = [threads.run(partial(opens, key, settings_of(key.topic))) for key in keys]
+        threads.close(0)
+        wait(opening, return_when=FIRST_EXCEPTION)
+        for each in opening:
+            each.cancel()
+        wait(opening)
+        self.logs.update((key, each.result()) for key, each in zip(keys, opening, strict=True))
+
+    async def reopen(self, key: PartitionKey, settings: TopicSettings, damage: DamagedSegmentError) -> None:
+        """Open a log as after a crash, in a thread: it ends where it is damaged, and is shortened before.
+
+        Nothing uses the log meanwhile, and it has settled.
+
+        Raises:
+            LogStorageError: the disk refuses.
+        """
+        self.logs[key].abandon()
+        self.shortened.setdefault(key, self.high_watermarks.get(key, 0))
+        noted = self.begin_shortened()
+        await finished(noted)
+        noted.result()
+
+        def cut() -> PartitionLog:
+            distrust(damage)
+            return self._open_log(key, settings, is_clean=False)
+
+        opening = self.flusher.readers.run(cut)
+        await finished(opening)
+        self.logs[key] = opening.result()
+
+    def _open_log(self, key: PartitionKey, settings: TopicSettings, *, is_clean: bool) -> PartitionLog:
+        """Open a log, in any thread."""
         folder = self._folder(key)
         opened = PartitionLog(
             folder,
@@ -177,10 +218,9 @@ class LogDirectory:
             self._files,
             self.flusher,
             _now_ms(),
-            is_clean=self.clean_start,
+            is_clean=is_clean,
             on_shortened=lambda: self.note_shortened([key]),
         )
-        self.logs[key] = opened
         watermark = self.high_watermarks.get(key, 0)
         if opened.log_end_offset < watermark:
             log.error(
@@ -190,6 +230,7 @@ class LogDirectory:
                 watermark,
             )
             self.note_shortened([key])
+        return opened
 
     def _read_shortened(self, keys: Sequence[PartitionKey]) -> None:
         """Find which logs are shortened before any of them is opened, and note this machine's boot."""
@@ -207,20 +248,18 @@ class LogDirectory:
             sync_folder(self.path)
 
     def note_shortened(self, keys: Iterable[PartitionKey]) -> None:
-        """Note that logs may lack what they had acknowledged; durable on return.
+        """Note that logs may lack what they had acknowledged, in any thread; durable on return.
 
         Raises:
             LogStorageError: the disk refuses.
         """
-        if new := [key for key in keys if key not in self.shortened]:
-            self.shortened.update((key, self.high_watermarks.get(key, 0)) for key in new)
-            self.begin_shortened().result()
+        with self._noting:
+            if new := [key for key in keys if key not in self.shortened]:
+                self.shortened.update((key, self.high_watermarks.get(key, 0)) for key in new)
+                self.begin_shortened().result()
 
     def adopt(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
-        """Let a log whose topic id was lost be that of a topic.
-
-        A thread writes that down: until it is durable, a start finds it lost again.
-        """
+        """Let a log whose topic id was lost be that of a topic; a start before it is durable finds it lost."""
         folder = self._folder(key)
 
         def replace() -> None:
@@ -409,6 +448,27 @@ class LogDirectory:
 
     def _folder(self, key: PartitionKey) -> str:
         return f"{self.path}/{key.topic}-{key.partition}"
+
+
+async def open_in_thread(opens: Callable[[], LogDirectory]) -> LogDirectory:
+    """Open a directory by LogDirectory.open while the event loop goes on.
+
+    A wait that is cancelled lets go of the directory once it is open.
+    """
+    threads = DiskThreads(1, "quorate-log-open")
+    opening = threads.run(opens)
+    threads.close(0)
+    try:
+        await finished(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_abandon)
+        raise
+    return opening.result()
+
+
+def _abandon(opening: Future[LogDirectory]) -> None:
+    if opening.exception() is None:
+        opening.result().abandon()
 
 
 def _now_ms() -> int:

@@ -128,7 +128,7 @@ class BrokerView:
                 "entries of this broker's queue that no holder of the peer secret signed, deleted",
                 value=self._broker.parts.queue.strangers,
             )
-        yield from _listener_metrics(self._broker.parts.listeners.each(), self._broker.config.limits)
+        yield from _listener_metrics(self._broker.listeners.each(), self._broker.config.limits)
         yield from self._group_metrics()
         yield from self._controller_metrics()
 

@@ -1,10 +1,10 @@
 """One broker, from its configuration to its end.
 
-Puts the parts together and owns their order: a data directory is opened before the quorum learns of the
-broker; the broker listener serves before the registration, because the controller dials it at once; clients
-are accepted only after the first UpdateMetadata, because before it every topic would look unknown. A
-session that is over is followed by a new one, with a new generation and a new controller candidate; the
-logs stay open meanwhile.
+Puts the parts together and owns their order: HTTP is served from the beginning, since a data directory may
+take long to open; it is opened before the quorum learns of the broker; the broker listener serves before the
+registration, because the controller dials it at once; clients are accepted only after the first
+UpdateMetadata, because before it every topic would look unknown. A session that is over is followed by a new
+one, with a new generation and a new controller candidate; the logs stay open meanwhile.
 
 Decides nothing about partitions or the cluster. Hard state is the data directory; all else is soft.
 Source: control-plane design, "Broker" (Registration, Start-up); seeds [0.E], [1.1], [1.2].
@@ -19,10 +19,11 @@ import logging
 import time
 import uuid
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from broker.config.broker import BrokerConfig
-from broker.datadir.directory import LogDirectory
+from broker.datadir.directory import LogDirectory, open_in_thread
 from broker.groups.coordinator import Coordinator
 from broker.groups.options import group_options
 from broker.lifecycle.admin import BrokerView
@@ -75,7 +76,6 @@ class _Parts(NamedTuple):
     producer_ids: ProducerIds
     #: None where requests come directly.
     queue: StateQueue | None
-    listeners: Listeners
 
 
 class Broker:
@@ -95,10 +95,13 @@ class Broker:
         self.failure: BaseException | None = None
         self._sockets = sockets
         self._secrets = read_peer_secrets(config.security.peer_secret_file)
+        self.listeners = Listeners(config, self._secrets, BrokerView(self), self.view)
         self._trust: Trust | None = None
         #: A third of the session: what the broker led is led by others before the session would have ended.
         self._disk_hang_ms = max(config.broker.session_timeout_ms / 3, DISK_HANG_MS_MIN)
         self._is_protected = False
+        #: Set when the session is over, or must be.
+        self._lost = asyncio.Event()
         self._parts: _Parts | None = None
         self._client: Client | None = None
         self._generation: BrokerGeneration | None = None
@@ -124,6 +127,7 @@ class Broker:
         """
         self._spawn(self.loop_watch.run())
         try:
+            await self.listeners.start_admin(self._sockets)
             client, published = await self._read_cluster()
             assert self._parts is not None
             parts = self._parts
@@ -132,7 +136,7 @@ class Broker:
             states = {key: each.state for key, each in published.states.items()}
             parts.replicas.open_replicas(published.topics, states, unreadable=published.problems)
             await parts.replicas.start()
-            await parts.listeners.start(self._sockets)
+            await self.listeners.start(self._services(parts))
             lost = await self._begin_session(client)
         except BaseException:
             await self.stop()
@@ -231,16 +235,12 @@ class Broker:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _open_parts(self) -> _Parts:
-        config = self.config
-        configs = TopicConfigs(config.topics, self._settings_changed, config.limits.segment_bytes_min)
-        directory = LogDirectory.open(
-            str(config.broker.data_dir),
-            broker_id=self.broker_id,
-            cluster_id=self.cluster_id,
-            settings_of=configs.settings_of,
-            open_files_max=config.limits.open_files_max,
-        )
+    async def _open_parts(self) -> _Parts:
+        config, limits = self.config, self.config.limits
+        configs = TopicConfigs(config.topics, self._settings_changed, limits.segment_bytes_min)
+        opens = partial(LogDirectory.open, config.broker.data_dir, settings_of=configs.settings_of)
+        opens = partial(opens, broker_id=self.broker_id, cluster_id=self.cluster_id)
+        directory = await open_in_thread(partial(opens, open_files_max=limits.open_files_max))
         dial = {broker_id: (address.host, address.port) for broker_id, address in config.dial.items()}
         producer_ids = ProducerIds(self.broker_id)
         replicas = ReplicaManager(
@@ -257,25 +257,27 @@ class Broker:
             settings_of=configs.settings_of,
             producer_ids=producer_ids,
             on_storage_error=self.fail,
+            register_again=lambda: self._lost.set(),
         )
         own_configs = BrokerConfigs(self.broker_id, replicas.throttle)
-        services = BrokerServices(
-            broker_id=self.broker_id,
-            cluster_id=self.cluster_id,
-            replicas=replicas,
-            view=self.view,
-            controller=lambda: self._controller,
-            topic_configs=configs,
-            broker_configs=own_configs,
-            producer_ids=producer_ids,
-            config=config,
-            groups=lambda: self._coordinator,
-        )
-        listeners = Listeners(services, self._secrets, BrokerView(self), self.view)
         queue = None
         if config.broker.channel == "queue":
             queue = StateQueue(self.broker_id, handing_to(replicas), Trust(self._secrets, self.cluster_id))
-        return _Parts(directory, replicas, configs, own_configs, producer_ids, queue, listeners)
+        return _Parts(directory, replicas, configs, own_configs, producer_ids, queue)
+
+    def _services(self, parts: _Parts) -> BrokerServices:
+        return BrokerServices(
+            broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
+            replicas=parts.replicas,
+            view=self.view,
+            controller=lambda: self._controller,
+            topic_configs=parts.configs,
+            broker_configs=parts.own_configs,
+            producer_ids=parts.producer_ids,
+            config=self.config,
+            groups=lambda: self._coordinator,
+        )
 
     def _settings_changed(self, topic: str) -> None:
         if self._parts is not None:
@@ -308,7 +310,7 @@ class Broker:
                 await prove_secrets(client, self._trust)
                 await check_peer_secret(client, self._trust)
                 await self._make_tree(client, self._trust)
-                self._parts = parts = self._parts or self._open_parts()
+                self._parts = parts = self._parts or await self._open_parts()
                 await parts.configs.attach(client)
                 await parts.own_configs.attach(client)
                 if parts.queue is not None:
@@ -331,9 +333,9 @@ class Broker:
     async def _begin_session(self, client: Client) -> asyncio.Event:
         """Register through a new session and compete for the controller; returns what its end sets."""
         assert self._parts is not None and self._trust is not None
-        lost = asyncio.Event()
+        lost = self._lost = asyncio.Event()
         client.add_listener(lambda state: self._session_changed(client, state, lost))
-        client_address, broker_address, admin_address = self._parts.listeners.advertised()
+        client_address, broker_address, admin_address = self.listeners.advertised()
         shortened = self._parts.replicas.shortened()
         if sum(map(len, shortened.values())) > SHORTENED_MAX:
             self._parts.directory.forget_shortened(self.broker_id, self.cluster_id)
@@ -472,8 +474,8 @@ class Broker:
             task.cancel()
         # Their errors have been reported by _task_ended.
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.listeners.stop()
         if self._parts is not None:
-            await self._parts.listeners.stop()
             await self._parts.replicas.stop(clean=closes_logs)
             await self._parts.directory.leave(clean=closes_logs, hang_ms=self._disk_hang_ms)
 

@@ -1,7 +1,7 @@
 """The three ports of a broker: Kafka clients, brokers, HTTP.
 
-Decides when each begins to serve. The broker listener and the HTTP port serve at once. The client listener is
-bound at once, so that its port is known, and accepts from the first UpdateMetadata on.
+Decides when each begins to serve. All are bound at once, so that their ports are known. HTTP is served at
+once, brokers once there is something to answer with, clients from the first UpdateMetadata on.
 Source: control-plane design, "Broker"; fact: librdkafka fails its queue on UNKNOWN_TOPIC_OR_PARTITION.
 """
 
@@ -12,6 +12,7 @@ import contextlib
 import socket
 from typing import NamedTuple
 
+from broker.config.broker import BrokerConfig
 from broker.core.cluster_view import ClusterView, UpdateMetadata
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener, ListenerLimits
@@ -51,17 +52,17 @@ class Listeners:
     """The ports of one broker."""
 
     def __init__(
-        self, services: BrokerServices, secrets: list[str], admin: StatusView, view: AnnouncedView
+        self, config: BrokerConfig, secrets: list[str], admin: StatusView, view: AnnouncedView
     ) -> None:
         """Bind nothing yet.
 
         Args:
-            services: what requests are answered with.
+            config: addresses, limits and who may ask.
             secrets: peer secrets; any of them lets a peer in.
             admin: what the HTTP port shows.
             view: wakes the client listener.
         """
-        self._services = services
+        self._config = config
         self._secrets = secrets
         self._admin_view = admin
         self._view = view
@@ -71,8 +72,8 @@ class Listeners:
         self._admin: AdminServer | None = None
         self._client_start: asyncio.Task[None] | None = None
 
-    async def start(self, sockets: BrokerSockets | None = None) -> None:
-        """Bind all three ports and serve brokers and HTTP.
+    async def start_admin(self, sockets: BrokerSockets | None = None) -> None:
+        """Bind all three ports and serve HTTP.
 
         Args:
             sockets: bound sockets, in place of the configured addresses.
@@ -81,30 +82,34 @@ class Listeners:
             AddressInUseError: another process listens at an address.
             ConfigError: an address cannot be bound, or the file of a token cannot be read.
         """
-        listen = self._services.config.listen
+        listen, security = self._config.listen, self._config.security
         bound = BrokerSockets(
             self._own(bind("listen.client", sockets.client if sockets else listen.client)),
             self._own(bind("listen.broker", sockets.broker if sockets else listen.broker)),
             self._own(bind("listen.admin", sockets.admin if sockets else listen.admin)),
         )
         self._bound = bound
-        sasl = ScramServer(self._secrets, self._services.cluster_id)
-        api = ApiHandlers(self._services, for_brokers=True)
-        self._listeners.append(
-            await Listener.start_on(bound.broker, name="broker", api=api, sasl=sasl, limits=self._limits())
-        )
-        security = self._services.config.security
         app = base_app(self._admin_view, hosts=security.admin_hosts, tokens=read_admin_tokens(security))
         self._admin = AdminServer(app, bound.admin)
         await self._admin.start()
-        self._client_start = asyncio.ensure_future(self._accept_clients(bound.client))
+
+    async def start(self, services: BrokerServices) -> None:
+        """Serve brokers, and clients later, with these services; after `start_admin`."""
+        bound, limits = self._bound, self._limits()
+        assert bound is not None
+        sasl = ScramServer(self._secrets, services.cluster_id)
+        api = ApiHandlers(services, for_brokers=True)
+        self._listeners.append(
+            await Listener.start_on(bound.broker, name="broker", api=api, sasl=sasl, limits=limits)
+        )
+        self._client_start = asyncio.ensure_future(self._accept_clients(bound.client, services))
 
     def advertised(self) -> tuple[Address, Address, Address]:
-        """Return what clients, brokers and people dial; only after `start`."""
+        """Return what clients, brokers and people dial; only after `start_admin`."""
         assert self._bound is not None
-        advertised = self._services.config.advertised
+        advertised = self._config.advertised
         client, broker, admin = (Address(*each.getsockname()[:2]) for each in self._bound)
-        config = self._services.config
+        config = self._config
         return (
             config.advertised_client() if advertised.client else client,
             config.advertised_broker() if advertised.broker else broker,
@@ -126,15 +131,15 @@ class Listeners:
             await self._admin.stop()
         self._sockets.close()
 
-    async def _accept_clients(self, bound: socket.socket) -> None:
+    async def _accept_clients(self, bound: socket.socket, services: BrokerServices) -> None:
         await self._view.first.wait()
-        api = ApiHandlers(self._services, for_brokers=False)
+        api = ApiHandlers(services, for_brokers=False)
         self._listeners.append(
             await Listener.start_on(bound, name="client", api=api, sasl=None, limits=self._limits())
         )
 
     def _limits(self) -> ListenerLimits:
-        limits = self._services.config.limits
+        limits = self._config.limits
         return ListenerLimits(
             connections_max=limits.connections_max,
             frame_bytes_max=limits.frame_bytes_max,

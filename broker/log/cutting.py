@@ -8,16 +8,13 @@ Source: control-plane design, "Leader and follower"; KIP-101.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from broker.log.files import disk_errors, remove_file, replace_file, sync_folder
+from broker.log.files import create_file, remove_file, replace_file, sync_folder
 from broker.log.producers import Producers
 from broker.log.recovery import EPOCHS_NAME, recover_producers, remove_snapshots
 from broker.log.segment import Cut, Segment
-
-_MODE: Final = 0o600
 
 
 class CutPlan(NamedTuple):
@@ -94,9 +91,7 @@ class CutJob:
             segment.remove()
             yield
         if plan.cut is None:
-            path = self._segments[-1].log_path
-            with disk_errors(path):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
+            create_file(self._segments[-1].log_path)
         else:
             self._segments[-1].cut_files(plan.cut.position)
             replace_file(f"{folder}/{EPOCHS_NAME}", self._epochs)

@@ -69,6 +69,11 @@ class DamagedSegmentError(LogStorageError):
 
     stem: str = ""
 
+    @property
+    def folder(self) -> str:
+        """Path of the log's folder."""
+        return self.stem.rpartition("/")[0]
+
 
 class ForeignLogDirectoryError(DataDirError):
     """A log directory of another broker or another cluster, or one that no broker formatted."""

@@ -35,6 +35,8 @@ DELETED: Final = ".deleted"
 #: how the name of a folder ends that holds what was set aside
 STRAY: Final = "-stray"
 _NAME_BYTES_MAX: Final = 255
+#: of a whole file at a time
+_READ_BYTES: Final = 32 * 1024
 
 
 #: of a file system that cannot tell what is in the page cache; where Python has no such read, none can
@@ -85,22 +87,16 @@ class FilePool:
     def __len__(self) -> int:
         return len(self._open)
 
-    def descriptor(self, path: str, *, create: bool = False) -> int:
-        """Return a descriptor for reading and writing; valid until the next call.
-
-        Args:
-            path: the file.
-            create: make it; it must not be there.
-        """
+    def descriptor(self, path: str) -> int:
+        """Return a descriptor of a file for reading and writing; valid until the next call."""
         found = self._open.get(path)
         if found is not None:
             self._open.move_to_end(path)
             return found
         while len(self._open) >= self._open_max:
             os.close(self._open.popitem(last=False)[1])
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         with disk_errors(path):
-            opened = os.open(path, flags, _MODE)
+            opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._open[path] = opened
         return opened
 
@@ -161,6 +157,12 @@ class FilePool:
         """Close all files."""
         while self._open:
             os.close(self._open.popitem()[1])
+
+
+def create_file(path: str) -> None:
+    """Make an empty file; it must not be there."""
+    with disk_errors(path):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
 
 
 def write_at(descriptor: int, buffers: Sequence[Buffer], position: int, path: str) -> None:
@@ -274,9 +276,22 @@ def read_file(path: str) -> bytes | None:
     """Return a whole small file; None if there is none."""
     with disk_errors(path):
         try:
-            return Path(path).read_bytes()
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        try:
+            found = os.read(descriptor, _READ_BYTES)
+            while more := os.read(descriptor, _READ_BYTES):
+                found += more
+            return found
+        finally:
+            os.close(descriptor)
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names of what is in a folder, sorted."""
+    with disk_errors(folder), os.scandir(folder) as found:
+        return sorted(each.name for each in found)
 
 
 def remove_file(path: str) -> None:

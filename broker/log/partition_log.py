@@ -438,8 +438,9 @@ class PartitionLog:
     def delete_expired(self, *, high_watermark: int, now_ms: int, by_age: bool = True) -> int:
         """Remove segments that are older than retention.ms or make the log larger than retention.bytes.
 
-        Nothing above the high watermark goes. The active segment goes by age only: it is closed first. What
-        the disk still works on stays until the next time.
+        Nothing above the high watermark goes. The active segment goes by age only: it is closed first, as
+        soon as its first record is older than segment.ms or retention.ms. What the disk still works on stays
+        until the next time.
 
         Where `by_age` is not set the time cannot be believed, and nothing goes for its age.
 
@@ -492,5 +493,6 @@ class PartitionLog:
     def abandon(self) -> None:
         """Let go of the files as they are: the disk has failed, or nothing is left to be done."""
         self._pending.forget()
+        self._unsaved = False
         for segment in self._segments:
             segment.close()

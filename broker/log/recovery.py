@@ -27,6 +27,7 @@ from broker.log.files import (
     FilePool,
     disk_errors,
     name_beside,
+    names_in,
     read_file,
     remove_file,
     replace_file,
@@ -108,6 +109,8 @@ def _recover_segments(
         if segment.offsets.to_bytes() != saved:
             unsaved.append(segment)
     active = segments[-1]
+    if active.size:
+        active.first_timestamp = active.read_first_timestamp()
     for segment in segments[:-1]:
         if segment not in unsaved:
             segment.release_indexes()
@@ -125,8 +128,7 @@ def _recover_segments(
 
 def _segment_bases(folder: str) -> list[int]:
     """Return the base offsets of the segments, and remove what a crash left of files that were to go."""
-    with disk_errors(folder):
-        names = sorted(path.name for path in Path(folder).iterdir())
+    names = names_in(folder)
     found = {match[0]: int(match[1]) for name in names if (match := _STEM.fullmatch(name))}
     bases = sorted(base for name, base in found.items() if name.endswith(".log"))
     for name in names:
@@ -246,10 +248,8 @@ def recover_producers(folder: str, segments: list[Segment], end_offset: int, now
 
 def _snapshots(folder: str) -> list[tuple[int, str]]:
     """Return (offset, path) of the producers' snapshots, by offset."""
-    with disk_errors(folder):
-        names = sorted(path.name for path in Path(folder).iterdir())
-    matches = [match for name in names if (match := _STEM.fullmatch(name)) and match[2] == "snapshot"]
-    return [(int(match[1]), f"{folder}/{match[0]}") for match in matches]
+    found = [match for name in names_in(folder) if (match := _STEM.fullmatch(name))]
+    return [(int(match[1]), f"{folder}/{match[0]}") for match in found if match[2] == "snapshot"]
 
 
 def remove_snapshots(folder: str, from_offset: int) -> None:

@@ -1,8 +1,10 @@
-"""Which segments of a log are kept no longer, by retention.ms and retention.bytes.
+"""Which segments of a log are kept no longer, by retention.ms and retention.bytes, and which close by age.
 
-Nothing above the high watermark goes. Where the time cannot be trusted nothing goes for its age. Pure, but
-for the time of a file whose records carry none.
-Source: Kafka's UnifiedLog.deleteOldSegments (3.9).
+A segment goes as a whole, by its newest record. So that a slow topic does not keep everything until its
+segment is full, one closes when its first record is older than segment.ms or retention.ms. Nothing above the
+high watermark goes. Where the time cannot be trusted nothing closes or goes for its age. Pure, but for the
+time of a file whose records carry none.
+Source: Kafka's UnifiedLog.deleteOldSegments and LogSegment.shouldRoll (3.9).
 """
 
 from __future__ import annotations
@@ -26,8 +28,11 @@ class Retention:
     by_age: bool
 
     def closes(self, active: Segment) -> bool:
-        """Whether the active segment is so old that the next one must begin; then it can go."""
-        return bool(active.size) and self._is_old(active) and active.next_offset <= self.high_watermark
+        """Whether the active segment is so old that the next one must begin; an empty one never is."""
+        retention_ms, oldest_ms = self.settings.retention_ms, self.settings.segment_ms
+        if retention_ms >= 0:
+            oldest_ms = min(oldest_ms, retention_ms)
+        return self.by_age and bool(active.size) and oldest_ms < self.now_ms - active.oldest_ms()
 
     def expired(self, segments: Sequence[Segment]) -> list[Segment]:
         """Return the oldest segments that go; never the active one."""

@@ -30,7 +30,7 @@ from broker.log.batches import (
     plausible,
 )
 from broker.log.errors import AppendError, DamagedSegmentError
-from broker.log.files import FilePool, disk_errors, read_file, read_range, remove_file, write_at
+from broker.log.files import FilePool, create_file, disk_errors, read_file, read_range, remove_file, write_at
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 
 log = logging.getLogger("quorate.broker.log")
@@ -56,12 +56,13 @@ class Cut(NamedTuple):
     end_offset: int
     offsets: SparseIndex
     times: SparseIndex
+    first_timestamp: int
     #: of the batches that the index does not reach
     unindexed: Sequence[BatchHeader]
 
 
 def distrust(error: DamagedSegmentError) -> None:
-    """Let the next start read a damaged segment whole: its index vouches for it no more."""
+    """Let whoever opens the log next read a damaged segment whole: its index vouches for it no more."""
     for suffix in _ENTRIES:
         remove_file(error.stem + suffix)
 
@@ -92,6 +93,7 @@ class Segment:
         "_times",
         "_vouched_to",
         "base_offset",
+        "first_timestamp",
         "log_path",
         "max_timestamp",
         "max_timestamp_offset",
@@ -108,6 +110,8 @@ class Segment:
         #: offset behind the last record
         self.next_offset = base_offset
         self.size = 0
+        #: of the first batch, its largest; known while the segment is the active one of its log
+        self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         #: last offset of the first batch with the largest timestamp
         self.max_timestamp_offset = base_offset
@@ -126,7 +130,7 @@ class Segment:
     def create(cls, files: FilePool, folder: str, base_offset: int) -> Segment:
         """Make the file of a new segment."""
         segment = cls(files, folder, base_offset)
-        files.descriptor(segment.log_path, create=True)
+        create_file(segment.log_path)
         return segment
 
     @classmethod
@@ -190,6 +194,8 @@ class Segment:
         """Note a batch whose bytes are there, behind the last one that was noted."""
         size = header.batch_length + LENGTH_OVERHEAD
         last_offset = header.base_offset + header.last_offset_delta
+        if not self.size:
+            self.first_timestamp = header.max_timestamp
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = last_offset
@@ -286,7 +292,7 @@ class Segment:
         """Return the error for bytes that no broker wrote."""
         error = DamagedSegmentError(
             f"{self.log_path} holds no whole record batch at byte {position}",
-            "start the broker again: it copies what is behind it from the leader",
+            "nothing, where another replica is in sync: it is copied from there",
         )
         error.stem = self.stem
         return error
@@ -403,11 +409,13 @@ class Segment:
         times.cut_from(1, end_offset - self.base_offset)
         _, start = offsets.last or (0, 0)
         unindexed = [header for _, header in self.walk(start, position)]
-        return Cut(position, end_offset, offsets, times, unindexed)
+        first_timestamp = self.read_first_timestamp() if position else NO_TIMESTAMP
+        return Cut(position, end_offset, offsets, times, first_timestamp, unindexed)
 
     def apply_cut(self, cut: Cut) -> None:
         """Forget the tail; cut_files() must follow before anything is written here."""
         self._offsets, self._times = cut.offsets, cut.times
+        self.first_timestamp = cut.first_timestamp
         self._files.forget_indexes(self.stem)
         self.forget_unindexed()
         for header in cut.unindexed:
@@ -442,6 +450,14 @@ class Segment:
             with disk_errors(str(path)):
                 if path.exists():
                     path.rename(f"{folder}/{path.name}")
+
+    def read_first_timestamp(self) -> int:
+        """Return the largest timestamp of the first batch."""
+        return parse_header(self.read(0, HEADER.size), 0).max_timestamp
+
+    def oldest_ms(self) -> int:
+        """Return the time of the first record of an active segment, or newest_ms() if that has none."""
+        return self.first_timestamp if self.first_timestamp >= 0 else self.newest_ms()
 
     def newest_ms(self) -> int:
         """Return the largest timestamp, or the file's time where the records carry none."""

@@ -42,7 +42,7 @@ def batch_at_or_after(
         start = segment.position_of(max(segment.base_offset + relative, from_offset))
         for position, header in segment.walk(start or 0):
             if header.max_timestamp >= timestamp_ms and header.last_offset >= from_offset:
-                return TimedBatch(header, segment.read(position, header.size))
+                return _read(segment, position, header)
             left -= 1
             if not left:
                 return header.last_offset + 1
@@ -56,4 +56,10 @@ def newest_batch(segments: Sequence[Segment]) -> TimedBatch | None:
     if segment.max_timestamp < 0 or start is None:
         return None
     _, header = next(segment.walk(start))
-    return TimedBatch(header, segment.read(start, header.size))
+    return _read(segment, start, header)
+
+
+def _read(segment: Segment, position: int, header: BatchHeader) -> TimedBatch:
+    content = segment.read(position, header.size)
+    segment.check(position, content)
+    return TimedBatch(header, content)

@@ -17,6 +17,8 @@ from typing import Final
 
 from broker.core.partition import FollowerState, IdleState, LeaderState
 from broker.log.disk_threads import finished
+from broker.log.errors import DamagedSegmentError
+from broker.log.partition_log import PartitionLog
 from broker.replication.clock import monotonic_ms
 from broker.replication.fetchers import Fetchers
 from broker.replication.published_epoch import PublishedEpoch
@@ -38,7 +40,7 @@ from controller.messages.entities import (
 )
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, PartitionStateRecord
+from quorum.metadata.records import NO_LEADER, RECOVERED, PartitionStateRecord
 from quorum.platform.pace import Pace
 
 #: Leader epochs of a StopReplica that no epoch is too old for: none given, the topic is being deleted.
@@ -56,6 +58,7 @@ class Control:
         fetchers: Fetchers,
         wake_followers: Callable[[Iterable[int]], None],
         published_epoch: PublishedEpoch,
+        register_again: Callable[[], None],
     ) -> None:
         """Change roles in a registry.
 
@@ -64,7 +67,9 @@ class Control:
             fetchers: get those that follow.
             wake_followers: answers fetches of these brokers that wait here: they have a partition more.
             published_epoch: asked about a controller epoch above the known one.
+            register_again: called when a state counts on a log that was shortened since the registration.
         """
+        self._register_again = register_again
         self._published_epoch = published_epoch
         self._registry = registry
         self._fetchers = fetchers
@@ -176,6 +181,15 @@ class Control:
     ) -> ErrorCode:
         if self._registry.broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if (
+            key in self._registry.log_directory.shortened
+            and self._registry.broker_id in state.isr
+            and state.leader_recovery_state == RECOVERED
+        ):
+            # Damage was met since the registration, which the controller has judged.
+            _log.warning("%s-%d is shortened and its ISR counts on it: the broker registers again", *key)
+            self._register_again()
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         replica = self._registry.replicas.get(key)
         if replica is None:
             replica = self._registry.create_replica(key, topic_id)
@@ -183,7 +197,7 @@ class Control:
             if replica.applied:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             # The topic was deleted and created again while this broker was away.
-            self._close(replica)
+            self.close(replica)
             replica = self._registry.create_replica(key, topic_id)
         elif replica.applied and state.leader_epoch <= replica.leader_epoch:
             is_repeated = state.leader_epoch == replica.leader_epoch
@@ -246,7 +260,7 @@ class Control:
         if replica is not None:
             if state.leader_epoch not in _ANY_EPOCH and state.leader_epoch < replica.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            self._close(replica)
+            self.close(replica)
         log = self._registry.log_directory.logs.get(key)
         if state.delete_partition and log is not None:
             await log.settled()
@@ -254,7 +268,29 @@ class Control:
             _log.info("deleted %s-%d", *key)
         return ErrorCode.NONE
 
-    def _close(self, replica: Replica) -> None:
+    async def reopen(self, log: PartitionLog, damage: DamagedSegmentError) -> bool:
+        """Cut a damaged log as a start would; no role that was decided before counts then.
+
+        Returns False if the log is gone.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        registry, key = self._registry, log.key
+        async with self._turn:
+            if registry.log_directory.logs.get(key) is not log:
+                return False
+            if (replica := registry.replicas.get(key)) is not None:
+                self.close(replica)
+            await log.settled()
+            await registry.log_directory.reopen(key, registry.settings_of(key.topic), damage)
+            registry.open_replica(key)
+            registry.leave_generation()
+        return True
+
+    def close(self, replica: Replica) -> None:
+        """Let a replica go; its log stays, with the high watermark that the replica had."""
+        self._registry.log_directory.high_watermarks[replica.key] = replica.high_watermark
         self._fetchers.leave(replica.key)
         replica.take_role(IdleState(replica.high_watermark, replica.leader_epoch), applied=False)
         self._registry.forget(replica)

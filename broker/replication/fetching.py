@@ -82,14 +82,14 @@ class Fetching:
         isr_writer: IsrWriter,
         counters: Counters,
         on_storage_error: Callable[[QuorateError], None],
+        on_damage: Callable[[DamagedSegmentError], ErrorCode],
     ) -> None:
-        """Read from the replicas of a registry."""
+        """Read from the replicas of a registry; on_damage says what whoever meets damage is answered."""
         self._registry = registry
         self._counters = counters
         self._isr_writer = isr_writer
         self._on_storage_error = on_storage_error
-        #: Partitions with damaged records that only this broker has, as they were logged.
-        self._complained: dict[PartitionKey, None] = {}
+        self._on_damage = on_damage
         #: Requests that wait now.
         self.waiting = 0
         #: Records of fetches that wait for the disk.
@@ -338,7 +338,7 @@ class Fetching:
 
     def _unread(self, replica: Replica, error: OffsetOutOfRangeError | LogStorageError) -> FetchOutcome:
         if isinstance(error, DamagedSegmentError):
-            return FetchOutcome(self._damaged(replica, error))
+            return FetchOutcome(self._on_damage(error))
         if isinstance(error, LogStorageError):
             self._on_storage_error(error)
             return FetchOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -351,19 +351,6 @@ class Fetching:
         return FetchOutcome(
             ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, replica.log.log_start_offset
         )
-
-    def _damaged(self, replica: Replica, error: DamagedSegmentError) -> ErrorCode:
-        """Stop where others have the records: the next start ends the log there and copies them. Where nobody
-        else has them, readers can still have what is around.
-        """
-        leader = replica.leader
-        if leader is not None and len(leader.isr) == 1:
-            if replica.key not in self._complained:
-                self._complained[replica.key] = None
-                _log.error("%s; no other replica is in sync, so it stays as it is", error)
-            return ErrorCode.CORRUPT_MESSAGE
-        self._on_storage_error(error)
-        return ErrorCode.KAFKA_STORAGE_ERROR
 
     @staticmethod
     def _diverging(replica: Replica, leader: LeaderState, position: FetchPosition) -> EpochEndOffset | None:

@@ -123,7 +123,7 @@ class Maintenance:
             writing.cancel()
 
     async def delete_expired(self) -> None:
-        """Delete the segments that retention no longer keeps.
+        """Close segments for their age, and delete those that retention no longer keeps.
 
         Raises:
             LogStorageError: the disk refused.
@@ -131,8 +131,8 @@ class Maintenance:
         by_age = CLOCK.is_believed()
         if not by_age:
             _log.warning(
-                "nothing is deleted for its age: since the start the time of day was set by more than an "
-                "hour; start this broker again once it is right"
+                "nothing is closed or deleted for its age: since the start the time of day was set by more "
+                "than an hour; start this broker again once it is right"
             )
         pace = Pace()
         for key, replica in list(self._registry.replicas.items()):

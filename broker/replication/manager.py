@@ -2,7 +2,7 @@
 
 Puts the parts together and hands calls on; each part decides for itself. A broker leads only by a
 LeaderAndIsr for its current generation: at the end of a quorum session it steps down everywhere. Any error of
-the disk goes to `on_storage_error`, which stops the broker.
+the disk goes to `on_storage_error`, which stops the broker; damage goes to broker/replication/mending.py.
 Source: control-plane design, "Broker"; seeds [0.B], [0.E], [1.6].
 """
 
@@ -17,7 +17,6 @@ from broker.core.cluster_view import ClusterView
 from broker.core.partition import IdleState
 from broker.datadir.directory import LogDirectory
 from broker.log.errors import DamagedSegmentError, LogStorageError, UnreadableBatchError
-from broker.log.segment import distrust
 from broker.replication import offsets
 from broker.replication.clock import monotonic_ms
 from broker.replication.control import Control
@@ -25,6 +24,7 @@ from broker.replication.fetchers import Fetchers
 from broker.replication.fetching import Fetching, Reader
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.maintenance import Maintenance
+from broker.replication.mending import Mending
 from broker.replication.outcomes import (
     Counters,
     EpochEnd,
@@ -74,6 +74,7 @@ class ReplicaManager:
         settings_of: Callable[[str], TopicSettings],
         producer_ids: GivenIds,
         on_storage_error: Callable[[QuorateError], None],
+        register_again: Callable[[], None],
     ) -> None:
         """Serve nothing before open_replicas() and attach().
 
@@ -88,12 +89,14 @@ class ReplicaManager:
             settings_of: a topic's effective settings.
             producer_ids: those that were given out.
             on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
+            register_again: called when the broker must register again, so that its shortened logs are judged.
         """
 
         def stop(error: QuorateError) -> None:
-            on_storage_error(error)
             if isinstance(error, DamagedSegmentError):
-                distrust(error)
+                self._mending.meet(error)
+            else:
+                on_storage_error(error)
 
         self._registry = Registry(broker_id, log_directory, cluster_view, settings_of)
         self._on_storage_error = stop
@@ -109,12 +112,20 @@ class ReplicaManager:
             on_failure=stop,
         )
         self._producing = Producing(self._registry, self._counters, producer_ids, stop)
-        self._fetching = Fetching(self._registry, self._isr_writer, self._counters, stop)
+        self._fetching = Fetching(
+            self._registry, self._isr_writer, self._counters, stop, lambda error: self._mending.meet(error)
+        )
         self._published_epoch = PublishedEpoch()
         self._control = Control(
-            self._registry, self._fetchers, self._fetching.wake_followers, self._published_epoch
+            self._registry,
+            self._fetchers,
+            self._fetching.wake_followers,
+            self._published_epoch,
+            register_again,
         )
+        self._mending = Mending(self._registry, self._control, register_again, on_storage_error)
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, stop)
+        self._disk_hang_ms = options.disk_hang_ms
         self._upkeep: asyncio.Task[None] | None = None
         #: Set while this broker has a registration. Requests that come before it wait: only its generation
         #: tells a request for this life from one for a former life.
@@ -202,6 +213,7 @@ class ReplicaManager:
         if self._upkeep is not None:
             self._upkeep.cancel()
             await asyncio.gather(self._upkeep, return_exceptions=True)
+        await self._mending.stop(self._disk_hang_ms)
         await self._producing.stop()
         await self._fetchers.stop()
         await self._isr_writer.stop()
@@ -305,8 +317,8 @@ class ReplicaManager:
             )
         except UnreadableBatchError as error:
             return ListedOffset(error.error_code)
-        except DamagedSegmentError:
-            return ListedOffset(ErrorCode.CORRUPT_MESSAGE)
+        except DamagedSegmentError as error:
+            return ListedOffset(self._mending.meet(error))
         except LogStorageError as error:
             self._on_storage_error(error)
             return ListedOffset(ErrorCode.KAFKA_STORAGE_ERROR)

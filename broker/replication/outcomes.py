@@ -32,7 +32,8 @@ class ReplicationOptions:
     replica_fetch_backoff_ms: int = 50
     replica_fetch_backoff_max_ms: int = 1000
     high_watermark_checkpoint_interval_ms: int = 5000
-    retention_check_interval_ms: int = 300_000
+    #: How often segments are closed for their age, at most, and old ones removed.
+    retention_check_interval_ms: int = 60_000
     #: A disk that does not answer for so long has failed.
     disk_hang_ms: float = 2000.0
 

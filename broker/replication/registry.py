@@ -76,6 +76,10 @@ class Registry:
         for replica in self.replicas.values():
             replica.applied = False
 
+    def leave_generation(self) -> None:
+        """Obey no request for the present registration any more: another one is to follow."""
+        self.begin_generation(BrokerGeneration(self.generation + 1))
+
     def step_down(self) -> None:
         """Lead nothing any more."""
         for replica in self.replicas.values():

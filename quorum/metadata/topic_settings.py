@@ -58,6 +58,8 @@ class TopicSettings:
     retention_bytes: int = -1
     #: Bytes at which a segment is closed and the next one begins.
     segment_bytes: int = 1024 * 1024 * 1024
+    #: Milliseconds after its first record at which a segment is closed.
+    segment_ms: int = 7 * _DAY_MS
     #: Largest record batch, in bytes as it is stored.
     max_message_bytes: int = 1_048_588
     #: In-sync replicas that an acknowledgement with acks=all needs.
@@ -139,6 +141,7 @@ _ROWS: Final = (
     _number("retention.ms", 5, -1, _INT64_MAX, "How long closed segments are kept, in milliseconds."),
     _number("retention.bytes", 5, -1, _INT64_MAX, "How many bytes of a partition are kept."),
     _number(_SEGMENT_BYTES, 3, 4096, _INT32_MAX, "The size at which a segment is closed."),
+    _number("segment.ms", 5, 1, _INT64_MAX, "The age of its first record at which a segment is closed."),
     _number("max.message.bytes", 3, 1, 128 * 1024 * 1024, "The largest record batch."),
     _number("min.insync.replicas", 3, 1, 32767, "In-sync replicas that acks=all needs."),
     Setting(

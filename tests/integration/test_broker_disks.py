@@ -135,6 +135,20 @@ def test_a_write_that_never_returns_costs_the_session_and_others_lead(cluster: H
     has_all(cluster, "silent", 4)
 
 
+def test_a_broker_answers_health_checks_while_it_opens_its_logs(cluster: HangingBrokers) -> None:
+    starting = max(cluster.brokers)
+    cluster.kill(starting)
+    cluster.ask(starting, SILENT_FSYNC)
+    cluster.start_broker(starting)
+    eventually(lambda: cluster.has_met(starting, SILENT_FSYNC), DEADLINE_S, "it opens its logs")
+    assert cluster.get(starting, "/livez")[0] == 200
+    code, body = cluster.get(starting, "/readyz")
+    assert (code, b"not registered" in body) == (503, True), body
+    assert cluster.status(starting)["ready"] is False
+    cluster.mend(starting, SILENT_FSYNC)
+    cluster.wait_ready()
+
+
 def test_a_follower_on_a_slow_disk_leaves_the_isr_and_comes_back(cluster: HangingBrokers) -> None:
     """It waits for its rolls, no event loop does, and acks=all waits for it no longer than the lag allows."""
     leader, follower, third = cluster.brokers

@@ -16,10 +16,12 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.local import BlockingBrokers, brokers, brokers_in_thread
+from broker.replication.outcomes import ReplicationOptions
 from quorum.client import Client
 from quorum.errors import ConfigError, UsageError
 from quorum.metadata import paths
 from tests.support.nodes import clean_environment, eventually
+from tests.support.topic_cluster import topic_cluster
 
 WAIT_S = 30.0
 
@@ -192,7 +194,7 @@ def test_a_topic_keeps_its_settings_when_its_broker_returns() -> None:
         running.stop(1)
         running.start(1)
         failures: list[KafkaError | None] = []
-        producer = Producer({"bootstrap.servers": running.bootstrap})
+        producer = Producer({"bootstrap.servers": running.bootstrap, "log_level": 0})
         for size in (500, 5000):
             producer.produce(topic, b"x" * size, on_delivery=lambda error, _: failures.append(error))
             assert producer.flush(WAIT_S) == 0
@@ -200,3 +202,23 @@ def test_a_topic_keeps_its_settings_when_its_broker_returns() -> None:
         assert small is None
         assert large is not None
         assert large.code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_segments_of_a_topic_that_never_rests_close_and_go_by_age() -> None:
+    # Ten looks a second; by default there is one a minute, so that a segment closes at most so often.
+    assert ReplicationOptions().retention_check_interval_ms == 60_000
+    with topic_cluster() as running:
+        running.create("short", settings={"retention.ms": "2000"})
+        running.create("closed", settings={"segment.ms": "1", "retention.ms": "-1"})
+        producer = Producer({"bootstrap.servers": running.bootstrap, "log_level": 0})
+
+        def has_lost_its_oldest() -> bool:
+            for topic in ("short", "closed"):
+                producer.produce(topic, b"now")
+            assert producer.flush(WAIT_S) == 0
+            return running.offsets("short")[0] > 0
+
+        eventually(has_lost_its_oldest, WAIT_S, "records go although others come")
+        assert running.offsets("closed")[0] == 0
+        folder = running.brokers._running._folder / "broker-1" / "closed-0"
+        eventually(lambda: len(list(folder.glob("*.log"))) > 2, WAIT_S, "segments close by time")

@@ -48,6 +48,7 @@ def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> li
         ("log.retention.ms", topics.retention_ms, _LONG),
         ("log.retention.bytes", topics.retention_bytes, _LONG),
         ("log.segment.bytes", topics.segment_bytes, _INT),
+        ("log.roll.ms", topics.segment_ms, _LONG),
         ("message.max.bytes", topics.max_message_bytes, _INT),
         ("min.insync.replicas", topics.min_insync_replicas, _INT),
         ("unclean.leader.election.enable", topics.unclean_leader_election_enable, _BOOLEAN),

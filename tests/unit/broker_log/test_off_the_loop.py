@@ -7,10 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from broker.datadir.directory import LogDirectory, open_in_thread
 from broker.log import files
 from broker.log.errors import AppendError, LogStorageError
 from broker.log.files import NotCachedError
@@ -280,3 +282,54 @@ def test_an_append_that_nobody_checked_waits_itself(broker: Broker) -> None:
         log.append_as_follower(batch(base_offset=7), NOW_MS)
     log.append_as_follower(batch(base_offset=5), NOW_MS)
     assert [each.base_offset for each in headers(read_all(broker.revive()))] == list(range(6))
+
+
+def opens(broker: Broker) -> partial[LogDirectory]:
+    return partial(
+        LogDirectory.open,
+        broker.path,
+        broker_id=1,
+        cluster_id="cluster-a",
+        settings_of=lambda _topic: broker.settings,
+    )
+
+
+async def test_a_start_waits_for_the_disk_in_threads(broker: Broker, disk: Disk) -> None:
+    fill(broker.create(), 10)
+    broker.directory.abandon()
+    disk.free.clear()
+    starting = asyncio.create_task(open_in_thread(opens(broker)))
+    await asyncio.to_thread(disk.asked.wait, DEADLINE_S)
+    assert not starting.done()
+    disk.free.set()
+    broker.directory = await starting
+    assert broker.log.log_end_offset == 10
+
+
+async def test_a_start_that_is_given_up_leaves_the_directory_free(broker: Broker, disk: Disk) -> None:
+    broker.create()
+    broker.directory.abandon()
+    disk.free.clear()
+    starting = asyncio.create_task(open_in_thread(opens(broker)))
+    await asyncio.to_thread(disk.asked.wait, DEADLINE_S)
+    starting.cancel()
+    await asyncio.wait([starting])
+    threads = [each for each in threading.enumerate() if each.name == "quorate-log-open"]
+    disk.free.set()
+    for each in threads:
+        each.join(DEADLINE_S)
+    assert not broker.open().clean_start
+
+
+def test_a_log_that_cannot_be_opened_ends_the_start(broker: Broker) -> None:
+    for number in range(10):
+        fill(broker.directory.create(PartitionKey("many", number), TOPIC_ID, SETTINGS), 1)
+    broker.directory.abandon()
+    (path,) = (broker.path / "many-4").glob("*.log")
+    path.rename(path.with_suffix(".kept"))
+    path.mkdir()
+    with pytest.raises(LogStorageError, match="Is a directory"):
+        broker.open()
+    path.rmdir()
+    path.with_suffix(".kept").rename(path)
+    assert {each.log_end_offset for each in broker.open().logs.values()} == {1}

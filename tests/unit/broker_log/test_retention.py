@@ -118,3 +118,64 @@ def test_nothing_goes_for_its_age_while_the_time_is_not_believed(broker: Broker)
     start = expire(log, high_watermark=100, now_ms=late_ms, by_age=False)
     assert 0 < start < 90, "what is too much goes all the same"
     assert expire(log, high_watermark=100, now_ms=late_ms) == 100
+
+
+def segments(broker: Broker) -> list[int]:
+    return [int(name) for name in broker.names(".log")]
+
+
+def append_at(broker: Broker, now_ms: int) -> None:
+    broker.log.append_as_leader(batch([now_ms]), EPOCH, now_ms)
+
+
+def test_a_slow_topic_keeps_what_is_young_and_no_more(broker: Broker) -> None:
+    broker.create(retention_ms=10 * HOUR_MS)
+    for hour in range(50):
+        now_ms = NOW_MS + hour * HOUR_MS
+        append_at(broker, now_ms)
+        expire(broker.log, high_watermark=hour + 1, now_ms=now_ms + 1)
+    # A segment goes once its newest record is too old: at most twice of what is wanted is there.
+    assert 50 - 2 * 11 <= broker.log.log_start_offset <= 50 - 10
+
+
+@pytest.mark.parametrize("end", ["none", "restart", "revive", "truncated"])
+def test_a_segment_closes_when_its_first_record_is_older_than_segment_ms(broker: Broker, end: str) -> None:
+    broker.create(segment_ms=HOUR_MS, retention_ms=-1)
+    for number in range(100):
+        append_at(broker, NOW_MS + number)
+    if end == "truncated":
+        broker.log.truncate_to(50)
+    elif end != "none":
+        getattr(broker, end)()
+    last = broker.log.log_end_offset
+    # Nothing above the high watermark goes, but closing removes nothing.
+    expire(broker.log, high_watermark=0, now_ms=NOW_MS + HOUR_MS)
+    assert segments(broker) == [0]
+    expire(broker.log, high_watermark=0, now_ms=NOW_MS + HOUR_MS + 1)
+    assert segments(broker) == [0, last]
+    expire(broker.log, high_watermark=0, now_ms=NOW_MS + 9 * HOUR_MS)
+    assert segments(broker) == [0, last], "an empty segment never closes"
+    append_at(broker, NOW_MS + 9 * HOUR_MS)
+    expire(broker.log, high_watermark=0, now_ms=NOW_MS + 10 * HOUR_MS)
+    assert segments(broker) == [0, last]
+    expire(broker.log, high_watermark=0, now_ms=NOW_MS + 10 * HOUR_MS + 1)
+    assert segments(broker) == [0, last, last + 1]
+
+
+def test_a_log_that_is_cut_back_into_a_closed_segment_knows_its_first_record(broker: Broker) -> None:
+    broker.create(segment_bytes=2000, segment_ms=HOUR_MS, retention_ms=-1)
+    fill(broker.log, 100)
+    log = broker.restart()
+    log.truncate_to(15)
+    assert log.log_end_offset == 15
+    expire(log, high_watermark=0, now_ms=NOW_MS + HOUR_MS + 10)
+    assert log.log_end_offset not in segments(broker)
+    expire(log, high_watermark=0, now_ms=NOW_MS + HOUR_MS + 11)
+    assert log.log_end_offset in segments(broker)
+
+
+def test_no_segment_closes_while_the_time_is_not_believed(broker: Broker) -> None:
+    broker.create(segment_ms=HOUR_MS)
+    append_at(broker, NOW_MS)
+    expire(broker.log, high_watermark=1, now_ms=NOW_MS + 2 * HOUR_MS, by_age=False)
+    assert segments(broker) == [0]

@@ -96,6 +96,8 @@ class TestBroker:
     manager: ReplicaManager
     listener: Listener
     failures: list[QuorateError]
+    #: One entry for each time that it had to register again.
+    unjudged: list[int]
 
     __test__ = False
 
@@ -165,6 +167,7 @@ class Brokers:
             str(folder), broker_id=broker_id, cluster_id=CLUSTER_ID, settings_of=lambda _: self.settings
         )
         failures: list[QuorateError] = []
+        unjudged: list[int] = []
         manager = ReplicaManager(
             broker_id,
             directory,
@@ -176,6 +179,7 @@ class Brokers:
             settings_of=lambda _: self.settings,
             producer_ids=self.producer_ids,
             on_storage_error=failures.append,
+            register_again=lambda: unjudged.append(broker_id),
         )
         state = await self.state()
         topics = {TOPIC: TopicRecord(TOPIC_ID, dict.fromkeys(range(self.partitions), self.replicas))}
@@ -194,7 +198,7 @@ class Brokers:
         client, generation = await self.register(broker_id)
         manager.attach(client, generation)
         broker = TestBroker(
-            broker_id, folder, client, generation, directory, view, manager, listener, failures
+            broker_id, folder, client, generation, directory, view, manager, listener, failures, unjudged
         )
         self.running[broker_id] = broker
         return broker

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from controller.messages.codes import ErrorCode
+from quorum.metadata.records import LogEnd
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_replication.cluster import brokers, until
 
@@ -74,17 +77,43 @@ async def test_paused_leader_commits_nothing_and_steps_down(tmp_path: Path) -> N
         assert b"of A" not in cluster[1].values()
 
 
-async def test_a_follower_that_stops_for_damage_reads_the_segment_whole_at_its_next_start(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("damaged", [1, 2])
+async def test_damage_costs_that_replica_and_another_registration(tmp_path: Path, damaged: int) -> None:
     async with brokers(tmp_path, 1, 2) as cluster:
         await cluster.elect(1, [1, 2])
+        for value in (b"a", b"b", b"c"):
+            await cluster[1].produce(value)
+        await until(lambda: cluster[2].log.log_end_offset == 3)
+        broker, log = cluster[damaged], cluster[damaged].log
+        log.flush()
+        (path,) = broker.folder.glob("*/*.log")
+        content = bytearray(path.read_bytes())
+        content[len(content) // 3 + 30] ^= 1
+        path.write_bytes(content)
+        # Two reads meet it at once.
+        for _ in range(2):
+            broker.manager._fetchers.on_failure(log._active.damaged(0))
+        assert (await broker.fetch(0)).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await until(lambda: broker.unjudged)
+        assert (broker.unjudged, broker.failures) == ([damaged], [])
+        assert broker.log is not log
+        assert broker.log.log_end_offset == 1, "it is cut where it is damaged"
+        (ends,) = broker.manager.shortened().values()
+        assert ends == {0: LogEnd(0, 1)}
+        # No role that was decided for the former registration counts.
+        answer = await broker.manager.handle_leader_and_isr(
+            cluster.leader_and_isr(damaged, *await cluster.decide(damaged, [1, 2]))
+        )
+        assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert broker.replica.high_watermark == 1
+
+
+async def test_damage_that_no_other_replica_can_mend_stays(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
         await cluster[1].produce(b"a")
-        await until(lambda: cluster[2].log.log_end_offset == 1)
-        follower = cluster[2]
-        follower.log.flush()
-        (index,) = follower.folder.glob("*/*.index")
-        damage = follower.log._active.damaged(0)
-        follower.manager._fetchers.on_failure(damage)
-        assert follower.failures.pop() is damage
-        assert not index.exists(), "it vouches for the damaged records no more"
+        log = cluster[1].log
+        assert cluster[1].manager._mending.meet(log._active.damaged(0)) is ErrorCode.CORRUPT_MESSAGE
+        assert (await cluster[1].produce(b"b")).error_code is ErrorCode.NONE
+        assert cluster[1].log is log
+        assert cluster[1].unjudged == []

@@ -143,7 +143,7 @@ async def test_replica_that_is_removed_answers_what_waits(
     gate = Gate(cluster[1].log, monkeypatch)
     tasks = await produces(cluster[1], b"a")
     control = cluster[1].manager._control
-    control._close(cluster[1].replica)
+    control.close(cluster[1].replica)
     assert (await tasks[0]).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     gate.open()
 
