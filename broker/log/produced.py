@@ -89,10 +89,21 @@ def checked_batch_of(batch: ProducedBatch) -> CheckedBatch:
         walked = walk(batch.header, batch.content, unfolded_bytes_max=batch.unfolded_bytes_max)
     except UnreadableBatchError as error:
         raise AppendError(ErrorCode.INVALID_RECORD, error.message) from error
+    checked = CheckedBatch(batch.header, batch.content, walked.key_missing)
     if walked.timestamp == batch.header.max_timestamp:
-        return CheckedBatch(batch.header, batch.content, walked.key_missing)
-    # Look-ups by time believe the header.
-    header = batch.header._replace(max_timestamp=walked.timestamp)
+        return checked
+    # Look-ups by time and retention believe the header.
+    return with_header(checked, batch.header._replace(max_timestamp=walked.timestamp))
+
+
+def with_header(batch: CheckedBatch, header: BatchHeader) -> CheckedBatch:
+    """Return a batch with the same records and another header, whose checksum becomes right.
+
+    Args:
+        batch: from checked_batch_of().
+        header: says the same about the records, but for their times.
+    """
     records = batch.content[HEADER.size :]
     header = header._replace(crc=crc32c(records, crc32c(HEADER.pack(*header)[CRC_FROM:])))
-    return CheckedBatch(header, memoryview(b"".join((HEADER.pack(*header), records))), walked.key_missing)
+    content = memoryview(b"".join((HEADER.pack(*header), records)))
+    return batch._replace(header=header, content=content)
