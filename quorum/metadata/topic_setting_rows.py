@@ -318,3 +318,7 @@ _ROWS: Final = (
 
 #: Every setting, by Kafka's name.
 TOPIC_SETTINGS: Final[Mapping[str, Setting]] = {row.name: row for row in _ROWS}
+#: {every setting: its default if it is a list, else None}
+TOPIC_LISTS: Final[Mapping[str, str | None]] = {
+    row.name: row.text_of(row.default) if row.kind is Kind.LIST else None for row in _ROWS
+}
