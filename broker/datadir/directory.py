@@ -259,7 +259,7 @@ class LogDirectory:
                 self.begin_shortened().result()
 
     def adopt(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
-        """Let a log whose topic id was lost be that of a topic; a start before it is durable finds it lost."""
+        """Let a log without its topic id be that of a topic; a start before it is durable finds none."""
         folder = self._folder(key)
 
         def replace() -> None:
