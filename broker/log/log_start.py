@@ -35,9 +35,11 @@ class LogStart:
     def advance(self, offset: int, pending: PendingJobs) -> None:
         """Note a larger offset; durable when the jobs of the log have settled."""
         self.offset = offset
-        pending.add(partial(write_log_start, self._folder, offset), partial(self._written, offset))
+        pending.add(partial(self._write, offset))
 
-    def _written(self, offset: int) -> None:
+    def _write(self, offset: int) -> None:
+        write_log_start(self._folder, offset)
+        # In the thread: whoever asks does not look at the jobs.
         self.durable_offset = offset
 
     def clear(self) -> None:

@@ -140,6 +140,10 @@ class PartitionLog:
         """The leader epoch of the last batch, -1 if there is none."""
         return self._epochs.latest
 
+    def active_producers(self) -> list[tuple[int, int, int, int]]:
+        """Return the idempotent producers that are remembered; see Producers.active()."""
+        return self._producers.active()
+
     def configure(self, settings: TopicSettings) -> None:
         """Obey other settings from now on."""
         self._settings = settings
@@ -357,9 +361,7 @@ class PartitionLog:
         return newest_batch(self._segments, self.log_start_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Cut every batch that ends at this offset or behind it; one that spans it goes as a whole.
-
-        On return it is so in memory; it is durable once what was begun is (`settled`).
+        """Cut every batch that ends at this offset or behind it; durable once `settled`.
 
         Raises:
             LogStorageError: the disk refuses.
@@ -441,9 +443,8 @@ class PartitionLog:
         """Remove segments before the log start, older than retention.ms or too much by retention.bytes.
 
         Nothing above the high watermark goes. The active segment goes by age only: it is closed first. What
-        the disk still works on stays until the next time.
-
-        Where `by_age` is not set the time cannot be believed, and nothing goes for its age.
+        the disk still works on stays until the next time. Where `by_age` is not set the time cannot be
+        believed, and nothing goes for its age.
 
         Returns:
             The new log_start_offset.

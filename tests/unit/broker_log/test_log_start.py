@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
+from broker.log import log_start
 from broker.log.errors import AppendError, OffsetOutOfRangeError
 from broker.log.log_start import LOG_START_NAME
 from broker.log.partition_log import PartitionLog
@@ -54,11 +56,18 @@ def test_the_start_survives(broker: Broker, end: str) -> None:
     assert not broker.directory.shortened
 
 
-def test_a_start_that_is_not_written_yet_is_not_called_durable(broker: Broker) -> None:
-    log = broker.create()
+def test_a_start_that_is_not_written_yet_is_not_called_durable(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, go_on = broker.create(), threading.Event()
     fill(log, 10)
+    written = log_start.write_log_start
+    monkeypatch.setattr(
+        log_start, "write_log_start", lambda *note: written(*note) if go_on.wait(10) else None
+    )
     log.advance_start(4)
     assert (log.log_start_offset, log.durable_start_offset) == (4, 0)
+    go_on.set()
     log.settle_flushes()
     assert log.durable_start_offset == 4
 
