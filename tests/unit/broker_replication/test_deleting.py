@@ -56,9 +56,10 @@ async def test_a_live_replica_that_does_not_follow_costs_the_whole_time(tmp_path
         await cluster.elect(1, [1, 2])
         await produce(cluster, 4)
         await cluster.stop(2, kill=True)
-        assert await delete(cluster, 3, timeout_ms=50) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+        for offset, timeout_ms in ((2, 50), (3, 0), (3, -1)):
+            assert await delete(cluster, offset, timeout_ms=timeout_ms) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+            assert cluster[1].log.log_start_offset == offset
         assert cluster[1].replica.deletions == {}
-        assert cluster[1].log.log_start_offset == 3
 
 
 async def test_a_replica_whose_broker_is_gone_learns_the_start_later(tmp_path: Path) -> None:
