@@ -8,6 +8,7 @@ from pathlib import Path
 from broker.replication.outcomes import DeleteOutcome, ListedOffset
 from controller.messages.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
+from tests.unit.broker_log.samples import NOW_MS, batch
 from tests.unit.broker_replication.cluster import KEY, Brokers, brokers, until
 
 
@@ -136,3 +137,17 @@ async def test_an_empty_log_above_its_leader_starts_over(tmp_path: Path) -> None
         await cluster.until_isr(1, 2)
         assert cluster[1].values() == cluster[2].values()
         assert (cluster[1].log.log_start_offset, cluster[1].log.log_end_offset) == (0, 4)
+
+
+async def test_a_look_up_names_no_deleted_record(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        records = batch([NOW_MS + 9, NOW_MS + 1, NOW_MS + 2, NOW_MS + 3])
+        await cluster[1].manager.produce({KEY: records}, acks=-1, timeout_ms=1000)
+        assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
+        for timestamp in (NOW_MS, NOW_MS + 1, -3):
+            found = await cluster[1].manager.list_offset(KEY, timestamp)
+            assert (found.error_code, found.offset) == (ErrorCode.NONE, 2)
+        assert await delete(cluster, -1) == (ErrorCode.NONE, 4)
+        for timestamp in (NOW_MS, -3):
+            assert (await cluster[1].manager.list_offset(KEY, timestamp)).offset == -1
