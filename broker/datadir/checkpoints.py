@@ -5,10 +5,14 @@ Source: Kafka's OffsetCheckpointFile (3.9): version, number of rows, "topic part
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
+from broker.log.files import read_file
 from quorum.metadata.paths import PartitionKey
+
+log = logging.getLogger("quorate.broker.log")
 
 CHECKPOINT_NAME: Final = "replication-offset-checkpoint"
 #: the logs that may end below what they had acknowledged, with their high watermarks
@@ -20,6 +24,18 @@ def checkpoint_bytes(offsets: Mapping[PartitionKey, int]) -> bytes:
     """Return the content of the file."""
     rows = [f"{key.topic} {key.partition} {offset}\n" for key, offset in sorted(offsets.items())]
     return f"{_FORMAT}\n{len(rows)}\n{''.join(rows)}".encode()
+
+
+def read_checkpoint(path: str) -> dict[PartitionKey, int] | None:
+    """Read such a file; none if it is missing, None if it is damaged."""
+    content = read_file(path)
+    if content is None:
+        return {}
+    try:
+        return parse_checkpoint(content)
+    except ValueError as error:
+        log.error("%s is damaged (%s) and counts for nothing", path, error)
+        return None
 
 
 def parse_checkpoint(content: bytes) -> dict[PartitionKey, int]:

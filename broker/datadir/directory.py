@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import shutil
 import threading
 import time
 import uuid
@@ -33,10 +34,10 @@ from broker.datadir.checkpoints import (
     CHECKPOINT_NAME,
     SHORTENED_NAME,
     checkpoint_bytes,
-    parse_checkpoint,
+    read_checkpoint,
 )
 from broker.datadir.identity import claim, renew
-from broker.datadir.partition_metadata import METADATA_NAME, metadata_bytes, parse_metadata
+from broker.datadir.partition_metadata import METADATA_NAME, metadata_bytes, read_metadata
 from broker.log.disk_threads import DiskThreads, finished
 from broker.log.errors import DamagedSegmentError, LogStorageError
 from broker.log.files import (
@@ -155,7 +156,7 @@ class LogDirectory:
         # Before anything is written: from here on an end is unclean until close() says otherwise.
         remove_file(f"{self.path}/{CLEAN_END_NAME}")
         sync_folder(self.path)
-        self.high_watermarks = self._read_checkpoint(CHECKPOINT_NAME) or {}
+        self.high_watermarks = read_checkpoint(f"{self.path}/{CHECKPOINT_NAME}") or {}
         self._remove_old_strays()
         with disk_errors(self.path):
             names = sorted(each.name for each in Path(self.path).iterdir() if each.is_dir())
@@ -213,7 +214,7 @@ class LogDirectory:
         opened = PartitionLog(
             folder,
             key,
-            _read_topic_id(folder),
+            read_metadata(folder),
             settings,
             self._files,
             self.flusher,
@@ -234,7 +235,7 @@ class LogDirectory:
 
     def _read_shortened(self, keys: Sequence[PartitionKey]) -> None:
         """Find which logs are shortened before any of them is opened, and note this machine's boot."""
-        noted = self._read_checkpoint(SHORTENED_NAME)
+        noted = read_checkpoint(f"{self.path}/{SHORTENED_NAME}")
         self.shortened = dict.fromkeys(keys, 0) if noted is None else noted
         boot_id = read_file(_BOOT_ID_PATH)
         same_boot = boot_id is not None and read_file(f"{self.path}/{BOOT_NAME}") == boot_id
@@ -289,18 +290,6 @@ class LogDirectory:
 
         self._shortened_written = self.flusher.submit(replace, self._shortened_written)
         return self._shortened_written
-
-    def _read_checkpoint(self, name: str) -> dict[PartitionKey, int] | None:
-        """Read a file of offsets; none if it is missing, None if it is damaged."""
-        path = f"{self.path}/{name}"
-        content = read_file(path)
-        if content is None:
-            return {}
-        try:
-            return parse_checkpoint(content)
-        except ValueError as error:
-            log.error("%s is damaged (%s) and counts for nothing", path, error)
-            return None
 
     def create(self, key: PartitionKey, topic_id: uuid.UUID | None, settings: TopicSettings) -> PartitionLog:
         """Make the log of a partition that has none here; durable with its first records.
@@ -379,6 +368,22 @@ class LogDirectory:
         self.high_watermarks = dict(high_watermarks)
         self._checkpoint = self.flusher.submit(replace, self._checkpoint)
         return self._checkpoint
+
+    async def space(self) -> tuple[int, int]:
+        """Return (total, usable) bytes of the directory's disk; asked in a thread.
+
+        Raises:
+            LogStorageError: the disk refuses.
+        """
+
+        def ask() -> tuple[int, int]:
+            with disk_errors(self.path):
+                usage = shutil.disk_usage(self.path)
+            return usage.total, usage.free
+
+        asked = self.flusher.readers.run(ask)
+        await finished(asked)
+        return asked.result()
 
     async def leave(self, *, clean: bool, hang_ms: float) -> None:
         """Close or abandon it in a thread, when nothing uses it any more.
@@ -483,17 +488,4 @@ def _key_of(name: str) -> PartitionKey | None:
     try:
         return PartitionKey(check_topic(match[1]), int(match[2]))
     except ValueError:
-        return None
-
-
-def _read_topic_id(folder: str) -> uuid.UUID | None:
-    path = f"{folder}/{METADATA_NAME}"
-    content = read_file(path)
-    if not content:
-        # A power cut before the first records were durable leaves no file, or an empty one.
-        return None
-    try:
-        return parse_metadata(content)
-    except ValueError as error:
-        log.error("%s is damaged (%s); it is written again from the topic's record", path, error)
         return None

@@ -8,8 +8,13 @@ Source: KIP-516; Kafka's PartitionMetadataFile (3.9).
 from __future__ import annotations
 
 import base64
+import logging
 import uuid
 from typing import Final
+
+from broker.log.files import read_file
+
+log = logging.getLogger("quorate.broker.log")
 
 METADATA_NAME: Final = "partition.metadata"
 _UUID_BYTES: Final = 16
@@ -19,6 +24,20 @@ def metadata_bytes(topic_id: uuid.UUID) -> bytes:
     """Return the content of the file."""
     encoded = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
     return f"version: 0\ntopic_id: {encoded}\n".encode()
+
+
+def read_metadata(folder: str) -> uuid.UUID | None:
+    """Return the topic id of a folder; None: it has none, or a damaged one."""
+    path = f"{folder}/{METADATA_NAME}"
+    content = read_file(path)
+    if not content:
+        # A power cut before the first records were durable leaves no file, or an empty one.
+        return None
+    try:
+        return parse_metadata(content)
+    except ValueError as error:
+        log.error("%s is damaged (%s); it is written again from the topic's record", path, error)
+        return None
 
 
 def parse_metadata(content: bytes) -> uuid.UUID:

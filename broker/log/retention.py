@@ -1,4 +1,4 @@
-"""Which segments of a log are kept no longer, by retention.ms and retention.bytes, and which close by age.
+"""Which segments are kept no longer (retention.ms, retention.bytes, or deleted), and which close by age.
 
 A segment goes as a whole, by its newest record. So that a slow topic does not keep everything until its
 segment is full, one closes when its first record is older than segment.ms or retention.ms. Nothing above the
@@ -24,6 +24,8 @@ class Retention:
     settings: TopicSettings
     #: exclusive
     high_watermark: int
+    #: records before it were deleted
+    log_start_offset: int
     now_ms: int
     by_age: bool
 
@@ -40,7 +42,10 @@ class Retention:
         found: list[Segment] = []
         for oldest, following in pairwise(segments):
             too_much = 0 <= self.settings.retention_bytes <= left_bytes - oldest.size
-            if following.base_offset > self.high_watermark or not (too_much or self._is_old(oldest)):
+            deleted = following.base_offset <= self.log_start_offset
+            if following.base_offset > self.high_watermark or not (
+                deleted or too_much or self._is_old(oldest)
+            ):
                 break
             left_bytes -= oldest.size
             found.append(oldest)
