@@ -48,7 +48,7 @@ async def offset_commit(services: BrokerServices, call: Call) -> Answer:
                 codes[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 # Also one below 0, by which clients reset a group: consumers then go where their policy says.
-                leader_epoch = getattr(each, "committed_leader_epoch", -1)
+                leader_epoch = max(getattr(each, "committed_leader_epoch", -1), -1)
                 offsets[key] = OffsetRecord(each.committed_offset, leader_epoch, metadata, now_ms)
     generation_id = GenerationId(
         body.generation_id_or_member_epoch
