@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final, NamedTuple
 
-from quorum.metadata.errors import InvalidTopicSettingError
+from quorum.metadata.errors import InvalidTopicSettingError, UnknownTopicSettingError
 
 #: Bytes of the text of one setting, of a topic or a broker: all settings together must fit one write.
 SETTING_BYTES_MAX: Final = 32 * 1024
@@ -195,9 +195,7 @@ def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int
         if setting is None:
             near = difflib.get_close_matches(name, TOPIC_SETTINGS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InvalidTopicSettingError(
-                name, value, "is no known setting of a topic", f"leave it out{hint}, or use a known one"
-            )
+            raise UnknownTopicSettingError(name, value, f"leave it out{hint}, or use a known one")
         if is_too_long(value):
             raise InvalidTopicSettingError(name, value, *TOO_LONG)
         try:

@@ -7,6 +7,7 @@ Source: Kafka's DescribeConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, K
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from enum import IntEnum
 from typing import Any, Final
@@ -18,13 +19,12 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
-from controller.runtime.outcomes import code_of_error
-from quorum.errors import QuorateError
-from quorum.metadata.errors import InvalidSettingError, NoSuchTopicError
+from controller.messages.error_codes import code_of_error
+from quorum.errors import QuorateError, quoted
+from quorum.metadata.paths import check_topic, missing_topic
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
-_NO_SUCH_KIND: Final = "only topics (2) and brokers (4) have settings"
 
 
 class _Operation(IntEnum):
@@ -58,15 +58,17 @@ def _describe(
 ) -> tuple[ErrorCode, str | None, list[dict[str, Any]]]:
     if resource_type == _TOPIC:
         if name not in services.view.topics:
-            error_code = partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return error_code, None, []
+            return *_no_topic(services, name), []
         configs = services.topic_configs
         return ErrorCode.NONE, None, topic_config_rows(configs.defaults, configs.overrides(name))
     if resource_type == _BROKER:
+        if not name:
+            # What holds for all brokers at once: nothing does.
+            return ErrorCode.NONE, None, []
         if name != str(services.broker_id):
             return ErrorCode.INVALID_REQUEST, _another_broker(services, name), []
         return ErrorCode.NONE, None, broker_config_rows(services.config, services.broker_configs.overrides)
-    return ErrorCode.INVALID_REQUEST, _NO_SUCH_KIND, []
+    return ErrorCode.INVALID_REQUEST, _no_such_kind(resource_type), []
 
 
 def _result(resource: Any, error_code: ErrorCode, message: str | None) -> dict[str, Any]:
@@ -98,43 +100,55 @@ async def _alter(
 ) -> tuple[ErrorCode, str | None]:
     name, kind = resource.resource_name, resource.resource_type
     if kind not in (_TOPIC, _BROKER):
-        return ErrorCode.INVALID_REQUEST, _NO_SUCH_KIND
+        return ErrorCode.INVALID_REQUEST, _no_such_kind(kind)
     if kind == _BROKER and name != str(services.broker_id):
         return ErrorCode.INVALID_REQUEST, _another_broker(services, name)
     if kind == _TOPIC and name not in services.view.topics:
-        return partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None
+        if not name:
+            return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+        return _no_topic(services, name)
     changed: dict[str, str] = {}
     removed: dict[str, None] = {}
     for each in resource.configs:
         if each.name in changed or each.name in removed:
-            return ErrorCode.INVALID_REQUEST, f"{each.name} is given twice"
+            return ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {quoted(each.name)}"
         if each.config_operation == _Operation.DELETE:
             removed[each.name] = None
         elif each.config_operation == _Operation.SET and each.value is not None:
             changed[each.name] = each.value
         elif each.config_operation == _Operation.SET:
-            return ErrorCode.INVALID_REQUEST, f"{each.name} has no value; delete it for its default"
+            problem = f"Null value not supported for : {quoted(each.name)}; delete it for its default"
+            return ErrorCode.INVALID_REQUEST, problem
         else:
-            return ErrorCode.INVALID_CONFIG, f"{each.name} is not a list; set it as a whole"
+            operation = {2: "append", 3: "subtract"}.get(each.config_operation, str(each.config_operation))
+            problem = f"Config value {operation} is not allowed for config key: {quoted(each.name)}"
+            return ErrorCode.INVALID_CONFIG, f"{problem}; set it as a whole"
     try:
         if kind == _TOPIC:
             await services.topic_configs.alter(name, changed, list(removed), validate_only)
         else:
             await services.broker_configs.alter(changed, list(removed), validate_only)
-    except InvalidSettingError as error:
-        return ErrorCode.INVALID_CONFIG, _story(error)
-    except NoSuchTopicError as error:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _story(error)
     except QuorateError as error:
-        return code_of_error(error), _story(error)
+        return code_of_error(error), str(error)
     return ErrorCode.NONE, None
+
+
+def _no_topic(services: BrokerServices, name: str) -> tuple[ErrorCode, str]:
+    try:
+        check_topic(name)
+    except ValueError as error:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)
+    code = partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return code, missing_topic(name)
+
+
+def _no_such_kind(kind: int) -> str:
+    return f"Unknown resource type {kind}: only topics (2) and brokers (4) have settings"
 
 
 def _another_broker(services: BrokerServices, name: str) -> str:
     if not name:
         return "no setting is for all brokers at once; name one broker"
-    return f"this is broker {services.broker_id}; ask broker {name!r} itself"
-
-
-def _story(error: QuorateError) -> str:
-    return f"{error.message}; {error.remedy}" if error.remedy else error.message
+    if not re.fullmatch(r"-?[0-9]{1,10}", name):
+        return f"Node id must be an integer, but it is: {quoted(name)}"
+    return f"Unexpected broker id, expected {services.broker_id}, but received {name}: ask that broker itself"
