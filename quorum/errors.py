@@ -375,5 +375,11 @@ def printable(text: str, *, kept: str = "") -> str:
     )
 
 
+def quoted(text: str) -> str:
+    """Print a text from outside in a sentence: one line, bounded in length, without quotes around it."""
+    shortened = text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"
+    return printable(shortened)
+
+
 #: How much of a refused value an error message repeats.
 VALUE_CHARS_MAX = 200

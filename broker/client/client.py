@@ -15,7 +15,6 @@ from typing import Any, Final, Self, TypeVar
 
 from broker.client import groups
 from broker.client.errors import (
-    INDEFINITE,
     BrokerRequestError,
     NoBrokerAnswersError,
     UnsupportedByBrokerError,
@@ -46,7 +45,7 @@ from broker.wire.apis import ApiKey
 from broker.wire.codec import Values
 from broker.wire.packing import pack_produce_request
 from controller.core.requests import NewPartitions, NewTopic
-from controller.messages.codes import RETRIABLE, ErrorCode
+from controller.messages.codes import INDEFINITE, RETRIABLE, ErrorCode
 from controller.messages.connection import BrokerConnectionLostError, BrokerUnreachableError
 from quorum.config.address import parse_member_address
 from quorum.errors import UsageError, shown

@@ -9,19 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from controller.messages.codes import RETRIABLE, ErrorCode, code_name
+from controller.messages.codes import INDEFINITE, RETRIABLE, ErrorCode, code_name
 from quorum.errors import Fault, QuorateError
 
-#: Codes after which a request may have had an effect, or may still have one.
-INDEFINITE: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
 #: What to do about answers that people meet on the command line.
 _REMEDIES: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `quorate topics list`",

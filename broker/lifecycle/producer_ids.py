@@ -11,9 +11,8 @@ import asyncio
 from typing import Final
 
 from quorum.client import BadVersionError, Client, NodeExistsError
-from quorum.errors import QuorateError
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError
+from quorum.metadata.errors import ContendedError, NoSessionError
 from quorum.metadata.protection import keep_node
 from quorum.metadata.records import ProducerIdBlockRecord
 from quorum.metadata.store import read_node
@@ -57,7 +56,7 @@ class ProducerIds:
         """Whether a broker has given an id out; asks the quorum before it says no.
 
         Raises:
-            QuorateError: the quorum cannot be asked.
+            NoSessionError, ClientError, ContendedError: the quorum cannot be asked.
         """
         # A read that another caller has begun may be older than the block of this id; the next one is not.
         for _ in range(2):
@@ -81,7 +80,7 @@ class ProducerIds:
 
     def _attached(self) -> Client:
         if self._client is None:
-            raise QuorateError("this broker has no session with the quorum", "try again later")
+            raise NoSessionError
         return self._client
 
     async def _take_block(self) -> None:

@@ -24,6 +24,7 @@ from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from broker.replication.waiting import WAITING_MAX, WaitingAppend, WaitingProduce
 from controller.messages.codes import ErrorCode
+from controller.messages.error_codes import code_of_error
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.pace import Pace
@@ -171,7 +172,7 @@ class Producing:
                 return AppendError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, problem)
         except QuorateError as error:
             problem = f"whether producer id {producer_id} was given out is not known: {error.message}"
-            return AppendError(ErrorCode.REQUEST_TIMED_OUT, problem)
+            return AppendError(code_of_error(error), problem)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, checked_batch_of, batch)
         except AppendError as error:

@@ -1,7 +1,8 @@
 """Whether a topic may be created, extended or deleted, and with which replicas.
 
 Returns either the assignment to write or a refusal with its reason; which error code a reason has on the
-wire is for the shell. Names, counts, factors and assignments are checked here in Kafka's order.
+wire is for the shell. Names, counts, factors and assignments are checked here in Kafka's order; a refusal
+begins with Kafka's words where it has some, because scripts look for them.
 Source: Kafka's CreateTopics and CreatePartitions (3.9); seeds [0.C]; KIP-4, KIP-195.
 """
 
@@ -14,11 +15,15 @@ from typing import Final, NamedTuple
 from controller.core.model import ClusterModel, KnownTopic
 from controller.core.placement import place, ring_of
 from controller.core.requests import NewPartitions, NewTopic
-from quorum.metadata.paths import TOPIC_LENGTH_MAX, PartitionKey, check_topic
+from quorum.metadata.paths import PartitionKey, check_topic, missing_topic
 
 #: Partitions of one topic: its assignment is one znode, which must fit one request.
 TOPIC_PARTITIONS_MAX: Final = 10_000
-REPLICATION_FACTOR_MAX: Final = 32_767
+NO_SUCH_PARTITION: Final = "The partition does not exist."
+BOTH_GIVEN: Final = (
+    "Both numPartitions or replicationFactor and replicasAssignments were set. "
+    "Both cannot be used at the same time."
+)
 
 
 class Reason(Enum):
@@ -85,6 +90,11 @@ def collisions(model: ClusterModel, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def exists(topic: str) -> Refused:
+    """Refuse a name that another topic has."""
+    return Refused(Reason.EXISTS, f"Topic '{topic}' already exists.")
+
+
 def plan_topic(
     model: ClusterModel,
     wanted: NewTopic,
@@ -106,20 +116,22 @@ def plan_topic(
     except ValueError as error:
         return Refused(Reason.BAD_NAME, str(error))
     if wanted.name in model.topics or wanted.name in model.left_alone:
-        return Refused(Reason.EXISTS, f"topic {wanted.name!r} exists already")
+        return exists(wanted.name)
     if collides_with is not None:
         # Kafka's words.
         problem = f"Topic '{wanted.name}' collides with existing topic: {collides_with}"
         return Refused(Reason.BAD_NAME, problem)
     if wanted.assignments is not None:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-            return Refused(
-                Reason.BAD_REQUEST, "give either assignments, or numbers of partitions and replicas, not both"
-            )
+            return Refused(Reason.BAD_REQUEST, BOTH_GIVEN)
         return _given(model, wanted.assignments, first=0)
     count = defaults.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     factor = defaults.replication_factor if wanted.replication_factor == -1 else wanted.replication_factor
-    if not 1 <= count <= TOPIC_PARTITIONS_MAX:
+    if count < 1:
+        return Refused(
+            Reason.BAD_PARTITIONS, f"Number of partitions must be larger than 0. {count} were asked for"
+        )
+    if count > TOPIC_PARTITIONS_MAX:
         return Refused(Reason.BAD_PARTITIONS, f"{count} partitions: give 1 to {TOPIC_PARTITIONS_MAX}")
     return _placed(model, range(count), factor, spread)
 
@@ -128,29 +140,31 @@ def plan_partitions(model: ClusterModel, wanted: NewPartitions, spread: Spread) 
     """Return the replicas of the partitions to add to a topic, or why they may not be added."""
     known = model.topics.get(wanted.name)
     if known is None or not model.may_decide(wanted.name):
-        return Refused(Reason.UNKNOWN, f"topic {wanted.name[:TOPIC_LENGTH_MAX]!r} does not exist")
+        return Refused(Reason.UNKNOWN, missing_topic(wanted.name))
     if known.record.adding_replicas or known.record.removing_replicas:
         return Refused(
             Reason.REASSIGNED, f"topic {wanted.name!r} is being reassigned: wait until that is over"
         )
     present = len(known.record.partitions)
-    if wanted.count <= present:
-        return Refused(
-            Reason.BAD_PARTITIONS,
-            f"topic {wanted.name!r} has {present} partitions already: their number can only rise",
+    if wanted.count == present:
+        return Refused(Reason.BAD_PARTITIONS, f"Topic already has {present} partitions.")
+    if wanted.count < present:
+        problem = (
+            f"Topic currently has {present} partitions, which is higher than the requested {wanted.count}."
         )
+        return Refused(Reason.BAD_PARTITIONS, problem)
     if wanted.count > TOPIC_PARTITIONS_MAX:
         return Refused(Reason.BAD_PARTITIONS, f"{wanted.count} partitions: at most {TOPIC_PARTITIONS_MAX}")
     if wanted.assignments is not None:
         if len(wanted.assignments) != wanted.count - present:
             return Refused(
                 Reason.BAD_ASSIGNMENT,
-                f"{len(wanted.assignments)} assignments for {wanted.count - present} new partitions",
+                f"Increasing the number of partitions by {wanted.count - present} but "
+                f"{len(wanted.assignments)} assignments provided.",
             )
-        factor = _factor_of(known)
-        if any(len(replicas) != factor for replicas in wanted.assignments):
-            return Refused(Reason.BAD_ASSIGNMENT, f"the topic has {factor} replicas of each partition")
-        return _given(model, dict(enumerate(wanted.assignments, present)), first=present)
+        return _given(
+            model, dict(enumerate(wanted.assignments, present)), first=present, factor=_factor_of(known)
+        )
     return _placed(model, range(present, wanted.count), _factor_of(known), _continued(model, known, spread))
 
 
@@ -174,19 +188,26 @@ def check_move(
     """
     present, move = model.replicas(key), model.move(key)
     if not present or not model.may_decide(key.topic):
-        return Refused(Reason.UNKNOWN, f"there is no partition {key.topic}-{key.partition}")
+        return Refused(Reason.UNKNOWN, NO_SUCH_PARTITION)
     if target is None:
         return (
-            Refused(Reason.NOT_REASSIGNED, "it is not being reassigned, so there is nothing to cancel")
+            Refused(Reason.NOT_REASSIGNED, "No partition reassignment is in progress.")
             if move is None
             else move.origin
         )
     if not target:
-        return Refused(Reason.BAD_ASSIGNMENT, "a partition needs at least one replica")
-    if len(dict.fromkeys(target)) != len(target) or min(target) < 0:
-        return Refused(Reason.BAD_ASSIGNMENT, "the replicas name a broker twice, or one below 0")
+        return Refused(Reason.BAD_ASSIGNMENT, "Empty replica list specified in partition reassignment.")
+    listed = ", ".join(map(str, target))
+    if len(dict.fromkeys(target)) != len(target):
+        problem = f"Duplicate replica ids in partition reassignment replica list: {listed}"
+        return Refused(Reason.BAD_ASSIGNMENT, problem)
+    if min(target) < 0:
+        return Refused(Reason.BAD_ASSIGNMENT, f"Invalid broker id in replica list: {listed}")
     away = [each for each in target if each not in model.brokers and each not in present]
-    return Refused(Reason.BAD_ASSIGNMENT, f"there is no live broker {away[0]}") if away else target
+    if not away:
+        return target
+    problem = f"Replica assignment has brokers that are not alive. There is no live broker {away[0]}"
+    return Refused(Reason.BAD_ASSIGNMENT, problem)
 
 
 def _continued(model: ClusterModel, known: KnownTopic, spread: Spread) -> Spread:
@@ -205,36 +226,57 @@ def _factor_of(known: KnownTopic) -> int:
 
 
 def _placed(model: ClusterModel, partitions: range, factor: int, spread: Spread) -> Assignment | Refused:
-    if not 1 <= factor <= REPLICATION_FACTOR_MAX:
-        return Refused(Reason.BAD_REPLICATION_FACTOR, f"replication factor {factor}: give 1 or more")
+    if factor < 1:
+        return Refused(Reason.BAD_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if factor > len(model.brokers):
         return Refused(
             Reason.BAD_REPLICATION_FACTOR,
-            f"replication factor {factor} is larger than the {len(model.brokers)} available brokers",
+            f"Replication factor: {factor} larger than available brokers: {len(model.brokers)}.",
         )
     return place(_racks_of(model), partitions, factor, start_index=spread.start_index, shift=spread.shift)
 
 
-def _given(model: ClusterModel, assignments: Assignment, first: int) -> Assignment | Refused:
-    """Check replicas that somebody chose: partitions without a gap, all alike in number, live brokers."""
+def _given(
+    model: ClusterModel, assignments: Assignment, first: int, factor: int | None = None
+) -> Assignment | Refused:
+    """Check replicas that somebody chose: partitions without a gap, all alike in number, live brokers.
+
+    Args:
+        model: the cluster.
+        assignments: of the new partitions.
+        first: the number of the first of them.
+        factor: how many replicas the partitions before them have; None: there are none.
+    """
     if not 1 <= len(assignments) <= TOPIC_PARTITIONS_MAX:
         return Refused(
             Reason.BAD_PARTITIONS, f"{len(assignments)} assignments: give 1 to {TOPIC_PARTITIONS_MAX}"
         )
     if sorted(assignments) != list(range(first, first + len(assignments))):
-        return Refused(Reason.BAD_ASSIGNMENT, f"partitions must be numbered from {first} without a gap")
-    factors = {len(replicas) for replicas in assignments.values()}
-    if len(factors) != 1 or 0 in factors:
-        return Refused(Reason.BAD_ASSIGNMENT, "every partition needs the same number of replicas, at least 1")
+        problem = "partitions should be a consecutive 0-based integer sequence"
+        return Refused(Reason.BAD_ASSIGNMENT, problem)
     for partition, replicas in sorted(assignments.items()):
-        problem = _replicas_problem(model, replicas)
+        problem = _replicas_problem(partition, replicas)
         if problem:
-            return Refused(Reason.BAD_ASSIGNMENT, f"partition {partition}: {problem}")
+            return Refused(Reason.BAD_ASSIGNMENT, problem)
+    factors = {len(replicas) for replicas in assignments.values()}
+    if factor is not None and factors != {factor}:
+        problem = f"Inconsistent replication factor between partitions, partition 0 has {factor}"
+        return Refused(Reason.BAD_ASSIGNMENT, problem)
+    if len(factors) != 1:
+        problem = "All partitions should have the same number of replicas"
+        return Refused(Reason.BAD_ASSIGNMENT, problem)
+    named = dict.fromkeys(each for _, replicas in sorted(assignments.items()) for each in replicas)
+    unknown = [str(each) for each in named if each not in model.brokers]
+    if unknown:
+        problem = f"Unknown broker(s) in replica assignment: {', '.join(unknown)}."
+        return Refused(Reason.BAD_ASSIGNMENT, problem)
     return assignments
 
 
-def _replicas_problem(model: ClusterModel, replicas: Sequence[int]) -> str:
+def _replicas_problem(partition: int, replicas: Sequence[int]) -> str:
+    if not replicas:
+        return f"Cannot have replication factor of 0 for partition id {partition}."
     if len(dict.fromkeys(replicas)) != len(replicas):
-        return f"its {len(replicas)} replicas name a broker twice"
-    unknown = [each for each in replicas if each not in model.brokers]
-    return f"there is no live broker {unknown[0]}" if unknown else ""
+        listed = ", ".join(map(str, replicas))
+        return f"Duplicate brokers not allowed in replica assignment: {listed} for partition id {partition}."
+    return ""

@@ -21,13 +21,13 @@ from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
 from controller.messages.codes import ErrorCode
 from controller.messages.connection import BrokerConnection, BrokerUnreachableError
+from controller.messages.error_codes import code_of_error
 from controller.runtime.membership import Standing
 from controller.runtime.options import ControllerOptions, ControllerStatus, Counters
 from controller.runtime.outcomes import (
     PartitionOutcome,
     ShutdownOutcome,
     TopicOutcome,
-    code_of_error,
     failed,
 )
 from controller.runtime.reader import highest_controller_epoch

@@ -14,6 +14,7 @@ from typing import Final
 
 from controller.core.balance import find_imbalanced
 from controller.core.model import ClusterModel
+from controller.core.topics import NO_SUCH_PARTITION
 from controller.messages.codes import ErrorCode
 from controller.runtime.deciding import Decider
 from controller.runtime.options import Counters
@@ -30,8 +31,10 @@ from quorum.platform.pace import Pace
 
 log = logging.getLogger("quorate.controller")
 
-_UNKNOWN: Final = PartitionOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
-_NOT_NEEDED: Final = PartitionOutcome(ErrorCode.ELECTION_NOT_NEEDED, "it has the leader that was asked for")
+_UNKNOWN: Final = PartitionOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
+_NOT_NEEDED: Final = PartitionOutcome(
+    ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+)
 
 
 class Elections:

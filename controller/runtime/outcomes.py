@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.core.topics import Reason, Refused
 from controller.messages.codes import ErrorCode
-from quorum.client import RequestTooLargeError
+from controller.messages.error_codes import code_of_error
 from quorum.errors import QuorateError
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import TopicRecord
@@ -83,15 +83,6 @@ def refused(refusal: Refused) -> TopicOutcome:
 def failed(error: QuorateError) -> TopicOutcome:
     """Return the outcome of a request that the quorum did not carry out."""
     return TopicOutcome(code_of_error(error), str(error))
-
-
-def code_of_error(error: QuorateError) -> ErrorCode:
-    """Return Kafka's code for an error of the quorum: no code that has clients repeat what is refused."""
-    if not error.definite or error.retriable:
-        return ErrorCode.REQUEST_TIMED_OUT
-    if isinstance(error, RequestTooLargeError):
-        return ErrorCode.INVALID_REQUEST
-    return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def code_of(refusal: Refused) -> ErrorCode:

@@ -17,9 +17,10 @@ from controller.core.model import ClusterModel, KnownTopic
 from controller.core.reassignment import Replicas, with_targets, without_moves
 from controller.core.topics import Refused, check_move
 from controller.messages.codes import ErrorCode
+from controller.messages.error_codes import code_of_error
 from controller.runtime.channel import Channels
 from controller.runtime.deciding import Decider
-from controller.runtime.outcomes import PartitionOutcome, code_of, code_of_error, too_large
+from controller.runtime.outcomes import PartitionOutcome, code_of, too_large
 from controller.runtime.store import Store
 from quorum.client import Client
 from quorum.errors import QuorateError

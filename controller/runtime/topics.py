@@ -25,6 +25,7 @@ from controller.core.topics import (
     Spread,
     check_room,
     collisions,
+    exists,
     plan_partitions,
     plan_topic,
 )
@@ -36,7 +37,7 @@ from controller.runtime.outcomes import TopicOutcome, failed, refused, too_large
 from controller.runtime.reader import read_children
 from controller.runtime.store import Store
 from quorum.client import Client, ClientError
-from quorum.errors import QuorateError, shown
+from quorum.errors import QuorateError, quoted
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, InvalidTopicSettingError, concerns_term
 from quorum.metadata.records import TopicRecord
@@ -70,7 +71,7 @@ class TopicAdmin:
         self._partitions = self._model.partition_count()
         named = Counter(topic.name for topic in topics)
         outcomes = {
-            name: refused(Refused(Reason.BAD_REQUEST, f"the request names topic {shown(name)} twice"))
+            name: refused(Refused(Reason.BAD_REQUEST, "Found multiple entries for this topic."))
             for name, times in named.items()
             if times > 1
         }
@@ -109,7 +110,7 @@ class TopicAdmin:
         if validate_only:
             return outcome
         if not await self._store.create_topic(topic.name, record, settings):
-            return refused(Refused(Reason.EXISTS, f"topic {topic.name!r} exists already"))
+            return refused(exists(topic.name))
         log.info("created topic %s: %d partitions", topic.name, len(planned))
         return replace(outcome, topic_id=record.topic_id)
 
@@ -140,7 +141,8 @@ class TopicAdmin:
     async def _request_deletion(self, name: str) -> TopicOutcome:
         known = self._model.topics.get(name)
         if known is None and name not in self._model.left_alone:
-            return refused(Refused(Reason.UNKNOWN, f"topic {shown(name)} does not exist"))
+            problem = f"This server does not host this topic-partition. {paths.missing_topic(name)}"
+            return refused(Refused(Reason.UNKNOWN, problem))
         await self._store.request_deletion(name)
         return TopicOutcome(ErrorCode.NONE, None, None if known is None else known.record.topic_id)
 
@@ -168,7 +170,9 @@ def _given_settings(settings: Mapping[str, str | None], segment_bytes_min: int) 
     given: dict[str, str] = {}
     for name, value in settings.items():
         if value is None:
-            return Refused(Reason.BAD_SETTING, f"setting {name!r}: null is no value; leave it out")
+            nulls = ",".join(name for name, value in settings.items() if value is None)
+            problem = f"Null value not supported for topic configs: {quoted(nulls)}; leave them out"
+            return Refused(Reason.BAD_SETTING, problem)
         given[name] = value
     try:
         check_topic_settings(given, segment_bytes_min=segment_bytes_min)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from quorum.metadata.errors import InvalidBrokerSettingError
+from quorum.metadata.errors import FixedBrokerSettingError, InvalidBrokerSettingError
 from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_settings import TOO_LONG, is_too_long
 
@@ -55,7 +55,7 @@ def check_broker_settings(changed: Mapping[str, str], removed: Collection[str]) 
         if name not in BROKER_SETTINGS and not (name == _LOG_DIRECTORY_RATE and name in removed):
             value = changed.get(name, "")
             remedy = f"only {known} can; set others in broker.toml and start the broker again"
-            raise InvalidBrokerSettingError(name, value, "cannot change while the broker runs", remedy)
+            raise FixedBrokerSettingError(name, value, remedy)
     for name, value in changed.items():
         if is_too_long(value):
             raise InvalidBrokerSettingError(name, value, *TOO_LONG)

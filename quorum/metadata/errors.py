@@ -17,7 +17,8 @@ from quorum.client import (
     NotEmptyError,
     SessionExpiredError,
 )
-from quorum.errors import Fault, QuorateError, shown
+from quorum.errors import Fault, QuorateError, quoted
+from quorum.metadata.paths import missing_topic
 
 
 class MetadataError(QuorateError):
@@ -90,13 +91,23 @@ class ContendedError(MetadataError):
         super().__init__(f"{operation}: the nodes changed in each of {rounds} rounds", "try again later")
 
 
+class NoSessionError(MetadataError):
+    """This broker has no session with the quorum at the moment; nothing was changed."""
+
+    retriable = True
+
+    def __init__(self) -> None:
+        super().__init__("this broker has no session with the quorum", "try again later")
+
+
 class NoSuchTopicError(MetadataError):
     """The topic does not exist; nothing was changed."""
 
     fault = Fault.CLIENT
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} does not exist", "create it, or correct its name")
+        # Kafka's words, as those of settings below: scripts look for them.
+        super().__init__(missing_topic(topic), "create it, or correct its name")
 
 
 class InvalidSettingError(MetadataError):
@@ -110,7 +121,8 @@ class InvalidSettingError(MetadataError):
     fault = Fault.CLIENT
 
     def __init__(self, name: str, value: str, problem: str, remedy: str) -> None:
-        super().__init__(f"setting {shown(name)}: {shown(value)} {problem}", remedy)
+        wrong = f"Invalid value {quoted(value)} for configuration {quoted(name)}"
+        super().__init__(f"{wrong}: it {problem}", remedy)
         self.name = name
         self.value = value
 
@@ -125,11 +137,27 @@ class NotAListError(InvalidSettingError):
     def __init__(self, name: str, value: str, operation: str) -> None:
         super().__init__(name, value, "is for lists", "set it as a whole")
         # Kafka's words.
-        self.message = f"Config value {operation} is not allowed for config key: {shown(name)}"
+        self.message = f"Config value {operation} is not allowed for config key: {quoted(name)}"
+
+
+class UnknownTopicSettingError(InvalidTopicSettingError):
+    """A setting that no topic has."""
+
+    def __init__(self, name: str, value: str, remedy: str) -> None:
+        super().__init__(name, value, "is not known", remedy)
+        self.message = f"Unknown topic config name: {quoted(name)}"
 
 
 class InvalidBrokerSettingError(InvalidSettingError):
     """A setting of a running broker."""
+
+
+class FixedBrokerSettingError(InvalidBrokerSettingError):
+    """A setting that a broker reads at its start alone."""
+
+    def __init__(self, name: str, value: str, remedy: str) -> None:
+        super().__init__(name, value, "cannot change", remedy)
+        self.message = f"Cannot update these configs dynamically: Set({quoted(name)})"
 
 
 #: The session is over, and with it every office that it holds.

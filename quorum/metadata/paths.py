@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from quorum.errors import quoted
+
 CLUSTER: Final = "/cluster"
 CLUSTER_ID: Final = "/cluster/id"
 #: A check value of the peer secret, never the secret.
@@ -67,13 +69,25 @@ def check_topic(topic: str) -> str:
     Raises:
         ValueError: the name is empty, too long, "." or "..", or has a character outside [a-zA-Z0-9._-].
     """
-    if topic in ("", ".", ".."):
-        raise ValueError(f'topic name {topic!r}: must not be empty, "." or ".."')
-    if len(topic) > TOPIC_LENGTH_MAX:
-        raise ValueError(f"topic name of {len(topic)} characters: at most {TOPIC_LENGTH_MAX} are allowed")
-    if not _TOPIC_PATTERN.fullmatch(topic):
-        raise ValueError(f"topic name {topic!r}: only ASCII letters, digits, '.', '_' and '-' are allowed")
+    problem = ""
+    # Kafka's words: scripts look for them.
+    if not topic:
+        problem = "the empty string is not allowed"
+    elif topic in (".", ".."):
+        problem = f"{topic!r} is not allowed"
+    elif len(topic) > TOPIC_LENGTH_MAX:
+        problem = f"the length of '{quoted(topic)}' is longer than the max allowed length {TOPIC_LENGTH_MAX}"
+    elif not _TOPIC_PATTERN.fullmatch(topic):
+        others = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        problem = f"'{quoted(topic)}' {others}"
+    if problem:
+        raise ValueError(f"Topic name is invalid: {problem}")
     return topic
+
+
+def missing_topic(topic: str) -> str:
+    """Say that there is no such topic, in Kafka's words."""
+    return f"The topic '{quoted(topic)}' does not exist."
 
 
 def check_partitions(topic: str, partitions: Iterable[int]) -> None:

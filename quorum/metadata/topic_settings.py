@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from quorum.metadata.errors import InvalidTopicSettingError
+from quorum.metadata.errors import InvalidTopicSettingError, UnknownTopicSettingError
 from quorum.metadata.topic_setting_rows import (
     CREATE_TIME,
     DAY_MS,
@@ -114,7 +114,7 @@ def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
             remedy = f"leave it out{near_miss(name)}, or use a known one"
-            raise InvalidTopicSettingError(name, value, "is no known setting of a topic", remedy)
+            raise UnknownTopicSettingError(name, value, remedy)
         if is_too_long(value):
             raise InvalidTopicSettingError(name, value, *TOO_LONG)
         try:

@@ -118,10 +118,10 @@ def test_leaders_are_elected_on_request(capsys: Output) -> None:
         (("create", "x", "--partitions", "20000"), "20000 partitions: give 1 to"),
         (("create", "x", "--partitions", "0"), "'0' is no whole number from 1"),
         (("create", "x", "--replication-factor", "70000"), "'70000' is no whole number from 1"),
-        (("create", "x", "--replication-factor", "2"), "larger than the 1 available"),
+        (("create", "x", "--replication-factor", "2"), "larger than available brokers: 1"),
         (("create", "x", "--set", "retention"), "is not a setting"),
         (("create", "x", "--set", "retention.m=1"), "did you mean 'retention.ms'?"),
-        (("create", ""), "must not be empty"),
+        (("create", ""), "the empty string is not allowed"),
         (("alter", "x"), "nothing to change"),
         (("alter", "x", "--set", "retention.ms=1"), "UNKNOWN_TOPIC_OR_PARTITION"),
         (("alter", "x", "--unset", "retention.m"), "did you mean 'retention.ms'?"),
@@ -153,7 +153,7 @@ def test_a_value_that_a_setting_cannot_have_is_explained_once(
     cluster: BlockingBrokers, capsys: Output
 ) -> None:
     _, _, said = _run(capsys, cluster.bootstrap, "create", "x", "--set", "retention.ms=soon")
-    assert "'retention.ms': 'soon'" in said
+    assert "Invalid value soon for configuration retention.ms" in said
     assert said.count("a whole number from -1 to 9223372036854775807") == 1
 
 

@@ -7,6 +7,7 @@ Source: Kafka's DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (KIP-1
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
@@ -19,14 +20,13 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
-from controller.runtime.outcomes import code_of_error
-from quorum.errors import QuorateError, shown
-from quorum.metadata.errors import InvalidSettingError, NoSuchTopicError
+from controller.messages.error_codes import code_of_error
+from quorum.errors import QuorateError, quoted
+from quorum.metadata.paths import check_topic, missing_topic
 from quorum.metadata.setting_changes import SettingChanges
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
-_NO_SUCH_KIND: Final = "only topics (2) and brokers (4) have settings"
 
 
 class _Operation(IntEnum):
@@ -62,15 +62,17 @@ def _describe(
 ) -> tuple[ErrorCode, str | None, Sequence[Mapping[str, Any]]]:
     if resource_type == _TOPIC:
         if name not in services.view.topics:
-            error_code = partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return error_code, None, []
+            return *_no_topic(services, name), []
         configs = services.topic_configs
         return ErrorCode.NONE, None, topic_config_rows(configs.defaults, configs.overrides(name))
     if resource_type == _BROKER:
+        if not name:
+            # What holds for all brokers at once: nothing does.
+            return ErrorCode.NONE, None, []
         if name != str(services.broker_id):
             return ErrorCode.INVALID_REQUEST, _another_broker(services, name), []
         return ErrorCode.NONE, None, broker_config_rows(services.config, services.broker_configs.overrides)
-    return ErrorCode.INVALID_REQUEST, _NO_SUCH_KIND, []
+    return ErrorCode.INVALID_REQUEST, _no_such_kind(resource_type), []
 
 
 def _result(resource: Any, error_code: ErrorCode, message: str | None) -> dict[str, Any]:
@@ -111,11 +113,13 @@ async def _alter(
 ) -> tuple[ErrorCode, str | None]:
     name, kind = resource.resource_name, resource.resource_type
     if kind not in (_TOPIC, _BROKER):
-        return ErrorCode.INVALID_REQUEST, _NO_SUCH_KIND
+        return ErrorCode.INVALID_REQUEST, _no_such_kind(kind)
     if kind == _BROKER and name != str(services.broker_id):
         return ErrorCode.INVALID_REQUEST, _another_broker(services, name)
     if kind == _TOPIC and name not in services.view.topics:
-        return partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None
+        if not name:
+            return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+        return _no_topic(services, name)
     try:
         changes = read(resource.configs)
         if kind == _TOPIC:
@@ -124,12 +128,8 @@ async def _alter(
             await services.broker_configs.alter(changes, validate_only)
     except _UnclearError as error:
         return ErrorCode.INVALID_REQUEST, str(error)
-    except InvalidSettingError as error:
-        return ErrorCode.INVALID_CONFIG, _story(error)
-    except NoSuchTopicError as error:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _story(error)
     except QuorateError as error:
-        return code_of_error(error), _story(error)
+        return code_of_error(error), str(error)
     return ErrorCode.NONE, None
 
 
@@ -155,7 +155,7 @@ def _some_changes(configs: Sequence[Any]) -> SettingChanges:
         elif each.config_operation in given:
             given[_Operation(each.config_operation)][each.name] = _value_of(each)
         else:
-            raise _UnclearError(f"{shown(each.name)}: {each.config_operation} is no operation; 0 to 3 are")
+            raise _UnclearError(f"{quoted(each.name)}: {each.config_operation} is no operation; 0 to 3 are")
     return SettingChanges(
         given[_Operation.SET], removed, given[_Operation.APPEND], given[_Operation.SUBTRACT]
     )
@@ -165,22 +165,35 @@ def _each_once(configs: Sequence[Any]) -> Iterator[Any]:
     seen: set[str] = set()
     for each in configs:
         if each.name in seen:
-            raise _UnclearError(f"{shown(each.name)} is given twice")
+            raise _UnclearError(f"Error due to duplicate config keys: {quoted(each.name)}")
         seen.add(each.name)
         yield each
 
 
 def _value_of(config: Any) -> str:
     if config.value is None:
-        raise _UnclearError(f"Null value not supported for : {shown(config.name)}; leave it out or delete it")
+        raise _UnclearError(
+            f"Null value not supported for : {quoted(config.name)}; delete it for its default"
+        )
     return str(config.value)
+
+
+def _no_topic(services: BrokerServices, name: str) -> tuple[ErrorCode, str]:
+    try:
+        check_topic(name)
+    except ValueError as error:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)
+    code = partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return code, missing_topic(name)
+
+
+def _no_such_kind(kind: int) -> str:
+    return f"Unknown resource type {kind}: only topics (2) and brokers (4) have settings"
 
 
 def _another_broker(services: BrokerServices, name: str) -> str:
     if not name:
         return "no setting is for all brokers at once; name one broker"
-    return f"this is broker {services.broker_id}; ask broker {name!r} itself"
-
-
-def _story(error: QuorateError) -> str:
-    return f"{error.message}; {error.remedy}" if error.remedy else error.message
+    if not re.fullmatch(r"-?[0-9]{1,10}", name):
+        return f"Node id must be an integer, but it is: {quoted(name)}"
+    return f"Unexpected broker id, expected {services.broker_id}, but received {name}: ask that broker itself"

@@ -26,6 +26,10 @@ TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _Wanted = tuple[str | None, uuid.UUID | None]
 #: endpoint_type of DescribeCluster.
 _BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+_MISMATCHED: Final = (
+    "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+)
 
 
 async def metadata(services: BrokerServices, call: Call) -> Answer:
@@ -127,10 +131,14 @@ def _partition(brokers: Mapping[int, Any], index: int, partition: PartitionView)
 def describe_cluster(services: BrokerServices, call: Call) -> Answer:
     """Answer with the brokers and the controller."""
     view = services.view
-    if call.api_version >= 1 and call.body.endpoint_type != _BROKERS:
+    asked = call.body.endpoint_type if call.api_version >= 1 else _BROKERS
+    if asked != _BROKERS:
+        of_controllers = asked == _CONTROLLERS
         return {
-            "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            "error_message": "this is a broker; ask for endpoint type 1",
+            "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if of_controllers
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            "error_message": _MISMATCHED if of_controllers else f"Unsupported endpoint type {asked}",
             "cluster_id": services.cluster_id,
             "brokers": (),
         }

@@ -18,6 +18,7 @@ from controller.messages.codes import ErrorCode
 from controller.runtime.outcomes import PartitionOutcome
 from quorum.metadata.paths import PartitionKey
 
+_PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 
 
@@ -36,11 +37,14 @@ async def elect_leaders(services: BrokerServices, call: Call) -> Answer:
             PartitionKey(row.topic, each) for row in request.topic_partitions for each in row.partitions
         )
     )
+    election_type = getattr(request, "election_type", _PREFERRED)
     outcomes: Mapping[PartitionKey, PartitionOutcome] | ErrorCode = ErrorCode.NOT_CONTROLLER
-    if controller is not None:
+    if election_type not in (_PREFERRED, _UNCLEAN):
+        outcomes = ErrorCode.INVALID_REQUEST
+    elif controller is not None:
         outcomes = await controller.elect_leaders(
             keys,
-            unclean=getattr(request, "election_type", 0) == _UNCLEAN,
+            unclean=election_type == _UNCLEAN,
             timeout_ms=milliseconds(request.timeout),
         )
     error_code = ErrorCode.NONE

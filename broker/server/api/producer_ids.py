@@ -12,7 +12,8 @@ import logging
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
-from controller.messages.codes import ErrorCode
+from controller.messages.codes import RETRIABLE, ErrorCode
+from controller.messages.error_codes import code_of_error
 from quorum.errors import QuorateError
 
 log = logging.getLogger("quorate.broker.server")
@@ -26,8 +27,9 @@ async def init_producer_id(services: BrokerServices, call: Call) -> Answer:
         producer_id = await services.producer_ids.next()
     except QuorateError as error:
         log.warning("no producer id for %s: %s", call.client_id, error.message)
-        # Clients retry it, and do not look for a coordinator.
-        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        error_code = code_of_error(error)
+        # Of the codes that say "ask again" clients know only this one here.
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error_code in RETRIABLE else error_code)
     return {"error_code": ErrorCode.NONE, "producer_id": producer_id, "producer_epoch": 0}
 
 

@@ -18,7 +18,7 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices, TopicAdministration
 from broker.wire.codec import Values, milliseconds
 from controller.core.requests import NewPartitions, NewTopic
-from controller.core.topics import TOPIC_PARTITIONS_MAX
+from controller.core.topics import BOTH_GIVEN, TOPIC_PARTITIONS_MAX
 from controller.messages.codes import ErrorCode
 from controller.runtime.outcomes import TopicOutcome
 
@@ -58,7 +58,7 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
     for topic in request.topics:
         try:
             if counts[topic.name] > 1:
-                raise _RefusedError(ErrorCode.INVALID_REQUEST, "the topic is named twice")
+                raise _RefusedError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
             wanted.append(_new_topic(topic))
         except _RefusedError as error:
             refused[topic.name] = _new_topic_row(_row(topic.name, error.error_code, error.message))
@@ -78,8 +78,7 @@ def _new_topic(topic: Any) -> NewTopic:
     assignments: dict[int, tuple[int, ...]] | None = None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
-            problem = "give either assignments or a number of partitions and a replication factor"
-            raise _RefusedError(ErrorCode.INVALID_REQUEST, problem)
+            raise _RefusedError(ErrorCode.INVALID_REQUEST, BOTH_GIVEN)
         assignments = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
         if len(assignments) != len(topic.assignments):
             raise _RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
@@ -149,11 +148,13 @@ async def delete_topics(services: BrokerServices, call: Call) -> Answer:
         if found is not None and name is None:
             named = services.view.topic_name(found)
         if found is not None and name is not None:
-            row = _row(name, ErrorCode.INVALID_REQUEST, "give a name or an id, not both")
+            row = _row(name, ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        elif found is None and name is None:
+            row = _row(name, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
         elif named is None:
-            row = _row(name, ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            row = _row(name, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         elif counts[named] > 1:
-            row = _row(name, ErrorCode.INVALID_REQUEST, "the topic is named twice")
+            row = _row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         else:
             wanted[named] = found
             continue
@@ -180,7 +181,7 @@ async def create_partitions(services: BrokerServices, call: Call) -> Answer:
         return {"results": [_not_controller(name) for name in names]}
     counts = Counter(topic.name for topic in request.topics)
     rows: dict[str, Values] = {
-        name: _row(name, ErrorCode.INVALID_REQUEST, "the topic is named twice")
+        name: _row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         for name, count in counts.items()
         if count > 1
     }

@@ -38,6 +38,7 @@ from quorum.client import BadVersionError, Client, CreateMode, Transaction
 from quorum.errors import QuorateError
 from quorum.local import ensemble
 from quorum.metadata import paths
+from quorum.metadata.errors import NoSessionError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import CONTROLLER_EPOCH, PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
@@ -78,7 +79,7 @@ class SomeProducerIds:
         self.questions += 1
         await asyncio.sleep(0)
         if self.fails:
-            raise QuorateError("no session", "try again later")
+            raise NoSessionError
         self.given_end = self.end
         return producer_id < self.end
 

@@ -499,13 +499,13 @@ async def test_a_broker_describes_itself_only(parts: MemoryParts) -> None:
         (("t", 2), [("cleanup.policy", 4, "delete")], ErrorCode.INVALID_REQUEST),
         (("t", 2), [("cleanup.policy", 2, None)], ErrorCode.INVALID_REQUEST),
         (("1", 4), [("leader.replication.throttled.rate", 3, "1")], ErrorCode.INVALID_CONFIG),
-        (("1", 4), [("listeners", 2, "x")], ErrorCode.INVALID_CONFIG),
+        (("1", 4), [("listeners", 2, "x")], ErrorCode.INVALID_REQUEST),
         (("t", 2), [("retention.ms", 0, None)], ErrorCode.INVALID_REQUEST),
         (("t", 2), [("retention.ms", 0, "1"), ("retention.ms", 1, None)], ErrorCode.INVALID_REQUEST),
         (("other", 2), [("retention.ms", 0, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (("t", 2), [("leader.replication.throttled.replicas", 0, "0-1")], ErrorCode.INVALID_CONFIG),
-        (("1", 4), [("log.retention.ms", 0, "1")], ErrorCode.INVALID_CONFIG),
-        (("1", 4), [("log.retention.ms", 1, None)], ErrorCode.INVALID_CONFIG),
+        (("1", 4), [("log.retention.ms", 0, "1")], ErrorCode.INVALID_REQUEST),
+        (("1", 4), [("log.retention.ms", 1, None)], ErrorCode.INVALID_REQUEST),
         (("1", 4), [("follower.replication.throttled.rate", 0, "-1")], ErrorCode.INVALID_CONFIG),
         (("1", 4), [("follower.replication.throttled.rate", 0, "1 MB")], ErrorCode.INVALID_CONFIG),
         (("2", 4), [("follower.replication.throttled.rate", 0, "1")], ErrorCode.INVALID_REQUEST),
@@ -570,7 +570,7 @@ async def test_lists_take_items_and_lose_them(parts: MemoryParts) -> None:
     assert parts.configs.settings["t"]["cleanup.policy"] == "delete"
     assert await change("retention.ms", 3, "5") == (
         ErrorCode.INVALID_CONFIG,
-        "Config value subtract is not allowed for config key: 'retention.ms'; set it as a whole",
+        "Config value subtract is not allowed for config key: retention.ms (set it as a whole)",
     )
 
 
@@ -588,7 +588,7 @@ async def test_all_settings_are_replaced(parts: MemoryParts) -> None:
     assert await change(RESOURCE, ("retention.ms", "soon")) == ErrorCode.INVALID_CONFIG
     assert await change(RESOURCE, ("retention.ms", None)) == ErrorCode.INVALID_REQUEST
     assert await change(RESOURCE, ("retention.ms", "1"), ("retention.ms", "1")) == ErrorCode.INVALID_REQUEST
-    assert await change(ours, ("log.retention.ms", "5")) == ErrorCode.INVALID_CONFIG
+    assert await change(ours, ("log.retention.ms", "5")) == ErrorCode.INVALID_REQUEST
     assert await change(RESOURCE, ("retention.ms", "6"), check=True) == ErrorCode.NONE
     assert parts.configs.settings["t"] == {"retention.ms": "5", "segment.bytes": "2000000"}
     assert await change(RESOURCE, ("retention.ms", "6"), ("flush.ms", "1")) == ErrorCode.NONE

@@ -205,7 +205,7 @@ def test_a_name_that_no_partition_can_have_is_refused(topic: str, partition: int
     lead = _renamed(LEADER_AND_ISR_REQUEST, topic, partition)
     update = _renamed(UPDATE_METADATA_REQUEST, topic, partition)
     for request in (stop, lead, update):
-        with pytest.raises(MalformedMessageError, match=f"^{type(request).__name__}: .*topic"):
+        with pytest.raises(MalformedMessageError, match=f"^{type(request).__name__}: .*[Tt]opic"):
             decode_request(request.__api_key__, request.__version__, encode_request(request))
 
 
