@@ -144,6 +144,7 @@ async def test_a_group_of_any_size_comes_back_as_written(
 ) -> None:
     stored = await write_before(client, before)
     await (await elected(client)).write(stored, after, OFFSETS)
+    assert await chunks(client) == set(stored.chunks)
     found = await loaded(client)
     assert found == stored
     assert (stored.record, stored.offsets) == (after, OFFSETS)
@@ -247,11 +248,12 @@ async def test_an_attempt_that_comes_late_changes_nothing(client: Client) -> Non
     store = await elected(client, held_back)
     with pytest.raises(ContendedError):
         await store.write(stored, LARGER, {})
+    late = held_back.multis[-1]
     assert len(await chunks(client)) == 4
     found = await store.load_group(GROUP)
     assert found is not None and found.record == SMALL
     with pytest.raises(MultiFailedError) as caught:
-        await client.multi(held_back.multis[-1])
+        await client.multi(late)
     assert caught.value.index == 2
     assert await loaded(client) == found
 
