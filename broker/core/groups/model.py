@@ -154,6 +154,15 @@ class HeartbeatRequest:
     #: None: it speaks the protocol of KIP-848.
     classic: ClassicSupport | None = None
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the member says everything, as one does that has missed an answer.
+
+        One that only says what it owns knows its assignment, and Java's takes it for a new one each time.
+        """
+        subscribes = self.topics is not None or self.topic_pattern is not None
+        return subscribes and self.owned is not None and self.rebalance_timeout_ms >= 0
+
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
