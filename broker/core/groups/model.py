@@ -47,7 +47,7 @@ class GroupLimits:
     initial_rebalance_delay_ms: int = 3_000
     members_max: int = 1_000
     #: Of a group's record: names, metadata, assignments of all its members.
-    group_bytes_max: int = 768 * 1024
+    group_bytes_max: int = 8 * 1024 * 1024
     #: Of groups whose coordinator assigns: when a silent member is dead, and how often it shall be heard.
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
@@ -153,6 +153,15 @@ class HeartbeatRequest:
     owned: Assignment | None = None
     #: None: it speaks the protocol of KIP-848.
     classic: ClassicSupport | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the member says everything, as one does that has missed an answer.
+
+        One that only says what it owns knows its assignment, and Java's takes it for a new one each time.
+        """
+        subscribes = self.topics is not None or self.topic_pattern is not None
+        return subscribes and self.owned is not None and self.rebalance_timeout_ms >= 0
 
 
 @dataclass(frozen=True, slots=True)

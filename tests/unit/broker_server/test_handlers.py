@@ -323,8 +323,10 @@ async def test_unknown_and_impossible_names_differ(parts: MemoryParts) -> None:
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
-async def test_metadata_finds_topics_by_id(parts: MemoryParts) -> None:
-    rows = [{"name": None, "topic_id": topic_id("t")}, {"name": None, "topic_id": uuid.UUID(int=9)}]
+@pytest.mark.parametrize("name", [None, ""])
+async def test_metadata_finds_topics_by_id(parts: MemoryParts, name: str | None) -> None:
+    """Java's clients send an empty name with the id, also of the topics that a pattern assigns to them."""
+    rows = [{"name": name, "topic_id": each} for each in (topic_id("t"), uuid.UUID(int=9))]
     found = await ask(parts, ApiKey.METADATA, 12, {**metadata_values(), "topics": rows})
     assert [(topic.name, topic.error_code) for topic in found.topics] == [
         ("t", ErrorCode.NONE),
@@ -446,8 +448,8 @@ async def test_a_resource_that_is_named_twice_is_not_changed(parts: MemoryParts)
 
 
 async def test_a_topic_asked_for_by_name_and_by_id_is_answered_once(parts: MemoryParts) -> None:
-    ids = [uuid.UUID(int=each) for each in range(100)]
-    rows = [{"name": "t", "topic_id": each} for each in ids] + [{"name": None, "topic_id": topic_id("t")}]
+    rows = [{"name": name, "topic_id": topic_id("t")} for name in (None, "", "t", "u")]
+    rows.append({"name": "t", "topic_id": None})
     found = await ask(parts, ApiKey.METADATA, 12, {**metadata_values(), "topics": rows})
     assert [topic.name for topic in found.topics] == ["t"]
 
