@@ -8,10 +8,12 @@ Source: Kafka's protocol guide, "Protocol Requests"; KIP-35, KIP-511.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from broker.client.errors import BrokerRequestError, UnsupportedByBrokerError
-from broker.wire.apis import CLIENT_APIS, ApiKey
+from broker.wire.apis import ApiKey
 from broker.wire.codec import Values, decode_response, encode_request, is_flexible
 from broker.wire.packing import Parts
 from controller.messages.codes import ErrorCode
@@ -25,6 +27,32 @@ from quorum.errors import told_by_os
 #: The version that every broker knows.
 _API_VERSIONS_VERSION: Final = 0
 _VERSION_MAX: Final = 32_767
+
+#: The versions that this client speaks, both inclusive.
+SPOKEN: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: (3, 10),
+        ApiKey.FETCH: (4, 16),
+        ApiKey.LIST_OFFSETS: (1, 7),
+        ApiKey.METADATA: (0, 12),
+        ApiKey.OFFSET_COMMIT: (2, 9),
+        ApiKey.OFFSET_FETCH: (1, 9),
+        ApiKey.FIND_COORDINATOR: (0, 4),
+        ApiKey.DESCRIBE_GROUPS: (0, 6),
+        ApiKey.LIST_GROUPS: (0, 5),
+        ApiKey.CREATE_TOPICS: (2, 7),
+        ApiKey.DELETE_TOPICS: (1, 6),
+        ApiKey.INIT_PRODUCER_ID: (0, 4),
+        ApiKey.DESCRIBE_CONFIGS: (1, 4),
+        ApiKey.CREATE_PARTITIONS: (0, 3),
+        ApiKey.DELETE_GROUPS: (0, 2),
+        ApiKey.ELECT_LEADERS: (0, 2),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 0),
+    }
+)
 
 Address = tuple[str, int]
 
@@ -42,19 +70,19 @@ class Link:
         Raises:
             UnsupportedByBrokerError: there is none.
         """
-        ours = CLIENT_APIS[api_key]
+        oldest, newest = SPOKEN[api_key]
+        oldest, newest = max(oldest, at_least), min(newest, at_most)
         if api_key not in self._served:
             raise UnsupportedByBrokerError(
                 f"{self.connection.address} does not serve {api_key.name}",
                 "name a client listener (the other ports of a broker are not for clients), or a newer broker",
             )
         low, high = self._served[api_key]
-        newest = min(ours.served_max, at_most)
         chosen = min(newest, high)
-        if chosen < max(ours.served_min, low, at_least):
+        if chosen < max(oldest, low):
             raise UnsupportedByBrokerError(
                 f"broker {self.connection.address} serves {api_key.name} in versions {low} to {high}, "
-                f"this client speaks {max(ours.served_min, at_least)} to {newest}",
+                f"this client speaks {oldest} to {newest}",
                 "use a broker of Kafka 2.8 or later",
             )
         return chosen

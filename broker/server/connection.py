@@ -20,10 +20,10 @@ from struct import Struct
 from typing import Final, cast
 
 from broker.server.refusals import Refusals
-from broker.server.requests import Api, CloseConnectionError, Request, Response
+from broker.server.requests import Api, CloseConnectionError, Request, Response, Row, advertised
 from broker.server.shedding import Shedder
 from broker.server.turns import Turns
-from broker.wire.apis import UNPROVEN_FRAME_BYTES_MAX, ApiKey, advertised
+from broker.wire.apis import ApiKey
 from broker.wire.codec import LongResponse, encode_response, is_flexible
 from broker.wire.packing import Parts
 from controller.messages.codes import ErrorCode
@@ -34,12 +34,12 @@ from quorum.errors import ProtocolError
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
 
-#: Requests that change nothing and may take long.
-_READING: Final = (ApiKey.FETCH, ApiKey.LIST_OFFSETS)
 _HEAD: Final = Struct(">hhi")
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
 
+#: The largest frame of a peer that has something to prove first.
+UNPROVEN_FRAME_BYTES_MAX: Final = 8 * 1024
 #: What a piece of a frame costs besides its bytes.
 PIECE_BYTES: Final = 64
 #: An answer may not grow larger, those with records apart.
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         self._pieces.clear()
         for running in self._running:
-            if running.task is not None and running.request.api_key in _READING:
+            if running.task is not None and self._row(running.request).ends_with_connection:
                 running.task.cancel()
         self._shedder.closed(self)
 
@@ -281,9 +281,9 @@ class Connection(asyncio.Protocol):
             limits.append((UNPROVEN_FRAME_BYTES_MAX, "before authentication"))
         if len(data) - position >= 4 + _HEAD.size:
             api_key = _HEAD.unpack_from(data, position + 4)[0]
-            served = self._api.apis.get(api_key)
-            if served is not None and served.frame_bytes_max is not None:
-                limits.append((served.frame_bytes_max, ApiKey(api_key).name))
+            served = self._api.served.get(api_key)
+            if served is not None and served.row.frame_bytes_max is not None:
+                limits.append((served.row.frame_bytes_max, ApiKey(api_key).name))
         bytes_max, why = min(limits)
         if _HEAD.size <= length <= bytes_max:
             return None
@@ -297,11 +297,11 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, frame: memoryview) -> None:
         api_key, api_version, correlation_id = _HEAD.unpack_from(frame)
-        versions = self._api.apis.get(api_key)
-        if versions is None:
+        served = self._api.served.get(api_key)
+        if served is None:
             self._refuse(f"api key {api_key} is not served here")
             return
-        if not versions.served_min <= api_version <= versions.served_max:
+        if not served.versions.low <= api_version <= served.versions.high:
             if api_key == ApiKey.API_VERSIONS:
                 # A header of a version that we do not know cannot be read, and need not be.
                 request = Request(api_key, -1, correlation_id, None, frame[:0], len(frame), time.monotonic())
@@ -327,17 +327,19 @@ class Connection(asyncio.Protocol):
 
     def _start_waiting(self) -> None:
         while self._waiting and self._writable and self._transport is not None and not self._closing:
-            if self._running and not (
-                self._waiting[0].api_key == self._running[-1].request.api_key == ApiKey.PRODUCE
-            ):
+            request = self._waiting[0]
+            row = self._row(request)
+            if self._running and not (row.overlaps and request.api_key == self._running[-1].request.api_key):
                 return
-            if self._waiting[0].api_key == ApiKey.FETCH and self._transport.get_write_buffer_size():
-                # Its answer may be large: it begins when all before it have left.
+            if row.carries_records and self._transport.get_write_buffer_size():
                 self._transport.set_write_buffer_limits(high=0)
                 return
             running = _Running(self._waiting.popleft())
             self._running.append(running)
             self._start(running)
+
+    def _row(self, request: Request) -> Row:
+        return self._api.served[request.api_key].row
 
     def _start(self, running: _Running) -> None:
         try:
@@ -383,7 +385,7 @@ class Connection(asyncio.Protocol):
             return [self._authenticate(request)]
         if self._gate is not None and not self._gate.authenticated:
             raise CloseConnectionError(f"{ApiKey(api_key).name} before authentication")
-        if api_key == ApiKey.FETCH:
+        if self._row(request).carries_records:
             request = replace(request, answer_bytes_max=self._shedder.answer_bytes_max())
         return self._api.handle(request)
 
@@ -403,7 +405,7 @@ class Connection(asyncio.Protocol):
 
     def _api_versions(self, api_version: int) -> bytes:
         """Answer which versions are served; to a version that is not, in version 0 and with the error."""
-        values = {"error_code": 0, "api_keys": advertised(self._api.apis)}
+        values = {"error_code": 0, "api_keys": advertised(self._api.served)}
         if api_version < 0:
             values["error_code"] = ErrorCode.UNSUPPORTED_VERSION
             api_version = 0

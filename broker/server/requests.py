@@ -5,11 +5,12 @@ Holds shapes only. Source: Kafka's protocol guide, "Request header".
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
+from typing import Any, NamedTuple, Protocol
 
-from broker.wire.apis import Versions
+from broker.server.services import BrokerServices
 from broker.wire.codec import LongResponse, Values
 from broker.wire.packing import Parts
 from quorum.errors import ProtocolError
@@ -61,12 +62,69 @@ Answer = Values | Parts | None
 Response = Parts | LongResponse | None
 
 
+Handler = Callable[[BrokerServices, Call], Answer | Awaitable[Answer]]
+
+
+class Versions(NamedTuple):
+    """The versions of a request that a listener serves, both inclusive."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request: who may send which versions of it, how large, and what carries it out."""
+
+    #: None: the connection itself; it is about the connection, and may come before any proof
+    handler: Handler | None
+    #: on the listener of Kafka's clients; None: not served there
+    client: Versions | None = None
+    #: on the listener of the controller and of followers
+    broker: Versions | None = None
+    #: the lowest version that ApiVersions names, where it is not the lowest that is served
+    advertised_from: int | None = None
+    #: the largest frame, without its length; None: as limits.frame_bytes_max allows
+    frame_bytes_max: int | None = 1024 * 1024
+    #: such requests that follow each other run at once, each beginning after the one before it
+    overlaps: bool = False
+    #: its answer carries records: it begins when all answers before it have left
+    carries_records: bool = False
+    #: it changes nothing and may take long: it ends with its connection
+    ends_with_connection: bool = False
+    #: whether its handler may wait
+    waits: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look at the handler once."""
+        object.__setattr__(self, "waits", iscoroutinefunction(self.handler))
+
+
+class Served(NamedTuple):
+    """A request as one listener serves it."""
+
+    versions: Versions
+    row: Row
+
+
+def advertised(served: Mapping[int, Served]) -> list[dict[str, object]]:
+    """Return the rows of an ApiVersions response."""
+    return [
+        {
+            "api_key": key,
+            "min_version": versions.low if row.advertised_from is None else row.advertised_from,
+            "max_version": versions.high,
+        }
+        for key, (versions, row) in sorted(served.items())
+    ]
+
+
 class Api(Protocol):
     """The requests that one listener serves."""
 
     @property
-    def apis(self) -> Mapping[int, Versions]:
-        """What is served: {api key: versions}."""
+    def served(self) -> Mapping[int, Served]:
+        """What is served, by api key."""
 
     def handle(self, request: Request, /) -> Response | Awaitable[Response]:
         """Carry a request out; returns its response.

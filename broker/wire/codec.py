@@ -25,6 +25,7 @@ from kio.static.primitive import i32
 from controller.messages.codes import ErrorCode
 from controller.messages.decoding import decode
 from controller.messages.entities import CONTROL_VERSIONS
+from controller.messages.entities import decode_request as decode_control_request
 
 #: The value of a message or of a part of it: field → value.
 Values = Mapping[str, Any]
@@ -60,6 +61,8 @@ def decode_request(
     Raises:
         MalformedMessageError: the bytes are not such a request, or it has too many items.
     """
+    if api_key in CONTROL_VERSIONS:
+        return decode_control_request(api_key, api_version, body)
     return decode(_request_type(api_key, api_version), body, items_max=items_max)
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.wire.apis import CLIENT_APIS, ApiKey
+from broker.server.table import CLIENT_LISTENER
+from broker.wire.apis import ApiKey
 from broker.wire.codec import encode_request, encode_response
 from broker.wire.packing import (
     Endpoint,
@@ -76,11 +77,11 @@ def pair(value: tuple[int, int] | None, first: str, second: str) -> dict[str, in
     return {} if value is None else {first: value[0], second: value[1]}
 
 
-FETCH = CLIENT_APIS[ApiKey.FETCH]
-PRODUCE = CLIENT_APIS[ApiKey.PRODUCE]
+FETCH = CLIENT_LISTENER[ApiKey.FETCH].versions
+PRODUCE = CLIENT_LISTENER[ApiKey.PRODUCE].versions
 
 
-@pytest.mark.parametrize("version", range(FETCH.served_min, FETCH.served_max + 1))
+@pytest.mark.parametrize("version", range(FETCH.low, FETCH.high + 1))
 @given(topics=st.lists(TOPICS, max_size=3), error_code=ERROR, endpoints=st.lists(ENDPOINTS, max_size=2))
 @settings(max_examples=40, deadline=None)
 def test_fetch_responses_equal_those_of_kio(
@@ -91,7 +92,7 @@ def test_fetch_responses_equal_those_of_kio(
     assert b"".join(packed) == expected
 
 
-@pytest.mark.parametrize("version", range(PRODUCE.served_min, PRODUCE.served_max + 1))
+@pytest.mark.parametrize("version", range(PRODUCE.low, PRODUCE.high + 1))
 @given(
     batches=st.dictionaries(st.tuples(NAME, INT32), RECORDS, max_size=4),
     acks=st.sampled_from([-1, 0, 1]),
@@ -115,7 +116,7 @@ def test_produce_requests_equal_those_of_kio(
     assert b"".join(packed) == encode_request(ApiKey.PRODUCE, version, values)
 
 
-@pytest.mark.parametrize("version", range(PRODUCE.served_min, PRODUCE.served_max + 1))
+@pytest.mark.parametrize("version", range(PRODUCE.low, PRODUCE.high + 1))
 @given(
     topics=st.lists(st.tuples(NAME, st.lists(PRODUCED, max_size=3)), max_size=3),
     endpoints=st.lists(ENDPOINTS, max_size=2),

@@ -1,0 +1,127 @@
+"""The table of requests: who may send which versions of each, how large, and what carries it out.
+
+What is advertised is what is served, with one exception: Produce is advertised from 0, because librdkafka
+concludes from Produce 0 that a broker knows gzip and snappy. Versions 0 to 2 close the connection, as in
+Kafka 4. What a request does is decided by its handler.
+
+A frame's largest size is that of what such a request carries: only Produce carries records. The setting
+limits.frame_bytes_max bounds all of them.
+Source: control-plane design, "API versions"; Kafka's protocol guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from broker.server.api.acls import create_acls, delete_acls, describe_acls
+from broker.server.api.configs import describe_configs, incremental_alter_configs
+from broker.server.api.consumer_groups import consumer_group_describe, consumer_group_heartbeat
+from broker.server.api.control import (
+    controlled_shutdown,
+    leader_and_isr,
+    stop_replica,
+    update_metadata,
+)
+from broker.server.api.coordinators import find_coordinator
+from broker.server.api.fetch import fetch
+from broker.server.api.group_offsets import offset_commit, offset_delete, offset_fetch
+from broker.server.api.groups import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    sync_group,
+)
+from broker.server.api.list_offsets import list_offsets, offset_for_leader_epoch
+from broker.server.api.metadata import describe_cluster, metadata
+from broker.server.api.partition_admin import (
+    alter_partition_reassignments,
+    elect_leaders,
+    list_partition_reassignments,
+)
+from broker.server.api.produce import produce
+from broker.server.api.producer_ids import init_producer_id
+from broker.server.api.topics import create_partitions, create_topics, delete_topics
+from broker.server.requests import Row, Served, Versions
+from broker.wire.apis import ApiKey
+
+#: of a request about all partitions of a large cluster, about settings, or with what members send each other
+_LONG: Final = 8 * 1024 * 1024
+
+REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: Row(
+            produce, client=Versions(3, 10), advertised_from=0, frame_bytes_max=None, overlaps=True
+        ),
+        ApiKey.FETCH: Row(
+            fetch,
+            client=Versions(4, 16),
+            broker=Versions(4, 16),
+            frame_bytes_max=_LONG,
+            carries_records=True,
+            ends_with_connection=True,
+        ),
+        ApiKey.LIST_OFFSETS: Row(
+            list_offsets, client=Versions(1, 7), frame_bytes_max=_LONG, ends_with_connection=True
+        ),
+        ApiKey.METADATA: Row(metadata, client=Versions(0, 12), frame_bytes_max=_LONG),
+        ApiKey.LEADER_AND_ISR: Row(leader_and_isr, broker=Versions(6, 6), frame_bytes_max=_LONG),
+        ApiKey.STOP_REPLICA: Row(stop_replica, broker=Versions(3, 3), frame_bytes_max=_LONG),
+        ApiKey.UPDATE_METADATA: Row(update_metadata, broker=Versions(7, 7), frame_bytes_max=_LONG),
+        ApiKey.CONTROLLED_SHUTDOWN: Row(controlled_shutdown, broker=Versions(3, 3), frame_bytes_max=_LONG),
+        ApiKey.OFFSET_COMMIT: Row(offset_commit, client=Versions(2, 9), frame_bytes_max=_LONG),
+        ApiKey.OFFSET_FETCH: Row(offset_fetch, client=Versions(1, 9), frame_bytes_max=_LONG),
+        ApiKey.FIND_COORDINATOR: Row(find_coordinator, client=Versions(0, 4)),
+        ApiKey.JOIN_GROUP: Row(join_group, client=Versions(0, 9), frame_bytes_max=_LONG),
+        ApiKey.HEARTBEAT: Row(heartbeat, client=Versions(0, 4)),
+        ApiKey.LEAVE_GROUP: Row(leave_group, client=Versions(0, 5)),
+        ApiKey.SYNC_GROUP: Row(sync_group, client=Versions(0, 5), frame_bytes_max=_LONG),
+        ApiKey.DESCRIBE_GROUPS: Row(describe_groups, client=Versions(0, 6)),
+        ApiKey.LIST_GROUPS: Row(list_groups, client=Versions(0, 5)),
+        ApiKey.SASL_HANDSHAKE: Row(None, broker=Versions(1, 1)),
+        ApiKey.API_VERSIONS: Row(None, client=Versions(0, 4), broker=Versions(0, 4)),
+        ApiKey.CREATE_TOPICS: Row(create_topics, client=Versions(2, 7), frame_bytes_max=_LONG),
+        ApiKey.DELETE_TOPICS: Row(delete_topics, client=Versions(1, 6)),
+        ApiKey.INIT_PRODUCER_ID: Row(init_producer_id, client=Versions(0, 4)),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(
+            offset_for_leader_epoch, client=Versions(2, 4), broker=Versions(2, 4)
+        ),
+        ApiKey.DESCRIBE_ACLS: Row(describe_acls, client=Versions(1, 3)),
+        ApiKey.CREATE_ACLS: Row(create_acls, client=Versions(1, 3)),
+        ApiKey.DELETE_ACLS: Row(delete_acls, client=Versions(1, 3)),
+        ApiKey.DESCRIBE_CONFIGS: Row(describe_configs, client=Versions(1, 4), frame_bytes_max=_LONG),
+        ApiKey.SASL_AUTHENTICATE: Row(None, broker=Versions(2, 2)),
+        ApiKey.CREATE_PARTITIONS: Row(create_partitions, client=Versions(0, 3)),
+        ApiKey.DELETE_GROUPS: Row(delete_groups, client=Versions(0, 2)),
+        ApiKey.ELECT_LEADERS: Row(elect_leaders, client=Versions(0, 2), frame_bytes_max=_LONG),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: Row(
+            incremental_alter_configs, client=Versions(0, 1), frame_bytes_max=_LONG
+        ),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: Row(
+            alter_partition_reassignments, client=Versions(0, 0), frame_bytes_max=_LONG
+        ),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: Row(
+            list_partition_reassignments, client=Versions(0, 0), frame_bytes_max=_LONG
+        ),
+        ApiKey.OFFSET_DELETE: Row(offset_delete, client=Versions(0, 0)),
+        ApiKey.DESCRIBE_CLUSTER: Row(describe_cluster, client=Versions(0, 1)),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: Row(consumer_group_heartbeat, client=Versions(0, 1)),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: Row(consumer_group_describe, client=Versions(0, 0)),
+    }
+)
+
+
+def _served(versions: Mapping[ApiKey, Versions | None]) -> Mapping[int, Served]:
+    return MappingProxyType(
+        {int(key): Served(found, REQUESTS[key]) for key, found in versions.items() if found is not None}
+    )
+
+
+#: The listener of Kafka's clients.
+CLIENT_LISTENER: Final = _served({key: row.client for key, row in REQUESTS.items()})
+#: The listener of the controller and of followers.
+BROKER_LISTENER: Final = _served({key: row.broker for key, row in REQUESTS.items()})
