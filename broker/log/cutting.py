@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from broker.log.files import disk_errors, remove_file, replace_file, sync_folder
+from broker.log.log_start import LOG_START_NAME
 from broker.log.producers import Producers
 from broker.log.recovery import EPOCHS_NAME, recover_producers, remove_snapshots
 from broker.log.segment import Cut, Segment
@@ -33,8 +34,10 @@ class CutPlan(NamedTuple):
     end_offset: int
 
 
-def plan_cut(segments: Sequence[Segment], version: int, offset: int) -> CutPlan:
+def plan_cut(segments: Sequence[Segment], version: int, offset: int, log_start_offset: int) -> CutPlan:
     """Read what is needed to cut every batch that ends at an offset or behind it; any thread may do so.
+
+    Records before the log start do not count: where no others are left, nothing is.
 
     Raises:
         LogStorageError: the disk refuses.
@@ -42,12 +45,14 @@ def plan_cut(segments: Sequence[Segment], version: int, offset: int) -> CutPlan:
     log_end_offset = segments[-1].next_offset
     if offset >= log_end_offset:
         return CutPlan(version, log_end_offset, len(segments), None, log_end_offset)
-    if offset <= segments[0].base_offset:
+    if offset <= log_start_offset:
         return CutPlan(version, log_end_offset, 0, None, offset)
     kept = sum(segment.base_offset <= offset for segment in segments)
     segment = segments[kept - 1]
     position = segment.position_of(offset)
     end_offset = offset if position is None else segment.base_offset_at(position)
+    if end_offset <= log_start_offset:
+        return CutPlan(version, log_end_offset, 0, None, log_start_offset)
     cut = segment.plan_cut(segment.size if position is None else position, end_offset)
     return CutPlan(version, log_end_offset, kept, cut, end_offset)
 
@@ -94,6 +99,7 @@ class CutJob:
             segment.remove()
             yield
         if plan.cut is None:
+            remove_file(f"{folder}/{LOG_START_NAME}")
             path = self._segments[-1].log_path
             with disk_errors(path):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))

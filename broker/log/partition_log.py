@@ -23,12 +23,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from broker.log.batches import NO_PRODUCER, PREFIX, BatchHeader, Buffer, checked_batches
+from broker.log.batches import NO_PRODUCER, PREFIX, BatchHeader, Buffer
+from broker.log.copied import copied_batches
 from broker.log.cutting import CutJob, CutPlan, plan_cut
 from broker.log.disk_threads import finished
-from broker.log.errors import AppendError, OffsetOutOfRangeError
+from broker.log.errors import OffsetOutOfRangeError
 from broker.log.files import FilePool, NotCachedError, replace_file
 from broker.log.flushing import Flusher, FlushJob
+from broker.log.log_start import LogStart
 from broker.log.pending import PendingJobs
 from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of, produced_batch
 from broker.log.reading import read_segment, segment_of
@@ -37,7 +39,6 @@ from broker.log.results import Appended, Read
 from broker.log.retention import Retention
 from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name, remove_all
 from broker.log.time_lookup import TimedBatch, batch_at_or_after, newest_batch
-from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
@@ -46,8 +47,6 @@ from quorum.metadata.topic_settings import TopicSettings
 FLUSH_BYTES: Final = 64 * 1024 * 1024
 #: jobs of one log that may wait for the disk; a writer that is faster waits for it then
 FLUSHES_PENDING_MAX: Final = 2
-
-
 T = TypeVar("T")
 
 
@@ -97,6 +96,7 @@ class PartitionLog:
         self._active = self._segments[-1]
         self._epochs = recovered.epochs
         self._producers = recovered.producers
+        self._start = LogStart(folder, recovered.log_start_offset)
         self._unsynced = tuple(unsynced)
         self._pending = PendingJobs(flusher)
         #: what a truncation has still to do on the disk; nothing is appended before
@@ -118,7 +118,12 @@ class PartitionLog:
     @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
-        return self._segments[0].base_offset
+        return max(self._start.offset, self._segments[0].base_offset)
+
+    @property
+    def durable_start_offset(self) -> int:
+        """The log start offset after a crash, at least."""
+        return max(self._start.durable_offset, self._segments[0].base_offset)
 
     @property
     def log_end_offset(self) -> int:
@@ -134,6 +139,10 @@ class PartitionLog:
     def latest_epoch(self) -> int:
         """The leader epoch of the last batch, -1 if there is none."""
         return self._epochs.latest
+
+    def active_producers(self) -> list[tuple[int, int, int, int]]:
+        """Return the idempotent producers that are remembered; see Producers.active()."""
+        return self._producers.active()
 
     def configure(self, settings: TopicSettings) -> None:
         """Obey other settings from now on."""
@@ -183,23 +192,10 @@ class PartitionLog:
             LogStorageError: the disk refuses, indefinite.
         """
         self._look_at_disk()
-        view = memoryview(records)
-        headers = checked_batches(view)
-        offset = self.log_end_offset
-        buffers: list[tuple[Buffer, ...]] = []
-        position = 0
-        for header in headers:
-            if header.base_offset != offset:
-                raise AppendError(
-                    ErrorCode.INVALID_RECORD,
-                    f"batch at offset {header.base_offset} of the leader; {self._name} goes on at {offset}",
-                )
-            buffers.append((view[position : position + header.size],))
-            position += header.size
-            offset = header.last_offset + 1
-        base_offset = headers[0].base_offset
+        is_empty = not self._active.size and len(self._segments) == 1
+        headers, buffers = copied_batches(records, self.log_end_offset, self._name, is_empty=is_empty)
         self._store(headers, buffers, now_ms)
-        return Appended(base_offset, offset - 1, False)
+        return Appended(headers[0].base_offset, headers[-1].last_offset, False)
 
     def _look_at_disk(self) -> None:
         """Refuse an append after any failure; wait for a truncation where the caller has not."""
@@ -260,7 +256,7 @@ class PartitionLog:
         segment.write(buffers[0] if len(buffers) == 1 else [part for parts in buffers for part in parts])
         for header in headers:
             segment.note(header)
-            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self._epochs.assign(header.partition_leader_epoch, max(header.base_offset, segment.base_offset))
             self._producers.record(header, now_ms)
 
     def _roll(self, base_offset: int) -> None:
@@ -357,27 +353,21 @@ class PartitionLog:
         return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def batch_for_time(self, timestamp_ms: int, from_offset: int) -> TimedBatch | int | None:
-        """Return the first batch from an offset on that may have a record at or after a time.
-
-        Returns:
-            The batch, the offset at which to go on looking, or None: there is none.
-        """
+        """Return the first batch that may have a record at or after a time; see batch_at_or_after()."""
         return batch_at_or_after(self._segments, timestamp_ms, from_offset)
 
     def newest_batch(self) -> TimedBatch | None:
         """Return the first batch with the largest timestamp; None: no record has one."""
-        return newest_batch(self._segments)
+        return newest_batch(self._segments, self.log_start_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Cut every batch that ends at this offset or behind it; one that spans it goes as a whole.
-
-        On return it is so in memory; it is durable once what was begun is (`settled`).
+        """Cut every batch that ends at this offset or behind it; durable once `settled`.
 
         Raises:
             LogStorageError: the disk refuses.
         """
         self.settle_flushes()
-        self._cut(plan_cut(self._segments, self._version, offset))
+        self._cut(plan_cut(self._segments, self._version, offset, self.log_start_offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records and go on at an offset: what the leader has left begins there.
@@ -393,8 +383,8 @@ class PartitionLog:
         Returns False, and does nothing, if others changed the log meanwhile or it is wanted no longer.
         """
         await self.settled()
-        segments, version = list(self._segments), self._version
-        found = self._flusher.readers.run(partial(plan_cut, segments, version, offset))
+        segments, version, start = list(self._segments), self._version, self.log_start_offset
+        found = self._flusher.readers.run(partial(plan_cut, segments, version, offset, start))
         await finished(found)
         known = (version, segments[-1].next_offset)
         if known != (self._version, self.log_end_offset) or self._pending or not is_wanted():
@@ -417,6 +407,7 @@ class PartitionLog:
             recovers = not self._producers.truncate_to(plan.end_offset)
         else:
             self._segments = [Segment(self._files, self.folder, plan.end_offset)]
+            self._start.clear()
             self._epochs.clear()
             self._producers.clear()
             recovers = False
@@ -435,13 +426,25 @@ class PartitionLog:
             self._producers = self._cutting.producers
         self._cutting = None
 
+    def advance_start(self, offset: int) -> None:
+        """Hide the records below an offset, which the log has; durable once what was begun is (`settled`).
+
+        Their segments go with the next delete_expired().
+
+        Raises:
+            LogStorageError: the disk refuses.
+        """
+        if offset > self.log_start_offset:
+            self._pending.check()
+            self._start.advance(offset, self._pending)
+            self._epochs.start_at(offset)
+
     def delete_expired(self, *, high_watermark: int, now_ms: int, by_age: bool = True) -> int:
-        """Remove segments that are older than retention.ms or make the log larger than retention.bytes.
+        """Remove segments before the log start, older than retention.ms or too much by retention.bytes.
 
         Nothing above the high watermark goes. The active segment goes by age only: it is closed first. What
-        the disk still works on stays until the next time.
-
-        Where `by_age` is not set the time cannot be believed, and nothing goes for its age.
+        the disk still works on stays until the next time. Where `by_age` is not set the time cannot be
+        believed, and nothing goes for its age.
 
         Returns:
             The new log_start_offset.
@@ -455,7 +458,7 @@ class PartitionLog:
         self._pending.check()
         if self._cutting is not None:
             return self.log_start_offset
-        limits = Retention(self._settings, high_watermark, now_ms, by_age=by_age)
+        limits = Retention(self._settings, high_watermark, self.log_start_offset, now_ms, by_age=by_age)
         if not self._pending and limits.closes(self._active):
             self._roll(self.log_end_offset)
         expired = limits.expired(self._segments)

@@ -142,6 +142,14 @@ class Producers:
             producer.batches.clear()
         return producer
 
+    def active(self) -> list[tuple[int, int, int, int]]:
+        """Return (producer id, epoch, last sequence, time of the last append) of those that have a batch."""
+        return [
+            (producer_id, producer.epoch, producer.batches[-1].last_sequence, producer.last_append_ms)
+            for producer_id, producer in chain(self._beginners.items(), self._producers.items())
+            if producer.batches
+        ]
+
     def truncate_to(self, end_offset: int) -> bool:
         """Forget the batches from an offset on.
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.log.batches import HEADER, crc_matches, parse_header, plausible
+from broker.log.batches import HEADER, BatchHeader, crc_matches, parse_header, plausible
 from broker.log.epochs import LeaderEpochs
 from broker.log.errors import DamagedSegmentError
 from broker.log.files import (
@@ -32,6 +32,7 @@ from broker.log.files import (
     replace_file,
     sync_folder,
 )
+from broker.log.log_start import read_log_start
 from broker.log.producers import Producers
 from broker.log.segment import Segment, distrust
 
@@ -52,6 +53,8 @@ class RecoveredLog(NamedTuple):
     #: closed segments whose index files do not reach their end and must be written anew
     unsaved: list[Segment]
     producers: Producers
+    #: records before it were deleted; at most where the last segment ends
+    log_start_offset: int
 
 
 def recover_log(
@@ -72,8 +75,13 @@ def recover_log(
     while True:
         try:
             segments, epochs, unsaved = _recover_segments(files, folder, is_clean, on_shortened)
+            start = read_log_start(folder)
+            if start > segments[-1].next_offset:
+                on_shortened()
+                segments, epochs, unsaved = _begin_anew(files, folder, segments, start), LeaderEpochs(), []
+            epochs.start_at(max(start, segments[0].base_offset))
             producers = recover_producers(folder, segments, segments[-1].next_offset, now_ms)
-            return RecoveredLog(segments, epochs, unsaved, producers)
+            return RecoveredLog(segments, epochs, unsaved, producers, start)
         except DamagedSegmentError as error:
             # The segment is read whole now, and the log ends where it is damaged.
             log.error("%s", error)
@@ -119,8 +127,19 @@ def _recover_segments(
     if epochs.truncate_to(active.next_offset):
         # Before other batches come to these offsets.
         replace_file(f"{folder}/{EPOCHS_NAME}", epochs.to_bytes())
-    epochs.start_at(segments[0].base_offset)
     return segments, epochs, [segment for segment in unsaved if segment is not active]
+
+
+def _begin_anew(files: FilePool, folder: str, segments: list[Segment], start: int) -> list[Segment]:
+    """Drop records that were all deleted: a crash has taken what followed them, up to the log start."""
+    log.warning(
+        "%s ends at %d, before its start %d: it goes on there", folder, segments[-1].next_offset, start
+    )
+    remove_file(f"{folder}/{EPOCHS_NAME}")
+    for segment in reversed(segments):
+        segment.close()
+        segment.remove()
+    return [Segment.create(files, folder, start)]
 
 
 def _segment_bases(folder: str) -> list[int]:
@@ -178,7 +197,7 @@ def _check_tail(segment: Segment, epochs: LeaderEpochs, on_shortened: Callable[[
         if end - window_from + HEADER.size > len(window):
             window_from, window = end, segment.read(end, min(_CHECK_BYTES, size - end))
         header = parse_header(window, end - window_from)
-        if not plausible(header) or header.size > size - end or header.base_offset != segment.next_offset:
+        if not plausible(header) or header.size > size - end or not _continues(header, segment, end):
             break
         if end - window_from + header.size > len(window):
             window_from, window = end, segment.read(end, max(header.size, min(_CHECK_BYTES, size - end)))
@@ -199,6 +218,13 @@ def _check_tail(segment: Segment, epochs: LeaderEpochs, on_shortened: Callable[[
     on_shortened()
     segment.truncate(end, segment.next_offset)
     return False
+
+
+def _continues(header: BatchHeader, segment: Segment, position: int) -> bool:
+    """Whether a batch begins where the one before it ends; the first one of a log may begin before that."""
+    if position == 0 and header.base_offset < segment.next_offset:
+        return header.last_offset >= segment.next_offset
+    return header.base_offset == segment.next_offset
 
 
 def _fits_index(segment: Segment, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""Which segments of a log are kept no longer, by retention.ms and retention.bytes.
+"""Which segments of a log are kept no longer: by retention.ms, retention.bytes, or since they were deleted.
 
 Nothing above the high watermark goes. Where the time cannot be trusted nothing goes for its age. Pure, but
 for the time of a file whose records carry none.
@@ -22,6 +22,8 @@ class Retention:
     settings: TopicSettings
     #: exclusive
     high_watermark: int
+    #: records before it were deleted
+    log_start_offset: int
     now_ms: int
     by_age: bool
 
@@ -35,7 +37,10 @@ class Retention:
         found: list[Segment] = []
         for oldest, following in pairwise(segments):
             too_much = 0 <= self.settings.retention_bytes <= left_bytes - oldest.size
-            if following.base_offset > self.high_watermark or not (too_much or self._is_old(oldest)):
+            deleted = following.base_offset <= self.log_start_offset
+            if following.base_offset > self.high_watermark or not (
+                deleted or too_much or self._is_old(oldest)
+            ):
                 break
             left_bytes -= oldest.size
             found.append(oldest)

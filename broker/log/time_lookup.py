@@ -8,10 +8,11 @@ Source: Kafka's LogSegment.findOffsetByTimestamp (3.9), KIP-734.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
-from broker.log.batches import BatchHeader
+from broker.log.batches import NO_TIMESTAMP, BatchHeader
 from broker.log.segment import Segment
 
 #: headers that one call reads
@@ -49,11 +50,26 @@ def batch_at_or_after(
     return None
 
 
-def newest_batch(segments: Sequence[Segment]) -> TimedBatch | None:
-    """Find the first batch with the largest timestamp; None if none has a time."""
-    segment = max(segments, key=lambda each: each.max_timestamp)
-    start = segment.position_of(segment.max_timestamp_offset)
-    if segment.max_timestamp < 0 or start is None:
+def newest_batch(segments: Sequence[Segment], from_offset: int) -> TimedBatch | None:
+    """Find the first batch, of those that end at an offset or behind it, with the largest timestamp.
+
+    None if none has a time.
+    """
+    newest_ms, found = NO_TIMESTAMP, None
+    batches: Iterator[tuple[int, BatchHeader]]
+    for segment in segments:
+        if segment.max_timestamp <= newest_ms or segment.next_offset <= from_offset:
+            continue
+        if segment.max_timestamp_offset >= from_offset:
+            start = segment.position_of(segment.max_timestamp_offset)
+            batches = iter(()) if start is None else islice(segment.walk(start), 1)
+        else:
+            # Its newest batch was deleted.
+            batches = segment.walk(segment.position_of(from_offset) or 0)
+        for position, header in batches:
+            if header.max_timestamp > newest_ms:
+                newest_ms, found = header.max_timestamp, (segment, position, header)
+    if found is None:
         return None
-    _, header = next(segment.walk(start))
-    return TimedBatch(header, segment.read(start, header.size))
+    segment, position, header = found
+    return TimedBatch(header, segment.read(position, header.size))

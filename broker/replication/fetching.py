@@ -169,7 +169,9 @@ class Fetching:
                     except _ColdError as cold:
                         outcomes[key] = await self._read_disk(cold, size)
                     size += len(outcomes[key].records)
-                if self._is_enough({key: outcomes[key] for key in changed}, size, min_bytes):
+                if waiting.has_news or self._is_enough(
+                    {key: outcomes[key] for key in changed}, size, min_bytes
+                ):
                     break
         finally:
             self.waiting -= 1
@@ -225,6 +227,7 @@ class Fetching:
             now_ms=now_ms,
         ):
             replica.maybe_advance()
+            replica.wake_deletions()
             if (change := leader.maybe_expand(reader.replica_id, now_ms)) is not None:
                 self._isr_writer.write(replica, leader, change)
 

@@ -49,7 +49,8 @@ class Followed:
             max_bytes,
             self.role.leader_epoch,
             log.latest_epoch,
-            log.log_start_offset,
+            # What a crash would not take back: the leader may answer a deletion because of it.
+            log.durable_start_offset,
             self.replica.topic_id,
         )
 
@@ -132,6 +133,8 @@ def take_answer(followed: Followed, outcome: FetchOutcome, options: ReplicationO
     followed.is_behind = outcome.high_watermark > replica.log.log_end_offset
     if followed.role.leader_said(outcome.high_watermark, replica.log.log_end_offset):
         replica.high_watermark_rose()
+    # The leader has deleted what is before.
+    replica.log.advance_start(min(outcome.log_start_offset, replica.high_watermark))
     return bool(outcome.records)
 
 
@@ -158,9 +161,9 @@ async def _truncate(followed: Followed, offset: int, leader_end: EpochEndOffset,
 
 
 def _start_over(followed: Followed, outcome: FetchOutcome, options: ReplicationOptions) -> None:
-    """Begin where the leader's log begins, if retention there has passed this log's end."""
+    """Begin where the leader's log begins, if that has passed this log's end, or this log has nothing."""
     log = followed.replica.log
-    if outcome.log_start_offset <= log.log_end_offset:
+    if log.log_start_offset < log.log_end_offset >= outcome.log_start_offset:
         _wait(followed, options)
         return
     _log.info(

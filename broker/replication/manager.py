@@ -21,16 +21,20 @@ from broker.log.segment import distrust
 from broker.replication import offsets
 from broker.replication.clock import monotonic_ms
 from broker.replication.control import Control
+from broker.replication.deleting import Deleting
 from broker.replication.fetchers import Fetchers
 from broker.replication.fetching import Fetching, Reader
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.maintenance import Maintenance
 from broker.replication.outcomes import (
+    ActiveProducer,
     Counters,
+    DeleteOutcome,
     EpochEnd,
     FetchOutcome,
     FetchPosition,
     ListedOffset,
+    LogSize,
     ProduceOutcome,
     ReplicaStatus,
     ReplicationOptions,
@@ -111,6 +115,7 @@ class ReplicaManager:
             on_failure=stop,
         )
         self._producing = Producing(self._registry, self._counters, producer_ids, stop)
+        self._deleting = Deleting(self._registry, stop)
         self._fetching = Fetching(self._registry, self._isr_writer, self._counters, stop)
         self._published_epoch = PublishedEpoch()
         self._control = Control(
@@ -297,6 +302,12 @@ class ReplicaManager:
             max_bytes=max_bytes,
         )
 
+    async def delete_records(
+        self, offsets: Mapping[PartitionKey, int], *, timeout_ms: int
+    ) -> dict[PartitionKey, DeleteOutcome]:
+        """Delete the records below offsets; see Deleting.delete_records."""
+        return await self._deleting.delete_records(offsets, timeout_ms=timeout_ms)
+
     async def list_offset(
         self, key: PartitionKey, timestamp: int, *, current_leader_epoch: int = -1, replica_id: int = -1
     ) -> ListedOffset:
@@ -318,6 +329,35 @@ class ReplicaManager:
     ) -> EpochEnd:
         """Return where a leader epoch ended."""
         return offsets.epoch_end_offset(self._registry, key, leader_epoch, current_leader_epoch)
+
+    # -- logs ------------------------------------------------------------------------------------------------
+
+    def logs(self) -> list[PartitionKey]:
+        """Return the partitions whose logs are here."""
+        return list(self._registry.log_directory.logs)
+
+    def log_size(self, key: PartitionKey) -> LogSize | None:
+        """Return how large a log is; None: it is not here."""
+        log = self._registry.log_directory.logs.get(key)
+        if log is None:
+            return None
+        replica = self._registry.replicas.get(key)
+        lag = -1 if replica is None else max(replica.high_watermark - log.log_end_offset, 0)
+        return LogSize(log.size_bytes, lag)
+
+    async def disk_space(self) -> tuple[int, int] | ErrorCode:
+        """Return (total, usable) bytes of the log directory's disk."""
+        try:
+            return await self._registry.log_directory.space()
+        except LogStorageError as error:
+            return error.error_code
+
+    def active_producers(self, key: PartitionKey) -> list[ActiveProducer] | ErrorCode:
+        """Return the idempotent producers of a partition, or why they are not known here."""
+        replica = self._registry.replicas.get(key)
+        if replica is None:
+            return self._registry.why_missing(key)
+        return [ActiveProducer(*each) for each in replica.log.active_producers()]
 
     # -- settings and counts ---------------------------------------------------------------------------------
 

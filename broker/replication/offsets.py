@@ -2,7 +2,7 @@
 
 While a new leader does not know yet whether all of the former epochs is committed, it does not name a last
 offset that could fall below one that was named before (KIP-207). Reads nothing but logs and roles.
-Source: control-plane design, "Reads"; KIP-79, KIP-101, KIP-207, KIP-734.
+Source: control-plane design, "Reads"; KIP-79, KIP-101, KIP-207, KIP-405, KIP-734, KIP-1005.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ _THREAD: Final = ThreadPoolExecutor(1, thread_name_prefix="look-ups by time")
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
+#: The first offset on this disk; no records are anywhere else.
+EARLIEST_LOCAL: Final = -4
+#: The last offset that was moved to other storage: there is none.
+LATEST_TIERED: Final = -5
 
 
 def epoch_end(replica: Replica, leader: LeaderState, requested: int) -> EpochEndOffset:
@@ -64,7 +68,7 @@ async def list_offset(
     Args:
         registry: holds the replica.
         key: which partition.
-        timestamp: milliseconds since 1970, or LATEST, EARLIEST, MAX_TIMESTAMP.
+        timestamp: milliseconds since 1970, or LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED.
         current_leader_epoch: what the asker believes; -1: nothing.
         is_follower: sees the end of the log where a consumer sees the high watermark.
 
@@ -79,12 +83,14 @@ async def list_offset(
     log = replica.log
     end = log.log_end_offset if is_follower else leader.high_watermark
     certain = is_follower or leader.knows_what_is_committed()
-    if timestamp == EARLIEST:
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return ListedOffset(ErrorCode.NONE, -1, log.log_start_offset)
     if timestamp == LATEST:
         if not certain:
             return ListedOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
         return ListedOffset(ErrorCode.NONE, -1, end, leader.leader_epoch)
+    if timestamp == LATEST_TIERED:
+        return ListedOffset(ErrorCode.NONE)
     if timestamp < MAX_TIMESTAMP:
         return ListedOffset(ErrorCode.INVALID_REQUEST)
     entry: Walked | None = None
@@ -98,8 +104,10 @@ async def list_offset(
         return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if entry is None:
         return ListedOffset(ErrorCode.NONE)
-    if entry.offset < end:
-        return ListedOffset(ErrorCode.NONE, entry.timestamp, entry.offset)
+    # Records of a batch that spans the start may be deleted.
+    offset = max(entry.offset, log.log_start_offset)
+    if offset < end:
+        return ListedOffset(ErrorCode.NONE, entry.timestamp, offset)
     return ListedOffset(ErrorCode.NONE if certain else ErrorCode.OFFSET_NOT_AVAILABLE)
 
 

@@ -47,6 +47,32 @@ class ProduceOutcome(NamedTuple):
     message: str | None = None
 
 
+class DeleteOutcome(NamedTuple):
+    """What became of deleting the records before an offset."""
+
+    error_code: ErrorCode
+    #: No live replica has records below it.
+    low_watermark: int = -1
+
+
+class LogSize(NamedTuple):
+    """How large a log is."""
+
+    size_bytes: int
+    #: How far its end is below its high watermark; -1 where there is no replica.
+    offset_lag: int
+
+
+class ActiveProducer(NamedTuple):
+    """An idempotent producer that a log remembers."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    #: by the clock of the broker that appended
+    last_append_ms: int
+
+
 class FetchPosition(NamedTuple):
     """From where one partition is read."""
 

@@ -13,7 +13,7 @@ from collections import deque
 from broker.core.partition import FollowerState, IdleState, LeaderState, ReplicaState
 from broker.log.partition_log import PartitionLog
 from broker.replication.outcomes import ProduceOutcome
-from broker.replication.waiting import WaitingAppend, WaitingFetch, WaitingProduce
+from broker.replication.waiting import WaitingAppend, WaitingDeletion, WaitingFetch, WaitingProduce
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
@@ -46,6 +46,7 @@ class Replica:
         self.produces: dict[WaitingProduce, int] = {}
         #: Who waits; a dict, for its order.
         self.fetches: dict[WaitingFetch, None] = {}
+        self.deletions: dict[WaitingDeletion, None] = {}
 
     @property
     def topic_id(self) -> uuid.UUID | None:
@@ -86,6 +87,7 @@ class Replica:
                 append.refuse(self.key, ProduceOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for fetch in self.fetches:
             fetch.wake(self.key)
+        self.wake_deletions()
 
     def step_down(self) -> None:
         """Lead no longer; what comes next is for the controller to say."""
@@ -97,6 +99,17 @@ class Replica:
             if fetch.is_follower:
                 fetch.wake(self.key)
         self.maybe_advance()
+
+    def start_moved(self) -> None:
+        """Let followers know at once that the leader's log begins elsewhere."""
+        for fetch in self.fetches:
+            if fetch.is_follower:
+                fetch.wake(self.key, is_news=True)
+
+    def wake_deletions(self) -> None:
+        """Let those look again that wait until all replicas have deleted records."""
+        for deletion in self.deletions:
+            deletion.wake()
 
     def maybe_advance(self) -> None:
         """Raise the leader's high watermark as far as the ISR allows."""

@@ -1,8 +1,9 @@
-"""Requests that wait: a produce for its turns and the high watermark, a fetch for records.
+"""Requests that wait: a produce for its turns and the high watermark, a fetch for records, a deletion.
 
 A produce waits on several partitions and ends when each has an answer, or at its deadline; a fetch ends when
-a partition that it reads has changed, or at its deadline. Both are bounded in number by `WAITING_MAX`: a
-request beyond that does not wait. Soft state: a broker that stops answers none of them.
+a partition that it reads has changed, or at its deadline; a deletion looks again when a replica may have
+followed. Each kind is bounded in number by `WAITING_MAX`: a request beyond that does not wait. Soft state: a
+broker that stops answers none of them.
 Source: style design, "Errors, logs, limits"; Kafka's purgatories (DelayedProduce, DelayedFetch).
 """
 
@@ -116,13 +117,15 @@ class WaitingAppend:
 class WaitingFetch:
     """One fetch request that found too little."""
 
-    __slots__ = ("_changed", "_ended", "_replicas", "changed_keys", "is_follower")
+    __slots__ = ("_changed", "_ended", "_replicas", "changed_keys", "has_news", "is_follower")
 
     def __init__(self, replicas: Iterable[Replica], *, is_follower: bool) -> None:
         #: A follower waits for the end of the log, a consumer for the high watermark.
         self.is_follower = is_follower
         #: Partitions to read again; a dict, for its order.
         self.changed_keys: dict[PartitionKey, None] = {}
+        #: The log of one of them begins elsewhere now: that is worth an answer without records.
+        self.has_news = False
         self._changed = asyncio.Event()
         self._ended = False
         self._replicas = list(replicas)
@@ -134,9 +137,10 @@ class WaitingFetch:
         self._ended = True
         self._changed.set()
 
-    def wake(self, key: PartitionKey) -> None:
+    def wake(self, key: PartitionKey, *, is_news: bool = False) -> None:
         """Note that a partition changed."""
         self.changed_keys[key] = None
+        self.has_news |= is_news
         self._changed.set()
 
     async def changes(self, deadline_s: float) -> list[PartitionKey]:
@@ -157,3 +161,29 @@ class WaitingFetch:
         """Wait no longer."""
         for replica in self._replicas:
             replica.fetches.pop(self, None)
+
+
+class WaitingDeletion:
+    """One deletion that waits for the replicas of some partitions."""
+
+    __slots__ = ("_changed", "_replicas")
+
+    def __init__(self, replicas: Iterable[Replica]) -> None:
+        self._changed = asyncio.Event()
+        self._replicas = list(replicas)
+        for replica in self._replicas:
+            replica.deletions[self] = None
+
+    def wake(self) -> None:
+        """Note that a replica may have followed, or that the leader has stepped down."""
+        self._changed.set()
+
+    async def changed(self) -> None:
+        """Wait for the next time."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    def close(self) -> None:
+        """Wait no longer."""
+        for replica in self._replicas:
+            replica.deletions.pop(self, None)

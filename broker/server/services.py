@@ -15,10 +15,13 @@ from broker.config.broker import BrokerConfig
 from broker.core.cluster_view import ClusterView
 from broker.groups.coordinator import Coordinator
 from broker.replication.outcomes import (
+    ActiveProducer,
+    DeleteOutcome,
     EpochEnd,
     FetchOutcome,
     FetchPosition,
     ListedOffset,
+    LogSize,
     ProduceOutcome,
 )
 from controller.core.reassignment import Move
@@ -73,6 +76,23 @@ class Replicas(Protocol):
         self, key: PartitionKey, timestamp: int, /, *, current_leader_epoch: int = -1, replica_id: int = -1
     ) -> ListedOffset:
         """Return the offset that belongs to a timestamp; -1 and -2: the last and the first."""
+
+    async def delete_records(
+        self, offsets: Mapping[PartitionKey, int], /, *, timeout_ms: int
+    ) -> Mapping[PartitionKey, DeleteOutcome]:
+        """Delete the records below offsets, and wait for the replicas."""
+
+    def logs(self) -> Collection[PartitionKey]:
+        """Return the partitions whose logs are here."""
+
+    def log_size(self, key: PartitionKey, /) -> LogSize | None:
+        """Return how large a log is; None: it is not here."""
+
+    async def disk_space(self) -> tuple[int, int] | ErrorCode:
+        """Return (total, usable) bytes of the log directory's disk, or why it does not say so."""
+
+    def active_producers(self, key: PartitionKey, /) -> Sequence[ActiveProducer] | ErrorCode:
+        """Return the idempotent producers of a partition, or why they are not known here."""
 
     def epoch_end_offset(
         self, key: PartitionKey, /, *, leader_epoch: int, current_leader_epoch: int = -1

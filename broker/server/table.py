@@ -37,6 +37,12 @@ from broker.server.api.groups import (
     sync_group,
 )
 from broker.server.api.list_offsets import list_offsets, offset_for_leader_epoch
+from broker.server.api.logs import (
+    alter_replica_log_dirs,
+    delete_records,
+    describe_log_dirs,
+    describe_producers,
+)
 from broker.server.api.metadata import describe_cluster, metadata
 from broker.server.api.partition_admin import (
     alter_partition_reassignments,
@@ -45,6 +51,8 @@ from broker.server.api.partition_admin import (
 )
 from broker.server.api.produce import produce
 from broker.server.api.producer_ids import init_producer_id
+from broker.server.api.quotas import describe_client_quotas
+from broker.server.api.topic_partitions import describe_topic_partitions
 from broker.server.api.topics import create_partitions, create_topics, delete_topics
 from broker.server.requests import Row, Served, Versions
 from broker.wire.apis import ApiKey
@@ -66,7 +74,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
             ends_with_connection=True,
         ),
         ApiKey.LIST_OFFSETS: Row(
-            list_offsets, client=Versions(1, 7), frame_bytes_max=_LONG, ends_with_connection=True
+            list_offsets, client=Versions(1, 9), frame_bytes_max=_LONG, ends_with_connection=True
         ),
         ApiKey.METADATA: Row(metadata, client=Versions(0, 12), frame_bytes_max=_LONG),
         ApiKey.LEADER_AND_ISR: Row(leader_and_isr, broker=Versions(6, 6), frame_bytes_max=_LONG),
@@ -86,6 +94,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.API_VERSIONS: Row(None, client=Versions(0, 4), broker=Versions(0, 4)),
         ApiKey.CREATE_TOPICS: Row(create_topics, client=Versions(2, 7), frame_bytes_max=_LONG),
         ApiKey.DELETE_TOPICS: Row(delete_topics, client=Versions(1, 6)),
+        ApiKey.DELETE_RECORDS: Row(delete_records, client=Versions(0, 2), frame_bytes_max=_LONG),
         ApiKey.INIT_PRODUCER_ID: Row(init_producer_id, client=Versions(0, 4)),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(
             offset_for_leader_epoch, client=Versions(2, 4), broker=Versions(2, 4)
@@ -94,6 +103,10 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.CREATE_ACLS: Row(create_acls, client=Versions(1, 3)),
         ApiKey.DELETE_ACLS: Row(delete_acls, client=Versions(1, 3)),
         ApiKey.DESCRIBE_CONFIGS: Row(describe_configs, client=Versions(1, 4), frame_bytes_max=_LONG),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: Row(
+            alter_replica_log_dirs, client=Versions(1, 2), frame_bytes_max=_LONG
+        ),
+        ApiKey.DESCRIBE_LOG_DIRS: Row(describe_log_dirs, client=Versions(1, 4), frame_bytes_max=_LONG),
         ApiKey.SASL_AUTHENTICATE: Row(None, broker=Versions(2, 2)),
         ApiKey.CREATE_PARTITIONS: Row(create_partitions, client=Versions(0, 3)),
         ApiKey.DELETE_GROUPS: Row(delete_groups, client=Versions(0, 2)),
@@ -108,9 +121,14 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
             list_partition_reassignments, client=Versions(0, 0), frame_bytes_max=_LONG
         ),
         ApiKey.OFFSET_DELETE: Row(offset_delete, client=Versions(0, 0)),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: Row(describe_client_quotas, client=Versions(0, 1)),
         ApiKey.DESCRIBE_CLUSTER: Row(describe_cluster, client=Versions(0, 1)),
+        ApiKey.DESCRIBE_PRODUCERS: Row(describe_producers, client=Versions(0, 0), frame_bytes_max=_LONG),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: Row(consumer_group_heartbeat, client=Versions(0, 1)),
         ApiKey.CONSUMER_GROUP_DESCRIBE: Row(consumer_group_describe, client=Versions(0, 0)),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: Row(
+            describe_topic_partitions, client=Versions(0, 0), frame_bytes_max=_LONG
+        ),
     }
 )
 

@@ -22,7 +22,16 @@ import uvloop
 
 from broker.config.broker import BrokerConfig, broker_config
 from broker.core.cluster_view import ClusterView
-from broker.replication.outcomes import EpochEnd, FetchOutcome, FetchPosition, ListedOffset, ProduceOutcome
+from broker.replication.outcomes import (
+    ActiveProducer,
+    DeleteOutcome,
+    EpochEnd,
+    FetchOutcome,
+    FetchPosition,
+    ListedOffset,
+    LogSize,
+    ProduceOutcome,
+)
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener, ListenerLimits
 from broker.server.services import BrokerServices
@@ -224,6 +233,35 @@ class MemoryReplicas:
         if error is not ErrorCode.NONE:
             return ListedOffset(error)
         return ListedOffset(ErrorCode.NONE, -1, 0 if timestamp == -2 else self.end(key), 5)
+
+    async def delete_records(
+        self, offsets: Mapping[PartitionKey, int], *, timeout_ms: int
+    ) -> dict[PartitionKey, DeleteOutcome]:
+        """Delete nothing."""
+        return {key: DeleteOutcome(self._error(key), offset) for key, offset in offsets.items()}
+
+    def logs(self) -> list[PartitionKey]:
+        """Return all partitions."""
+        return [
+            PartitionKey(name, each) for name, topic in self.view.topics.items() for each in topic.partitions
+        ]
+
+    def log_size(self, key: PartitionKey) -> LogSize | None:
+        """Return the size of its batches."""
+        if key not in self.logs():
+            return None
+        return LogSize(sum(len(batch) for _, _, batch in self.batches.get(key, ())), 0)
+
+    async def disk_space(self) -> tuple[int, int] | ErrorCode:
+        """Return some space, or refuse."""
+        return (1000, 400) if self.error is ErrorCode.NONE else self.error
+
+    def active_producers(self, key: PartitionKey) -> list[ActiveProducer] | ErrorCode:
+        """Return one for each batch."""
+        error = self._error(key)
+        if error is not ErrorCode.NONE:
+            return error
+        return [ActiveProducer(7, 1, last, 5) for _, last, _ in self.batches.get(key, ())]
 
     def epoch_end_offset(
         self, key: PartitionKey, *, leader_epoch: int, current_leader_epoch: int = -1

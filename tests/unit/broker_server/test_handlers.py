@@ -101,6 +101,15 @@ NEW_ACL = {
 ELECT = {"election_type": 0, "topic_partitions": [{"topic": "t", "partitions": [0]}], "timeout": 1000}
 MOVE = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "replicas": (2,)}]}], "timeout": 1000}
 MOVES = {"topics": [{"name": "t", "partition_indexes": [0]}], "timeout": 1000}
+DELETE_RECORDS = {
+    "topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 3}]}],
+    "timeout": 1000,
+}
+LOG_DIRS = {"topics": [{"topic": "t", "partitions": (0,)}]}
+MOVE_LOG = {"dirs": [{"path": "/elsewhere", "topics": [{"name": "t", "partitions": (0,)}]}]}
+PRODUCERS = {"topics": [{"name": "t", "partition_indexes": (0,)}]}
+PAGE = {"topics": [{"name": "t"}], "response_partition_limit": 2000, "cursor": None}
+QUOTAS = {"components": [{"entity_type": "user", "match_type": 2, "match": None}], "strict": False}
 
 #: {request: (values, where the error code stands)}
 EVERY: dict[ApiKey, tuple[dict[str, Any], str]] = {
@@ -122,10 +131,17 @@ EVERY: dict[ApiKey, tuple[dict[str, Any], str]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (MOVE, "responses.0.partitions.0"),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (MOVES, ""),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (ALTER, "responses.0"),
+    ApiKey.DELETE_RECORDS: (DELETE_RECORDS, "topics.0.partitions.0"),
+    ApiKey.DESCRIBE_LOG_DIRS: (LOG_DIRS, "results.0"),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (MOVE_LOG, "results.0.partitions.0"),
+    ApiKey.DESCRIBE_PRODUCERS: (PRODUCERS, "topics.0.partitions.0"),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (PAGE, "topics.0"),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (QUOTAS, ""),
     ApiKey.DESCRIBE_CLUSTER: ({"include_cluster_authorized_operations": False}, ""),
 }
 EXPECTED = {
     ApiKey.FIND_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: ErrorCode.LOG_DIR_NOT_FOUND,
     **dict.fromkeys(
         (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS), ErrorCode.SECURITY_DISABLED
     ),

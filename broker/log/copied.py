@@ -1,0 +1,45 @@
+"""Batches that a follower copies: they continue its log as the leader has them.
+
+Source: Kafka's UnifiedLog.appendAsFollower (3.9), KIP-107.
+"""
+
+from __future__ import annotations
+
+from broker.log.batches import BatchHeader, Buffer, checked_batches
+from broker.log.errors import AppendError
+from controller.messages.codes import ErrorCode
+
+
+def copied_batches(
+    records: Buffer, offset: int, name: str, *, is_empty: bool
+) -> tuple[list[BatchHeader], list[tuple[Buffer, ...]]]:
+    """Split what a leader answered into its batches.
+
+    Args:
+        records: one or more whole batches.
+        offset: where the log ends.
+        name: of the log, for the error.
+        is_empty: whether the log has no batch. Its first one may begin before the log does, if records of
+            that batch were deleted.
+
+    Returns:
+        The headers, and the bytes of each batch.
+
+    Raises:
+        AppendError: a wrong checksum, or offsets that do not continue the log.
+    """
+    view = memoryview(records)
+    headers = checked_batches(view)
+    buffers: list[tuple[Buffer, ...]] = []
+    position = 0
+    for header in headers:
+        spans_start = is_empty and not buffers and header.base_offset <= offset <= header.last_offset
+        if header.base_offset != offset and not spans_start:
+            raise AppendError(
+                ErrorCode.INVALID_RECORD,
+                f"batch at offset {header.base_offset} of the leader; {name} goes on at {offset}",
+            )
+        buffers.append((view[position : position + header.size],))
+        position += header.size
+        offset = header.last_offset + 1
+    return headers, buffers

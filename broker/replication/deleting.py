@@ -1,0 +1,120 @@
+"""DeleteRecords: the leader moves the start of a log, and answers once every live replica has moved its own.
+
+The followers learn the start from the answers to their fetches, make it durable and report it with the next
+fetch. A replica whose broker is not live does not count: it learns the start when it comes back. What was
+begun stays, also where the answer is that the time was over.
+Source: KIP-107; Kafka's ReplicaManager.deleteRecords and DelayedDeleteRecords (3.9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.log.errors import LogStorageError
+from broker.replication.outcomes import DeleteOutcome
+from broker.replication.registry import Registry
+from broker.replication.replica import Replica
+from broker.replication.waiting import WAITING_MAX, WaitingDeletion
+from controller.messages.codes import ErrorCode
+from quorum.errors import QuorateError
+from quorum.metadata.paths import PartitionKey
+
+#: As an offset: all that is committed.
+HIGH_WATERMARK: Final = -1
+
+
+class Deleting:
+    """Deletes records at the starts of logs."""
+
+    def __init__(self, registry: Registry, on_storage_error: Callable[[QuorateError], None]) -> None:
+        """Delete from the replicas of a registry."""
+        self._registry = registry
+        self._on_storage_error = on_storage_error
+        #: Requests that wait now.
+        self.waiting = 0
+
+    async def delete_records(
+        self, offsets: Mapping[PartitionKey, int], *, timeout_ms: int
+    ) -> dict[PartitionKey, DeleteOutcome]:
+        """Delete the records below an offset of each partition.
+
+        Args:
+            offsets: exclusive, at most the high watermark; or HIGH_WATERMARK.
+            timeout_ms: how long to wait for the replicas; then REQUEST_TIMED_OUT.
+        """
+        if self.waiting >= WAITING_MAX:
+            return dict.fromkeys(offsets, DeleteOutcome(ErrorCode.REQUEST_TIMED_OUT))
+        outcomes: dict[PartitionKey, DeleteOutcome] = {}
+        #: What the low watermark must reach.
+        required: dict[Replica, int] = {}
+        for key, offset in offsets.items():
+            begun = self._begin(key, offset)
+            if isinstance(begun, ErrorCode):
+                outcomes[key] = DeleteOutcome(begun)
+            else:
+                required[self._registry.replicas[key]] = begun
+        waiting = WaitingDeletion(required)
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                for replica in list(required):
+                    await replica.log.settled()
+                while not self._settle(required, outcomes):
+                    await waiting.changed()
+        except TimeoutError:
+            self._settle(required, outcomes)
+        except LogStorageError as error:
+            self._on_storage_error(error)
+            for replica in required:
+                outcomes[replica.key] = DeleteOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
+            required.clear()
+        finally:
+            self.waiting -= 1
+            waiting.close()
+        for replica in required:
+            low_watermark = self._low_watermark(replica)
+            outcomes[replica.key] = DeleteOutcome(ErrorCode.REQUEST_TIMED_OUT, low_watermark)
+        return outcomes
+
+    def _begin(self, key: PartitionKey, offset: int) -> int | ErrorCode:
+        """Move the start of the leader's log; returns the offset that the low watermark must reach."""
+        replica = self._registry.replicas.get(key)
+        if replica is None:
+            return self._registry.why_missing(key)
+        if replica.leader is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if "delete" not in self._registry.settings_of(key.topic).cleanup_policy.split(","):
+            return ErrorCode.POLICY_VIOLATION
+        if offset == HIGH_WATERMARK:
+            offset = replica.high_watermark
+        if not 0 <= offset <= replica.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        try:
+            replica.log.advance_start(offset)
+        except LogStorageError as error:
+            self._on_storage_error(error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        replica.start_moved()
+        return offset
+
+    def _settle(self, required: dict[Replica, int], outcomes: dict[PartitionKey, DeleteOutcome]) -> bool:
+        """Give the outcomes of the partitions that need not wait any more; returns whether none waits."""
+        for replica, offset in list(required.items()):
+            if replica.leader is None or self._registry.replicas.get(replica.key) is not replica:
+                outcome = DeleteOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif (low_watermark := self._low_watermark(replica)) >= offset:
+                outcome = DeleteOutcome(ErrorCode.NONE, low_watermark)
+            else:
+                continue
+            outcomes[replica.key] = outcome
+            del required[replica]
+        return not required
+
+    def _low_watermark(self, replica: Replica) -> int:
+        """Return the smallest log start, as made durable, of the replicas whose brokers are live."""
+        leader, live = replica.leader, self._registry.view.brokers
+        followers = leader.followers.items() if leader is not None else ()
+        starts = [progress.log_start_offset for broker_id, progress in followers if broker_id in live]
+        return min([replica.log.durable_start_offset, *starts])

@@ -1,0 +1,84 @@
+"""DescribeTopicPartitions: topics in the order of their names, page by page.
+
+A page ends behind a number of partitions, and its cursor names the one with which the next page begins. The
+request is about what the brokers know of the cluster, as Metadata is.
+Source: KIP-966; Kafka's DescribeTopicPartitionsRequestHandler (3.9).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.core.cluster_view import NO_LEADER, PartitionView, TopicView
+from broker.server.api.metadata import TOPIC_NAME
+from broker.server.api.partitions import partition_error
+from broker.server.requests import Answer, Call
+from broker.server.services import BrokerServices
+from broker.wire.codec import Values
+from controller.messages.codes import ErrorCode
+
+#: Kafka's max.request.partition.size.limit.
+PAGE_PARTITIONS_MAX: Final = 2000
+
+
+def describe_topic_partitions(services: BrokerServices, call: Call) -> Answer:
+    """Answer with one page."""
+    request, topics = call.body, services.view.topics
+    cursor = request.cursor
+    names = {each.name for each in request.topics} or topics.keys()
+    first_name, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    if first_partition < 0 or (cursor is not None and request.topics and first_name not in names):
+        refused = ErrorCode.INVALID_REQUEST
+        return {"topics": [_no_topic(name, refused) for name in sorted(names) if request.topics]}
+    left = max(min(request.response_partition_limit, PAGE_PARTITIONS_MAX), 1)
+    rows: list[Values] = []
+    for name in sorted(each for each in names if each >= first_name):
+        if not left:
+            return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        topic = topics.get(name)
+        if topic is None:
+            rows.append(_no_topic(name, _why_missing(services, name)))
+            continue
+        numbers = sorted(topic.partitions)
+        if name == first_name:
+            numbers = [each for each in numbers if each >= first_partition]
+        rows.append(_topic(services, name, topic, numbers[:left]))
+        if len(numbers) > left:
+            return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": numbers[left]}}
+        left -= len(numbers)
+    return {"topics": rows, "next_cursor": None}
+
+
+def _why_missing(services: BrokerServices, name: str) -> ErrorCode:
+    if not TOPIC_NAME.fullmatch(name):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _no_topic(name: str, error_code: ErrorCode) -> Values:
+    return {"error_code": error_code, "name": name, "topic_id": None, "partitions": ()}
+
+
+def _topic(services: BrokerServices, name: str, topic: TopicView, numbers: list[int]) -> Values:
+    return {
+        "error_code": ErrorCode.NONE,
+        "name": name,
+        "topic_id": topic.topic_id,
+        "partitions": [_partition(services, number, topic.partitions[number]) for number in numbers],
+    }
+
+
+def _partition(services: BrokerServices, number: int, partition: PartitionView) -> Values:
+    live = services.view.brokers
+    return {
+        "error_code": ErrorCode.NONE,
+        "partition_index": number,
+        "leader_id": partition.leader if partition.leader in live else NO_LEADER,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        # There are none: only members of the ISR are elected.
+        "eligible_leader_replicas": (),
+        "last_known_elr": (),
+        "offline_replicas": [replica for replica in partition.replicas if replica not in live],
+    }

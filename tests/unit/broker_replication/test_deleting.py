@@ -1,0 +1,137 @@
+"""DeleteRecords among replicas: when it is answered, and what followers and new replicas learn."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from broker.replication.outcomes import DeleteOutcome, ListedOffset
+from controller.messages.codes import ErrorCode
+from quorum.metadata.topic_settings import TopicSettings
+from tests.unit.broker_replication.cluster import KEY, Brokers, brokers, until
+
+
+async def delete(
+    cluster: Brokers, offset: int, *, broker_id: int = 1, timeout_ms: int = 10_000
+) -> DeleteOutcome:
+    outcomes = await cluster[broker_id].manager.delete_records({KEY: offset}, timeout_ms=timeout_ms)
+    return outcomes[KEY]
+
+
+async def produce(cluster: Brokers, *sizes: int) -> None:
+    for size in sizes:
+        assert (await cluster[1].produce(*[b"x"] * size)).error_code is ErrorCode.NONE
+
+
+async def test_the_answer_waits_for_every_live_replica(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2, 3) as cluster:
+        await cluster.elect(1, [1, 2, 3])
+        await produce(cluster, 4, 4)
+        assert await delete(cluster, 5) == (ErrorCode.NONE, 5)
+        assert [cluster[each].log.durable_start_offset for each in (1, 2, 3)] == [5, 5, 5]
+        first = await cluster[1].manager.list_offset(KEY, -2)
+        assert first == ListedOffset(ErrorCode.NONE, -1, 5)
+        too_low = await cluster[1].fetch(4)
+        assert (too_low.error_code, too_low.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 5)
+        assert (await cluster[1].fetch(5)).records
+        assert await delete(cluster, 2) == (ErrorCode.NONE, 5), "nothing comes back"
+        assert await delete(cluster, -1) == (ErrorCode.NONE, 8)
+        assert [cluster[each].log.durable_start_offset for each in (1, 2, 3)] == [8, 8, 8]
+
+
+async def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await produce(cluster, 4)
+        for offset in (5, -2):
+            assert await delete(cluster, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert await delete(cluster, 2, broker_id=2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        cluster.settings = TopicSettings(cleanup_policy="compact")
+        assert await delete(cluster, 2) == (ErrorCode.POLICY_VIOLATION, -1)
+        assert cluster[1].log.log_start_offset == 0
+
+
+async def test_a_live_replica_that_does_not_follow_costs_the_whole_time(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await produce(cluster, 4)
+        await cluster.stop(2, kill=True)
+        assert await delete(cluster, 3, timeout_ms=50) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+        assert cluster[1].replica.deletions == {}
+        assert cluster[1].log.log_start_offset == 3
+
+
+async def test_a_replica_whose_broker_is_gone_learns_the_start_later(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await produce(cluster, 4)
+        await cluster.stop(2, kill=True)
+        del cluster.dial[2]
+        await cluster.send(1, await cluster.decide(1, [1]))
+        assert await delete(cluster, 3) == (ErrorCode.NONE, 3)
+        await cluster.start(2)
+        assert cluster[2].log.log_start_offset == 0
+        await cluster.elect(1, [1])
+        await until(lambda: cluster[2].log.durable_start_offset == 3)
+        await cluster.until_isr(1, 2)
+
+
+async def test_a_new_leader_keeps_the_start_also_after_crashes(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await produce(cluster, 4, 4)
+        assert await delete(cluster, 6) == (ErrorCode.NONE, 6)
+        for broker_id in (1, 2):
+            await cluster.stop(broker_id, kill=True)
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        await cluster.elect(2, [1, 2])
+        assert await cluster[2].manager.list_offset(KEY, -2) == ListedOffset(ErrorCode.NONE, -1, 6)
+        assert (await cluster[2].fetch(5)).error_code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_new_replica_begins_where_the_log_does(tmp_path: Path) -> None:
+    """The start is inside of a batch, which the new replica gets whole."""
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await produce(cluster, 4, 4, 2)
+        assert await delete(cluster, 6) == (ErrorCode.NONE, 6)
+        cluster.replicas = (1, 2)
+        await cluster.start(2)
+        await cluster.elect(1, [1])
+        await cluster.until_isr(1, 2)
+        for _ in range(2):
+            assert (cluster[2].log.log_start_offset, cluster[2].log.log_end_offset) == (6, 10)
+            assert cluster[2].values() == cluster[1].values()
+            await cluster.stop(2, kill=True)
+            await cluster.start(2)
+
+
+async def test_a_leader_that_steps_down_answers(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await produce(cluster, 4)
+        await cluster.stop(2, kill=True)
+        waiting = asyncio.create_task(delete(cluster, 3))
+        await until(lambda: cluster[1].manager._deleting.waiting)
+        cluster[1].manager.detach()
+        assert await waiting == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+async def test_an_empty_log_above_its_leader_starts_over(tmp_path: Path) -> None:
+    """After an unclean election: without a batch there is no epoch that could tell where the logs part."""
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.elect(1, [1, 2])
+        await produce(cluster, 4)
+        await cluster.stop(2)
+        await produce(cluster, 4)
+        del cluster.dial[2]
+        await cluster.send(1, await cluster.decide(1, [1]))
+        assert await delete(cluster, -1) == (ErrorCode.NONE, 8)
+        await cluster.stop(1)
+        await cluster.start(2)
+        await cluster.start(1)
+        await cluster.elect(2, [2])
+        await cluster.until_isr(1, 2)
+        assert cluster[1].values() == cluster[2].values()
+        assert (cluster[1].log.log_start_offset, cluster[1].log.log_end_offset) == (0, 4)
