@@ -24,7 +24,7 @@ from controller.messages.codes import ErrorCode
 from controller.messages.connection import BrokerUnreachableError
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.topic_settings import FOLLOWER_THROTTLED_REPLICAS, LEADER_THROTTLED_REPLICAS
+from quorum.metadata.topic_setting_rows import FOLLOWER_THROTTLED_REPLICAS, LEADER_THROTTLED_REPLICAS
 
 _BROKER: Final = 4
 _PREFERRED: Final = 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.commands.actions import add_actions, report_partitions
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 HELP = "create, list, describe, alter and delete topics, and elect leaders"
 DESCRIPTION = """\
 Ask a broker about topics, or change them. OSR are the replicas that are out of sync: those assigned that are
-not in the ISR. The settings of a topic are Kafka's: retention.ms, retention.bytes, segment.bytes,
-max.message.bytes, min.insync.replicas, unclean.leader.election.enable."""
+not in the ISR. The settings of a topic are Kafka's, as retention.ms, segment.bytes or min.insync.replicas;
+one that has no effect here is stored, with a warning."""
 EXAMPLES = """\
 examples:
   quorate topics create orders --partitions 12 --replication-factor 3 --set min.insync.replicas=2
@@ -111,6 +112,7 @@ async def _create(client: BrokerClient, arguments: argparse.Namespace) -> int:
     )
     results = await client.create_topics([topic])
     done = _done(f"topic {arguments.topic} was not created", results[arguments.topic])
+    _warn(topic.settings)
     fields = {
         "topic": arguments.topic,
         "topic_id": None if done.topic_id is None else str(done.topic_id),
@@ -129,17 +131,19 @@ async def _delete(client: BrokerClient, arguments: argparse.Namespace) -> int:
 
 async def _alter(client: BrokerClient, arguments: argparse.Namespace) -> int:
     from controller.core.requests import NewPartitions
-    from quorum.metadata.topic_settings import TOPIC_SETTINGS
+    from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS
+    from quorum.metadata.topic_settings import near_miss
 
     settings = _settings(arguments.settings)
     for name in arguments.unset:
         if name not in TOPIC_SETTINGS:
-            known = ", ".join(TOPIC_SETTINGS)
-            raise UsageError(f"--unset {shown(name)} is no known setting of a topic", f"name one of {known}")
+            remedy = f"name one that `quorate topics describe --json` shows{near_miss(name)}"
+            raise UsageError(f"--unset {shown(name)} is no known setting of a topic", remedy)
     if not settings and not arguments.unset and arguments.partitions is None:
         raise UsageError("nothing to change", "give --set NAME=VALUE, --unset NAME or --partitions N")
     if settings or arguments.unset:
         await client.alter_topic_configs(arguments.topic, settings, arguments.unset)
+        _warn(settings)
     if arguments.partitions is not None:
         wanted = NewPartitions(arguments.topic, arguments.partitions)
         results = await client.create_partitions([wanted])
@@ -227,6 +231,7 @@ def _topic_fields(name: str, topic: TopicMetadata, configs: list[Any]) -> dict[s
         "partitions": partitions,
         "settings": {
             row.name: {"value": row.value, "source": _SOURCES.get(row.source, str(row.source))}
+            | ({"no_effect": reason} if (reason := _no_effect(row.name)) else {})
             for row in configs
         },
     }
@@ -239,7 +244,7 @@ def _lay_out(answer: Mapping[str, Any]) -> list[str]:
         return ",".join(map(str, values)) or "-"
 
     own = [
-        f"{name}={setting['value']}"
+        f"{name}={setting['value']}{' (no effect)' if 'no_effect' in setting else ''}"
         for name, setting in answer["settings"].items()
         if setting["source"] != "default"
     ]
@@ -270,6 +275,21 @@ def _done(what: str, result: TopicResult) -> TopicResult:
     if result.error_code:
         raise BrokerRequestError(what, result.error_code, result.message)
     return result
+
+
+def _no_effect(name: str) -> str:
+    """Return why a setting has no effect; empty if it has one."""
+    from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS
+
+    return TOPIC_SETTINGS[name].no_effect if name in TOPIC_SETTINGS else ""
+
+
+def _warn(settings: Iterable[str]) -> None:
+    """Say which of the settings that were stored have no effect."""
+    for name in settings:
+        reason = _no_effect(name)
+        if reason:
+            print(f"warning: {name} is stored and has no effect: {reason}", file=sys.stderr)
 
 
 def _say(arguments: argparse.Namespace, text: str, fields: Mapping[str, object]) -> int:

@@ -40,7 +40,8 @@ from quorum.config.settings import (
     texts,
 )
 from quorum.errors import ConfigError, ConfigProblem, shown
-from quorum.metadata.topic_settings import SEGMENT_BYTES_MIN, TOPIC_SETTINGS, TopicSettings
+from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Value
+from quorum.metadata.topic_settings import SEGMENT_BYTES_MIN, TopicSettings
 
 BROKER_ID_MAX = 2**31 - 1
 _MIB = 1024 * 1024
@@ -185,7 +186,7 @@ def _topic_setting(name: str) -> Any:
     """Declare the default of a topic setting, read as the setting itself is."""
     row = TOPIC_SETTINGS[name]
 
-    def read(value: Any, _folder: Path) -> int | bool | str:
+    def read(value: Any, _folder: Path) -> Value:
         try:
             return row.read(str(value).lower() if isinstance(value, bool) else str(value))
         except ValueError as error:
@@ -205,8 +206,12 @@ class TopicsSection:
     min_insync_replicas: int = _topic_setting("min.insync.replicas")
     unclean_leader_election_enable: bool = _topic_setting("unclean.leader.election.enable")
     cleanup_policy: str = _topic_setting("cleanup.policy")
-    compression_type: str = _topic_setting("compression.type")
+    compression_type: str = setting(
+        text("producer", "producer: batches are stored as they are sent"), "producer"
+    )
     message_timestamp_type: str = _topic_setting("message.timestamp.type")
+    message_timestamp_before_max_ms: int = _topic_setting("message.timestamp.before.max.ms")
+    message_timestamp_after_max_ms: int = _topic_setting("message.timestamp.after.max.ms")
 
 
 #: None: the keys are broker ids, the values addresses

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from broker.lifecycle.topic_configs import merged, rewrite
+from broker.lifecycle.topic_configs import rewrite
 from quorum.client import Client, ClientError, WatchEvent
 from quorum.metadata import paths
 from quorum.metadata.broker_settings import (
+    BROKER_LISTS,
     BrokerSettings,
-    check_broker_settings,
+    check_broker_changes,
     effective_broker_settings,
 )
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.records import BrokerConfigRecord
+from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.store import read_node
 
 log = logging.getLogger("quorate.broker")
@@ -65,24 +67,22 @@ class BrokerConfigs:
         node = await read_node(self._client, self._path)
         self._take(None if node is None else node.data)
 
-    async def alter(
-        self, changed: Mapping[str, str], removed: Sequence[str], validate_only: bool = False
-    ) -> None:
-        """Set some settings and put others back to their defaults.
+    async def alter(self, changes: SettingChanges, validate_only: bool = False) -> None:
+        """Change settings, or only check that.
 
         Raises:
-            InvalidBrokerSettingError: a name or value is refused; nothing was changed.
+            InvalidSettingError: a name or value is refused; nothing was changed.
             ContendedError: others changed the settings again and again; nothing was changed.
             ClientError: with an unknown outcome if it is a lost connection.
         """
-        check_broker_settings(changed, removed)
+        check_broker_changes(changes)
         if validate_only:
             return
         assert self._client is not None
 
         def change(data: bytes | None) -> bytes:
             before = {} if data is None else BrokerConfigRecord.decode(self._broker_id, data).settings
-            return BrokerConfigRecord(merged(before, changed, removed)).encode()
+            return BrokerConfigRecord(changes.applied(before, BROKER_LISTS)).encode()
 
         what = f"the settings of broker {self._broker_id}"
         self._take(await rewrite(self._client, self._path, change, what))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from quorum.client import (
@@ -25,7 +25,9 @@ from quorum.client import (
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError, NoSuchTopicError
 from quorum.metadata.records import TopicConfigRecord
+from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.store import read_node
+from quorum.metadata.topic_setting_rows import TOPIC_LISTS
 from quorum.metadata.topic_settings import (
     SEGMENT_BYTES_MIN,
     TopicSettings,
@@ -36,11 +38,6 @@ from quorum.metadata.topic_settings import (
 log = logging.getLogger("quorate.broker.topics")
 
 ROUNDS_MAX: Final = 8
-
-
-def merged(before: Mapping[str, str], changed: Mapping[str, str], removed: Sequence[str]) -> dict[str, str]:
-    """Return settings after a change."""
-    return {name: value for name, value in {**before, **changed}.items() if name not in removed}
 
 
 async def rewrite(client: Client, path: str, change: Callable[[bytes | None], bytes], what: str) -> bytes:
@@ -131,30 +128,32 @@ class TopicConfigs:
         """Return what is set for a topic itself: {Kafka's name: text}."""
         return self._overrides.get(topic, {})
 
-    async def alter(
-        self, topic: str, changed: Mapping[str, str], removed: Sequence[str], validate_only: bool = False
-    ) -> None:
-        """Set some settings of a topic and put others back to their defaults.
+    async def alter(self, topic: str, changes: SettingChanges, validate_only: bool = False) -> None:
+        """Change the settings of a topic, or only check that.
 
         Raises:
-            InvalidTopicSettingError: a name or value is refused; nothing was changed.
+            InvalidSettingError: a name or value is refused; nothing was changed.
             NoSuchTopicError: there is no such topic.
             ContendedError: others changed the settings in each of ROUNDS_MAX rounds; nothing was changed.
             ClientError: with an unknown outcome if it is a lost connection.
         """
         client = self._client
         assert client is not None
-        check_topic_settings(changed, segment_bytes_min=self._segment_bytes_min)
+        check_topic_settings(changes.changed, segment_bytes_min=self._segment_bytes_min)
         if await client.exists(paths.topic_path(topic)) is None:
             raise NoSuchTopicError(topic)
-        if validate_only:
-            return
 
         def change(data: bytes | None) -> bytes:
             before = {} if data is None else TopicConfigRecord.decode(topic, data).settings
-            return TopicConfigRecord(merged(before, changed, removed)).encode()
+            after = changes.applied(before, TOPIC_LISTS)
+            check_topic_settings(changes.named(after), segment_bytes_min=self._segment_bytes_min)
+            return TopicConfigRecord(after).encode()
 
         path = paths.config_topic_path(topic)
+        if validate_only:
+            node = await read_node(client, path)
+            change(None if node is None else node.data)
+            return
         self._take(topic, await rewrite(client, path, change, f"the settings of topic {topic}"))
 
     def _changed(self, event: WatchEvent) -> None:

@@ -74,6 +74,11 @@ class BatchHeader(NamedTuple):
         """The sequence number of its last record; numbers start again at 0 after 2³¹ − 1."""
         return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
 
+    @property
+    def append_time_ms(self) -> int:
+        """When it was appended, which all its records have as their time; -1: they have their producer's."""
+        return self.max_timestamp if self.attributes & LOG_APPEND_TIME else NO_TIMESTAMP
+
 
 def parse_header(buffer: Buffer, position: int) -> BatchHeader:
     """Read the header that begins at a position; 61 bytes must be there."""

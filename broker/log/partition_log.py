@@ -32,7 +32,7 @@ from broker.log.files import FilePool, NotCachedError, replace_file
 from broker.log.flushing import Flusher, FlushJob
 from broker.log.log_start import LogStart
 from broker.log.pending import PendingJobs
-from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of, produced_batch
+from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of, produced_batch, with_times
 from broker.log.reading import read_segment, segment_of
 from broker.log.recovery import EPOCHS_NAME, recover_log
 from broker.log.results import Appended, Read
@@ -162,10 +162,10 @@ class PartitionLog:
         Args:
             batch: what checked_batch_of() made of what check() returned.
             leader_epoch: this leader's.
-            now_ms: the time, for the expiry of producers.
+            now_ms: the time.
 
         Raises:
-            AppendError: not the next of its producer; definite.
+            AppendError: not the next of its producer, or its times are out of range; definite.
             LogStorageError: the disk refuses, indefinite.
         """
         self._look_at_disk()
@@ -174,11 +174,13 @@ class PartitionLog:
             known = self._producers.check(header)
             if known is not None:
                 return Appended(known.base_offset, known.last_offset, True)
+        batch = with_times(batch, self._settings, now_ms)
+        header = batch.header
         offset = self.log_end_offset
         prefix = PREFIX.pack(offset, header.batch_length, leader_epoch)
         stored = BatchHeader._make((offset, header.batch_length, leader_epoch, *header[3:]))
         self._store([stored], [(prefix, batch.content[PREFIX.size :])], now_ms)
-        return Appended(offset, stored.last_offset, False)
+        return Appended(offset, stored.last_offset, False, stored.append_time_ms)
 
     def append_as_follower(self, records: Buffer, now_ms: int) -> Appended:
         """Append batches as the leader has them.

@@ -16,14 +16,16 @@ from broker.log.batches import (
     CODEC_MASK,
     CRC_FROM,
     HEADER,
+    LOG_APPEND_TIME,
     BatchHeader,
     Buffer,
     check_produced,
     checked_batch,
 )
 from broker.log.errors import AppendError, UnreadableBatchError
-from broker.log.records import UNFOLDED_BYTES_MAX, walk
+from broker.log.records import UNFOLDED_BYTES_MAX, oldest_time, walk
 from controller.messages.codes import ErrorCode
+from quorum.metadata.topic_setting_rows import INT64_MAX
 from quorum.metadata.topic_settings import TopicSettings
 
 #: what a batch may unfold to, as a multiple of max.message.bytes; UNFOLDED_BYTES_MAX in any case
@@ -36,6 +38,8 @@ class ProducedBatch(NamedTuple):
     header: BatchHeader
     content: memoryview
     unfolded_bytes_max: int
+    #: whether the topic limits how old its records may be
+    age_matters: bool
 
     @property
     def is_compressed(self) -> bool:
@@ -50,6 +54,8 @@ class CheckedBatch(NamedTuple):
     content: memoryview
     #: whether a record has no key
     key_missing: bool
+    #: the smallest time of a record; None: the topic has no limit for it, or no record has a time
+    oldest_ms: int | None = None
 
 
 def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
@@ -73,7 +79,8 @@ def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
         )
     check_produced(header, settings)
     unfolded_bytes_max = min(UNFOLDED_FACTOR * settings.max_message_bytes, UNFOLDED_BYTES_MAX)
-    return ProducedBatch(header, content, unfolded_bytes_max)
+    age_matters = not settings.has_append_time and settings.timestamp_before_max_ms != INT64_MAX
+    return ProducedBatch(header, content, unfolded_bytes_max, age_matters)
 
 
 def checked_batch_of(batch: ProducedBatch) -> CheckedBatch:
@@ -85,14 +92,55 @@ def checked_batch_of(batch: ProducedBatch) -> CheckedBatch:
     Raises:
         AppendError: the records are not what the header says.
     """
+    oldest_ms = None
     try:
         walked = walk(batch.header, batch.content, unfolded_bytes_max=batch.unfolded_bytes_max)
+        if batch.age_matters:
+            oldest_ms = oldest_time(batch.header, batch.content, batch.unfolded_bytes_max)
     except UnreadableBatchError as error:
         raise AppendError(ErrorCode.INVALID_RECORD, error.message) from error
+    checked = CheckedBatch(batch.header, batch.content, walked.key_missing, oldest_ms)
     if walked.timestamp == batch.header.max_timestamp:
-        return CheckedBatch(batch.header, batch.content, walked.key_missing)
-    # Look-ups by time believe the header.
-    header = batch.header._replace(max_timestamp=walked.timestamp)
+        return checked
+    # Look-ups by time and retention believe the header.
+    return with_header(checked, batch.header._replace(max_timestamp=walked.timestamp))
+
+
+def with_times(batch: CheckedBatch, settings: TopicSettings, now_ms: int) -> CheckedBatch:
+    """Give a batch the time of its append, or check the times that its producer gave, as its topic wants.
+
+    Args:
+        batch: from checked_batch_of().
+        settings: the topic's.
+        now_ms: the time of the append.
+
+    Raises:
+        AppendError: a record is older or newer than the topic allows.
+    """
+    header = batch.header
+    if settings.has_append_time:
+        stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
+        return with_header(batch, stamped)
+    low = now_ms - settings.timestamp_before_max_ms
+    high = now_ms + settings.timestamp_after_max_ms
+    oldest_ms = low if batch.oldest_ms is None else batch.oldest_ms
+    if oldest_ms < low or header.max_timestamp > high:
+        found = oldest_ms if oldest_ms < low else header.max_timestamp
+        raise AppendError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"Timestamp {found} of a record is out of range. The timestamp should be within [{low}, {high}]",
+        )
+    return batch
+
+
+def with_header(batch: CheckedBatch, header: BatchHeader) -> CheckedBatch:
+    """Return a batch with the same records and another header, whose checksum becomes right.
+
+    Args:
+        batch: from checked_batch_of().
+        header: says the same about the records, but for their times.
+    """
     records = batch.content[HEADER.size :]
     header = header._replace(crc=crc32c(records, crc32c(HEADER.pack(*header)[CRC_FROM:])))
-    return CheckedBatch(header, memoryview(b"".join((HEADER.pack(*header), records))), walked.key_missing)
+    content = memoryview(b"".join((HEADER.pack(*header), records)))
+    return batch._replace(header=header, content=content)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import cramjam
 
-from broker.log.batches import CODEC_MASK, HEADER, LOG_APPEND_TIME, BatchHeader, Buffer
+from broker.log.batches import CODEC_MASK, HEADER, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
 from broker.log.errors import UnreadableBatchError
 
 np: Any
@@ -109,6 +109,27 @@ def walk(
     if header.attributes & LOG_APPEND_TIME:
         return Walked(header.max_timestamp, header.base_offset, key_missing)
     return Walked(header.base_timestamp + delta, header.base_offset + number, key_missing)
+
+
+def oldest_time(header: BatchHeader, batch: Buffer, unfolded_bytes_max: int) -> int | None:
+    """Return the smallest timestamp of a batch whose records walk() has checked; None: no record has one.
+
+    A walk of its own: few topics limit how old a record may be, and all others need not look for this.
+    """
+    try:
+        records, _ = _unfolded(header, memoryview(batch)[HEADER.size :], unfolded_bytes_max)
+    except (_MalformedError, MemoryError) as error:
+        raise UnreadableBatchError(f"the records cannot be opened again: {error}") from error
+    position, oldest = 0, None
+    for _ in range(header.records_count):
+        length, position = _long_number(records, position, _INT_BYTES_MAX)
+        # One byte of attributes comes first.
+        delta, _ = _long_number(records, position + 1, _LONG_BYTES_MAX)
+        timestamp = header.base_timestamp + ((delta >> 1) ^ -(delta & 1))
+        if timestamp != NO_TIMESTAMP and (oldest is None or timestamp < oldest):
+            oldest = timestamp
+        position += length >> 1
+    return oldest
 
 
 class _MalformedError(Exception):

@@ -16,6 +16,8 @@ class Appended(NamedTuple):
     last_offset: int
     #: an idempotent producer's repeat: nothing was appended, the offsets are those of the first time
     duplicate: bool
+    #: when, where the topic's records have that as their time; -1: they have their producer's
+    append_time_ms: int = -1
 
 
 class Read(NamedTuple):

@@ -250,7 +250,10 @@ class Producing:
             self._counters.records_produced += appended.last_offset + 1 - appended.base_offset
             self._counters.bytes_produced += len(batch.content)
         outcome = ProduceOutcome(
-            ErrorCode.NONE, appended.base_offset, log_start_offset=replica.log.log_start_offset
+            ErrorCode.NONE,
+            appended.base_offset,
+            log_append_time_ms=appended.append_time_ms,
+            log_start_offset=replica.log.log_start_offset,
         )
         if request.acks_all and not request.ended and replica.high_watermark <= appended.last_offset:
             request.wait_for(replica, appended.last_offset + 1, outcome)

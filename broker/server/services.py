@@ -38,6 +38,7 @@ from controller.messages.entities import (
 from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_settings import TopicSettings
 
 
@@ -150,10 +151,8 @@ class TopicSettingsStore(Protocol):
     def overrides(self, topic: str, /) -> Mapping[str, str]:
         """Return what is set for a topic itself: {Kafka's name: text}."""
 
-    async def alter(
-        self, topic: str, changed: Mapping[str, str], removed: Sequence[str], /, validate_only: bool
-    ) -> None:
-        """Set some settings and put others back to their defaults."""
+    async def alter(self, topic: str, changes: SettingChanges, /, validate_only: bool) -> None:
+        """Change the settings of a topic, or only check that."""
 
 
 class BrokerSettingsStore(Protocol):
@@ -163,8 +162,8 @@ class BrokerSettingsStore(Protocol):
     def overrides(self) -> Mapping[str, str]:
         """What is set: {Kafka's name: text}."""
 
-    async def alter(self, changed: Mapping[str, str], removed: Sequence[str], /, validate_only: bool) -> None:
-        """Set some settings and put others back to their defaults."""
+    async def alter(self, changes: SettingChanges, /, validate_only: bool) -> None:
+        """Change settings, or only check that."""
 
 
 class ProducerIdSource(Protocol):

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from broker.server.api.acls import create_acls, delete_acls, describe_acls
-from broker.server.api.configs import describe_configs, incremental_alter_configs
+from broker.server.api.configs import alter_configs, describe_configs, incremental_alter_configs
 from broker.server.api.consumer_groups import consumer_group_describe, consumer_group_heartbeat
 from broker.server.api.control import (
     controlled_shutdown,
@@ -103,6 +103,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.CREATE_ACLS: Row(create_acls, client=Versions(1, 3)),
         ApiKey.DELETE_ACLS: Row(delete_acls, client=Versions(1, 3)),
         ApiKey.DESCRIBE_CONFIGS: Row(describe_configs, client=Versions(1, 4), frame_bytes_max=_LONG),
+        ApiKey.ALTER_CONFIGS: Row(alter_configs, client=Versions(0, 2), frame_bytes_max=_LONG),
         ApiKey.ALTER_REPLICA_LOG_DIRS: Row(
             alter_replica_log_dirs, client=Versions(1, 2), frame_bytes_max=_LONG
         ),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quorum.metadata.errors import InvalidBrokerSettingError
+from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_settings import TOO_LONG, is_too_long
 
 LEADER_THROTTLED_RATE: Final = "leader.replication.throttled.rate"
@@ -25,6 +26,8 @@ BROKER_SETTINGS: Final[Mapping[str, str]] = {
     LEADER_THROTTLED_RATE: "Bytes a second that this broker sends to throttled followers.",
     FOLLOWER_THROTTLED_RATE: "Bytes a second that this broker fetches for its throttled replicas.",
 }
+#: {every setting: its default if it is a list, else None}
+BROKER_LISTS: Final[Mapping[str, str | None]] = dict.fromkeys(BROKER_SETTINGS)
 #: Kafka's tool removes it together with the rates. A broker has one log directory, and copies nothing inside.
 _LOG_DIRECTORY_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
@@ -59,6 +62,16 @@ def check_broker_settings(changed: Mapping[str, str], removed: Collection[str]) 
         if _rate(value) is None:
             wanted = f"a whole number of bytes a second from 0 to {RATE_MAX}"
             raise InvalidBrokerSettingError(name, value, "is not a valid value", f"give {wanted}")
+
+
+def check_broker_changes(changes: SettingChanges) -> None:
+    """Check what somebody wants to change at a running broker.
+
+    Raises:
+        InvalidBrokerSettingError: as check_broker_settings().
+        NotAListError: no setting that can change is a list.
+    """
+    check_broker_settings(changes.named(changes.applied({}, BROKER_LISTS)), changes.removed)
 
 
 def effective_broker_settings(overrides: Mapping[str, str]) -> BrokerSettings:

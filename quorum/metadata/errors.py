@@ -119,6 +119,15 @@ class InvalidTopicSettingError(InvalidSettingError):
     """A setting of a topic."""
 
 
+class NotAListError(InvalidSettingError):
+    """Something was to be appended to a setting that is no list, or subtracted; nothing was changed."""
+
+    def __init__(self, name: str, value: str, operation: str) -> None:
+        super().__init__(name, value, "is for lists", "set it as a whole")
+        # Kafka's words.
+        self.message = f"Config value {operation} is not allowed for config key: {shown(name)}"
+
+
 class InvalidBrokerSettingError(InvalidSettingError):
     """A setting of a running broker."""
 

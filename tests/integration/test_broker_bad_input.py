@@ -71,6 +71,9 @@ def with_records(content: bytes, *, count: int, codec: int = 0) -> bytes:
 
 
 GOOD = record_batch([b"one", b"two"])
+#: of its records
+GOOD_MS = 1_700_000_000_000
+YEAR_3000_MS = 32_503_680_000_000
 #: 256 MiB of zeros in 8 KiB
 BOMB = bytes(cramjam.zstd.compress(bytes(256 << 20)))
 
@@ -107,6 +110,38 @@ def test_a_batch_that_must_not_be_stored_gets_kafkas_error(
     assert produce(cluster.address(1), name, 0, records).error_code == code
 
 
+def with_max_timestamp(batch: bytes, timestamp_ms: int) -> bytes:
+    """The same batch, whose header says another largest timestamp; with a right checksum."""
+    checked = bytearray(batch[21:])
+    struct.pack_into(">q", checked, 14, timestamp_ms)
+    return batch[:17] + struct.pack(">I", crc32c(checked)) + checked
+
+
+def listed(cluster: BrokerCluster, topic: str, timestamp_ms: int) -> tuple[int, int]:
+    """(offset, timestamp) of the first record at or after a time; -3: of the newest."""
+    topics = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": timestamp_ms}]}]
+    values = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+    row = ask(cluster.address(1), LIST_OFFSETS, 7, values).topics[0].partitions[0]
+    return row.offset, row.timestamp
+
+
+@pytest.mark.parametrize("claimed_ms", [-1, YEAR_3000_MS], ids=["too little", "too much"])
+def test_the_records_say_their_largest_time_whatever_the_header_says(
+    cluster: BrokerCluster, unharmed: BrokerLink, claimed_ms: int
+) -> None:
+    """The one hid records from look-ups by time, the other kept a segment for ever."""
+    topic = f"claims{claimed_ms}"
+    admin = AdminClient(quiet(cluster.bootstrap))
+    admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=20)[topic].result(30)
+    batch = with_max_timestamp(GOOD, claimed_ms)
+    assert produce(cluster.address(1), topic, 0, batch).error_code == 0
+    assert [listed(cluster, topic, time_ms) for time_ms in (GOOD_MS, GOOD_MS + 1, -3)] == [
+        *((0, GOOD_MS), (-1, -1), (0, GOOD_MS)),
+    ]
+    stored = bytes(fetched(cluster, topic, -1).records)
+    assert stored[17:] == GOOD[17:]
+
+
 @pytest.mark.parametrize(("topic", "partition"), [("never", 0), (TOPIC, 7)])
 def test_an_unknown_partition_is_named_so(
     cluster: BrokerCluster, unharmed: BrokerLink, topic: str, partition: int
@@ -122,6 +157,10 @@ def test_a_fetch_of_another_leader_epoch_is_fenced(
 
 
 def fetch(cluster: BrokerCluster, leader_epoch: int) -> int:
+    return int(fetched(cluster, TOPIC, leader_epoch).error_code)
+
+
+def fetched(cluster: BrokerCluster, topic: str, leader_epoch: int) -> Any:
     partition = {
         "partition": 0,
         "current_leader_epoch": leader_epoch,
@@ -138,9 +177,9 @@ def fetch(cluster: BrokerCluster, leader_epoch: int) -> int:
         "session_id": 0,
         "session_epoch": -1,
         "forgotten_topics_data": [],
-        "topics": [{"topic": TOPIC, "partitions": [partition]}],
+        "topics": [{"topic": topic, "partitions": [partition]}],
     }
-    return int(ask(cluster.address(1), FETCH, 9, values).responses[0].partitions[0].error_code)
+    return ask(cluster.address(1), FETCH, 9, values).responses[0].partitions[0]
 
 
 def test_a_fetch_of_a_former_leader_epoch_is_fenced(cluster: BrokerCluster) -> None:

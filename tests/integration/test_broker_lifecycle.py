@@ -27,8 +27,14 @@ from quorum.metadata.broker_settings import (
     LEADER_THROTTLED_RATE,
     BrokerSettings,
 )
-from quorum.metadata.errors import InvalidBrokerSettingError, InvalidTopicSettingError, NoSuchTopicError
+from quorum.metadata.errors import (
+    InvalidBrokerSettingError,
+    InvalidTopicSettingError,
+    NoSuchTopicError,
+    NotAListError,
+)
 from quorum.metadata.records import BrokerConfigRecord, BrokerRecord, TopicConfigRecord, TopicRecord
+from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.store import create_topic, ensure_base_paths
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
@@ -100,11 +106,12 @@ async def test_two_brokers_change_different_settings_and_both_stay(client: Clien
     await one.attach(client)
     await two.attach(client)
     await asyncio.gather(
-        one.alter("t", {"retention.ms": "5"}, ()), two.alter("t", {"min.insync.replicas": "2"}, ())
+        one.alter("t", SettingChanges({"retention.ms": "5"})),
+        two.alter("t", SettingChanges({"min.insync.replicas": "2"})),
     )
     expected = {"retention.ms": "5", "min.insync.replicas": "2"}
     await until(lambda: one.overrides("t") == expected == two.overrides("t"))
-    await one.alter("t", {}, ["retention.ms"])
+    await one.alter("t", SettingChanges(removed=["retention.ms"]))
     await until(lambda: two.overrides("t") == {"min.insync.replicas": "2"})
 
 
@@ -113,12 +120,14 @@ async def test_a_refused_setting_changes_nothing(client: Client) -> None:
     configs = TopicConfigs(TopicSettings(), lambda _topic: None)
     await configs.attach(client)
     with pytest.raises(InvalidTopicSettingError, match=r"retention\.ms"):
-        await configs.alter("t", {"segment.bytes": "2000000", "retention.ms": "soon"}, ())
+        await configs.alter("t", SettingChanges({"segment.bytes": "2000000", "retention.ms": "soon"}))
     with pytest.raises(InvalidTopicSettingError, match="is below 1048576"):
-        await configs.alter("t", {"segment.bytes": "1048575"}, ())
+        await configs.alter("t", SettingChanges({"segment.bytes": "1048575"}))
     with pytest.raises(NoSuchTopicError, match="'u' does not exist"):
-        await configs.alter("u", {"retention.ms": "5"}, ())
-    await configs.alter("t", {"retention.ms": "5"}, (), validate_only=True)
+        await configs.alter("u", SettingChanges({"retention.ms": "5"}))
+    await configs.alter("t", SettingChanges({"retention.ms": "5"}), validate_only=True)
+    with pytest.raises(NotAListError):
+        await configs.alter("t", SettingChanges(appended={"retention.ms": "5"}), validate_only=True)
     assert await client.get_children(paths.CONFIG_TOPICS) == []
 
 
@@ -141,18 +150,19 @@ async def test_rates_of_a_broker_follow_the_quorum(client: Client) -> None:
     await one.attach(client)
     await other.attach(client)
     await asyncio.gather(
-        one.alter({LEADER_THROTTLED_RATE: "6"}, ()), other.alter({FOLLOWER_THROTTLED_RATE: "7"}, ())
+        one.alter(SettingChanges({LEADER_THROTTLED_RATE: "6"})),
+        other.alter(SettingChanges({FOLLOWER_THROTTLED_RATE: "7"})),
     )
     await until(lambda: len(one.overrides) == len(other.overrides) == 3)
     assert changed[0] == BrokerSettings(5)
     assert changed[-1] == BrokerSettings(6, 7)
     with pytest.raises(InvalidBrokerSettingError, match=r"log\.retention\.ms"):
-        await one.alter({LEADER_THROTTLED_RATE: "8", "log.retention.ms": "5"}, ())
+        await one.alter(SettingChanges({LEADER_THROTTLED_RATE: "8", "log.retention.ms": "5"}))
     await client.set(path, b"{")
     await client.delete(path)
     await until(lambda: one.overrides == {})
     assert changed[-1] == BrokerSettings()
-    await one.alter({}, [LEADER_THROTTLED_RATE])
+    await one.alter(SettingChanges(removed=[LEADER_THROTTLED_RATE]))
     assert not one.overrides
 
 

@@ -17,7 +17,7 @@ from quorum.metadata.group_records import ClassicGroupRecord, OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import TopicConfigRecord, TopicRecord
-from quorum.metadata.topic_settings import FOLLOWER_THROTTLED_REPLICAS
+from quorum.metadata.topic_setting_rows import FOLLOWER_THROTTLED_REPLICAS
 from quorum.server import lookups as answers
 
 WAIT_S = 20.0

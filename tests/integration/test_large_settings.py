@@ -14,7 +14,8 @@ from broker.client import BrokerClient, BrokerRequestError
 from broker.local import EmbeddedBrokers, brokers
 from controller.core.requests import NewTopic
 from controller.messages.codes import ErrorCode
-from quorum.metadata.topic_settings import FOLLOWER_THROTTLED_REPLICAS, SETTING_BYTES_MAX
+from quorum.metadata.topic_setting_rows import FOLLOWER_THROTTLED_REPLICAS
+from quorum.metadata.topic_settings import SETTING_BYTES_MAX
 from tests.support.nodes import clean_environment
 
 WAIT_S = 20.0

@@ -56,6 +56,28 @@ def test_a_topic_from_its_creation_to_its_end(cluster: BlockingBrokers, capsys: 
     assert json.loads(run("list", "--json")) == []
 
 
+def test_a_setting_without_effect_is_stored_with_a_warning(cluster: BlockingBrokers, capsys: Output) -> None:
+    why = "has no effect: batches are stored as producers send them"
+    settings = ("--set", "compression.type=zstd", "--set", "retention.ms=5")
+    code, out, said = _run(capsys, cluster.bootstrap, "create", "idle", *settings)
+    assert (code, out) == (0, "created idle: partitions 1, replication factor 1\n")
+    assert said == f"warning: compression.type is stored and {why}\n"
+    code, out, said = _run(capsys, cluster.bootstrap, "alter", "idle", "--set", "compression.zstd.level=9")
+    assert (code, out) == (0, "altered idle\n")
+    assert said == f"warning: compression.zstd.level is stored and {why}\n"
+    _, out, said = _run(capsys, cluster.bootstrap, "describe", "idle")
+    shown = "compression.type=zstd (no effect), compression.zstd.level=9 (no effect), retention.ms=5\n"
+    assert (f"settings: {shown}" in out, said) == (True, "")
+    (found,) = json.loads(_run(capsys, cluster.bootstrap, "describe", "idle", "--json")[1])
+    assert found["settings"]["compression.type"]["no_effect"] == "batches are stored as producers send them"
+    assert "no_effect" not in found["settings"]["retention.ms"]
+    for refused in ("cleanup.policy=compact,delete", "remote.storage.enable=true"):
+        code, _, said = _run(capsys, cluster.bootstrap, "alter", "idle", "--set", refused)
+        assert code == 1
+        assert "is not offered" in said
+    assert _run(capsys, cluster.bootstrap, "delete", "idle")[0] == 0
+
+
 def test_leaders_are_elected_on_request(capsys: Output) -> None:
     with brokers_in_thread(3) as running:
 
@@ -102,7 +124,7 @@ def test_leaders_are_elected_on_request(capsys: Output) -> None:
         (("create", ""), "must not be empty"),
         (("alter", "x"), "nothing to change"),
         (("alter", "x", "--set", "retention.ms=1"), "UNKNOWN_TOPIC_OR_PARTITION"),
-        (("alter", "x", "--unset", "retention.m"), "name one of retention.ms"),
+        (("alter", "x", "--unset", "retention.m"), "did you mean 'retention.ms'?"),
         (("describe", "x"), "does not exist"),
         (("elect", "x"), "does not exist"),
         (("elect", "a b"), "INVALID_TOPIC_EXCEPTION"),

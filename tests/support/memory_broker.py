@@ -52,10 +52,12 @@ from controller.messages.entities import (
 )
 from controller.messages.scram import ScramServer
 from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
-from quorum.metadata.broker_settings import check_broker_settings
+from quorum.metadata.broker_settings import BROKER_LISTS, check_broker_changes
 from quorum.metadata.errors import InvalidTopicSettingError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.setting_changes import SettingChanges
+from quorum.metadata.topic_setting_rows import TOPIC_LISTS
 from quorum.metadata.topic_settings import TopicSettings, check_topic_settings, effective
 
 CLUSTER_ID = "cluster-of-a-test"
@@ -376,14 +378,12 @@ class MemoryTopicConfigs:
         """Return what the topic sets."""
         return self.settings.get(topic, {})
 
-    async def alter(
-        self, topic: str, changed: Mapping[str, str], removed: Sequence[str], validate_only: bool = False
-    ) -> None:
+    async def alter(self, topic: str, changes: SettingChanges, validate_only: bool = False) -> None:
         """Change."""
-        check_topic_settings(changed)
+        after = changes.applied(self.overrides(topic), TOPIC_LISTS)
+        check_topic_settings(changes.named(after))
         if not validate_only:
-            after = {**self.overrides(topic), **changed}
-            self.settings[topic] = {name: value for name, value in after.items() if name not in removed}
+            self.settings[topic] = after
 
 
 class MemoryBrokerConfigs:
@@ -392,14 +392,11 @@ class MemoryBrokerConfigs:
     def __init__(self) -> None:
         self.overrides: dict[str, str] = {}
 
-    async def alter(
-        self, changed: Mapping[str, str], removed: Sequence[str], validate_only: bool = False
-    ) -> None:
+    async def alter(self, changes: SettingChanges, validate_only: bool = False) -> None:
         """Change."""
-        check_broker_settings(changed, removed)
+        check_broker_changes(changes)
         if not validate_only:
-            after = {**self.overrides, **changed}
-            self.overrides = {name: value for name, value in after.items() if name not in removed}
+            self.overrides = changes.applied(self.overrides, BROKER_LISTS)
 
 
 class MemoryProducerIds:

@@ -107,7 +107,8 @@ FOREIGN: dict[str, set[str]] = {
 #: What the cores of the control plane may use besides: the typed records and the table of codes, all pure.
 PURE_RECORDS = {
     *("quorum.metadata.numbers", "quorum.metadata.paths", "quorum.metadata.records"),
-    *("quorum.metadata.topic_settings", "quorum.metadata.broker_settings", "quorum.metadata.group_records"),
+    *("quorum.metadata.topic_settings", "quorum.metadata.topic_setting_rows"),
+    *("quorum.metadata.broker_settings", "quorum.metadata.group_records"),
     "controller.messages.codes",
 }
 

@@ -9,15 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker.config.broker import BrokerConfig
+from broker.config.broker import BrokerConfig, GroupsSection
+from broker.server.api.fetch import FETCH_BYTES_MAX
 from broker.server.api.topic_config_rows import ConfigSource
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
+from quorum.metadata.topic_setting_rows import Kind
+from quorum.metadata.topic_settings import TopicSettings
 
-_BOOLEAN: Final = 1
-_STRING: Final = 2
-_INT: Final = 3
-_LONG: Final = 5
-_LIST: Final = 7
+#: The release whose requests, settings and words these are.
+KAFKA_VERSION: Final = "3.9"
+_BOOLEAN: Final = Kind.BOOLEAN
+_STRING: Final = Kind.STRING
+_INT: Final = Kind.INT
+_LONG: Final = Kind.LONG
+_LIST: Final = Kind.LIST
+
+#: Kafka's name, value, type
+_Named = tuple[str, object, Kind]
 
 
 def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -27,36 +35,80 @@ def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> li
         config: what it was started with.
         overrides: {Kafka's name: text} of what was set while it ran.
     """
-    broker, limits, topics = config.broker, config.limits, config.topics
+    rows = (*_own_rows(config), *_group_rows(config.groups), *_topic_rows(config.topics))
+    fixed = [_row(name, value, kind) for name, value, kind in rows]
+    return fixed + [_changing_row(name, overrides) for name in BROKER_SETTINGS]
+
+
+def _own_rows(config: BrokerConfig) -> list[_Named]:
+    broker, limits = config.broker, config.limits
     listeners = f"CLIENT://{config.listen.client},BROKER://{config.listen.broker}"
     advertised = f"CLIENT://{config.advertised_client()},BROKER://{config.advertised_broker()}"
-    rows: list[tuple[str, object, int]] = [
+    # Kafka counts in seconds.
+    check_s = -(-broker.leader_imbalance_check_interval_ms // 1000)
+    return [
+        ("inter.broker.protocol.version", KAFKA_VERSION, _STRING),
         ("zookeeper.connect", ",".join(str(host) for host in config.quorum.hosts), _STRING),
         ("zookeeper.session.timeout.ms", broker.session_timeout_ms, _INT),
+        ("zookeeper.set.acl", config.security.protect_znodes, _BOOLEAN),
         ("broker.id", broker.id, _INT),
+        ("node.id", broker.id, _INT),
         ("broker.rack", broker.rack or None, _STRING),
         ("log.dirs", broker.data_dir, _STRING),
-        ("listeners", listeners, _LIST),
-        ("advertised.listeners", advertised, _LIST),
+        ("listeners", listeners, _STRING),
+        ("advertised.listeners", advertised, _STRING),
+        ("listener.security.protocol.map", "CLIENT:PLAINTEXT,BROKER:SASL_PLAINTEXT", _STRING),
+        ("inter.broker.listener.name", "BROKER", _STRING),
         ("replica.lag.time.max.ms", broker.replica_lag_time_max_ms, _LONG),
+        ("controller.socket.timeout.ms", broker.control_request_timeout_ms, _INT),
+        ("controlled.shutdown.enable", True, _BOOLEAN),
+        ("controlled.shutdown.max.retries", broker.controlled_shutdown_max_retries, _INT),
+        ("controlled.shutdown.retry.backoff.ms", broker.controlled_shutdown_retry_backoff_ms, _LONG),
+        ("auto.leader.rebalance.enable", broker.auto_leader_rebalance_enable, _BOOLEAN),
+        ("leader.imbalance.check.interval.seconds", check_s, _LONG),
+        ("leader.imbalance.per.broker.percentage", broker.leader_imbalance_per_broker_percentage, _INT),
         ("auto.create.topics.enable", broker.auto_create_topics, _BOOLEAN),
+        ("delete.topic.enable", True, _BOOLEAN),
         ("num.partitions", broker.num_partitions, _INT),
         ("default.replication.factor", broker.default_replication_factor, _INT),
         ("max.connections", limits.connections_max, _INT),
         ("connections.max.idle.ms", limits.connections_max_idle_ms, _LONG),
         ("socket.request.max.bytes", limits.frame_bytes_max, _INT),
+        ("fetch.max.bytes", FETCH_BYTES_MAX, _INT),
+    ]
+
+
+def _group_rows(groups: GroupsSection) -> list[_Named]:
+    return [
+        ("group.min.session.timeout.ms", groups.group_min_session_timeout_ms, _INT),
+        ("group.max.session.timeout.ms", groups.group_max_session_timeout_ms, _INT),
+        ("group.initial.rebalance.delay.ms", groups.group_initial_rebalance_delay_ms, _INT),
+        ("group.max.size", groups.group_max_size, _INT),
+        ("group.coordinator.rebalance.protocols", "classic,consumer", _LIST),
+        ("group.consumer.max.size", groups.group_max_size, _INT),
+        ("group.consumer.session.timeout.ms", groups.group_consumer_session_timeout_ms, _INT),
+        ("group.consumer.heartbeat.interval.ms", groups.group_consumer_heartbeat_interval_ms, _INT),
+        ("group.consumer.migration.policy", groups.group_consumer_migration_policy, _STRING),
+        ("offset.metadata.max.bytes", groups.offset_metadata_max_bytes, _INT),
+        ("offsets.retention.minutes", groups.offsets_retention_minutes, _INT),
+    ]
+
+
+def _topic_rows(topics: TopicSettings) -> list[_Named]:
+    return [
         ("log.retention.ms", topics.retention_ms, _LONG),
         ("log.retention.bytes", topics.retention_bytes, _LONG),
         ("log.segment.bytes", topics.segment_bytes, _INT),
+        ("log.roll.ms", topics.segment_ms, _LONG),
         ("message.max.bytes", topics.max_message_bytes, _INT),
         ("min.insync.replicas", topics.min_insync_replicas, _INT),
         ("unclean.leader.election.enable", topics.unclean_leader_election_enable, _BOOLEAN),
         ("log.cleanup.policy", topics.cleanup_policy, _LIST),
         ("compression.type", topics.compression_type, _STRING),
         ("log.message.timestamp.type", topics.message_timestamp_type, _STRING),
+        ("log.message.timestamp.before.max.ms", topics.message_timestamp_before_max_ms, _LONG),
+        ("log.message.timestamp.after.max.ms", topics.message_timestamp_after_max_ms, _LONG),
     ]
-    fixed = [_row(name, value, kind) for name, value, kind in rows]
-    return fixed + [_changing_row(name, overrides) for name in BROKER_SETTINGS]
 
 
 def _changing_row(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
@@ -75,7 +127,7 @@ def _changing_row(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _row(name: str, value: object, kind: int) -> dict[str, Any]:
+def _row(name: str, value: object, kind: Kind) -> dict[str, Any]:
     text = None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return {
         "name": name,

@@ -1,13 +1,14 @@
-"""DescribeConfigs and IncrementalAlterConfigs: settings of topics, and what a broker runs with.
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: settings of topics, and what a broker runs with.
 
 Decides which resources have settings: topics, and this broker, most of whose settings come from broker.toml
 and may only be read. What may change, and to which values, is decided where the settings are.
-Source: Kafka's DescribeConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
+Source: Kafka's DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -19,8 +20,9 @@ from broker.server.services import BrokerServices
 from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
 from controller.runtime.outcomes import code_of_error
-from quorum.errors import QuorateError
+from quorum.errors import QuorateError, shown
 from quorum.metadata.errors import InvalidSettingError, NoSuchTopicError
+from quorum.metadata.setting_changes import SettingChanges
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
@@ -32,6 +34,8 @@ class _Operation(IntEnum):
 
     SET = 0
     DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
 
 
 def describe_configs(services: BrokerServices, call: Call) -> Answer:
@@ -79,7 +83,16 @@ def _result(resource: Any, error_code: ErrorCode, message: str | None) -> dict[s
 
 
 async def incremental_alter_configs(services: BrokerServices, call: Call) -> Answer:
-    """Change settings of topics and of this broker, each resource on its own."""
+    """Change some settings of topics and of this broker, each resource on its own."""
+    return await _altered(services, call, _some_changes)
+
+
+async def alter_configs(services: BrokerServices, call: Call) -> Answer:
+    """Replace all settings of topics and of this broker, each resource on its own."""
+    return await _altered(services, call, _whole_change)
+
+
+async def _altered(services: BrokerServices, call: Call, read: _Read) -> Answer:
     request = call.body
     counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
@@ -88,13 +101,13 @@ async def incremental_alter_configs(services: BrokerServices, call: Call) -> Ans
         if counts[key] > 1:
             responses.append(_result(resource, ErrorCode.INVALID_REQUEST, "the resource is named twice"))
             continue
-        error_code, message = await _alter(services, resource, request.validate_only)
+        error_code, message = await _alter(services, resource, read, request.validate_only)
         responses.append(_result(resource, error_code, message))
     return {"responses": responses}
 
 
 async def _alter(
-    services: BrokerServices, resource: Any, validate_only: bool
+    services: BrokerServices, resource: Any, read: _Read, validate_only: bool
 ) -> tuple[ErrorCode, str | None]:
     name, kind = resource.resource_name, resource.resource_type
     if kind not in (_TOPIC, _BROKER):
@@ -103,24 +116,14 @@ async def _alter(
         return ErrorCode.INVALID_REQUEST, _another_broker(services, name)
     if kind == _TOPIC and name not in services.view.topics:
         return partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None
-    changed: dict[str, str] = {}
-    removed: dict[str, None] = {}
-    for each in resource.configs:
-        if each.name in changed or each.name in removed:
-            return ErrorCode.INVALID_REQUEST, f"{each.name} is given twice"
-        if each.config_operation == _Operation.DELETE:
-            removed[each.name] = None
-        elif each.config_operation == _Operation.SET and each.value is not None:
-            changed[each.name] = each.value
-        elif each.config_operation == _Operation.SET:
-            return ErrorCode.INVALID_REQUEST, f"{each.name} has no value; delete it for its default"
-        else:
-            return ErrorCode.INVALID_CONFIG, f"{each.name} is not a list; set it as a whole"
     try:
+        changes = read(resource.configs)
         if kind == _TOPIC:
-            await services.topic_configs.alter(name, changed, list(removed), validate_only)
+            await services.topic_configs.alter(name, changes, validate_only)
         else:
-            await services.broker_configs.alter(changed, list(removed), validate_only)
+            await services.broker_configs.alter(changes, validate_only)
+    except _UnclearError as error:
+        return ErrorCode.INVALID_REQUEST, str(error)
     except InvalidSettingError as error:
         return ErrorCode.INVALID_CONFIG, _story(error)
     except NoSuchTopicError as error:
@@ -128,6 +131,49 @@ async def _alter(
     except QuorateError as error:
         return code_of_error(error), _story(error)
     return ErrorCode.NONE, None
+
+
+class _UnclearError(Exception):
+    """What a request wants of a setting is not clear."""
+
+
+_Read = Callable[[Sequence[Any]], SettingChanges]
+
+
+def _whole_change(configs: Sequence[Any]) -> SettingChanges:
+    """Read what AlterConfigs wants."""
+    return SettingChanges({each.name: _value_of(each) for each in _each_once(configs)}, is_whole=True)
+
+
+def _some_changes(configs: Sequence[Any]) -> SettingChanges:
+    """Read what IncrementalAlterConfigs wants."""
+    removed: list[str] = []
+    given: dict[_Operation, dict[str, str]] = {each: {} for each in _Operation}
+    for each in _each_once(configs):
+        if each.config_operation == _Operation.DELETE:
+            removed.append(each.name)
+        elif each.config_operation in given:
+            given[_Operation(each.config_operation)][each.name] = _value_of(each)
+        else:
+            raise _UnclearError(f"{shown(each.name)}: {each.config_operation} is no operation; 0 to 3 are")
+    return SettingChanges(
+        given[_Operation.SET], removed, given[_Operation.APPEND], given[_Operation.SUBTRACT]
+    )
+
+
+def _each_once(configs: Sequence[Any]) -> Iterator[Any]:
+    seen: set[str] = set()
+    for each in configs:
+        if each.name in seen:
+            raise _UnclearError(f"{shown(each.name)} is given twice")
+        seen.add(each.name)
+        yield each
+
+
+def _value_of(config: Any) -> str:
+    if config.value is None:
+        raise _UnclearError(f"Null value not supported for : {shown(config.name)}; leave it out or delete it")
+    return str(config.value)
 
 
 def _another_broker(services: BrokerServices, name: str) -> str:

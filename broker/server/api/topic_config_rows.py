@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 
-from quorum.metadata.topic_settings import TOPIC_SETTINGS, Setting, TopicSettings, effective
+from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Setting
+from quorum.metadata.topic_settings import TopicSettings, shown_value
 
 
 class ConfigSource(IntEnum):
@@ -23,9 +24,6 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
-_BUILT_IN: Final = TopicSettings()
-
-
 def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return every setting of a topic.
 
@@ -37,14 +35,14 @@ def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> 
 
 
 def _row(setting: Setting, defaults: TopicSettings, overrides: Mapping[str, str]) -> dict[str, Any]:
-    default = defaults.text_of(setting)
-    built_in = _BUILT_IN.text_of(setting)
+    default = shown_value(setting, defaults, None)
+    built_in = setting.text_of(setting.default)
     below = [{"name": setting.name, "value": built_in, "source": ConfigSource.DEFAULT}]
     if default != built_in:
         below.insert(0, {"name": setting.name, "value": default, "source": ConfigSource.STATIC_BROKER})
     value, source = default, below[0]["source"]
     if setting.name in overrides:
-        value, source = effective(defaults, overrides).text_of(setting), ConfigSource.TOPIC
+        value, source = shown_value(setting, defaults, overrides[setting.name]), ConfigSource.TOPIC
         below.insert(0, {"name": setting.name, "value": value, "source": source})
     return {
         "name": setting.name,
@@ -54,5 +52,13 @@ def _row(setting: Setting, defaults: TopicSettings, overrides: Mapping[str, str]
         "is_sensitive": False,
         "synonyms": below,
         "config_type": setting.kind,
-        "documentation": setting.documentation,
+        "documentation": _documentation(setting),
     }
+
+
+def _documentation(setting: Setting) -> str:
+    return (
+        f"{setting.documentation} No effect: {setting.no_effect}."
+        if setting.no_effect
+        else setting.documentation
+    )

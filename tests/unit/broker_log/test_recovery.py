@@ -15,6 +15,7 @@ from broker.log.batches import BatchHeader, checked_batches
 from broker.log.errors import AppendError, DamagedSegmentError, LogStorageError
 from broker.log.partition_log import PartitionLog
 from broker.log.producers import Producers
+from broker.log.results import Appended
 from broker.log.segment import Segment, distrust
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from quorum.metadata.numbers import LeaderEpoch
@@ -417,7 +418,7 @@ def test_a_killed_process_loses_nothing_that_it_answered(tmp_path: Path, lines: 
     assert log.end_offset_for_epoch(0) == (0, min(500, log.log_end_offset))
     last = log.log_end_offset - 1
     repeat = batch([NOW_MS], value=b"x" * (last % 700), producer=(last % 4, 0, last // 4))
-    assert log.append_as_leader(repeat, LeaderEpoch(9999), NOW_MS) == (last, last, True)
+    assert log.append_as_leader(repeat, LeaderEpoch(9999), NOW_MS) == Appended(last, last, True)
     with pytest.raises(AppendError):
         log.append_as_leader(batch(producer=(last % 4, 0, last // 4 + 2)), EPOCH, NOW_MS)
     broker.directory.close()

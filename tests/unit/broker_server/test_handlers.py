@@ -137,6 +137,7 @@ EVERY: dict[ApiKey, tuple[dict[str, Any], str]] = {
     ApiKey.DESCRIBE_PRODUCERS: (PRODUCERS, "topics.0.partitions.0"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (PAGE, "topics.0"),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (QUOTAS, ""),
+    ApiKey.ALTER_CONFIGS: (ALTER, "responses.0"),
     ApiKey.DESCRIBE_CLUSTER: ({"include_cluster_authorized_operations": False}, ""),
 }
 EXPECTED = {
@@ -490,6 +491,13 @@ async def test_a_broker_describes_itself_only(parts: MemoryParts) -> None:
         (("t", 2), [("retention.ms", 0, "x")], ErrorCode.INVALID_CONFIG),
         (("t", 2), [("cleanup.policy", 0, "compact")], ErrorCode.INVALID_CONFIG),
         (("t", 2), [("cleanup.policy", 2, "compact")], ErrorCode.INVALID_CONFIG),
+        (("t", 2), [("retention.ms", 2, "5")], ErrorCode.INVALID_CONFIG),
+        (("t", 2), [("retention.mss", 2, "5")], ErrorCode.INVALID_CONFIG),
+        (("t", 2), [("cleanup.policy", 3, "delete")], ErrorCode.INVALID_CONFIG),
+        (("t", 2), [("cleanup.policy", 4, "delete")], ErrorCode.INVALID_REQUEST),
+        (("t", 2), [("cleanup.policy", 2, None)], ErrorCode.INVALID_REQUEST),
+        (("1", 4), [("leader.replication.throttled.rate", 3, "1")], ErrorCode.INVALID_CONFIG),
+        (("1", 4), [("listeners", 2, "x")], ErrorCode.INVALID_CONFIG),
         (("t", 2), [("retention.ms", 0, None)], ErrorCode.INVALID_REQUEST),
         (("t", 2), [("retention.ms", 0, "1"), ("retention.ms", 1, None)], ErrorCode.INVALID_REQUEST),
         (("other", 2), [("retention.ms", 0, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -536,6 +544,54 @@ async def test_rates_of_this_broker_change_while_it_runs(parts: MemoryParts) -> 
     # Kafka's tool removes the three together.
     third = "replica.alter.log.dirs.io.max.bytes.per.second"
     assert await change((leader, 1, None), (follower, 1, None), (third, 1, None)) == ErrorCode.NONE
+    assert parts.own_configs.overrides == {}
+
+
+async def test_lists_take_items_and_lose_them(parts: MemoryParts) -> None:
+    name = "leader.replication.throttled.replicas"
+
+    async def change(setting: str, operation: int, value: str) -> tuple[int, str | None]:
+        configs = [{"name": setting, "config_operation": operation, "value": value}]
+        asked = {"resources": [{**RESOURCE, "configs": configs}], "validate_only": False}
+        row = (await ask(parts, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)).responses[0]
+        return row.error_code, row.error_message
+
+    for operation, value, after in (
+        (2, "0:1", "0:1"),
+        (2, "0:2, 0:1,1:1", "0:1,0:2,1:1"),
+        (3, "0:1,7:7", "0:2,1:1"),
+        (3, "1:1,0:2", ""),
+    ):
+        assert await change(name, operation, value) == (ErrorCode.NONE, None)
+        assert parts.configs.settings["t"] == {name: after}
+    assert (await change("cleanup.policy", 2, "delete"))[0] == ErrorCode.NONE
+    assert parts.configs.settings["t"]["cleanup.policy"] == "delete"
+    assert await change("retention.ms", 3, "5") == (
+        ErrorCode.INVALID_CONFIG,
+        "Config value subtract is not allowed for config key: 'retention.ms'; set it as a whole",
+    )
+
+
+async def test_all_settings_are_replaced(parts: MemoryParts) -> None:
+    parts.configs.settings["t"] = {"retention.ms": "5", "segment.bytes": "2000000"}
+    parts.own_configs.overrides = {"leader.replication.throttled.rate": "5"}
+
+    async def change(resource: Values, *configs: tuple[str, str | None], check: bool = False) -> ErrorCode:
+        rows = [{"name": name, "value": value} for name, value in configs]
+        asked = {"resources": [{**resource, "configs": rows}], "validate_only": check}
+        found = await ask(parts, ApiKey.ALTER_CONFIGS, 2, asked)
+        return ErrorCode(found.responses[0].error_code)
+
+    ours = {"resource_type": 4, "resource_name": "1"}
+    assert await change(RESOURCE, ("retention.ms", "soon")) == ErrorCode.INVALID_CONFIG
+    assert await change(RESOURCE, ("retention.ms", None)) == ErrorCode.INVALID_REQUEST
+    assert await change(RESOURCE, ("retention.ms", "1"), ("retention.ms", "1")) == ErrorCode.INVALID_REQUEST
+    assert await change(ours, ("log.retention.ms", "5")) == ErrorCode.INVALID_CONFIG
+    assert await change(RESOURCE, ("retention.ms", "6"), check=True) == ErrorCode.NONE
+    assert parts.configs.settings["t"] == {"retention.ms": "5", "segment.bytes": "2000000"}
+    assert await change(RESOURCE, ("retention.ms", "6"), ("flush.ms", "1")) == ErrorCode.NONE
+    assert parts.configs.settings["t"] == {"retention.ms": "6", "flush.ms": "1"}
+    assert await change(ours) == ErrorCode.NONE
     assert parts.own_configs.overrides == {}
 
 

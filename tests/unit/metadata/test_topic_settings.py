@@ -18,12 +18,13 @@ from quorum.metadata.records import (
     ProducerIdBlockRecord,
     TopicConfigRecord,
 )
+from quorum.metadata.topic_setting_rows import INT64_MAX, TOPIC_SETTINGS
 from quorum.metadata.topic_settings import (
     SETTING_BYTES_MAX,
-    TOPIC_SETTINGS,
     TopicSettings,
     check_topic_settings,
     effective,
+    shown_value,
 )
 
 
@@ -36,8 +37,16 @@ from quorum.metadata.topic_settings import (
         ("min.insync.replicas", "0", "from 1"),
         ("unclean.leader.election.enable", "yes", "true or false"),
         ("cleanup.policy", "compact", "compaction is not offered"),
-        ("compression.type", "gzip", "producer"),
-        ("message.timestamp.type", "LogAppendTime", "CreateTime"),
+        ("cleanup.policy", "compact,delete", "compaction is not offered"),
+        ("cleanup.policy", "", "compaction is not offered"),
+        ("compression.type", "brotli", "one of uncompressed, zstd"),
+        ("compression.gzip.level", "0", "from 1 to 9, or -1"),
+        ("message.timestamp.type", "LogTime", "one of CreateTime, LogAppendTime"),
+        ("message.format.version", "latest", "a version of Kafka"),
+        ("min.cleanable.dirty.ratio", "nan", "a number from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "half", "a number from 0 to 1"),
+        ("remote.storage.enable", "true", "tiered storage is not offered"),
+        ("remote.log.copy.disable", "true", "tiered storage is not offered"),
         ("leader.replication.throttled.replicas", "0:1,1", "a list partition:broker"),
         ("retention.mss", "1", "retention.ms"),
         ("leader.replication.throttled.replicas", "0:1," * 10_000 + "0:1", "at most 32768 bytes"),
@@ -78,9 +87,45 @@ def test_a_setting_of_a_broker_has_a_bounded_text_too() -> None:
 
 def test_every_default_passes_its_own_check() -> None:
     defaults = TopicSettings()
-    texts = {name: defaults.text_of(setting) for name, setting in TOPIC_SETTINGS.items()}
+    texts = {name: shown_value(setting, defaults, None) for name, setting in TOPIC_SETTINGS.items()}
     check_topic_settings(texts)
     assert effective(TopicSettings(retention_ms=1, segment_bytes=5000), texts) == defaults
+
+
+def test_a_setting_that_nothing_obeys_is_taken_and_shown_as_it_was_given() -> None:
+    given = {
+        "compression.type": "zstd",
+        "flush.messages": "+1",
+        "min.cleanable.dirty.ratio": "5e-1",
+        "message.format.version": "2.8.1",
+        "remote.storage.enable": "FALSE",
+        "follower.replication.throttled.replicas": "0:1, 1:2",
+    }
+    check_topic_settings(given)
+    shown = {name: shown_value(TOPIC_SETTINGS[name], TopicSettings(), value) for name, value in given.items()}
+    assert list(shown.values()) == ["zstd", "1", "0.5", "2.8.1", "false", "0:1,1:2"]
+    obeyed = TopicSettings(compression_type="zstd", follower_replication_throttled_replicas="0:1,1:2")
+    assert effective(TopicSettings(), given) == obeyed
+    assert [TOPIC_SETTINGS[name].no_effect != "" for name in given] == [True] * 5 + [False]
+
+
+@pytest.mark.parametrize(
+    ("given", "before", "after"),
+    [
+        ({}, INT64_MAX, INT64_MAX),
+        ({"difference": "5"}, 5, 5),
+        ({"difference": "5", "before": "7"}, 7, 5),
+        ({"difference": "5", "after": "0"}, 5, 0),
+        ({"difference": "5", "before": str(INT64_MAX)}, 5, 5),
+    ],
+)
+def test_the_old_limit_of_times_holds_where_the_new_ones_have_their_defaults(
+    given: dict[str, str], before: int, after: int
+) -> None:
+    found = effective(
+        TopicSettings(), {f"message.timestamp.{key}.max.ms": text for key, text in given.items()}
+    )
+    assert (found.timestamp_before_max_ms, found.timestamp_after_max_ms) == (before, after)
 
 
 def test_records_of_settings_incarnations_and_producer_ids_are_read_back() -> None:
