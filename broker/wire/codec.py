@@ -42,7 +42,7 @@ def is_flexible(api_key: int, api_version: int) -> bool:
     if api_key in CONTROL_VERSIONS:
         return True
     try:
-        return _request_type(api_key, api_version).__flexible__ is True
+        return request_type(api_key, api_version).__flexible__ is True
     except KioIndexError:
         return False
 
@@ -63,7 +63,7 @@ def decode_request(
     """
     if api_key in CONTROL_VERSIONS:
         return decode_control_request(api_key, api_version, body)
-    return decode(_request_type(api_key, api_version), body, items_max=items_max)
+    return decode(request_type(api_key, api_version), body, items_max=items_max)
 
 
 def decode_response(api_key: int, api_version: int, body: bytes | memoryview) -> Any:
@@ -72,17 +72,17 @@ def decode_response(api_key: int, api_version: int, body: bytes | memoryview) ->
     Raises:
         MalformedMessageError: the bytes are not such a response.
     """
-    return decode(_response_type(api_key, api_version), body)
+    return decode(response_type(api_key, api_version), body)
 
 
 def encode_request(api_key: int, api_version: int, values: Values) -> bytes:
     """Write the body of a request."""
-    return _encode(_request_type(api_key, api_version), values)
+    return _encode(request_type(api_key, api_version), values)
 
 
 def encode_response(api_key: int, api_version: int, values: Values) -> bytes:
     """Write the body of a response."""
-    return _encode(_response_type(api_key, api_version), values)
+    return _encode(response_type(api_key, api_version), values)
 
 
 class LongResponse:
@@ -94,7 +94,7 @@ class LongResponse:
 
     def __init__(self, api_key: int, api_version: int, values: Values) -> None:
         """Begin with nothing written; see `steps`."""
-        self._kind = _response_type(api_key, api_version)
+        self._kind = response_type(api_key, api_version)
         self._values = values
         #: written so far
         self.size_bytes = 0
@@ -137,12 +137,14 @@ def milliseconds(duration: timedelta) -> int:
 
 
 @cache
-def _request_type(api_key: int, api_version: int) -> type[Any]:
+def request_type(api_key: int, api_version: int) -> type[Any]:
+    """Return the entity of a request's body."""
     return load_request_schema(api_key, api_version)
 
 
 @cache
-def _response_type(api_key: int, api_version: int) -> type[Any]:
+def response_type(api_key: int, api_version: int) -> type[Any]:
+    """Return the entity of a response's body."""
     return load_response_schema(api_key, api_version)
 
 

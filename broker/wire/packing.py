@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from controller.messages.decoding import packed_varint
 from quorum.metadata.paths import PartitionKey
 
 #: A message in pieces, in their order.
@@ -222,7 +223,7 @@ def pack_produce_response(
 
 def _append_records(parts: Parts, head: bytearray, records: bytes, flexible: bool) -> bytearray:
     """Append records to the head, or put both among the parts; returns the head to go on with."""
-    head += _varint(len(records) + 1) if flexible else _I32.pack(len(records))
+    head += packed_varint(len(records) + 1) if flexible else _I32.pack(len(records))
     if len(records) <= _INLINE_BYTES_MAX:
         head += records
         return head
@@ -238,24 +239,13 @@ def _endpoints(endpoints: Sequence[Endpoint]) -> bytes:
         value += _I32.pack(endpoint.port)
         value += b"\0" if endpoint.rack is None else _string(endpoint.rack, flexible=True)
         value.append(0)
-    return b"\1\0" + _varint(len(value)) + bytes(value)
+    return b"\1\0" + packed_varint(len(value)) + bytes(value)
 
 
 def _count(count: int, flexible: bool) -> bytes:
-    return _varint(count + 1) if flexible else _I32.pack(count)
+    return packed_varint(count + 1) if flexible else _I32.pack(count)
 
 
 def _string(text: str, flexible: bool) -> bytes:
     raw = text.encode()
-    return (_varint(len(raw) + 1) if flexible else _I16.pack(len(raw))) + raw
-
-
-def _varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    packed = bytearray()
-    while value >= 0x80:
-        packed.append(value & 0x7F | 0x80)
-        value >>= 7
-    packed.append(value)
-    return bytes(packed)
+    return (packed_varint(len(raw) + 1) if flexible else _I16.pack(len(raw))) + raw

@@ -4,17 +4,22 @@ kio's native reader takes the length of an array at its word and reserves room f
 a stranger are enough to abort the process. So every message is walked over before it is read, and an array
 with more items than there are bytes left is refused. An item of three bytes costs a hundred times as much
 once it is read, so a message may also be refused for how many it has. The walk also refuses null where the
-schema has no null, and tags that the schema does not know. Bytes behind the message are ignored, as Kafka
-does.
+schema has no null.
+
+What kio's reader cannot take though the protocol allows it, the walk replaces before: tagged fields that the
+schema does not know are left out, and a time that it cannot hold becomes the nearest that it can. Bytes
+behind the message are ignored. Kafka does the same.
 Source: Kafka protocol guide; KIP-482 (compact lengths, tagged fields).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from functools import cache
-from typing import Any, Final, TypeVar, cast, get_args, get_origin
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
 
 from kio.serial import entity_reader
 from kio.serial.errors import SerialError
@@ -24,8 +29,8 @@ from quorum.errors import ProtocolError
 
 #: What is decoded: a frame, or a part of one.
 Buffer = bytes | memoryview
-#: (buffer, offset of a value, [items that it may still have]) -> offset behind it
-_Walk = Callable[[Buffer, int, list[int]], int]
+#: (buffer, offset of a value, the state of this walk) -> offset behind it
+_Walk = Callable[[Buffer, int, "_State"], int]
 
 E = TypeVar("E", bound=Entity)
 
@@ -41,6 +46,14 @@ _FIXED_BYTES: Final = {
     )
     for kafka_type in kafka_types
 }
+#: {kafka_type: the least and the greatest number of milliseconds that kio's reader takes}
+_TIMES_MS: Final = {
+    # It counts microseconds in 64 bits.
+    "timedelta_i64": (-(2**63) // 1000 + 1, 2**63 // 1000 - 1),
+    # -1: none; the last millisecond of the year 9999
+    "datetime_i64": (-1, 253_402_300_799_999),
+}
+_INT64: Final = Struct(">q")
 _VARINT_BYTES_MAX: Final = 5
 #: as the most items: there is no bound
 ANY_NUMBER: Final = 2**31
@@ -55,6 +68,37 @@ class MalformedMessageError(ProtocolError):
         super().__init__(f"{name}: {problem}", "the sender must follow Kafka's protocol as of 3.9")
 
 
+def packed_varint(value: int) -> bytes:
+    """Write an unsigned varint."""
+    packed = bytearray()
+    while value >= 0x80:
+        packed.append(value & 0x7F | 0x80)
+        value >>= 7
+    packed.append(value)
+    return bytes(packed)
+
+
+class _Change(NamedTuple):
+    """Bytes of a message that something else takes the place of."""
+
+    begin: int
+    #: exclusive
+    end: int
+    instead: bytes
+
+
+class _State:
+    """What one walk knows on its way."""
+
+    __slots__ = ("changes", "items_left")
+
+    def __init__(self, items_max: int) -> None:
+        #: items that the message may still have
+        self.items_left = items_max
+        #: in the order of their places; none overlaps another
+        self.changes: list[_Change] = []
+
+
 def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: int = ANY_NUMBER) -> E:
     """Read one message.
 
@@ -62,17 +106,20 @@ def decode(entity_type: type[E], body: Buffer, offset: int = 0, *, items_max: in
         entity_type: an entity of kio or of this package.
         body: holds the message, without its header.
         offset: where it begins.
-        items_max: items of all its arrays together.
+        items_max: items of all its arrays together, and tagged fields that are not known.
 
     Raises:
         MalformedMessageError: it is cut short, breaks its schema, or has too many items.
     """
     try:
-        _walk_entity(entity_type)(body, offset, [items_max])
+        state = _State(items_max)
+        behind = _walk_entity(entity_type)(body, offset, state)
+        if state.changes:
+            body, offset = _changed(body, offset, behind, state.changes), 0
         return entity_reader(entity_type)(body, offset)[0]
     except (SerialError, ValueError, OverflowError) as error:
         raise MalformedMessageError(entity_type.__name__, str(error)) from error
-    except IndexError as error:
+    except (IndexError, struct_error) as error:
         raise MalformedMessageError(entity_type.__name__, "the message is cut short") from error
 
 
@@ -95,6 +142,15 @@ def varint(body: Buffer, offset: int) -> tuple[int, int]:
     raise ValueError("a length has more than five bytes")
 
 
+def _changed(body: Buffer, begin: int, end: int, changes: Sequence[_Change]) -> bytes:
+    """Return a part of a message with its changes made."""
+    pieces: list[Buffer] = []
+    for change in changes:
+        pieces += (body[begin : change.begin], change.instead)
+        begin = change.end
+    return b"".join([*pieces, body[begin:end]])
+
+
 @cache
 def _walk_entity(entity_type: type[Entity]) -> _Walk:
     steps: list[_Walk] = []
@@ -104,7 +160,7 @@ def _walk_entity(entity_type: type[Entity]) -> _Walk:
         kafka_type = each.metadata.get("kafka_type", "")
         if "tag" in each.metadata:
             tagged[each.metadata["tag"]] = _walk_field(each, entity_type.__flexible__)
-        elif kafka_type in _FIXED_BYTES and not _is_array(each.type):
+        elif kafka_type in _FIXED_BYTES and kafka_type not in _TIMES_MS and not _is_array(each.type):
             fixed_bytes += _FIXED_BYTES[kafka_type]
         else:
             if fixed_bytes:
@@ -116,9 +172,9 @@ def _walk_entity(entity_type: type[Entity]) -> _Walk:
     if entity_type.__flexible__:
         steps.append(_walk_tags(tagged))
 
-    def walk(body: Buffer, offset: int, left: list[int]) -> int:
+    def walk(body: Buffer, offset: int, state: _State) -> int:
         for step in steps:
-            offset = step(body, offset, left)
+            offset = step(body, offset, state)
         if offset > len(body):
             raise IndexError
         return offset
@@ -128,8 +184,10 @@ def _walk_entity(entity_type: type[Entity]) -> _Walk:
 
 def _walk_field(each: Field[Any], flexible: bool) -> _Walk:
     kafka_type = each.metadata.get("kafka_type", "")
-    if kafka_type in _FIXED_BYTES:
-        item: _Walk | None = None
+    item: _Walk | None = None
+    if kafka_type in _TIMES_MS:
+        item, item_bytes = _walk_time(*_TIMES_MS[kafka_type]), 8
+    elif kafka_type in _FIXED_BYTES:
         item_bytes = _FIXED_BYTES[kafka_type]
     else:
         item_bytes = 1
@@ -152,7 +210,7 @@ def _is_array(annotation: object) -> bool:
 
 
 def _walk_fixed(byte_count: int) -> _Walk:
-    return lambda _body, offset, _left: offset + byte_count
+    return lambda _body, offset, _state: offset + byte_count
 
 
 def _walk_struct(annotation: object) -> _Walk:
@@ -163,9 +221,9 @@ def _walk_struct(annotation: object) -> _Walk:
 
 
 def _walk_nullable(item: _Walk) -> _Walk:
-    def walk(body: Buffer, offset: int, left: list[int]) -> int:
+    def walk(body: Buffer, offset: int, state: _State) -> int:
         marker = body[offset]
-        return offset + 1 if marker == 0xFF else item(body, offset + 1, left)
+        return offset + 1 if marker == 0xFF else item(body, offset + 1, state)
 
     return walk
 
@@ -174,14 +232,14 @@ def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
     """Return the walk over a string or bytes; whether they may be null is checked by the reader."""
     if flexible:
 
-        def walk(body: Buffer, offset: int, _left: list[int]) -> int:
+        def walk(body: Buffer, offset: int, _state: _State) -> int:
             size, offset = varint(body, offset)
             return offset + max(size - 1, 0)
 
         return walk
     length_bytes = 2 if kafka_type == "string" else 4
 
-    def walk_legacy(body: Buffer, offset: int, _left: list[int]) -> int:
+    def walk_legacy(body: Buffer, offset: int, _state: _State) -> int:
         behind = offset + length_bytes
         return behind + max(int.from_bytes(body[offset:behind], "big", signed=True), 0)
 
@@ -189,7 +247,7 @@ def _walk_sized(kafka_type: str, flexible: bool) -> _Walk:
 
 
 def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, *, nullable: bool) -> _Walk:
-    def walk(body: Buffer, offset: int, left: list[int]) -> int:
+    def walk(body: Buffer, offset: int, state: _State) -> int:
         if flexible:
             count, offset = varint(body, offset)
             count -= 1
@@ -203,33 +261,68 @@ def _walk_array(name: str, item: _Walk | None, item_bytes: int, flexible: bool, 
         if count * item_bytes > len(body) - offset:
             raise ValueError(f"{name} has {count} items and {max(len(body) - offset, 0)} bytes are left")
         per_item = 1 if item is not None else NUMBERS_PER_ITEM
-        if count // per_item > left[0]:
-            raise ValueError(f"{name} has {count} items and at most {left[0] * per_item} more are allowed")
-        left[0] -= count // per_item
+        if count // per_item > state.items_left:
+            raise ValueError(
+                f"{name} has {count} items and at most {state.items_left * per_item} more are allowed"
+            )
+        state.items_left -= count // per_item
         if item is None:
             return offset + count * item_bytes
         for _ in range(count):
-            offset = item(body, offset, left)
+            offset = item(body, offset, state)
         return offset
+
+    return walk
+
+
+def _walk_time(least: int, greatest: int) -> _Walk:
+    def walk(body: Buffer, offset: int, state: _State) -> int:
+        milliseconds = _INT64.unpack_from(body, offset)[0]
+        behind = offset + _INT64.size
+        if not least <= milliseconds <= greatest:
+            held = max(least, min(milliseconds, greatest))
+            state.changes.append(_Change(offset, behind, _INT64.pack(held)))
+        return behind
 
     return walk
 
 
 def _walk_tags(tagged: dict[int, _Walk]) -> _Walk:
-    def walk(body: Buffer, offset: int, left: list[int]) -> int:
+    def walk(body: Buffer, offset: int, state: _State) -> int:
         if body[offset] == 0:
             return offset + 1
+        section, first_change = offset, len(state.changes)
         count, offset = varint(body, offset)
         if count > len(body) - offset:
             raise ValueError(f"{count} tagged fields and {len(body) - offset} bytes are left")
+        #: (tag, its value with the changes made in it)
+        kept: list[tuple[int, bytes]] = []
         for _ in range(count):
             tag, offset = varint(body, offset)
             size, offset = varint(body, offset)
-            if tag not in tagged:
-                raise ValueError(f"tag {tag} is not known")
-            if tagged[tag](body, offset, left) != offset + size:
-                raise ValueError(f"tag {tag} has {size} bytes, which its value does not fill")
-            offset += size
+            behind = offset + size
+            if behind > len(body):
+                raise IndexError
+            if tag in tagged:
+                inner = len(state.changes)
+                if tagged[tag](body, offset, state) != behind:
+                    raise ValueError(f"tag {tag} has {size} bytes, which its value does not fill")
+                kept.append((tag, _changed(body, offset, behind, state.changes[inner:])))
+            elif state.items_left > 0:
+                state.items_left -= 1
+            else:
+                raise ValueError(f"tag {tag} is not known, and no more such are allowed")
+            offset = behind
+        if len(kept) < count or len(state.changes) > first_change:
+            del state.changes[first_change:]
+            state.changes.append(_Change(section, offset, _tag_section(kept)))
         return offset
 
     return walk
+
+
+def _tag_section(kept: Sequence[tuple[int, bytes]]) -> bytes:
+    section = bytearray(packed_varint(len(kept)))
+    for tag, value in kept:
+        section += packed_varint(tag) + packed_varint(len(value)) + value
+    return bytes(section)

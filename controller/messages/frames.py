@@ -23,6 +23,8 @@ _REQUEST_HEAD: Final = Struct(">ihhih")
 _HEADER: Final = Struct(">hhih")
 _RESPONSE_HEAD: Final = Struct(">ii")
 _CLIENT_ID_BYTES_MAX: Final = 32_767
+#: of one header; each is passed over on its own
+_TAGS_MAX: Final = 1000
 
 
 class RequestHeader(NamedTuple):
@@ -72,7 +74,7 @@ def parse_request_header(frame: Buffer, is_flexible: Callable[[int, int], bool])
         is_flexible: whether (api key, api version) has tagged fields; False for those that are not known.
 
     Raises:
-        MalformedMessageError: it is cut short.
+        MalformedMessageError: it is cut short, or has too many tagged fields.
     """
     try:
         api_key, api_version, correlation_id, name_bytes = _HEADER.unpack_from(frame)
@@ -82,8 +84,10 @@ def parse_request_header(frame: Buffer, is_flexible: Callable[[int, int], bool])
             offset = _behind_tags(frame, offset)
     except UnicodeDecodeError as problem:
         raise MalformedMessageError("request header", "the client id is not UTF-8") from problem
-    except (error, IndexError, ValueError) as problem:
+    except (error, IndexError) as problem:
         raise MalformedMessageError("request header", "it is cut short") from problem
+    except ValueError as problem:
+        raise MalformedMessageError("request header", str(problem)) from problem
     if offset > len(frame):
         raise MalformedMessageError("request header", "it is cut short")
     return RequestHeader(api_key, api_version, correlation_id, client_id, offset)
@@ -128,15 +132,21 @@ def response_body_offset(frame: Buffer, *, flexible: bool) -> int:
         return LENGTH.size
     try:
         return _behind_tags(frame, LENGTH.size)
-    except (IndexError, ValueError) as problem:
+    except IndexError as problem:
         raise MalformedMessageError("response header", "it is cut short") from problem
+    except ValueError as problem:
+        raise MalformedMessageError("response header", str(problem)) from problem
 
 
 def _behind_tags(frame: Buffer, offset: int) -> int:
     """Return the offset behind tagged fields; no header has any that matter here."""
     count, offset = varint(frame, offset)
+    if count > _TAGS_MAX:
+        raise ValueError(f"{count} tagged fields, at most {_TAGS_MAX} are allowed")
     for _ in range(count):
         _, offset = varint(frame, offset)
         size, offset = varint(frame, offset)
         offset += size
+        if offset > len(frame):
+            raise IndexError
     return offset

@@ -54,6 +54,7 @@ class CoordinatorRecord:
 class OffsetRecord:
     """A committed offset: the value of /consumers/groups/G/offsets/T/P."""
 
+    #: Below 0: the group has nothing to go on from, and its consumers go where their policy says.
     offset: int
     #: Leader epoch of the record before the offset; -1: not known.
     leader_epoch: int
@@ -88,7 +89,7 @@ class OffsetRecord:
         fields = JsonFields.parse(paths.group_offset_path(group_id, key), data)
         fields.integer("version", 1, 1)
         return cls(
-            offset=fields.integer("offset", 0, INT64_MAX),
+            offset=fields.integer("offset", -INT64_MAX - 1, INT64_MAX),
             leader_epoch=fields.integer("leader_epoch", -1),
             metadata=fields.string("metadata"),
             commit_timestamp_ms=fields.integer("commit_timestamp", 0, INT64_MAX),

@@ -160,6 +160,21 @@ def test_produce_requests_append_in_their_order(broker: MemoryBroker) -> None:
     assert len(sizes) == 100
 
 
+def test_a_request_with_unknown_tags_is_answered(broker: MemoryBroker) -> None:
+    with Peer(broker.client_address) as peer:
+        flags = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        plain = peer.ask(ApiKey.METADATA, 12, {"topics": [{"name": "t", "topic_id": None}], **flags})
+        topic = bytes(16) + b"\2t" + b"\1\x5a\2xx"
+        body = b"\2" + topic + b"\0\0" + b"\2\x5a\1x\x87\1\0"
+        # The first tagged field stands in the header.
+        sent = peer.send(ApiKey.METADATA, 12, b"\1\x5a\3new" + body, flexible=False)
+        correlation_id, frame = peer.receive()
+        assert correlation_id == sent
+        found = decode_response(ApiKey.METADATA, 12, frame[response_body_offset(frame, flexible=True) :])
+    assert found == plain
+    assert found.topics[0].error_code == ErrorCode.NONE
+
+
 def test_requests_in_flight_are_bounded_and_none_is_lost(broker: MemoryBroker) -> None:
     held = hold(broker)
     replicas = broker.parts.replicas

@@ -11,11 +11,20 @@ import io
 import random
 import types
 import uuid
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from typing import Any, Final, TypeVar, get_args, get_origin
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
+from kio.serial._implicit_defaults import get_tagged_field_default
+from kio.serial._serialize import get_field_writer
+from kio.serial.writers import (
+    write_compact_array_length,
+    write_legacy_array_length,
+    write_unsigned_varint,
+)
+from kio.static.primitive import i32, uvarint
 from kio.static.protocol import Entity
 
 E = TypeVar("E", bound=Entity)
@@ -38,6 +47,49 @@ def encoded(message: Entity) -> bytes:
     buffer = io.BytesIO()
     entity_writer(type(message))(buffer, message)
     return buffer.getvalue()
+
+
+def encoded_with_unknown_tags(message: Entity, tags: Mapping[int, bytes]) -> bytes:
+    """Return what kio would write, with more tagged fields in every struct that may have some."""
+    buffer = io.BytesIO()
+    known: dict[int, bytes] = {}
+    for each in fields(message):
+        value = getattr(message, each.name)
+        tag = each.metadata.get("tag")
+        default = (
+            get_tagged_field_default(each) if each.default is MISSING and tag is not None else each.default
+        )
+        if tag is not None and value == default:
+            continue
+        part = io.BytesIO()
+        flexible = message.__flexible__
+        if each.metadata.get("kafka_type") is not None:
+            get_field_writer(each, flexible, is_request_header=False, is_tag=tag is not None)(part, value)
+        elif isinstance(value, tuple):
+            (write_compact_array_length if flexible else write_legacy_array_length)(part, i32(len(value)))
+            part.writelines(encoded_with_unknown_tags(item, tags) for item in value)
+        elif value is None and type(None) in get_args(each.type):
+            part.write(_null(each.type, flexible))
+        else:
+            nullable = tag is None and type(None) in get_args(each.type)
+            part.write((b"\1" if nullable else b"") + encoded_with_unknown_tags(value, tags))
+        if tag is None:
+            buffer.write(part.getvalue())
+        else:
+            known[tag] = part.getvalue()
+    if message.__flexible__:
+        write_unsigned_varint(buffer, uvarint(len(known) + len(tags)))
+        for number, raw in sorted({**tags, **known}.items()):
+            for part_of_head in (number, len(raw)):
+                write_unsigned_varint(buffer, uvarint(part_of_head))
+            buffer.write(raw)
+    return buffer.getvalue()
+
+
+def _null(annotation: Any, flexible: bool) -> bytes:
+    if any(get_origin(part) is tuple for part in get_args(annotation)):
+        return b"\0" if flexible else b"\xff\xff\xff\xff"
+    return b"\xff"
 
 
 def _value(annotation: Any, metadata: Any, chance: random.Random) -> Any:

@@ -46,10 +46,9 @@ async def offset_commit(services: BrokerServices, call: Call) -> Answer:
                 codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(metadata.encode("utf-8", "surrogatepass")) > metadata_max:
                 codes[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            elif each.committed_offset < 0:
-                codes[key] = ErrorCode.OFFSET_OUT_OF_RANGE
             else:
-                leader_epoch = getattr(each, "committed_leader_epoch", -1)
+                # Also one below 0, by which clients reset a group: consumers then go where their policy says.
+                leader_epoch = max(getattr(each, "committed_leader_epoch", -1), -1)
                 offsets[key] = OffsetRecord(each.committed_offset, leader_epoch, metadata, now_ms)
     generation_id = GenerationId(
         body.generation_id_or_member_epoch

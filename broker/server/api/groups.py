@@ -44,13 +44,14 @@ async def join_group(services: BrokerServices, call: Call) -> Answer:
     """Take a member into the next generation of its group."""
     body = call.body
     session_ms = milliseconds(body.session_timeout)
+    rebalance_ms = milliseconds(body.rebalance_timeout) if call.api_version >= 1 else session_ms
     request = JoinRequest(
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
         client_id=call.client_id or "",
         client_host=f"/{call.client_host}",
         session_timeout_ms=session_ms,
-        rebalance_timeout_ms=milliseconds(body.rebalance_timeout) if call.api_version >= 1 else session_ms,
+        rebalance_timeout_ms=max(rebalance_ms, 0),
         protocol_type=body.protocol_type,
         protocols=tuple((each.name, bytes(each.metadata)) for each in body.protocols),
         needs_member_id=call.api_version >= _MEMBER_ID_VERSION,

@@ -6,22 +6,28 @@ import importlib
 import pkgutil
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import kio.schema
 import pytest
 from kio.schema.fetch.v15 import FetchRequest
 from kio.schema.metadata.v1 import MetadataRequest as MetadataRequestV1
 from kio.schema.metadata.v12 import MetadataRequest
+from kio.schema.offset_commit.v2 import OffsetCommitRequest
+from kio.schema.produce.v3 import ProduceResponse
 from kio.schema.produce.v9 import ProduceRequest
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 from kio.static.protocol import Entity
 
 from controller.messages.decoding import MalformedMessageError, decode
-from tests.support.kio_samples import encoded, sample
+from controller.messages.entities import _REQUESTS, _RESPONSES
+from tests.support.kio_samples import encoded, encoded_with_unknown_tags, sample
 
 SAMPLES = 5
+CONTROL_MESSAGES = (*_REQUESTS.values(), *_RESPONSES.values())
 ENTITIES_MIN = 500
+FLEXIBLE_MIN = 250
 
 
 def kio_messages() -> Iterator[type[Entity]]:
@@ -80,9 +86,67 @@ def test_null_is_refused_where_the_schema_has_none() -> None:
         decode(ProduceRequest, b"\x00" + b"\x00\x01" + b"\x00\x00\x00\x01" + b"\x00" + b"\x00")
 
 
-def test_an_unknown_tag_is_refused_by_name() -> None:
-    with pytest.raises(MalformedMessageError, match="MetadataRequest: tag 5 is not known"):
-        decode(MetadataRequest, b"\x00\x01\x00\x01\x05\x00")
+#: known to nobody: one of one byte, one of two, one without a value
+UNKNOWN = {90: b"new", 1000: bytes(200), 70: b""}
+
+
+def test_unknown_tags_in_every_struct_of_every_message_are_passed_over() -> None:
+    chance = random.Random(27)
+    tried = 0
+    for entity_type in [*kio_messages(), *CONTROL_MESSAGES]:
+        if not entity_type.__flexible__:
+            continue
+        tried += 1
+        for _ in range(SAMPLES):
+            message = sample(entity_type, chance)
+            body = encoded(message)
+            more = encoded_with_unknown_tags(message, UNKNOWN)
+            assert encoded_with_unknown_tags(message, {}) == body, entity_type
+            assert len(more) > len(body) + 200
+            expected = decode(entity_type, body)
+            assert decode(entity_type, memoryview(b"head" + more + b"tail"), 4) == expected, entity_type
+    assert tried > FLEXIBLE_MIN
+
+
+def test_an_unknown_tag_must_fit_its_message() -> None:
+    assert decode(MetadataRequest, b"\x00\x01\x00\x01\x05\x01x") == decode(MetadataRequest, b"\0\1\0\0")
+    for tags in (b"\x01\x05\x02x", b"\x02\x05\x01x", b"\x01\x05", b"\xff\xff\xff\xff\x0f\x05\x00"):
+        with pytest.raises(MalformedMessageError, match=r"cut short|tagged fields and"):
+            decode(MetadataRequest, b"\x00\x01\x00" + tags)
+
+
+def test_unknown_tags_count_as_items() -> None:
+    many = b"\x00\x01\x00" + b"\xe8\x07" + b"\x05\x00" * 1000
+    assert decode(MetadataRequest, many, items_max=1000).topics is None
+    with pytest.raises(MalformedMessageError, match="tag 5 is not known, and no more such are allowed"):
+        decode(MetadataRequest, many, items_max=999)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "held"),
+    [
+        (-1, -1),
+        (2**63 - 1, 9_223_372_036_854_774),
+        (-(2**63), -9_223_372_036_854_775),
+    ],
+)
+def test_a_duration_that_cannot_be_held_is_the_longest_that_it_can(milliseconds: int, held: int) -> None:
+    body = b"\x00\x01g" + bytes(4) + b"\x00\x01m" + milliseconds.to_bytes(8, "big", signed=True) + bytes(4)
+    found = decode(OffsetCommitRequest, body)
+    assert found.retention_time == timedelta(milliseconds=held)
+    assert (found.group_id, found.member_id, found.topics) == ("g", "m", ())
+
+
+def test_a_time_that_cannot_be_held_is_the_last_that_it_can() -> None:
+    def time_of(milliseconds: int) -> datetime | None:
+        partition = bytes(14) + milliseconds.to_bytes(8, "big", signed=True)
+        body = b"\0\0\0\1\0\1t\0\0\0\1" + partition + bytes(4)
+        return decode(ProduceResponse, body).responses[0].partition_responses[0].log_append_time
+
+    assert (time_of(-1), time_of(-2), time_of(-(2**63))) == (None, None, None)
+    assert time_of(0) == datetime(1970, 1, 1, tzinfo=UTC)
+    latest = time_of(2**63 - 1)
+    assert latest is not None and latest.year == 9999
 
 
 def test_the_error_names_the_message_and_a_remedy() -> None:

@@ -60,6 +60,18 @@ def test_tagged_fields_of_headers_are_passed_over() -> None:
     assert response_body_offset(b"\0\0\0\1" + tags + b"body", flexible=True) == 4 + len(tags)
 
 
+def test_tagged_fields_of_headers_have_bounds() -> None:
+    head = b"\x00\x03\x00\x0c" + b"\x00\x00\x00\x01" + b"\xff\xff"
+    for tags, problem in (
+        (b"\x01\x05\x03xx", "cut short"),
+        (b"\xe9\x07" + b"\0\0" * 1001, "1001 tagged fields"),
+    ):
+        with pytest.raises(MalformedMessageError, match=problem):
+            parse_request_header(head + tags, lambda _key, _version: True)
+        with pytest.raises(MalformedMessageError, match=problem):
+            response_body_offset(b"\0\0\0\1" + tags, flexible=True)
+
+
 def test_a_header_that_is_cut_short_is_refused() -> None:
     frame = pack_request(3, 12, 1, "client", b"", flexible=True)[4:]
     for length in range(len(frame)):
