@@ -25,24 +25,17 @@ _RECORD_FORMATS: Final = "Record formats v0 and v1, which Kafka 4 has left out a
 #: Requests that the table lacks: {number: reason}
 REQUESTS_ABSENT: Final[Mapping[int, str]] = MappingProxyType(
     {
-        21: "Not built.",
         **dict.fromkeys((24, 25, 26, 27, 28, 65, 66), _TRANSACTIONS),
-        33: "Not built.",
-        34: "Not built.",
-        35: "Not built.",
         **dict.fromkeys((38, 39, 40, 41), _TOKENS),
-        48: "Not built.",
         49: "Quotas are not built.",
         **dict.fromkeys((50, 51), _SASL),
         **dict.fromkeys((52, 53, 54, 55, 59, 62, 63, 64, 70, 73, 80, 81, 82), _KRAFT),
         56: "A leader changes its ISR in the quorum itself.",
         57: "No feature has levels that could be changed.",
         58: "Brokers forward no requests: a client finds the controller.",
-        61: "Not built.",
         67: "Brokers take blocks of producer ids from the quorum.",
         **dict.fromkeys((71, 72), _TELEMETRY),
         74: f"{_TELEMETRY} Version 1, which lists other resources, came with Kafka 4.1.",
-        75: "Not built.",
         **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), _SHARE),
         **dict.fromkeys((88, 89), _STREAMS),
     }
@@ -68,6 +61,8 @@ VERSIONS_BELOW: Final[Mapping[ApiKey, str]] = MappingProxyType(
         ApiKey.CREATE_ACLS: "0 knows no patterns of names; Kafka 4 has left it out.",
         ApiKey.DELETE_ACLS: "0 knows no patterns of names; Kafka 4 has left it out.",
         ApiKey.DESCRIBE_CONFIGS: "Kafka 4 has left it out.",
+        ApiKey.ALTER_REPLICA_LOG_DIRS: "Kafka 4 has left it out.",
+        ApiKey.DESCRIBE_LOG_DIRS: "Kafka 4 has left it out.",
         ApiKey.SASL_AUTHENTICATE: f"{_SASL} {_BETWEEN_BROKERS}",
     }
 )
@@ -77,7 +72,7 @@ VERSIONS_ABOVE: Final[Mapping[ApiKey, str]] = MappingProxyType(
     {
         ApiKey.PRODUCE: "11 and 12 are about transactions; 13 names topics by id.",
         ApiKey.FETCH: "17 and 18 bring what only followers and controllers of KRaft send.",
-        ApiKey.LIST_OFFSETS: "8 to 10 ask about tiered storage, which is not built.",
+        ApiKey.LIST_OFFSETS: "10 waits for answers of tiered storage, which is not built.",
         ApiKey.METADATA: "13 tells clients to start again from their bootstrap brokers.",
         ApiKey.LEADER_AND_ISR: "7 is KRaft's, for the migration.",
         ApiKey.STOP_REPLICA: "4 is KRaft's, for the migration.",

@@ -141,7 +141,9 @@ def check(
         if "records" in line and isinstance(line["records"], list):
             line["records"].sort()
     last = done.stderr[-SHOWN_CHARACTERS:]
-    assert said == [{"step": step, **expected[step]} for step in client.steps][: len(said)], last
+    for line, step in zip(said, client.steps, strict=False):
+        wanted = {"step": step, **expected[step]}
+        assert line == wanted, f"not {wanted}, but {line}\n{last}"
     assert len(said) == len(client.steps), f"it ended before {client.steps[len(said)]!r}:\n{last}"
     assert done.returncode == 0, last
     return done.stderr

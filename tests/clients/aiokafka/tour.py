@@ -69,7 +69,7 @@ async def administer(admin: AIOKafkaAdminClient, topic: str, group: str) -> None
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "3600000"})
     altered = (await admin.alter_configs([resource]))[0]
     assert altered.resources[0][0] == 0, for_code(altered.resources[0][0])
-    asked = ConfigResource(ConfigResourceType.TOPIC, topic, ["retention.ms"])
+    asked = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": ""})
     settings = (await admin.describe_configs([asked]))[0].resources[0][4]
     say("configured", **{name: value for name, value, *_ in settings})
     await admin.create_partitions({topic: NewPartitions(4)})

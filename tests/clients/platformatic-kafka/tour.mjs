@@ -60,7 +60,7 @@ const [{ configs }] = await admin.describeConfigs({ resources: [{ ...resource, c
 say('configured', { 'retention.ms': configs[0].value })
 const [{ results }] = await admin.describeLogDirs({ topics: [{ name: topic, partitions: [0, 1, 2] }] })
 say('located', { partitions: results[0].topics[0].partitions.length })
-await admin.createPartitions({ topics: [{ name: topic, count: 4, assignments: [] }] })
+await admin.createPartitions({ topics: [{ name: topic, count: 4, assignments: null }] })
 say('grown', { partitions: 4 })
 const ends = await admin.listOffsets({ topics: [{ name: topic, partitions: [{ partitionIndex: 0, timestamp: -1n }] }] })
 const [{ offset }] = ends[0].partitions
