@@ -70,8 +70,13 @@ async def administer(admin: AIOKafkaAdminClient, topic: str, group: str) -> None
     altered = (await admin.alter_configs([resource]))[0]
     assert altered.resources[0][0] == 0, for_code(altered.resources[0][0])
     asked = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": ""})
-    settings = (await admin.describe_configs([asked]))[0].resources[0][4]
-    say("configured", **{name: value for name, value, *_ in settings})
+    shown: dict[str, str] = {}
+    # another broker may answer, which hears of the change a moment later
+    async with asyncio.timeout(10):
+        while shown.get("retention.ms") != "3600000":
+            settings = (await admin.describe_configs([asked]))[0].resources[0][4]
+            shown = {name: value for name, value, *_ in settings}
+    say("configured", **shown)
     await admin.create_partitions({topic: NewPartitions(4)})
     say("grown", partitions=4)
 

@@ -132,12 +132,17 @@ func admin(ctx context.Context, client *kafka.Client, topic, group string) {
 				Value: "3600000", ConfigOperation: kafka.ConfigOperationSet}}}}})
 	must(err, "alter settings")
 	must(altered.Resources[0].Error, "alter the setting")
-	settings, err := client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
-		Resources: []kafka.DescribeConfigRequestResource{{ResourceType: kafka.ResourceTypeTopic,
-			ResourceName: topic, ConfigNames: []string{"retention.ms"}}}})
-	must(err, "describe settings")
-	must(settings.Resources[0].Error, "describe the settings")
-	say("configured", map[string]any{"retention.ms": settings.Resources[0].ConfigEntries[0].ConfigValue})
+	// another broker may answer, which hears of the change a moment later
+	value := ""
+	for began := time.Now(); value != "3600000" && time.Since(began) < 10*time.Second; {
+		settings, err := client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
+			Resources: []kafka.DescribeConfigRequestResource{{ResourceType: kafka.ResourceTypeTopic,
+				ResourceName: topic, ConfigNames: []string{"retention.ms"}}}})
+		must(err, "describe settings")
+		must(settings.Resources[0].Error, "describe the settings")
+		value = settings.Resources[0].ConfigEntries[0].ConfigValue
+	}
+	say("configured", map[string]any{"retention.ms": value})
 
 	grown, err := client.CreatePartitions(ctx, &kafka.CreatePartitionsRequest{
 		Topics: []kafka.TopicPartitionsConfig{{Name: topic, Count: 4}}})

@@ -9,7 +9,6 @@ import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.AdminClient;
-import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.TopicDescription;
@@ -185,8 +184,13 @@ public final class Tour {
     private void end() throws Exception {
         ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
         calls.set(admin, resource, "retention.ms", "3600000");
-        Config settings = admin.describeConfigs(Collections.singleton(resource)).all().get().get(resource);
-        say("configured", "retention.ms", settings.get("retention.ms").value());
+        // another broker may answer, which hears of the change a moment later
+        String value = null;
+        long deadline = System.nanoTime() + Duration.ofSeconds(10).toNanos();
+        while (!"3600000".equals(value) && System.nanoTime() < deadline) {
+            value = admin.describeConfigs(Collections.singleton(resource)).all().get().get(resource).get("retention.ms").value();
+        }
+        say("configured", "retention.ms", value);
         Map<String, NewPartitions> grown = new HashMap<>();
         grown.put(topic, NewPartitions.increaseTo(4));
         admin.createPartitions(grown).all().get();

@@ -69,10 +69,13 @@ say('reset', { records: (await read()).length })
 
 const resource = { type: ConfigResourceTypes.TOPIC, name: topic }
 await admin.alterConfigs({ resources: [{ ...resource, configEntries: [{ name: 'retention.ms', value: '3600000' }] }] })
-const { resources: [{ configEntries }] } = await admin.describeConfigs({
-  resources: [{ ...resource, configNames: ['retention.ms'] }]
-})
-say('configured', { 'retention.ms': configEntries[0].configValue })
+// another broker may answer, which hears of the change a moment later
+let value
+for (const began = Date.now(); value !== '3600000' && Date.now() - began < 10_000;) {
+  const { resources } = await admin.describeConfigs({ resources: [{ ...resource, configNames: ['retention.ms'] }] })
+  value = resources[0].configEntries[0].configValue
+}
+say('configured', { 'retention.ms': value })
 await admin.createPartitions({ topicPartitions: [{ topic, count: 4 }] })
 say('grown', { partitions: 4 })
 const [{ partition, high }] = (await admin.fetchTopicOffsets(topic)).filter(each => each.partition === 0)

@@ -56,8 +56,13 @@ const resource = { resourceType: TOPIC_RESOURCE, resourceName: topic }
 await admin.incrementalAlterConfigs({
   resources: [{ ...resource, configs: [{ name: 'retention.ms', configOperation: SET, value: '3600000' }] }]
 })
-const [{ configs }] = await admin.describeConfigs({ resources: [{ ...resource, configurationKeys: ['retention.ms'] }] })
-say('configured', { 'retention.ms': configs[0].value })
+// another broker may answer, which hears of the change a moment later
+let value
+for (const began = Date.now(); value !== '3600000' && Date.now() - began < 10_000;) {
+  const [{ configs }] = await admin.describeConfigs({ resources: [{ ...resource, configurationKeys: ['retention.ms'] }] })
+  value = configs[0].value
+}
+say('configured', { 'retention.ms': value })
 const [{ results }] = await admin.describeLogDirs({ topics: [{ name: topic, partitions: [0, 1, 2] }] })
 say('located', { partitions: results[0].topics[0].partitions.length })
 await admin.createPartitions({ topics: [{ name: topic, count: 4, assignments: null }] })

@@ -150,10 +150,15 @@ func administer(admin sarama.ClusterAdmin, brokers []string, topic, group string
 	value := "3600000"
 	must(admin.IncrementalAlterConfig(sarama.TopicResource, topic, map[string]sarama.IncrementalAlterConfigsEntry{
 		"retention.ms": {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &value}}, false), "alter")
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{
-		Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"retention.ms"}})
-	must(err, "describe settings")
-	say("configured", map[string]any{"retention.ms": entries[0].Value})
+	// another broker may answer, which hears of the change a moment later
+	shown := ""
+	for began := time.Now(); shown != value && time.Since(began) < 10*time.Second; {
+		entries, err := admin.DescribeConfig(sarama.ConfigResource{
+			Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"retention.ms"}})
+		must(err, "describe settings")
+		shown = entries[0].Value
+	}
+	say("configured", map[string]any{"retention.ms": shown})
 
 	client, err := sarama.NewClient(brokers, settings())
 	must(err, "client")
