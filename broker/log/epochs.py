@@ -37,8 +37,9 @@ class LeaderEpochs:
         return self._entries[-1][0] if self._entries else -1
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
-        """Note a batch that is in the log; epochs never go back."""
+        """Note a batch that is in the log; epochs never go back, and one without a batch is forgotten."""
         if leader_epoch > self.latest:
+            self.truncate_to(start_offset)
             self._entries.append((leader_epoch, start_offset))
 
     def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.log.errors import LogStorageError
+from broker.replication.clock import Pace
 from broker.replication.outcomes import DeleteOutcome
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
@@ -49,22 +50,28 @@ class Deleting:
         outcomes: dict[PartitionKey, DeleteOutcome] = {}
         #: What the low watermark must reach.
         required: dict[Replica, int] = {}
-        for key, offset in offsets.items():
-            begun = self._begin(key, offset)
-            if isinstance(begun, ErrorCode):
-                outcomes[key] = DeleteOutcome(begun)
-            else:
-                required[self._registry.replicas[key]] = begun
-        waiting = WaitingDeletion(required)
+        pace, waiting = Pace(), WaitingDeletion()
         self.waiting += 1
         try:
+            # However short the time is, all are begun.
+            for key, offset in offsets.items():
+                begun = self._begin(key, offset)
+                if isinstance(begun, ErrorCode):
+                    outcomes[key] = DeleteOutcome(begun)
+                else:
+                    required[self._registry.replicas[key]] = begun
+                await pace.rest()
             async with asyncio.timeout(timeout_ms / 1000):
-                for replica in list(required):
+                for replica in required:
                     await replica.log.settled()
-                while not self._settle(required, outcomes):
-                    await waiting.changed()
+                    waiting.wait_for(replica)
+                while required:
+                    for replica in await waiting.changes():
+                        self._look_again(replica, required, outcomes)
+                        await pace.rest()
         except TimeoutError:
-            self._settle(required, outcomes)
+            for replica in list(required):
+                self._look_again(replica, required, outcomes)
         except LogStorageError as error:
             self._on_storage_error(error)
             for replica in required:
@@ -99,18 +106,19 @@ class Deleting:
         replica.start_moved()
         return offset
 
-    def _settle(self, required: dict[Replica, int], outcomes: dict[PartitionKey, DeleteOutcome]) -> bool:
-        """Give the outcomes of the partitions that need not wait any more; returns whether none waits."""
-        for replica, offset in list(required.items()):
-            if replica.leader is None or self._registry.replicas.get(replica.key) is not replica:
-                outcome = DeleteOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            elif (low_watermark := self._low_watermark(replica)) >= offset:
-                outcome = DeleteOutcome(ErrorCode.NONE, low_watermark)
-            else:
-                continue
-            outcomes[replica.key] = outcome
-            del required[replica]
-        return not required
+    def _look_again(
+        self, replica: Replica, required: dict[Replica, int], outcomes: dict[PartitionKey, DeleteOutcome]
+    ) -> None:
+        """Give the outcome of a partition, if it need not wait any more."""
+        if replica not in required:
+            return
+        if replica.leader is None:
+            outcomes[replica.key] = DeleteOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif (low_watermark := self._low_watermark(replica)) >= required[replica]:
+            outcomes[replica.key] = DeleteOutcome(ErrorCode.NONE, low_watermark)
+        else:
+            return
+        del required[replica]
 
     def _low_watermark(self, replica: Replica) -> int:
         """Return the smallest log start, as made durable, of the replicas whose brokers are live."""

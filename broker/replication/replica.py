@@ -109,7 +109,7 @@ class Replica:
     def wake_deletions(self) -> None:
         """Let those look again that wait until all replicas have deleted records."""
         for deletion in self.deletions:
-            deletion.wake()
+            deletion.wake(self)
 
     def maybe_advance(self) -> None:
         """Raise the leader's high watermark as far as the ISR allows."""

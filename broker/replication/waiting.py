@@ -164,24 +164,34 @@ class WaitingFetch:
 
 
 class WaitingDeletion:
-    """One deletion that waits for the replicas of some partitions."""
+    """One deletion that waits for the followers of some replicas."""
 
-    __slots__ = ("_changed", "_replicas")
+    __slots__ = ("_changed", "_news", "_replicas")
 
-    def __init__(self, replicas: Iterable[Replica]) -> None:
-        self._changed = asyncio.Event()
-        self._replicas = list(replicas)
-        for replica in self._replicas:
-            replica.deletions[self] = None
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+        #: To look at again; a dict, for its order.
+        self._changed: dict[Replica, None] = {}
+        self._replicas: list[Replica] = []
 
-    def wake(self) -> None:
-        """Note that a replica may have followed, or that the leader has stepped down."""
-        self._changed.set()
+    def wait_for(self, replica: Replica) -> None:
+        """Hear of a replica; look at it at once, too."""
+        self._replicas.append(replica)
+        replica.deletions[self] = None
+        self.wake(replica)
 
-    async def changed(self) -> None:
-        """Wait for the next time."""
-        await self._changed.wait()
+    def wake(self, replica: Replica) -> None:
+        """Note that a follower may have deleted, or that the leader has stepped down."""
+        self._changed[replica] = None
+        self._news.set()
+
+    async def changes(self) -> list[Replica]:
+        """Wait for the next replicas to look at."""
+        await self._news.wait()
+        self._news.clear()
+        changed = list(self._changed)
         self._changed.clear()
+        return changed
 
     def close(self) -> None:
         """Wait no longer."""

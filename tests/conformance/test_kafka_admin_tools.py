@@ -7,8 +7,6 @@ Source: ReassignPartitionsCommand and LeaderElectionCommand (Kafka 3.9); KIP-73,
 from __future__ import annotations
 
 import json
-import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,13 +23,12 @@ from kazoo.exceptions import NoNodeError
 from broker.local import BlockingBrokers, brokers_in_thread
 from tests.support.broker_records import quiet
 from tests.support.embedded_brokers import zookeeper
-from tests.support.kafka_jars import kafka_java_command
+from tests.support.kafka_tools import KafkaTools
 from tests.support.nodes import eventually
 
 __all__ = ["zookeeper"]
 
 WAIT_S = 60.0
-PROGRAM = Path(__file__).parent / "java" / "KafkaTools.java"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 RATES = {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
@@ -48,33 +45,8 @@ def cluster() -> Iterator[BlockingBrokers]:
         yield running
 
 
-class KafkaTools:
-    """Runs the tools."""
-
-    def __init__(self, bootstrap: str, folder: Path) -> None:
-        self._bootstrap = bootstrap
-        self._folder = folder
-        self._process = subprocess.Popen(
-            kafka_java_command(PROGRAM, folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def run(self, name: str, *words: str, code: int = 0) -> str:
-        """Return what a tool prints."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\t".join([name, "--bootstrap-server", self._bootstrap, *words]) + "\n")
-        self._process.stdin.flush()
-        said: list[str] = []
-        guard = threading.Timer(WAIT_S, self._process.kill)
-        guard.start()
-        for line in self._process.stdout:
-            if line.startswith("= "):
-                break
-            said.append(line)
-        guard.cancel()
-        text = "".join(said)
-        assert line == f"= {code}\n", text
-        return text
+class ReassignTools(KafkaTools):
+    """Runs the tools, also with files of moves."""
 
     def reassign(self, action: str, moves: Moves, *words: str) -> str:
         """Run the tool for reassignments with a file of moves."""
@@ -86,19 +58,14 @@ class KafkaTools:
             {"topic": topic, "partition": partition, "replicas": replicas}
             for (topic, partition), replicas in moves.items()
         ]
-        path = self._folder / "moves.json"
+        path = self.folder / "moves.json"
         path.write_text(json.dumps({"version": 1, "partitions": rows}))
         return str(path)
 
-    def close(self) -> None:
-        """End the virtual machine."""
-        self._process.kill()
-        self._process.communicate()
-
 
 @pytest.fixture(scope="module")
-def tools(cluster: BlockingBrokers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
-    running = KafkaTools(cluster.bootstrap, tmp_path_factory.mktemp("kafka"))
+def tools(cluster: BlockingBrokers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReassignTools]:
+    running = ReassignTools(cluster.bootstrap, tmp_path_factory.mktemp("kafka"))
     yield running
     running.close()
 
@@ -171,7 +138,7 @@ def throttles(zookeeper: KazooClient, topic: str) -> dict[str, str]:
 
 
 def test_a_generated_plan_is_executed_and_verified(
-    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools, tmp_path: Path
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: ReassignTools, tmp_path: Path
 ) -> None:
     create(cluster, "planned", [[1, 2], [2, 1]], RECORDS)
     topics = tmp_path / "topics.json"
@@ -194,7 +161,7 @@ def test_a_generated_plan_is_executed_and_verified(
 
 
 def test_a_throttled_move_is_listed_and_cancelled_with_its_throttles(
-    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: ReassignTools
 ) -> None:
     create_throttled(cluster, "slow", [[1, 2]])
     moves = {("slow", 0): [3, 2]}
@@ -215,7 +182,7 @@ def test_a_throttled_move_is_listed_and_cancelled_with_its_throttles(
 
 
 def test_a_higher_rate_takes_effect_while_partitions_move(
-    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: ReassignTools
 ) -> None:
     create_throttled(cluster, "quicker", [[1, 2]])
     sent = metric(cluster, "quorate_broker_leader_throttled_bytes_total")
@@ -235,7 +202,7 @@ def test_a_higher_rate_takes_effect_while_partitions_move(
 
 
 def test_a_move_to_a_broker_that_does_not_live_is_refused_by_the_tool(
-    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: ReassignTools
 ) -> None:
     create(cluster, "stays", [[1, 2]])
     path = tools.file({("stays", 0): [1, 9]})
@@ -245,7 +212,7 @@ def test_a_move_to_a_broker_that_does_not_live_is_refused_by_the_tool(
 
 
 def test_a_move_to_a_broker_that_dies_is_listed_and_undone(
-    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools, tmp_path: Path
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: ReassignTools, tmp_path: Path
 ) -> None:
     create_throttled(cluster, "waits", [[1, 2]])
     moves = {("waits", 0): [1, 4]}
@@ -285,7 +252,7 @@ def lead_elsewhere(cluster: BlockingBrokers, zookeeper: KazooClient, topic: str)
 
 
 def test_preferred_leaders_are_elected_by_partition_by_file_and_by_znode(
-    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools, tmp_path: Path
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: ReassignTools, tmp_path: Path
 ) -> None:
     lead_elsewhere(cluster, zookeeper, "preferred")
     preferred = ["--election-type", "preferred"]
@@ -306,7 +273,7 @@ def test_preferred_leaders_are_elected_by_partition_by_file_and_by_znode(
 
 
 def test_all_partitions_get_their_preferred_leaders(
-    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: ReassignTools
 ) -> None:
     lead_elsewhere(cluster, zookeeper, "all")
     said = tools.run(ELECT, "--election-type", "preferred", "--all-topic-partitions")
@@ -317,7 +284,7 @@ def test_all_partitions_get_their_preferred_leaders(
 
 
 def test_an_unclean_election_is_marked_and_counted(
-    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: ReassignTools
 ) -> None:
     create(cluster, "unclean", [[3, 4]])
     cluster.stop(4)

@@ -73,7 +73,7 @@ async def describe_log_dirs(services: BrokerServices, call: Call) -> Answer:
 
 def _log_rows(services: BrokerServices, keys: list[PartitionKey]) -> Iterator[Values]:
     for name, of_topic in groupby(keys, lambda key: key.topic):
-        partitions = [
+        partitions = (
             {
                 "partition_index": key.partition,
                 "partition_size": size.size_bytes,
@@ -83,7 +83,7 @@ def _log_rows(services: BrokerServices, keys: list[PartitionKey]) -> Iterator[Va
             for key in of_topic
             # Rows are made while they are written: a log may be gone by then.
             if (size := services.replicas.log_size(key)) is not None
-        ]
+        )
         yield {"name": name, "partitions": partitions}
 
 

@@ -19,10 +19,16 @@ public final class KafkaTools {
         }
     }
 
+    private static Ended ended;
+
     public static void main(String[] arguments) throws Exception {
         System.setErr(System.out);
         Exit.setExitProcedure((code, message) -> {
-            throw new Ended(code);
+            // Some tools catch what ends them and exit once more.
+            if (ended == null) {
+                ended = new Ended(code);
+            }
+            throw ended;
         });
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
@@ -33,12 +39,13 @@ public final class KafkaTools {
     }
 
     private static int run(String name, String[] arguments) throws Exception {
+        ended = null;
         try {
             Class.forName(name).getMethod("main", String[].class).invoke(null, (Object) arguments);
             return 0;
         } catch (java.lang.reflect.InvocationTargetException error) {
-            if (error.getCause() instanceof Ended ended) {
-                return ended.code;
+            if (error.getCause() instanceof Ended last) {
+                return last.code;
             }
             throw error;
         }

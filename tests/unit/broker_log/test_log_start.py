@@ -172,3 +172,18 @@ def test_the_newest_record_is_one_that_is_left(broker: Broker) -> None:
     assert max_timestamp(log) == (NOW_MS + 7, 3)
     delete_to(log, 5)
     assert max_timestamp(log) == (-1, -1)
+
+
+def test_an_epoch_of_which_nothing_is_left_goes_when_the_next_one_begins(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = broker.create()
+    fill(log, 4, leader_epoch=1)
+    delete_to(log, 4)
+    assert log.end_offset_for_epoch(1) == (1, 4)
+    fill(log, 2, leader_epoch=2)
+    log.flush()
+    for each in (log, broker.revive()):
+        assert each.end_offset_for_epoch(1) == (1, 4)
+        assert each.end_offset_for_epoch(2) == (2, 6)
+    assert "damaged" not in caplog.text

@@ -8,6 +8,7 @@ from pathlib import Path
 from broker.replication.outcomes import DeleteOutcome, ListedOffset
 from controller.messages.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
+from tests.unit.broker_log.samples import NOW_MS, batch
 from tests.unit.broker_replication.cluster import KEY, Brokers, brokers, until
 
 
@@ -56,9 +57,10 @@ async def test_a_live_replica_that_does_not_follow_costs_the_whole_time(tmp_path
         await cluster.elect(1, [1, 2])
         await produce(cluster, 4)
         await cluster.stop(2, kill=True)
-        assert await delete(cluster, 3, timeout_ms=50) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+        for offset, timeout_ms in ((2, 50), (3, 0), (3, -1)):
+            assert await delete(cluster, offset, timeout_ms=timeout_ms) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+            assert cluster[1].log.log_start_offset == offset
         assert cluster[1].replica.deletions == {}
-        assert cluster[1].log.log_start_offset == 3
 
 
 async def test_a_replica_whose_broker_is_gone_learns_the_start_later(tmp_path: Path) -> None:
@@ -135,3 +137,17 @@ async def test_an_empty_log_above_its_leader_starts_over(tmp_path: Path) -> None
         await cluster.until_isr(1, 2)
         assert cluster[1].values() == cluster[2].values()
         assert (cluster[1].log.log_start_offset, cluster[1].log.log_end_offset) == (0, 4)
+
+
+async def test_a_look_up_names_no_deleted_record(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        records = batch([NOW_MS + 9, NOW_MS + 1, NOW_MS + 2, NOW_MS + 3])
+        await cluster[1].manager.produce({KEY: records}, acks=-1, timeout_ms=1000)
+        assert await delete(cluster, 2) == (ErrorCode.NONE, 2)
+        for timestamp in (NOW_MS, NOW_MS + 1, -3):
+            found = await cluster[1].manager.list_offset(KEY, timestamp)
+            assert (found.error_code, found.offset) == (ErrorCode.NONE, 2)
+        assert await delete(cluster, -1) == (ErrorCode.NONE, 4)
+        for timestamp in (NOW_MS, -3):
+            assert (await cluster[1].manager.list_offset(KEY, timestamp)).offset == -1
