@@ -173,7 +173,7 @@ class PartitionLog:
         if header.producer_id != NO_PRODUCER:
             known = self._producers.check(header)
             if known is not None:
-                return Appended(known.base_offset, known.last_offset, True)
+                return Appended(known.base_offset, known.last_offset, True, known.append_time_ms)
         batch = with_times(batch, self._settings, now_ms)
         header = batch.header
         offset = self.log_end_offset

@@ -46,6 +46,8 @@ class KnownBatch(NamedTuple):
     last_sequence: int
     base_offset: int
     last_offset: int
+    #: where its records have that as their time; -1: they do not, or a snapshot told of the batch
+    append_time_ms: int = -1
 
 
 class _Producer:
@@ -122,7 +124,13 @@ class Producers:
         producer = self._producer(header.producer_id, header.producer_epoch)
         producer.last_append_ms = now_ms
         producer.batches.append(
-            KnownBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset)
+            KnownBatch(
+                header.base_sequence,
+                header.last_sequence,
+                header.base_offset,
+                header.last_offset,
+                header.append_time_ms,
+            )
         )
         if len(producer.batches) > BATCHES_MAX:
             del producer.batches[0]

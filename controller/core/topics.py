@@ -7,7 +7,7 @@ Source: Kafka's CreateTopics and CreatePartitions (3.9); seeds [0.C]; KIP-4, KIP
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -60,16 +60,56 @@ class Defaults(NamedTuple):
 Assignment = Mapping[int, tuple[int, ...]]
 
 
+def collisions(model: ClusterModel, names: Iterable[str]) -> dict[str, str]:
+    """Return the names of new topics that differ from another one in `.` and `_` alone.
+
+    Kafka's metrics have one for both; other tools make the same of the two, too.
+
+    Args:
+        model: the cluster.
+        names: of the topics of one request; each collides with those before it, too.
+
+    Returns:
+        {name: that of the other topic}
+    """
+    wanted = [name for name in names if "." in name or "_" in name]
+    if not wanted:
+        return {}
+    present = {name.replace(".", "_"): name for name in (*model.left_alone, *model.topics)}
+    found: dict[str, str] = {}
+    for name in wanted:
+        other = present.setdefault(name.replace(".", "_"), name)
+        if other != name:
+            found[name] = other
+    return found
+
+
 def plan_topic(
-    model: ClusterModel, wanted: NewTopic, defaults: Defaults, spread: Spread
+    model: ClusterModel,
+    wanted: NewTopic,
+    defaults: Defaults,
+    spread: Spread,
+    collides_with: str | None = None,
 ) -> Assignment | Refused:
-    """Return the replicas of a topic to create, or why it may not be created."""
+    """Return the replicas of a topic to create, or why it may not be created.
+
+    Args:
+        model: the cluster.
+        wanted: the topic.
+        defaults: what counts where it says -1.
+        spread: where the placement begins.
+        collides_with: what collisions() says of its name.
+    """
     try:
         check_topic(wanted.name)
     except ValueError as error:
         return Refused(Reason.BAD_NAME, str(error))
     if wanted.name in model.topics or wanted.name in model.left_alone:
         return Refused(Reason.EXISTS, f"topic {wanted.name!r} exists already")
+    if collides_with is not None:
+        # Kafka's words.
+        problem = f"Topic '{wanted.name}' collides with existing topic: {collides_with}"
+        return Refused(Reason.BAD_NAME, problem)
     if wanted.assignments is not None:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
             return Refused(

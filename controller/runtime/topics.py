@@ -18,7 +18,7 @@ from typing import Final
 
 from controller.core.model import ClusterModel
 from controller.core.requests import NewPartitions, NewTopic
-from controller.core.topics import Defaults, Reason, Refused, Spread, plan_partitions, plan_topic
+from controller.core.topics import Defaults, Reason, Refused, Spread, collisions, plan_partitions, plan_topic
 from controller.messages.codes import ErrorCode
 from controller.runtime.cache import Cache
 from controller.runtime.channel import Channels
@@ -61,11 +61,13 @@ class TopicAdmin:
             if times > 1
         }
         wanted = [topic for topic in topics if named[topic.name] == 1]
+        colliding = collisions(self._model, [topic.name for topic in wanted])
         for first in range(0, len(wanted), CREATED_AT_ONCE_MAX):
             some = wanted[first : first + CREATED_AT_ONCE_MAX]
             # Pipelined; all settle before an error is raised, so that none is still under way afterwards.
             settled = await asyncio.gather(
-                *(_outcome(self._create(topic, validate_only)) for topic in some), return_exceptions=True
+                *(_outcome(self._create(topic, colliding.get(topic.name), validate_only)) for topic in some),
+                return_exceptions=True,
             )
             for topic, outcome in zip(some, settled, strict=True):
                 if isinstance(outcome, BaseException):
@@ -73,8 +75,8 @@ class TopicAdmin:
                 outcomes[topic.name] = outcome
         return outcomes
 
-    async def _create(self, topic: NewTopic, validate_only: bool) -> TopicOutcome:
-        planned = plan_topic(self._model, topic, self._defaults, self._spread())
+    async def _create(self, topic: NewTopic, collides_with: str | None, validate_only: bool) -> TopicOutcome:
+        planned = plan_topic(self._model, topic, self._defaults, self._spread(), collides_with)
         if isinstance(planned, Refused):
             return refused(planned)
         settings = _given_settings(topic.settings, self._segment_bytes_min)

@@ -1,7 +1,8 @@
-"""Kafka 3.9.1's own tools for reassignments and elections, unchanged, against brokers in this process.
+"""Kafka 3.9.1's own tools for partitions and settings, unchanged, against brokers in this process.
 
 The tools run one after the other in one virtual machine.
-Source: ReassignPartitionsCommand and LeaderElectionCommand (Kafka 3.9); KIP-73, KIP-455, KIP-460.
+Source: ReassignPartitionsCommand, LeaderElectionCommand, ConfigCommand, TopicCommand (Kafka 3.9); KIP-73,
+KIP-455, KIP-460.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ WAIT_S = 60.0
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 RATES = {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
+CONFIGS = "kafka.admin.ConfigCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
 REPLICAS = {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
 VALUE = bytes(1000)
 RECORDS = 300
@@ -303,3 +306,31 @@ def test_an_unclean_election_is_marked_and_counted(
     assert metric(cluster, "quorate_controller_unclean_elections_total") == 1
     assert "already elected" in tools.run(ELECT, "--election-type", "unclean", *words)
     cluster.start(3)
+
+
+# -- settings ------------------------------------------------------------------------------------------------
+
+
+def test_what_has_no_effect_is_set_and_shown(
+    cluster: BlockingBrokers, zookeeper: KazooClient, tools: KafkaTools
+) -> None:
+    def kept() -> dict[str, str]:
+        found: dict[str, str] = read(zookeeper, "/config/topics/tool.ed").get("config", {})
+        return found
+
+    topic = ["--entity-type", "topics", "--entity-name", "tool.ed"]
+    create(cluster, "tool.ed", [[1, 2]])
+    given = "compression.type=zstd,flush.messages=1,preallocate=true"
+    assert "Completed updating config" in tools.run(CONFIGS, "--alter", *topic, "--add-config", given)
+    said = tools.run(CONFIGS, "--describe", *topic)
+    assert "compression.type=zstd" in said
+    assert "preallocate=true" in said
+    tools.run(CONFIGS, "--alter", *topic, "--delete-config", "preallocate")
+    assert kept() == {"compression.type": "zstd", "flush.messages": "1"}
+    said = tools.run(CONFIGS, "--alter", *topic, "--add-config", "cleanup.policy=compact", code=1)
+    assert "compaction is not offered" in said
+    assert kept() == {"compression.type": "zstd", "flush.messages": "1"}
+    said = tools.run(CONFIGS, "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
+    assert "inter.broker.protocol.version=3.9 " in said
+    said = tools.run(TOPICS, "--create", "--topic", "tool_ed", code=1)
+    assert "Topic 'tool_ed' collides with existing topic: tool.ed" in said

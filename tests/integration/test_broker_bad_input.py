@@ -276,7 +276,8 @@ def test_acl_requests_say_that_security_is_disabled(cluster: BrokerCluster, unha
     "settings",
     [
         {"cleanup.policy": "compact"},
-        {"compression.type": "zstd"},
+        {"compression.type": "brotli"},
+        {"remote.storage.enable": "true"},
         {"no.such.setting": "1"},
         {"retention.ms": "x"},
     ],

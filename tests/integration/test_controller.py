@@ -106,6 +106,8 @@ async def test_a_request_is_refused_by_kafkas_codes_and_changes_nothing(cluster:
         NewTopic("null", 1, 1, settings={"retention.ms": None}),
         NewTopic("twice"),
         NewTopic("twice"),
+        NewTopic("a.b", 0),
+        NewTopic("a_b"),
     ]
     outcomes = await cluster.active.create_topics(wanted, timeout_ms=10_000, validate_only=False)
     assert {name: each.error_code for name, each in outcomes.items()} == {
@@ -115,7 +117,10 @@ async def test_a_request_is_refused_by_kafkas_codes_and_changes_nothing(cluster:
         "odd": ErrorCode.INVALID_CONFIG,
         "null": ErrorCode.INVALID_CONFIG,
         "twice": ErrorCode.INVALID_REQUEST,
+        "a.b": ErrorCode.INVALID_PARTITIONS,
+        "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
+    assert outcomes["a_b"].message == "Topic 'a_b' collides with existing topic: a.b"
     checked = await cluster.active.create_topics([NewTopic("dry")], timeout_ms=10_000, validate_only=True)
     assert checked["dry"].error_code == ErrorCode.NONE
     assert await one.client.get_children(paths.BROKER_TOPICS) == []

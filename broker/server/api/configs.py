@@ -8,7 +8,7 @@ Source: Kafka's DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (KIP-1
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def _described(services: BrokerServices, call: Call, resource: Any) -> Values:
 
 def _describe(
     services: BrokerServices, resource_type: int, name: str
-) -> tuple[ErrorCode, str | None, list[dict[str, Any]]]:
+) -> tuple[ErrorCode, str | None, Sequence[Mapping[str, Any]]]:
     if resource_type == _TOPIC:
         if name not in services.view.topics:
             error_code = partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -64,6 +64,8 @@ def test_the_environment_overrides_and_nodes_ignore_it(tmp_path: Path, secret: P
         ("advertised", "client", "0.0.0.0:9092", "names no machine"),
         ("topics", "cleanup_policy", "compact", "compaction is not offered"),
         ("topics", "retention_ms", "soon", "is not a whole number"),
+        ("topics", "compression_type", "gzip", "batches are stored as they are sent"),
+        ("topics", "message_timestamp_type", "LogTime", "one of CreateTime, LogAppendTime"),
         ("dial", "one", "127.0.0.1:1", "is not a broker id"),
         ("quorum", "hosts", [], "is not a list"),
         ("topics", "segment_bytes", 1048575, "below limits.segment_bytes_min"),

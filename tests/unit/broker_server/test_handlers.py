@@ -464,7 +464,9 @@ async def test_settings_name_their_sources(parts: MemoryParts) -> None:
     assert [each.source for each in rows["retention.ms"].synonyms] == [1, 5]
     assert (rows["min.insync.replicas"].value, rows["min.insync.replicas"].config_source) == ("2", 4)
     assert rows["retention.bytes"].config_source == 5
-    assert rows["retention.ms"].documentation
+    assert rows["retention.ms"].documentation.endswith("in milliseconds.")
+    no_effect = "The compression of stored batches. No effect: batches are stored as producers send them."
+    assert rows["compression.type"].documentation == no_effect
 
 
 async def test_only_the_asked_settings_are_described(parts: MemoryParts) -> None:

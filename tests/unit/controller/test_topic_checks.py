@@ -8,7 +8,7 @@ import pytest
 
 from controller.core.model import ClusterModel, KnownTopic, LiveBroker
 from controller.core.requests import NewPartitions, NewTopic
-from controller.core.topics import Defaults, Reason, Refused, Spread, plan_partitions, plan_topic
+from controller.core.topics import Defaults, Reason, Refused, Spread, collisions, plan_partitions, plan_topic
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.records import BrokerRecord, TopicRecord
 
@@ -64,6 +64,17 @@ def test_a_topic_is_refused_with_its_reason(model: ClusterModel, wanted: NewTopi
     refused = plan(model, wanted)
     assert isinstance(refused, Refused)
     assert refused.reason is reason
+
+
+def test_names_that_differ_in_points_and_underscores_collide(model: ClusterModel) -> None:
+    model.topics["a.b"] = model.topics["there"]
+    model.left_alone["c_d"] = "malformed"
+    names = ["a_b", "c.d", "e_f", "e.f", "e_f_", "ab", "a.b"]
+    found = collisions(model, names)
+    assert found == {"a_b": "a.b", "c.d": "c_d", "e.f": "e_f"}
+    refused = plan_topic(model, NewTopic("a_b"), Defaults(2, 1), SPREAD, found["a_b"])
+    assert refused == Refused(Reason.BAD_NAME, "Topic 'a_b' collides with existing topic: a.b")
+    assert collisions(model, ["there", "new"]) == {}
 
 
 def test_added_partitions_go_on_where_the_topic_began(model: ClusterModel) -> None:
