@@ -40,6 +40,8 @@ log = logging.getLogger("quorate.broker")
 
 #: Allocations of young objects before the collector looks at them.
 GC_YOUNG_OBJECTS_MAX = 50_000
+#: {distribution of the extra: its module}
+_NEEDED = {"kio": "kio", "cramjam": "cramjam", "crc32c": "crc32c", "google-re2": "re2"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +91,7 @@ def require_extra() -> None:
     Raises:
         UsageError: names the command that installs it.
     """
-    missing = [name for name in ("kio", "cramjam", "crc32c") if importlib.util.find_spec(name) is None]
+    missing = [name for name, module in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'quorate[brokers]'")
 

@@ -119,8 +119,8 @@ class GroupsSection:
     group_initial_rebalance_delay_ms: int = setting(integer(0, _HOUR_MS), 3_000)
     #: members of a group
     group_max_size: int = setting(integer(1, 100_000), 1_000)
-    #: what the members of a group send to each other, in bytes as it is stored; it is one znode
-    group_bytes_max: int = setting(integer(1024, 960 * 1024), 768 * 1024)
+    #: what the members of a group send to each other, in bytes as it is stored
+    group_bytes_max: int = setting(integer(1024, 16 * _MIB), 8 * _MIB)
     groups_max: int = setting(integer(1, 1_000_000), 10_000)
     #: what all groups hold in the memory of each node of the quorum, offsets included, roughly
     groups_bytes_max: int = setting(integer(_MIB, 1024 * 1024 * _MIB), 128 * _MIB)

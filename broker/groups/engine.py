@@ -26,6 +26,7 @@ from broker.core.groups.timers import TICK_MS, TimerWheel
 from broker.groups.errors import (
     CoordinatorFencedError,
     GroupRefusedError,
+    GroupTooLargeError,
     NotCoordinatorError,
 )
 from broker.groups.options import GroupOptions
@@ -160,6 +161,7 @@ class GroupEngine:
         self._room.held_bytes += slot.offset_bytes
         self._room.count(slot)
         if record is not None:
+            slot.written_bytes = machine.size
             machine.resume(now_ms)
             self._settle(slot)
         return slot
@@ -392,8 +394,17 @@ class GroupEngine:
             slot.writer = None
 
     def _record(self, slot: GroupSlot, batch: Batch) -> GroupRecord:
-        """Return what is written of a group."""
+        """Return what is written of a group.
+
+        Raises:
+            GroupTooLargeError: its targets make it larger than it may be, and than it was.
+        """
         machine = slot.machine
+        size, bytes_max = machine.size, self._options.limits.group_bytes_max
+        # Whoever assigns in a classic group was refused before.
+        if batch.record is None and size > max(bytes_max, slot.written_bytes):
+            raise GroupTooLargeError(slot.group_id, size, bytes_max)
+        slot.written_bytes = size
         log.info(
             "group %r: %s, generation %d, %d members, protocol %s (%s)",
             *(slot.group_id, machine.state.value, machine.generation_id),

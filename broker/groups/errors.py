@@ -45,6 +45,16 @@ class CoordinatorFencedError(FencedError):
         )
 
 
+class GroupTooLargeError(QuorateError):
+    """What is assigned to a group's members makes its record larger than it may be: it was not written."""
+
+    fault = Fault.CLIENT
+
+    def __init__(self, group_id: str, record_bytes: int, bytes_max: int) -> None:
+        problem = f"group {group_id!r} would take {record_bytes} bytes, and may take {bytes_max}"
+        super().__init__(problem, "use several groups, or raise groups.group_bytes_max")
+
+
 class GroupChangedError(QuorateError):
     """Somebody else has written the group's znode: what this coordinator holds of it is stale."""
 

@@ -54,6 +54,8 @@ class GroupSlot:
         self.writer: asyncio.Task[None] | None = None
         #: What it counts of the room of all groups: its record, and its offsets with those on their way.
         self.record_bytes = 0
+        #: Of the record that was written last.
+        self.written_bytes = 0
         self.offset_bytes = sum(each.stored_bytes for each in stored.offsets.values())
 
     @property

@@ -4,7 +4,8 @@ A write is cut into multis by bytes, for the quorum takes none that is too large
 /consumers/coordinator_epoch at the version of the mandate and the group's znode at the version that this
 coordinator wrote or read, so a former coordinator changes nothing, and no commit passes the generation that
 it belongs to. A lost reply is looked up: only this coordinator writes the znode, so its
-version and value tell what became of a write.
+version and value tell what became of a write. A record that one multi does not hold is written in chunks
+first (content.py).
 Hard state: the znodes. What is written is decided elsewhere.
 Source: control-plane design, "Coordinator"; seed [4.x].
 """
@@ -16,7 +17,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from broker.groups.content import CHUNK_BYTES, Content, Contents
 from broker.groups.errors import CoordinatorFencedError, GroupChangedError
+from broker.groups.fence import Fence
 from quorum.client import (
     BadVersionError,
     Client,
@@ -30,8 +33,8 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
-from quorum.metadata.group_records import OFFSET_BYTES, GroupRecord, OffsetRecord, decode_group
-from quorum.metadata.numbers import GroupVersion
+from quorum.metadata.group_records import OFFSET_BYTES, ClassicGroupRecord, GroupRecord, OffsetRecord
+from quorum.metadata.numbers import GenerationId, GroupVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.plans import Mandate, chunk_by_size, next_version
 from quorum.metadata.store import read_node
@@ -43,6 +46,8 @@ READ_CHUNK: Final = 8_000
 #: Groups that are read at a time.
 LOAD_CHUNK: Final = 500
 NO_NODE: Final = GroupVersion(-1)
+#: Stands for a group whose first record is on its way in chunks.
+_NOT_BEGUN: Final = ClassicGroupRecord(GenerationId(0), None, None, None, False, 0)
 
 
 @dataclass(slots=True)
@@ -56,6 +61,8 @@ class StoredGroup:
     offsets: dict[PartitionKey, OffsetRecord] = field(default_factory=dict)
     #: {topic: partitions}: which nodes exist below offsets/.
     nodes: dict[str, set[int]] = field(default_factory=dict)
+    #: Children of its znode that hold the record; none: the znode does.
+    chunks: tuple[str, ...] = ()
 
 
 class Loaded(NamedTuple):
@@ -78,8 +85,8 @@ class GroupStore:
             retries_max: how often a write is repeated whose outcome is unknown, or whose ground has moved.
         """
         self._client = client
-        self._mandate = mandate
-        self._rounds_max = 1 + retries_max
+        self._fence = Fence(client, mandate, 1 + retries_max)
+        self._contents = Contents(client, self._fence)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -114,17 +121,27 @@ class GroupStore:
             return error.message
 
     async def load_group(self, group_id: str) -> StoredGroup | None:
-        """Read one group; None if there is none.
+        """Read one group, and remove what a coordinator left that did not end a write; None if there is none.
 
         Raises:
             MetadataDecodeError: a value is malformed.
+            CoordinatorFencedError, GroupChangedError, ContendedError, ClientError: see write.
         """
+        stored, strays = await self._read_group(group_id)
+        if stored is not None:
+            await self._contents.remove(group_id, stored.version, strays)
+        return stored
+
+    async def _read_group(self, group_id: str) -> tuple[StoredGroup | None, Sequence[str]]:
+        """Read one group, and the chunks to which its record does not refer."""
         node = await read_node(self._client, paths.group_path(group_id))
         if node is None:
-            return None
-        stored = StoredGroup(group_id, decode_group(group_id, node.data), GroupVersion(node.stat.version))
+            return None, ()
+        found = await self._contents.read(group_id, node)
+        version = GroupVersion(node.stat.version)
+        stored = StoredGroup(group_id, found.record, version, chunks=found.chunks)
         await self._load_offsets(stored)
-        return stored
+        return stored, found.strays
 
     async def _load_offsets(self, stored: StoredGroup) -> None:
         group_id = stored.group_id
@@ -179,10 +196,16 @@ class GroupStore:
             ContendedError: the outcome stayed unknown, or the nodes kept changing, in every round.
             ClientError: the session is over, or a request is too large.
         """
-        rest = 0 if record is None else len(record.encode())
+        content = None if record is None else Content(record, record.encode())
+        if content is not None and len(content.value) > CHUNK_BYTES:
+            if stored.version == NO_NODE:
+                # Chunks are children. Should this coordinator die now, the group has not begun.
+                await self._write_part(stored, Content(_NOT_BEGUN, _NOT_BEGUN.encode()), ())
+            content = await self._contents.cut(stored.group_id, stored.version, content)
+        rest = 0 if content is None else content.multi_bytes(stored.group_id, stored.chunks)
         for part in self._parts(stored.group_id, offsets, rest):
-            await self._write_part(stored, record, part)
-            record = None
+            await self._write_part(stored, content, part)
+            content = None
 
     def _parts(
         self, group_id: str, offsets: Mapping[PartitionKey, OffsetRecord | None], record_bytes: int
@@ -200,12 +223,12 @@ class GroupStore:
     async def _write_part(
         self,
         stored: StoredGroup,
-        record: GroupRecord | None,
+        content: Content | None,
         offsets: Sequence[tuple[PartitionKey, OffsetRecord | None]],
     ) -> None:
         unknown = False
-        for _ in range(self._rounds_max):
-            transaction, version = self._transaction(stored, record, offsets)
+        for _ in range(self._fence.rounds_max):
+            transaction, version = self._transaction(stored, content, offsets)
             try:
                 await self._client.multi(transaction)
             except ConnectionLossError as error:
@@ -214,30 +237,31 @@ class GroupStore:
                 if not (unknown and error.index == 1):
                     await self._judge(stored, error)
             else:
-                self._took_effect(stored, record, version, offsets)
+                self._took_effect(stored, content, version, offsets)
                 return
-            if unknown and await self._look_up(stored, record, version, offsets):
+            if unknown and await self._look_up(stored, content, version, offsets):
                 return
-        raise ContendedError(f"the write of group {stored.group_id!r}", self._rounds_max)
+        raise ContendedError(f"the write of group {stored.group_id!r}", self._fence.rounds_max)
 
     def _transaction(
         self,
         stored: StoredGroup,
-        record: GroupRecord | None,
+        content: Content | None,
         offsets: Sequence[tuple[PartitionKey, OffsetRecord | None]],
     ) -> tuple[Transaction, GroupVersion]:
         """Return the multi, and the version that the group's znode has after it."""
         group_id = stored.group_id
         path = paths.group_path(group_id)
-        transaction = self._fenced()
+        transaction = self._fence.transaction()
         version = stored.version
         if version == NO_NODE:
-            assert record is not None, "a group's first write has its record"
-            transaction.create(path, record.encode())
+            assert content is not None, "a group's first write has its record"
+            transaction.create(path, content.value)
             transaction.create(paths.group_offsets_path(group_id), b"")
             version = GroupVersion(0)
-        elif record is not None:
-            transaction.set(path, record.encode(), version)
+        elif content is not None:
+            transaction.set(path, content.value, version)
+            content.add_to(transaction, group_id, stored.chunks)
             version = GroupVersion(next_version(version))
         else:
             transaction.check(path, version)
@@ -257,20 +281,16 @@ class GroupStore:
                 transaction.create(node, offset.encode())
         return transaction, version
 
-    def _fenced(self) -> Transaction:
-        version = self._mandate.controller_epoch_version
-        return Transaction().check(paths.COORDINATOR_EPOCH, version)
-
     def _took_effect(
         self,
         stored: StoredGroup,
-        record: GroupRecord | None,
+        content: Content | None,
         version: GroupVersion,
         offsets: Sequence[tuple[PartitionKey, OffsetRecord | None]],
     ) -> None:
         stored.version = version
-        if record is not None:
-            stored.record = record
+        if content is not None:
+            stored.record, stored.chunks = content.record, content.chunks
         for key, offset in offsets:
             if offset is None:
                 stored.offsets.pop(key, None)
@@ -282,7 +302,7 @@ class GroupStore:
     async def _look_up(
         self,
         stored: StoredGroup,
-        record: GroupRecord | None,
+        content: Content | None,
         version: GroupVersion,
         offsets: Sequence[tuple[PartitionKey, OffsetRecord | None]],
     ) -> bool:
@@ -294,14 +314,14 @@ class GroupStore:
         try:
             await self._client.sync(paths.GROUPS)
             node = await read_node(self._client, paths.group_path(stored.group_id))
-            if record is None and node is not None:
+            if content is None and node is not None:
                 # Only which nodes exist matters: setting the same offsets again is harmless.
-                stored.nodes = (await self.load_group(stored.group_id) or stored).nodes
+                stored.nodes = ((await self._read_group(stored.group_id))[0] or stored).nodes
         except ConnectionLossError:
             return False
         found = NO_NODE if node is None else node.stat.version
-        if record is not None and node is not None and found == version and node.data == record.encode():
-            self._took_effect(stored, record, version, offsets)
+        if content is not None and node is not None and (found, node.data) == (version, content.value):
+            self._took_effect(stored, content, version, offsets)
             return True
         if found != stored.version:
             raise GroupChangedError(stored.group_id, "its znode has changed")
@@ -314,11 +334,11 @@ class GroupStore:
             CoordinatorFencedError, GroupChangedError: see write.
         """
         if error.index == 0:
-            raise CoordinatorFencedError(self._mandate.controller_epoch) from error
+            raise CoordinatorFencedError(self._fence.mandate.controller_epoch) from error
         if error.index == 1 or not isinstance(error.cause, NoNodeError | NodeExistsError | BadVersionError):
             raise GroupChangedError(stored.group_id, error.cause.message) from error
         # A node below offsets/ came or went, by an earlier attempt of ours or by an operator's hand.
-        found = await self.load_group(stored.group_id)
+        found, _ = await self._read_group(stored.group_id)
         if found is None or found.version != stored.version:
             raise GroupChangedError(stored.group_id, "its znode has changed") from error
         stored.nodes, stored.offsets = found.nodes, found.offsets
@@ -336,34 +356,12 @@ class GroupStore:
         path = paths.group_path(stored.group_id)
         parents = [paths.group_topic_path(stored.group_id, topic) for topic in stored.nodes]
         for chunk in chunk_by_size(((each, len(each) + OFFSET_BYTES) for each in parents), OFFSETS_MAX):
-            transaction = self._fenced().check(path, stored.version)
+            transaction = self._fence.transaction().check(path, stored.version)
             for each in chunk:
                 transaction.delete(each)
-            await self._delete_all(stored, transaction, chunk[-1])
-        transaction = self._fenced().delete(paths.group_offsets_path(stored.group_id))
-        await self._delete_all(stored, transaction.delete(path, stored.version), path)
-
-    async def _delete_all(self, stored: StoredGroup, transaction: Transaction, witness: str) -> None:
-        """Delete nodes of a group in one multi; one of them tells whether it took effect."""
-        for _ in range(self._rounds_max):
-            try:
-                await self._client.multi(transaction)
-            except ConnectionLossError:
-                if await self._is_gone(witness):
-                    return
-            except MultiFailedError as error:
-                if error.index == 0:
-                    raise CoordinatorFencedError(self._mandate.controller_epoch) from error
-                if await self._is_gone(witness):
-                    return
-                raise GroupChangedError(stored.group_id, error.cause.message) from error
-            else:
-                return
-        raise ContendedError(f"the removal of group {stored.group_id!r}", self._rounds_max)
-
-    async def _is_gone(self, path: str) -> bool:
-        try:
-            await self._client.sync(paths.GROUPS)
-            return await read_node(self._client, path) is None
-        except ConnectionLossError:
-            return False
+            await self._fence.carry_out(stored.group_id, transaction, chunk[-1], made=False)
+        transaction = self._fence.transaction().delete(paths.group_offsets_path(stored.group_id))
+        for name in stored.chunks:
+            transaction.delete(paths.group_chunk_path(stored.group_id, name))
+        transaction.delete(path, stored.version)
+        await self._fence.carry_out(stored.group_id, transaction, path, made=False)

@@ -24,10 +24,10 @@ from broker.core.groups.model import (
     SyncRequest,
 )
 from broker.groups.engine import GroupEngine, clock_ms
-from broker.groups.errors import GroupRefusedError, NotCoordinatorError
+from broker.groups.errors import GroupRefusedError, GroupTooLargeError, NotCoordinatorError
 from broker.groups.slot import GroupSlot, Machine
 from controller.messages.codes import ErrorCode
-from quorum.client import ClientError, RequestTooLargeError
+from quorum.client import ClientError
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
@@ -162,11 +162,12 @@ class Term(GroupEngine):
         try:
             return await self._after_records(slot, answer)
         except NotCoordinatorError as error:
-            if request.member_epoch != JOIN_EPOCH or not isinstance(error.__cause__, RequestTooLargeError):
+            cause = error.__cause__
+            if request.member_epoch != JOIN_EPOCH or not isinstance(cause, GroupTooLargeError):
                 raise
-            # With this member there is more to assign than a group's znode holds; the others go on as before.
-            problem, remedy = f"group {group_id!r} would be too large: {error.message}", "use several groups"
-            raise GroupRefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, problem, remedy) from error
+            # With this member there is more to assign than a group may hold; the others go on as before.
+            code = ErrorCode.GROUP_MAX_SIZE_REACHED
+            raise GroupRefusedError(code, cause.message, cause.remedy) from error
 
     def _upgraded(self, machine: ClassicGroup, request: HeartbeatRequest, now_ms: int) -> ConsumerGroup:
         """Return a classic group as one whose coordinator assigns.

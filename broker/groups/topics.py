@@ -1,8 +1,8 @@
 """The topics that groups subscribe to, as the quorum has them: names, and names that match a pattern.
 
-Patterns are RE2's, which match in linear time whatever a client sends; where google-re2 is not installed,
-only subscriptions by pattern are refused. What all groups subscribe to is read when topics change; what a
-member brings besides is looked up once, and only what exists. Reads; decides nothing.
+Patterns are RE2's, which match in linear time whatever a client sends. What all groups subscribe to is read
+when topics change; what a member brings besides is looked up once, and only what exists. Reads; decides
+nothing.
 Source: KIP-848 (SubscribedTopicRegex), KIP-1043; control-plane design, "Coordinator".
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final
+from typing import Final
+
+import re2
 
 from broker.core.cluster_view import ClusterView
 from broker.core.groups.consumer import ConsumerGroup
@@ -41,23 +42,18 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     """Return what tells whether a whole name matches a pattern.
 
     Raises:
-        GroupRefusedError: it is no regular expression of RE2's, or patterns are not served here.
+        GroupRefusedError: it is no regular expression of RE2's.
     """
-    try:
-        re2: Any = importlib.import_module("re2")
-    except ImportError as error:
-        problem = "patterns of topics are not served: google-re2 is not installed at the coordinator"
-        remedy = "name the topics, or install quorate[patterns]"
-        raise GroupRefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, problem, remedy) from error
     options = re2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_MEMORY_MAX
     try:
         if len(pattern) > PATTERN_LENGTH_MAX:
-            raise re2.error(f"it has more than {PATTERN_LENGTH_MAX} characters")
+            raise re2.error(b"more than %d characters" % PATTERN_LENGTH_MAX)
         compiled = re2.compile(pattern, options)
     except re2.error as error:
-        problem = f"pattern {pattern[:64]!r} is no regular expression of RE2's: {error}"
+        reason = error.args[0].decode("utf-8", "replace")
+        problem = f"pattern {pattern[:64]!r} is no regular expression of RE2's: {reason}"
         raise GroupRefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, problem, "correct it") from error
     return lambda name: compiled.fullmatch(name) is not None
 

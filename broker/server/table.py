@@ -81,9 +81,9 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.STOP_REPLICA: Row(stop_replica, broker=Versions(3, 3), frame_bytes_max=_LONG),
         ApiKey.UPDATE_METADATA: Row(update_metadata, broker=Versions(7, 7), frame_bytes_max=_LONG),
         ApiKey.CONTROLLED_SHUTDOWN: Row(controlled_shutdown, broker=Versions(3, 3), frame_bytes_max=_LONG),
-        ApiKey.OFFSET_COMMIT: Row(offset_commit, client=Versions(2, 9), frame_bytes_max=_LONG),
-        ApiKey.OFFSET_FETCH: Row(offset_fetch, client=Versions(1, 9), frame_bytes_max=_LONG),
-        ApiKey.FIND_COORDINATOR: Row(find_coordinator, client=Versions(0, 4)),
+        ApiKey.OFFSET_COMMIT: Row(offset_commit, client=Versions(2, 10), frame_bytes_max=_LONG),
+        ApiKey.OFFSET_FETCH: Row(offset_fetch, client=Versions(1, 10), frame_bytes_max=_LONG),
+        ApiKey.FIND_COORDINATOR: Row(find_coordinator, client=Versions(0, 6)),
         ApiKey.JOIN_GROUP: Row(join_group, client=Versions(0, 9), frame_bytes_max=_LONG),
         ApiKey.HEARTBEAT: Row(heartbeat, client=Versions(0, 4)),
         ApiKey.LEAVE_GROUP: Row(leave_group, client=Versions(0, 5)),
@@ -126,7 +126,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.DESCRIBE_CLUSTER: Row(describe_cluster, client=Versions(0, 1)),
         ApiKey.DESCRIBE_PRODUCERS: Row(describe_producers, client=Versions(0, 0), frame_bytes_max=_LONG),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: Row(consumer_group_heartbeat, client=Versions(0, 1)),
-        ApiKey.CONSUMER_GROUP_DESCRIBE: Row(consumer_group_describe, client=Versions(0, 0)),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: Row(consumer_group_describe, client=Versions(0, 1)),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: Row(
             describe_topic_partitions, client=Versions(0, 0), frame_bytes_max=_LONG
         ),

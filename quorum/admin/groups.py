@@ -21,7 +21,13 @@ from quorum.admin.view import json_answer, part
 from quorum.client import Stat
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
-from quorum.metadata.group_records import ClassicGroupRecord, GroupRecord, OffsetRecord, decode_group
+from quorum.metadata.group_records import (
+    ClassicGroupRecord,
+    GroupRecord,
+    OffsetRecord,
+    chunk_names,
+    decode_group,
+)
 from quorum.metadata.paths import PartitionKey
 
 #: members and offsets that a page shows at most, unless its first group has more
@@ -69,7 +75,7 @@ async def get_groups(request: web.Request) -> web.Response:
         if not isinstance(found, int):
             data, stat, _ = found
             offsets = list(_offsets(state, name))
-            group = _group(name, data, stat)
+            group = _group(state, name, data, stat)
             members = group["members"]
             assert isinstance(members, list)
             rows += len(members) + len(offsets)
@@ -82,13 +88,23 @@ def _names(state: StateView, path: str) -> list[str]:
     return [] if isinstance(found, int) else sorted(found[2])
 
 
-def _group(name: str, data: bytes | None, stat: Stat) -> Row:
+def _record_data(state: StateView, name: str, data: bytes | None, stat: Stat) -> bytes | None:
+    """Return the record's bytes: the znode's value, or what the chunks hold that this names."""
+    # The offsets are one child.
+    chunks = chunk_names(name, data) if stat.children_count > 1 else ()
+    parts = [state.znode(paths.group_chunk_path(name, each)) for each in chunks]
+    return b"".join((part[0] or b"") for part in parts if not isinstance(part, int)) if chunks else data
+
+
+def _group(state: StateView, name: str, data: bytes | None, stat: Stat) -> Row:
     answer: dict[str, object] = dict.fromkeys(("type", "state", "generation_id", "protocol", "problem"))
     answer |= {"group_id": name, "version": stat.version, "size_bytes": stat.data_length, "members": []}
     try:
+        data = _record_data(state, name, data, stat)
         record = decode_group(name, data)
     except MetadataDecodeError as error:
         return {**answer, "problem": error.message}
+    answer["size_bytes"] = len(data or b"")
     if isinstance(record, ClassicGroupRecord):
         answer |= {"type": "classic", "generation_id": record.generation_id, "protocol": record.protocol}
     else:

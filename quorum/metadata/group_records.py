@@ -11,7 +11,7 @@ import base64
 import binascii
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -237,8 +237,23 @@ def assignment_bytes(assignment: bytes) -> int:
     return 4 * (-(-len(assignment) // 3))
 
 
+def encode_chunk_names(names: Sequence[str]) -> bytes:
+    """Return the value of /consumers/groups/G where the record is in children of it, in this order."""
+    return _json({"version": 1, "type": "chunks", "chunks": list(names)})
+
+
+def chunk_names(group_id: str, data: bytes | None) -> tuple[str, ...]:
+    """Return which children of /consumers/groups/G hold the record, in order; none: its value does.
+
+    Raises:
+        MetadataDecodeError: the value is malformed.
+    """
+    fields = JsonFields.parse(paths.group_path(group_id), data)
+    return fields.strings("chunks") if fields.string("type") == "chunks" else ()
+
+
 def decode_group(group_id: str, data: bytes | None) -> GroupRecord:
-    """Read the value of /consumers/groups/G.
+    """Read the record of a group: the value of /consumers/groups/G, or what its chunks hold together.
 
     Raises:
         MetadataDecodeError: the value is malformed.

@@ -48,6 +48,8 @@ TOPIC_LENGTH_MAX: Final = 249
 #: What file systems allow; a log's folder is named topic-partition.
 FOLDER_LENGTH_MAX: Final = 255
 _TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._-]+")
+#: Begins the names of the chunks of a group's record.
+GROUP_CHUNK: Final = "chunk-"
 #: Longest name of a group, in bytes of UTF-8.
 GROUP_BYTES_MAX: Final = 1_024
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
@@ -164,6 +166,11 @@ def group_id_of(segment: str) -> str | None:
 def group_offsets_path(group_id: str) -> str:
     """Path of the parent of a group's committed offsets."""
     return f"{group_path(group_id)}/offsets"
+
+
+def group_chunk_path(group_id: str, name: str) -> str:
+    """Path of a part of a group's record, where that is larger than one znode holds."""
+    return f"{group_path(group_id)}/{name}"
 
 
 def group_topic_path(group_id: str, topic: str) -> str:

@@ -24,7 +24,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from quorum.core.machine import StateMachine
 from quorum.local.embedded import Ensemble, ensemble_in_thread
 from quorum.metadata import paths
-from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord, OffsetRecord
+from quorum.metadata.group_records import (
+    ClassicGroupRecord,
+    MemberRecord,
+    OffsetRecord,
+    encode_chunk_names,
+)
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
@@ -315,6 +320,23 @@ def test_groups_are_shown_with_members_and_offsets(node: Ensemble, client: Kazoo
     assert paths.group_path("broken") in broken["problem"]
     page = show(node, "/v1/groups?limit=1")
     assert show(node, f"/v1/groups?after={page['next_after']}")["items"] == [broken]
+
+
+def test_a_group_in_chunks_is_shown_whole(node: Ensemble, client: KazooClient) -> None:
+    member = MemberRecord("m-1", None, "app", "/127.0.0.1", 10_000, 10_000, (("range", b"s"),), b"a")
+    record = ClassicGroupRecord(GenerationId(3), "consumer", "range", "m-1", True, 1, (member,))
+    value = record.encode()
+    parts = {"chunk-b": value[:50], "chunk-a": value[50:], "chunk-c": b"a stray"}
+    for group, held in (("whole", parts), ("wanting", {"chunk-a": value[50:]})):
+        client.create(paths.group_offsets_path(group), makepath=True)
+        client.set(paths.group_path(group), encode_chunk_names(["chunk-b", "chunk-a"]))
+        for name, part in held.items():
+            client.create(paths.group_chunk_path(group, name), part)
+    wanting, whole = show(node, "/v1/groups?prefix=w")["items"]
+    assert (whole["state"], whole["size_bytes"], whole["problem"]) == ("Stable", len(value), None)
+    assert [each["client_id"] for each in whole["members"]] == ["app"]
+    assert (wanting["state"], wanting["members"]) == (None, [])
+    assert paths.group_path("wanting") in wanting["problem"]
 
 
 def test_events_come_in_order_and_go_on_behind_the_last_one(node: Ensemble, client: KazooClient) -> None:

@@ -176,7 +176,7 @@ class Hand:
 
     def _coordinator(self) -> str:
         values = {"key": self.group, "key_type": 0, "coordinator_keys": (self.group,)}
-        row = self.link.ask(ApiKey.FIND_COORDINATOR, 4, values).coordinators[0]
+        row = self.link.ask(ApiKey.FIND_COORDINATOR, 6, values).coordinators[0]
         assert row.error_code == 0
         return f"{row.host}:{row.port}"
 
@@ -197,7 +197,7 @@ class Hand:
 
     def describe(self) -> Any:
         values = {"group_ids": (self.group,), "include_authorized_operations": False}
-        return self.link.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, values).groups[0]
+        return self.link.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, values).groups[0]
 
 
 def held(answer: Any) -> int:
@@ -294,6 +294,45 @@ def test_offsets_are_fenced_by_the_member_epoch(cluster: BlockingBrokers, admin:
     assert commit("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_offsets_of_topics_by_their_ids(cluster: BlockingBrokers, admin: AdminClient) -> None:
+    create(admin, "by-id", 2)
+    hand = Hand(cluster, "by-id")
+    joined = hand.join("m", "by-id")
+    topic_id = joined.assignment.topic_partitions[0].topic_id
+    stranger = uuid.uuid4()
+
+    def commit(committed: int, *topic_ids: uuid.UUID) -> dict[Any, int]:
+        row = {"partition_index": 1, "committed_offset": committed, "committed_metadata": "by id"}
+        values = {
+            "group_id": "by-id",
+            "member_id": "m",
+            "generation_id_or_member_epoch": joined.member_epoch,
+            "topics": [{"topic_id": each, "partitions": [row]} for each in topic_ids],
+        }
+        answer = hand.link.ask(ApiKey.OFFSET_COMMIT, 10, values)
+        return {each.topic_id: each.partitions[0].error_code for each in answer.topics}
+
+    def fetch(version: int, topics: Any) -> dict[Any, list[tuple[int, int, int]]]:
+        values = {"groups": [{"group_id": "by-id", "topics": topics}]}
+        (group,) = hand.link.ask(ApiKey.OFFSET_FETCH, version, values).groups
+        return {
+            each.name if version < 10 else each.topic_id: [
+                (row.partition_index, row.committed_offset, row.error_code) for row in each.partitions
+            ]
+            for each in group.topics
+        }
+
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    assert commit(7, topic_id, stranger) == {topic_id: ErrorCode.NONE, stranger: unknown}
+    asked = [{"topic_id": each, "partition_indexes": (0, 1)} for each in (topic_id, stranger)]
+    assert fetch(10, asked) == {
+        topic_id: [(0, -1, ErrorCode.NONE), (1, 7, ErrorCode.NONE)],
+        stranger: [(0, -1, unknown), (1, -1, unknown)],
+    }
+    assert fetch(10, None) == {topic_id: [(1, 7, ErrorCode.NONE)]}
+    assert fetch(9, None) == {"by-id": [(1, 7, ErrorCode.NONE)]}
+
+
 def test_a_static_member_returns_to_what_it_had(cluster: BlockingBrokers, admin: AdminClient) -> None:
     create(admin, "static")
     hand = Hand(cluster, "static")
@@ -344,6 +383,11 @@ def test_members_go_over_one_by_one_and_back(
                 members[number] = begin(kind)
                 last = number == 2 and kind == "classic"
                 settle(members, "classic" if last else "consumer")
+                if not last:
+                    # As KIP-1099 counts them: 0 for the classic protocol, 1 for KIP-848's.
+                    types = sorted(each.member_type for each in Hand(cluster, group).describe().members)
+                    new = number + 1 if kind == "consumer" else 2 - number
+                    assert types == [0] * (3 - new) + [1] * new
     finally:
         for member in members:
             member.leave()

@@ -14,6 +14,7 @@ import pytest
 
 from broker.core.cluster_view import ClusterView
 from broker.core.groups.model import JOIN_EPOCH, GroupLimits, HeartbeatRequest, JoinRequest, SyncRequest
+from broker.groups.content import CHUNK_BYTES
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
 from broker.groups.options import GroupOptions
 from broker.groups.term import Term
@@ -31,9 +32,8 @@ from tests.support.trust import TRUST
 
 BYTES_MAX = 1024 * 1024
 NOBODY = ("", None, GenerationId(-1))
-OPTIONS = GroupOptions(
-    GroupLimits(initial_rebalance_delay_ms=0, assignment_interval_ms=0), groups_bytes_max=BYTES_MAX
-)
+LIMITS = GroupLimits(initial_rebalance_delay_ms=0, assignment_interval_ms=0)
+OPTIONS = GroupOptions(LIMITS, groups_bytes_max=BYTES_MAX)
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ async def client() -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def term_of(client: Client) -> AsyncIterator[Term]:
+async def term_of(client: Client, options: GroupOptions = OPTIONS) -> AsyncIterator[Term]:
     outcome = await elect(client, COORDINATOR_OFFICE, 1, 0, TRUST)
     assert isinstance(outcome, Won)
-    term = Term(client, outcome.mandate, OPTIONS, ClusterView())
+    term = Term(client, outcome.mandate, options, ClusterView())
     run = asyncio.ensure_future(term.run())
     try:
         await term.ready()
@@ -174,8 +174,8 @@ async def test_every_term_counts_the_same(client: Client) -> None:
         assert term.status().held_bytes == 0
 
 
-async def test_a_group_that_is_too_large_for_the_quorum_says_so(client: Client) -> None:
-    """A pattern of one short member may match more than one znode holds; nothing is asked again for ever."""
+async def test_a_group_to_which_too_much_would_be_assigned_says_so(client: Client) -> None:
+    """A pattern of one short member may match more than a group may hold; nothing is asked again for ever."""
     topics = [f"{each:04}" + "t" * 200 for each in range(4_500)]
     for start in range(0, len(topics), 1_000):
         transaction = Transaction()
@@ -183,7 +183,9 @@ async def test_a_group_that_is_too_large_for_the_quorum_says_so(client: Client) 
             record = TopicRecord(uuid.uuid4(), {0: (1,)})
             transaction.create(paths.topic_path(topic), record.encode())
         await client.multi(transaction)
-    async with term_of(client) as term:
+    # The record takes 1.8 MB: three chunks.
+    options = replace(OPTIONS, limits=replace(LIMITS, group_bytes_max=1024 * 1024))
+    async with term_of(client, options) as term:
         heartbeat = HeartbeatRequest("m", JOIN_EPOCH, rebalance_timeout_ms=1, topic_pattern=".*")
         with pytest.raises(GroupRefusedError) as caught:
             await term.consumer_heartbeat("large", heartbeat)
@@ -201,3 +203,26 @@ async def test_a_group_that_is_too_large_for_the_quorum_says_so(client: Client) 
             await asyncio.gather(*term._tasks)
             again = await term.consumer_heartbeat("large", HeartbeatRequest("s", told.member_epoch))
             assert again.error_code is ErrorCode.NONE
+    # Where the limit allows it, it is written in chunks, and the next term goes on from them.
+    async with term_of(client) as term:
+        joined = await term.consumer_heartbeat("large", heartbeat)
+        assert joined.error_code is ErrorCode.NONE
+        slot = term.group("large")
+        assert slot is not None
+        size, stored = slot.machine.size, slot.stored
+        assert stored.record is not None
+        written_bytes = len(stored.record.encode())
+        assert written_bytes <= size <= 1.05 * written_bytes
+        assert len(stored.chunks) == -(-written_bytes // CHUNK_BYTES) > 2
+        held_bytes = term.status().held_bytes
+        assert held_bytes == size
+    # A limit that is lower by now takes nothing away.
+    async with term_of(client, options) as term:
+        assert term.status().held_bytes == held_bytes
+        slot = term.group("large")
+        assert slot is not None and slot.stored == stored
+        for member_id in ("m", "s"):
+            left = await term.consumer_heartbeat("large", HeartbeatRequest(member_id, -1))
+            assert left.error_code is ErrorCode.NONE
+        assert slot.stored.chunks == ()
+        assert await client.get_children(paths.group_path("large")) == ["offsets"]

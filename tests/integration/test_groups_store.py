@@ -164,7 +164,7 @@ async def test_a_lost_reply_is_looked_up(client: Client, after: bool, part: str)
     if part != "new":
         await store.write(stored, record(1), {KEY: offset(5)})
     lossy: Any = LossyClient(client, after=after)
-    again = GroupStore(lossy, store._mandate, retries_max=7)
+    again = GroupStore(lossy, store._fence.mandate, retries_max=7)
     await again.write(stored, None if part == "offsets" else record(2), {OTHER: offset(8)})
     assert lossy.losses == 0
     await store.write(stored, None, {KEY: offset(6)})
@@ -178,7 +178,7 @@ async def test_the_deletion_of_a_group_may_lose_its_reply(client: Client) -> Non
     stored = StoredGroup(GROUP)
     await store.write(stored, record(1), {})
     lossy: Any = LossyClient(client, after=True)
-    await GroupStore(lossy, store._mandate, retries_max=7).delete(stored)
+    await GroupStore(lossy, store._fence.mandate, retries_max=7).delete(stored)
     with pytest.raises(NoNodeError):
         await client.get(paths.group_path(GROUP))
 
@@ -194,7 +194,7 @@ async def test_offsets_of_a_group_that_was_empty_for_long_are_removed(
     empty = ClassicGroupRecord(GenerationId(2), "consumer", None, None, False, 5)
     await store.write(StoredGroup(GROUP), record(1) if members else empty, {KEY: offset(5)})
     await client.create(paths.topic_path(KEY.topic), b"{}")
-    term = Term(client, store._mandate, GroupOptions(offsets_retention_ms=1), ClusterView())
+    term = Term(client, store._fence.mandate, GroupOptions(offsets_retention_ms=1), ClusterView())
     run = asyncio.ensure_future(term.run())
     await term.ready()
     term._sweep()
@@ -226,5 +226,5 @@ async def test_a_group_with_many_long_topics_is_deleted(client: Client) -> None:
     topics = [f"{each:05}-{'t' * 243}" for each in range(300)]
     await store.write(stored, record(1), {PartitionKey(topic, 0): offset(1) for topic in topics})
     lossy: Any = LossyClient(client, after=True)
-    await GroupStore(lossy, store._mandate, retries_max=7).delete(stored)
+    await GroupStore(lossy, store._fence.mandate, retries_max=7).delete(stored)
     assert await client.get_children(paths.GROUPS) == []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 from broker.wire.apis import ApiKey
 
 _COMMIT = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
-_TOPICS = [{"name": "t", "partition_indexes": (0,)}]
+_TOPIC_ID = uuid.UUID(int=7)
+_TOPICS = [{"name": "t", "topic_id": _TOPIC_ID, "partition_indexes": (0,)}]
 
 #: {request: values of every version}
 GROUP_REQUESTS: dict[ApiKey, dict[str, Any]] = {
@@ -18,7 +20,7 @@ GROUP_REQUESTS: dict[ApiKey, dict[str, Any]] = {
         "generation_id": -1,
         "member_id": "",
         "retention_time": -1,
-        "topics": [{"name": "t", "partitions": [_COMMIT]}],
+        "topics": [{"name": "t", "topic_id": _TOPIC_ID, "partitions": [_COMMIT]}],
     },
     ApiKey.OFFSET_FETCH: {
         "group_id": "g",

@@ -375,14 +375,13 @@ class ConsumerGroup:
         """Compute the targets if it is time for that and the topics are known."""
         if self._assign_ms is None or self._assign_ms > now_ms or self._catalog is None:
             return
+        self._assign_ms = None
         if self._members:
             self._assign(now_ms)
-        else:
-            self._assign_ms = None
 
     def _assign(self, now_ms: int) -> None:
         """Compute the targets; a rebalance begins only if they differ from those before."""
-        self._assign_ms, self._assigned_ms = None, now_ms
+        self._assigned_ms = now_ms
         self.assignor = select_assignor(each.record.assignor for each in self._members.values())
         topics = self._subscribed_topics()
         subscriptions = {member_id: self._subscription(each) for member_id, each in self._members.items()}
@@ -477,6 +476,7 @@ class ConsumerGroup:
 
     def _evict(self, member: ConsumerMember, reason: str) -> None:
         self._remove(member)
+        self.topics = self.topics if self._members else {}
         self._want_assignment(reason)
         self.unsaved = True
 

@@ -47,7 +47,7 @@ class GroupLimits:
     initial_rebalance_delay_ms: int = 3_000
     members_max: int = 1_000
     #: Of a group's record: names, metadata, assignments of all its members.
-    group_bytes_max: int = 768 * 1024
+    group_bytes_max: int = 8 * 1024 * 1024
     #: Of groups whose coordinator assigns: when a silent member is dead, and how often it shall be heard.
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000

@@ -20,6 +20,9 @@ from broker.wire.codec import Values, milliseconds
 from controller.messages.codes import ErrorCode
 from quorum.metadata.group_records import Assignment, ConsumerMemberRecord
 
+#: What a member speaks (KIP-1099).
+_CLASSIC: Final = 0
+_CONSUMER: Final = 1
 #: The first heartbeat whose sender names itself.
 _OWN_ID_VERSION: Final = 1
 
@@ -129,6 +132,7 @@ def _described(group: ConsumerGroup) -> Values:
             "subscribed_topic_regex": record.topic_pattern,
             "assignment": rows(record.assigned),
             "target_assignment": rows(record.target),
+            "member_type": _CONSUMER if record.classic is None else _CLASSIC,
         }
 
     return {

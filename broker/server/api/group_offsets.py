@@ -2,20 +2,22 @@
 
 Decides whether a partition exists and whether a commit's metadata is too large; the rest is decided by
 the coordinator.
-Source: Kafka's protocol guide; KIP-709 (several groups in one OffsetFetch), KIP-496 (OffsetDelete).
+Source: Kafka's protocol guide; KIP-709 (several groups in one OffsetFetch), KIP-496 (OffsetDelete), KIP-848
+(topics by their ids).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import GroupState
 from broker.groups.errors import GroupRefusedError
-from broker.groups.slot import GroupSlot
 from broker.server.api.groups import term_of
+from broker.server.api.partitions import topic_id
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
@@ -24,6 +26,10 @@ from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 
+#: The first OffsetCommit and OffsetFetch that name topics by their ids.
+_IDS_VERSION: Final = 10
+#: A topic as a request names it: by its name, or by its id.
+_Asked = str | uuid.UUID | None
 #: The first OffsetFetch that names several groups.
 _MANY_GROUPS_VERSION: Final = 8
 #: The first OffsetFetch with an error of the whole.
@@ -35,17 +41,22 @@ async def offset_commit(services: BrokerServices, call: Call) -> Answer:
     body = call.body
     now_ms = time.time_ns() // 1_000_000
     metadata_max = services.config.groups.offset_metadata_max_bytes
-    codes: dict[PartitionKey, ErrorCode] = {}
+    codes: dict[tuple[_Asked, int], ErrorCode] = {}
     offsets: dict[PartitionKey, OffsetRecord] = {}
     for topic in body.topics:
+        asked = _asked(topic)
+        name = _name(services, asked)
         for each in topic.partitions:
-            key = PartitionKey(topic.name, each.partition_index)
+            row = asked, each.partition_index
+            key = PartitionKey(name or "", each.partition_index)
             metadata = each.committed_metadata or ""
-            codes[key] = ErrorCode.NONE
-            if services.view.partition(*key) is None:
-                codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            codes[row] = ErrorCode.NONE
+            if name is None:
+                codes[row] = ErrorCode.UNKNOWN_TOPIC_ID
+            elif services.view.partition(*key) is None:
+                codes[row] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(metadata.encode("utf-8", "surrogatepass")) > metadata_max:
-                codes[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                codes[row] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 # Also one below 0, by which clients reset a group: consumers then go where their policy says.
                 leader_epoch = max(getattr(each, "committed_leader_epoch", -1), -1)
@@ -63,14 +74,28 @@ async def offset_commit(services: BrokerServices, call: Call) -> Answer:
         code = error.error_code
     if code is not ErrorCode.NONE:
         codes = dict.fromkeys(codes, code)
-    return {"topics": _rows_by_topic(codes)}
+    return {"topics": _rows_by_topic(codes.items())}
 
 
-def _rows_by_topic(codes: dict[PartitionKey, ErrorCode]) -> list[Values]:
-    topics: dict[str, list[Values]] = {}
-    for key, code in codes.items():
-        topics.setdefault(key.topic, []).append({"partition_index": key.partition, "error_code": code})
-    return [{"name": name, "partitions": rows} for name, rows in topics.items()]
+def _asked(topic: Any) -> _Asked:
+    asked: _Asked = topic.topic_id if hasattr(topic, "topic_id") else topic.name
+    return asked
+
+
+def _name(services: BrokerServices, asked: _Asked) -> str | None:
+    """Return a topic's name; None: it is asked for by an id that no topic has."""
+    return asked if isinstance(asked, str) else services.view.topic_name(asked)
+
+
+def _topic_row(asked: _Asked, rows: Iterable[Values]) -> Values:
+    return {"name" if isinstance(asked, str) else "topic_id": asked, "partitions": rows}
+
+
+def _rows_by_topic(codes: Iterable[tuple[tuple[_Asked, int], ErrorCode]]) -> list[Values]:
+    topics: dict[_Asked, list[Values]] = {}
+    for (asked, partition), code in codes:
+        topics.setdefault(asked, []).append({"partition_index": partition, "error_code": code})
+    return [_topic_row(asked, rows) for asked, rows in topics.items()]
 
 
 async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
@@ -80,32 +105,33 @@ async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
         groups = []
         for each in {each.group_id: each for each in body.groups}.values():
             member_id, member_epoch = getattr(each, "member_id", None), getattr(each, "member_epoch", -1)
-            topics, code = await _fetched(services, each.group_id, each.topics, member_id, member_epoch)
+            topics, code = await _fetched(services, call, each, member_id, member_epoch)
             groups.append({"group_id": each.group_id, "topics": topics, "error_code": code})
         return {"groups": groups}
-    topics, code = await _fetched(services, body.group_id, body.topics)
+    topics, code = await _fetched(services, call, body)
     if call.api_version < _GROUP_ERROR_VERSION and code is not ErrorCode.NONE:
         wanted = _named_once(body.topics)
-        topics = (_fetched_topic(name, numbers, None, code) for name, numbers in wanted.items())
+        topics = (_fetched_topic(name, str(name), each, {}, code) for name, each in wanted.items())
     return {"topics": topics, "error_code": code}
 
 
-def _named_once(topics: Iterable[Any]) -> dict[str, dict[int, None]]:
-    wanted: dict[str, dict[int, None]] = {}
+def _named_once(topics: Iterable[Any]) -> dict[_Asked, dict[int, None]]:
+    wanted: dict[_Asked, dict[int, None]] = {}
     for topic in topics:
-        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        wanted.setdefault(_asked(topic), {}).update(dict.fromkeys(topic.partition_indexes))
     return wanted
 
 
 async def _fetched(
     services: BrokerServices,
-    group_id: str,
-    asked: Iterable[Any] | None,
+    call: Call,
+    group: Any,
     member_id: str | None = None,
     member_epoch: int = -1,
 ) -> tuple[Iterable[Values], ErrorCode]:
+    """Return the rows of one group of a request, which names its topics or wants all."""
     try:
-        slot = (await term_of(services)).group(group_id)
+        slot = (await term_of(services)).group(group.group_id)
     except GroupRefusedError as error:
         return [], error.error_code
     machine = None if slot is None else slot.machine
@@ -114,21 +140,34 @@ async def _fetched(
         code = machine.check_commit(member_id, None, member_epoch, 0)
         if code is not ErrorCode.NONE:
             return [], code
-    if asked is not None:
-        wanted = _named_once(asked)
+    held: Mapping[PartitionKey, OffsetRecord] = {} if slot is None else slot.stored.offsets
+    if group.topics is not None:
+        wanted = _named_once(group.topics)
     else:
         wanted = {}
-        for key in slot.stored.offsets if slot is not None else ():
-            wanted.setdefault(key.topic, {})[key.partition] = None
-    rows = (_fetched_topic(topic, partitions, slot) for topic, partitions in wanted.items())
+        for key in held:
+            # A topic that is gone has no id any more.
+            asked = topic_id(services.view, key.topic) if call.api_version >= _IDS_VERSION else key.topic
+            if asked is not None:
+                wanted.setdefault(asked, {})[key.partition] = None
+
+    names = {asked: _name(services, asked) for asked in wanted}
+    rows = (_fetched_topic(asked, names[asked], partitions, held) for asked, partitions in wanted.items())
     return rows, ErrorCode.NONE
 
 
 def _fetched_topic(
-    topic: str, partitions: Iterable[int], slot: GroupSlot | None, code: ErrorCode = ErrorCode.NONE
+    asked: _Asked,
+    name: str | None,
+    partitions: Iterable[int],
+    held: Mapping[PartitionKey, OffsetRecord],
+    code: ErrorCode = ErrorCode.NONE,
 ) -> Values:
+    if name is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+
     def row(partition: int) -> Values:
-        found = None if slot is None else slot.stored.offsets.get(PartitionKey(topic, partition))
+        found = None if name is None else held.get(PartitionKey(name, partition))
         return {
             "partition_index": partition,
             "committed_offset": -1 if found is None else found.offset,
@@ -137,7 +176,7 @@ def _fetched_topic(
             "error_code": code,
         }
 
-    return {"name": topic, "partitions": (row(partition) for partition in partitions)}
+    return _topic_row(asked, (row(partition) for partition in partitions))
 
 
 async def offset_delete(services: BrokerServices, call: Call) -> Answer:
@@ -169,4 +208,4 @@ async def offset_delete(services: BrokerServices, call: Call) -> Answer:
             await term.remove_offsets(slot, removed)
     except GroupRefusedError as error:
         return {"error_code": error.error_code, "topics": ()}
-    return {"error_code": ErrorCode.NONE, "topics": _rows_by_topic(codes)}
+    return {"error_code": ErrorCode.NONE, "topics": _rows_by_topic(codes.items())}

@@ -147,7 +147,7 @@ def test_an_id_that_nobody_uses_is_forgotten() -> None:
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": (("sticky", b""),)}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"metadata": bytes(600 * 1024)}, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        ({"metadata": bytes(7 * 1024 * 1024)}, ErrorCode.GROUP_MAX_SIZE_REACHED),
     ],
 )
 def test_what_cannot_join_is_refused(changed: dict[str, Any], code: ErrorCode) -> None:
