@@ -77,10 +77,8 @@ VERSIONS_ABOVE: Final[Mapping[ApiKey, str]] = MappingProxyType(
         ApiKey.LEADER_AND_ISR: "7 is KRaft's, for the migration.",
         ApiKey.STOP_REPLICA: "4 is KRaft's, for the migration.",
         ApiKey.UPDATE_METADATA: "8 is KRaft's, for the migration.",
-        ApiKey.FIND_COORDINATOR: "5 has an error code of transactions, 6 finds coordinators of share groups.",
         ApiKey.INIT_PRODUCER_ID: f"5 has an error code of transactions. {_TRANSACTIONS}",
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: "1 may forbid another number of replicas (KIP-860).",
         ApiKey.DESCRIBE_CLUSTER: "2 lists fenced brokers, which are KRaft's.",
-        ApiKey.CONSUMER_GROUP_DESCRIBE: "1 says which members use the classic protocol.",
     }
 )
