@@ -31,7 +31,7 @@ ON_ALL_CORES_tests/conformance := $(SIDE_BY_SIDE) --dist loadfile
 # each worker has a Spark of its own
 ON_ALL_CORES_tests/pipeline := -n 2 --dist loadfile
 
-.PHONY: help up test test-long lint format java maven strace kcat toxiproxy faketime bench nothing-lost sink-kills kafka-clients chaos chaos-check differential fuzz simulate simulate-defects clean
+.PHONY: help up test test-long lint format java maven strace kcat toxiproxy faketime client-tools bench nothing-lost sink-kills kafka-clients clients chaos chaos-check differential fuzz simulate simulate-defects clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -73,6 +73,9 @@ kafka-clients: $(VENV)/.installed-dev kcat ## unchanged Kafka clients send and r
 	KAFKA_RECORDS=$(RECORDS) $(BIN)/python -m pytest tests/conformance/test_kafka_python.py \
 	  tests/conformance/test_confluent_kafka.py tests/conformance/test_kcat.py
 
+clients: $(VENV)/.installed-dev java maven client-tools ## unchanged clients in Go, JavaScript, Rust, Java and Python make the tours of their READMEs
+	$(BIN)/python -m pytest tests/clients tests/conformance/test_client_tours.py $(ARGS)
+
 chaos: $(VENV)/.installed-dev toxiproxy faketime ## workloads under faults, judged by checkers (options: SECONDS=600 SEED= WORKLOAD= NEMESIS= NODES=3)
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(WORKLOAD),--workload $(WORKLOAD)) \
 	  $(if $(NEMESIS),--nemesis $(NEMESIS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
@@ -105,6 +108,9 @@ maven: ## see that Maven is there: it fetches what tests take of Apache Kafka
 
 kcat: ## see that kcat is there: an unchanged Kafka client of the tests
 	@bash deploy/ensure-kcat.sh
+
+client-tools: ## see that Go, Node.js and Rust are there: they build unchanged clients
+	@bash deploy/ensure-client-tools.sh
 
 toxiproxy: $(VENV)/.installed-dev ## see that toxiproxy is there: the chaos tests put every link behind it
 	@bash deploy/ensure-toxiproxy.sh $(BIN)

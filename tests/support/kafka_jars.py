@@ -18,8 +18,8 @@ _DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 POM = _DEPLOY / "kafka" / "pom.xml"
 CONNECTOR_POM = _DEPLOY / "spark-kafka" / "pom.xml"
 MAVEN_DEADLINE_S = 180.0
-#: {pom.xml: its class path}, so that Maven runs once a process.
-_known: dict[Path, str] = {}
+#: {(pom.xml, version asked for): its class path}, so that Maven runs once a process.
+_known: dict[tuple[Path, str], str] = {}
 
 
 class KafkaJarsError(RuntimeError):
@@ -50,9 +50,23 @@ def spark_connector_jars(folder: Path) -> str:
     return _class_path(CONNECTOR_POM, folder).replace(":", ",")
 
 
-def _class_path(pom: Path, folder: Path) -> str:
-    if pom in _known:
-        return _known[pom]
+def client_class_path(pom: Path, version: str, folder: Path) -> str:
+    """Return the class path of one version of a client.
+
+    Args:
+        pom: a pom.xml whose property client.version says which.
+        version: the version.
+        folder: where Maven may leave a file.
+
+    Raises:
+        KafkaJarsError: there is no Maven, or it cannot fetch the jars.
+    """
+    return _class_path(pom, folder, version)
+
+
+def _class_path(pom: Path, folder: Path, version: str = "") -> str:
+    if (pom, version) in _known:
+        return _known[pom, version]
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaJarsError("no mvn on PATH: run deploy/ensure-maven.sh, or install Maven (Debian: maven)")
@@ -60,6 +74,7 @@ def _class_path(pom: Path, folder: Path) -> str:
     command = [
         *(maven, "-B", "-q", "-f", str(pom), "dependency:build-classpath"),
         f"-Dmdep.outputFile={found}",
+        *([f"-Dclient.version={version}"] if version else []),
     ]
     with output.open("wb") as log:
         done = subprocess.run(
@@ -69,8 +84,8 @@ def _class_path(pom: Path, folder: Path) -> str:
         raise KafkaJarsError(
             f"Maven cannot fetch what {pom} names; is its repository reachable?\n{tail(output)}"
         )
-    _known[pom] = found.read_text(encoding="utf-8").strip()
-    return _known[pom]
+    _known[pom, version] = found.read_text(encoding="utf-8").strip()
+    return _known[pom, version]
 
 
 def kafka_java_command(source: Path, folder: Path) -> list[str]:

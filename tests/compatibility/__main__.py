@@ -1,0 +1,6 @@
+"""`python -m tests.compatibility` writes docs/compatibility.md."""
+
+from tests.compatibility.page import PAGE, page
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

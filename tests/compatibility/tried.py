@@ -1,0 +1,132 @@
+"""Which clients, tools and systems were tried with Quorate, in which version, when, and what they did.
+
+Those of tests/clients come from there; a test knows that a file which is named here exists.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tests.clients.tours import QUICK, QUORUM, SLOW, Client
+
+
+class Tried(NamedTuple):
+    """One row of the page."""
+
+    name: str
+    version: str
+    #: a day, or a month
+    when: str
+    did: str
+    #: the file that repeats it; empty where nothing does
+    where: str
+
+
+#: when the tours of tests/clients were last made with these versions
+TOURS_MADE: Final = "2026-11-26"
+
+#: {step of a tour: what it shows}
+STEPS: Final = {
+    "created": "creates a topic",
+    "described": "describes it",
+    "produced": "produces with keys and headers, plain and compressed",
+    "read": "reads all of it",
+    "committed": "commits in a group",
+    "coordinated": "reads with KIP-848's protocol",
+    "measured": "looks offsets up by kind",
+    "identified": "describes topics by id and in pieces",
+    "located": "describes log folders",
+    "watched": "describes producers",
+    "governed": "asks for moves, elections, features and quotas",
+    "grouped": "lists and describes groups",
+    "reset": "resets a group to the beginning",
+    "configured": "changes and shows settings",
+    "grown": "adds partitions",
+    "purged": "deletes records",
+    "ungrouped": "deletes the group",
+    "deleted": "deletes the topic",
+}
+QUORUM_STEPS: Final = {
+    "created": "creates nodes of every kind",
+    "changed": "changes data by version",
+    "watched": "watches",
+    "together": "runs multis",
+    "guarded": "uses access lists",
+    "resumed": "resumes its session elsewhere",
+    "followed": "adds and removes persistent watches",
+    "counted": "uses lifetimes, counts and reads in one request",
+    "configured": "reads the members",
+    "deleted": "deletes",
+    "closed": "closes",
+}
+
+_PROTOCOLS = "Produces with every codec, consumes alone and in groups, with coordinators killed"
+_CLIENTS: Final = (
+    Tried("kafka-python", "3.0.12", "2026-11-26", f"{_PROTOCOLS}.", "tests/conformance/test_kafka_python.py"),
+    Tried(
+        *("confluent-kafka (librdkafka)", "2.16.1", "2026-11-26"),
+        *(f"{_PROTOCOLS}; admin calls.", "tests/conformance/test_confluent_kafka.py"),
+    ),
+    Tried(
+        *("kcat", "1.7.1", "2026-11-26", "Produces, consumes, lists, queries offsets."),
+        "tests/conformance/test_kcat.py",
+    ),
+    Tried(
+        *("Kafka's kafka-reassign-partitions, kafka-leader-election", "3.9.1", "2026-11-26"),
+        *(
+            "Plans, carries out, verifies and cancels moves; elects.",
+            "tests/conformance/test_kafka_admin_tools.py",
+        ),
+    ),
+    Tried(
+        *("Kafka's kafka-consumer-groups, VerifiableConsumer", "3.9.1", "2026-11-26"),
+        *(
+            "Lists, describes, resets and deletes groups; consumes by both protocols.",
+            "tests/conformance/test_kafka_group_tools.py",
+        ),
+    ),
+    Tried(
+        *("kazoo", "2.11.0", "2026-11-26", "All of its recipes, with leaders killed."),
+        "tests/conformance/test_kazoo_recipes.py",
+    ),
+    Tried(
+        *("Apache Curator", "5.9", "2026-11-26", "Its recipes, with the leader killed while all work."),
+        "tests/conformance/test_java_curator.py",
+    ),
+    Tried(
+        *("ZooKeeper's shell", "3.9.5", "2026-11-26", "Prints the same lines as on a real ZooKeeper."),
+        "tests/conformance/test_java_shell.py",
+    ),
+)
+
+#: Systems that ran on the quorum as they are, in place of ZooKeeper.
+SYSTEMS: Final = (
+    ("Apache Kafka in ZooKeeper mode", "3.9.1"),
+    ("Apache HBase", "2.6.4"),
+    ("Apache SolrCloud", "9.10.1"),
+    ("Apache BookKeeper", "4.17.2"),
+    ("Patroni", "4.1.5"),
+    ("OpenStack tooz", "9.1.0"),
+)
+SYSTEMS_TRIED: Final = "2026-11"
+
+
+def _sentence(client: Client, steps: dict[str, str]) -> str:
+    words = ", ".join(steps[step] for step in client.steps)
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def tried() -> list[Tried]:
+    """All rows about clients and tools, in the page's order."""
+    toured = [
+        *((client, STEPS, "tests/conformance/test_client_tours.py") for client in QUICK.values()),
+        *((client, STEPS, "tests/clients/test_tours.py") for client in SLOW.values()),
+        *((client, QUORUM_STEPS, "tests/clients/test_tours.py") for client in QUORUM.values()),
+    ]
+    return [
+        *_CLIENTS,
+        *(
+            Tried(client.name, client.version, TOURS_MADE, _sentence(client, steps), where)
+            for client, steps, where in toured
+        ),
+    ]

@@ -1,0 +1,25 @@
+"""docs/compatibility.md agrees with the table of requests, and every gap of the table has a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.server.absent import REQUESTS_ABSENT, VERSIONS_ABOVE, VERSIONS_BELOW
+from tests.compatibility.page import PAGE, gaps, page
+from tests.compatibility.tried import tried
+from tests.tidy.rules import REPOSITORY
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it again: python -m tests.compatibility"
+
+
+@pytest.mark.parametrize(
+    ("gap", "reasons"), list(zip(gaps(), (REQUESTS_ABSENT, VERSIONS_BELOW, VERSIONS_ABOVE), strict=True))
+)
+def test_every_gap_has_a_reason_and_every_reason_a_gap(gap: set[int], reasons: dict[int, str]) -> None:
+    assert gap == set(reasons)
+
+
+def test_tests_that_the_page_names_exist() -> None:
+    assert [each.where for each in tried() if not (REPOSITORY / each.where).is_file()] == []
