@@ -143,16 +143,15 @@ class ClusterModel:
         return any(self.may_decide(topic) for topics in self.doubts.values() for topic in topics)
 
     def is_judged(self, broker_id: int, topic: str) -> bool:
-        """Say whether no ISR in a topic counts any more on what is doubted of a broker there."""
+        """Say whether no state in a topic counts any more on what is doubted of a broker there."""
         known, doubt = self.topics.get(topic), self.doubts[broker_id][topic]
         if known is None or not self.may_decide(topic):
             return self.may_decide(topic)
-        named = doubt.get(topic_label(topic, known.record.topic_id), {}) if doubt is not None else None
-        return not any(
-            key in self.states and broker_id in self.states[key].state.isr
-            for key in self.keys_of(topic)
-            if named is None or key.partition in named
-        )
+        states = {key: self.states[key].state for key in self.keys_of(topic) if key in self.states}
+        if doubt is None:
+            return not any(broker_id in (*state.isr, *state.shortened) for state in states.values())
+        named = doubt.get(topic_label(topic, known.record.topic_id), {})
+        return not any(broker_id in state.isr for key, state in states.items() if key.partition in named)
 
     def put_state(self, key: PartitionKey, known: KnownState) -> Change:
         """Take a state that stands in the quorum and say what it changes."""

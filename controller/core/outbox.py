@@ -9,8 +9,8 @@ Source: control-plane design, "Channel"; KIP-380 (requests carry the generation,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Final, NamedTuple, TypeVar
 
 from quorum.metadata.paths import PartitionKey
@@ -129,16 +129,15 @@ class Outbox:
             case None:
                 pass
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is due and nothing under way."""
-        due = self._brokers_due or self._metadata or self._leadership or self._stops
-        return not due and self._under_way is None
-
     def settled(self, topics: Collection[str]) -> bool:
         """Say whether the broker has answered all that concerns these topics."""
-        if self.idle:
-            return True
+        return not any(key.topic in topics for key in self._pending())
+
+    def pending_topics(self) -> set[str]:
+        """Return the topics of which the broker has not answered all."""
+        return {key.topic for key in self._pending()}
+
+    def _pending(self) -> Iterator[PartitionKey]:
         pending: list[Iterable[PartitionKey]] = [self._metadata, self._leadership, self._stops]
         match self._under_way:
             case MetadataBatch(keys):
@@ -147,7 +146,7 @@ class Outbox:
                 pending.append(named)
             case None:
                 pass
-        return not any(key.topic in topics for keys in pending for key in keys)
+        return chain.from_iterable(pending)
 
     def _choose(self) -> Batch | None:
         if not self._introduced:

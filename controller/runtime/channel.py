@@ -430,6 +430,10 @@ class Channels:
         found = [self._channels[each] for each in broker_ids if each in self._channels]
         return not any(channel.outbox.owes_stop(key) for channel in found)
 
+    def pending_topics(self) -> set[str]:
+        """Return the topics of which a live broker has not answered all."""
+        return set().union(*(channel.outbox.pending_topics() for channel in self._channels.values()))
+
     def settled(self, topics: Collection[str]) -> bool:
         """Say whether every live broker has answered all that concerns these topics."""
         return all(channel.outbox.settled(topics) for channel in self._channels.values())

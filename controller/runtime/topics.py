@@ -220,7 +220,8 @@ class Deletions:
     async def finish(self) -> list[str]:
         """Remove the topics that no live broker holds any more, and return them."""
         gone: list[str] = []
-        for topic in [each for each in self._model.deleting if self._channels.settled((each,))]:
+        pending = self._channels.pending_topics() if self._model.deleting else ()
+        for topic in [each for each in self._model.deleting if each not in pending]:
             try:
                 await self._store.remove_topic(topic)
             except (ClientError, ContendedError) as error:

@@ -15,7 +15,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import cramjam
 import pytest
@@ -32,7 +32,9 @@ from tests.support.nodes import eventually
 
 pytestmark = pytest.mark.alone
 
-BROKER = 1
+BROKER, OTHER = 1, 2
+#: Partitions that are truncated together.
+TRUNCATED = 200
 DEADLINE_S = 60.0
 TURN_S_MAX = 0.5
 #: Longer than a turn may be: an fsync in the event loop is found.
@@ -253,6 +255,65 @@ def a_setting_that_the_quorum_cannot_take(cluster: HangingBrokers, topic: str) -
     assert found.topics[0].error_code == INVALID_CONFIG
 
 
+def a_truncation_of_many(cluster: HangingBrokers, topic: str) -> int:
+    """The broker wakes up as a follower of 200 partitions, and has a record of each that its leader lacks."""
+    cluster.add_broker(OTHER)
+    cluster.start_broker(OTHER)
+    cluster.wait_ready(OTHER)
+    admin = AdminClient(quiet(cluster.bootstrap))
+    new = NewTopic(topic, TRUNCATED, replica_assignment=[[BROKER, OTHER]] * TRUNCATED)
+    admin.create_topics([new], request_timeout=30)[topic].result(DEADLINE_S)
+    for broker_id in (BROKER, OTHER):
+        wait_until_led(cluster, topic, BROKER, broker_id)
+    cluster.pause(OTHER)
+    # A fetch that waits takes the first ones along.
+    for _ in range(2):
+        produce_to_all(cluster, BROKER, topic)
+    cluster.pause(BROKER)
+    cluster.resume(OTHER)
+    wait_until_led(cluster, topic, OTHER, OTHER)
+    produce_to_all(cluster, OTHER, topic)
+    cluster.ask(BROKER, SLOW_FSYNC, SLOW_FSYNC_S)
+    cluster.resume(BROKER)
+    eventually(
+        lambda: BROKER in {each for row in states(cluster, topic) for each in row["isr"]},
+        DEADLINE_S,
+        "the first ones are in sync",
+    )
+    assert cluster.has_met(BROKER, SLOW_FSYNC)
+    cluster.mend(BROKER, SLOW_FSYNC)
+    cluster.wait_in_sync(topic)
+    assert cluster.metric(BROKER, "quorate_broker_truncations_total") == TRUNCATED
+    cluster.stop(OTHER)
+    cluster.remove_broker(OTHER)
+    # The sleep.
+    return 1
+
+
+def wait_until_led(cluster: HangingBrokers, topic: str, leader: int, broker_id: int) -> None:
+    """Wait until a broker knows that all partitions of a topic have this leader."""
+    eventually(
+        lambda: (
+            [each.leader_id for each in partitions_as_seen_by(cluster.address(broker_id), topic).values()]
+            == [leader] * TRUNCATED
+        ),
+        DEADLINE_S,
+        f"broker {leader} leads {topic}",
+    )
+
+
+def produce_to_all(cluster: HangingBrokers, broker_id: int, topic: str) -> None:
+    rows = [{"index": each, "records": record_batch([b"x"])} for each in range(TRUNCATED)]
+    data = [{"name": topic, "partition_data": rows}]
+    values = {"transactional_id": None, "acks": 1, "timeout": 30_000, "topic_data": data}
+    found = ask(cluster.address(broker_id), PRODUCE, 9, values).responses[0].partition_responses
+    assert [row.error_code for row in found] == [0] * TRUNCATED
+
+
+def states(cluster: HangingBrokers, topic: str) -> list[dict[str, Any]]:
+    return [cluster.state(topic, each) for each in range(TRUNCATED)]
+
+
 def evict(folder: Path) -> None:
     """Have the page cache forget a log's records."""
     os.sync()
@@ -264,7 +325,7 @@ def evict(folder: Path) -> None:
             os.close(descriptor)
 
 
-INPUTS: list[Callable[[HangingBrokers, str], None]] = [
+INPUTS: list[Callable[[HangingBrokers, str], int | None]] = [
     tiny_batches,
     rolls_on_a_slow_disk,
     a_checkpoint_on_a_slow_disk,
@@ -275,22 +336,23 @@ INPUTS: list[Callable[[HangingBrokers, str], None]] = [
     one_partition_fetched_many_times,
     one_topics_settings_described_many_times,
     a_setting_that_the_quorum_cannot_take,
+    a_truncation_of_many,
 ]
 
 
 @pytest.mark.parametrize("send", INPUTS, ids=lambda send: send.__name__)
 def test_no_input_holds_the_event_loop(
-    cluster: HangingBrokers, send: Callable[[HangingBrokers, str], None]
+    cluster: HangingBrokers, send: Callable[[HangingBrokers, str], int | None]
 ) -> None:
     cluster.wait_ready()
     before = long_turns(cluster)
     try:
         with SecondLoop() as second:
-            send(cluster, send.__name__)
+            slept = send(cluster, send.__name__) or 0
             paused = late(second.watch)
     finally:
         cluster.mend(BROKER, SLOW_FSYNC)
-    assert long_turns(cluster) - before <= paused
+    assert long_turns(cluster) - before <= paused + slept
     assert cluster.get(BROKER, "/readyz")[0] == 200
 
 

@@ -58,7 +58,7 @@ def test_a_partition_that_changes_often_is_sent_once() -> None:
     outbox.confirm()
     assert outbox.next_batch() == MetadataBatch((A,))
     outbox.confirm()
-    assert outbox.idle
+    assert outbox.next_batch() is None
 
 
 def test_a_request_without_an_answer_is_owed_again() -> None:
@@ -101,6 +101,7 @@ def test_a_topic_is_settled_when_nothing_about_it_is_due_or_under_way() -> None:
     outbox.confirm()
     assert outbox.settled(["a"])
     assert not outbox.settled(["a", "b"])
+    assert outbox.pending_topics() == {"b"}
 
 
 def test_an_introduction_without_an_answer_still_goes_before_roles() -> None:

@@ -69,7 +69,7 @@ def test_shortened_logs_are_written_and_read() -> None:
     state = replace(partition_state(1, NO_LEADER, 5, (2,)), shortened={1: LogEnd(4, 9)})
     assert PartitionStateRecord.decode(KEY, state.encode()) == state
     assert state.encode().endswith(b',"isr":[2],"shortened":{"1":[4,9]}}')
-    judged = IncarnationRecord("a" * 32, 7)
+    judged = IncarnationRecord("a" * 32, 7, {"apart": "b" * 32, "other": ""})
     assert IncarnationRecord.decode(1, judged.encode()) == judged
     assert IncarnationRecord.decode(1, IncarnationRecord("a").encode()).generation == -1
 
