@@ -6,7 +6,7 @@ then answered; it is fsynced when its segment is closed or every 64 MiB, in anot
 (broker/log/flushing.py). A log knows no high watermark: callers decide what may be read and truncated.
 
 The event loop waits for no disk here: it asks `before_append` what an append must wait for, and waits for
-`settled` before and after it truncates. Where nobody does so, as at a start, the calls themselves wait.
+`settled` before and after it truncates.
 
 Hard state: the files. Soft state: everything in memory, rebuilt by broker/log/recovery.py.
 Source: control-plane design, "Log", "Produce", "Durability"; Kafka's UnifiedLog (3.9).
@@ -30,7 +30,7 @@ from broker.log.files import FilePool, NotCachedError, replace_file
 from broker.log.flushing import Flusher, FlushJob
 from broker.log.log_start import LogStart
 from broker.log.pending import PendingJobs
-from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of, produced_batch, with_times
+from broker.log.produced import CheckedBatch, ProducedBatch, produced_batch, with_times
 from broker.log.reading import read_segment, segment_of
 from broker.log.recovery import EPOCHS_NAME, recover_log
 from broker.log.results import Appended, Read
@@ -150,10 +150,6 @@ class PartitionLog:
         """Check what a producer sent, but for its records; see produced_batch()."""
         return produced_batch(records, self._settings)
 
-    def append_as_leader(self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
-        """Check and append what a producer sent, at once; see check() and append_produced()."""
-        return self.append_produced(checked_batch_of(self.check(records)), leader_epoch, now_ms)
-
     def append_produced(self, batch: CheckedBatch, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Append a batch that was checked, with the next offsets.
 
@@ -198,10 +194,9 @@ class PartitionLog:
         return Appended(headers[0].base_offset, headers[-1].last_offset, False)
 
     def _look_at_disk(self) -> None:
-        """Refuse an append after any failure; wait for a truncation where the caller has not."""
+        """Refuse an append after any failure."""
         self._pending.check()
-        if self._cutting is not None:
-            self._pending.settle()
+        assert self._cutting is None, "before_append() was not waited for"
 
     def _store(
         self, headers: Sequence[BatchHeader], buffers: Sequence[tuple[Buffer, ...]], now_ms: int
@@ -360,27 +355,23 @@ class PartitionLog:
         """Return the first batch with the largest timestamp; None: no record has one."""
         return newest_batch(self._segments, self.log_start_offset)
 
-    def truncate_to(self, offset: int) -> None:
-        """Cut every batch that ends at this offset or behind it; durable once `settled`.
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove all records and go on at an offset: what the leader has left begins there.
+
+        On return it is so in memory; it is durable once what was begun is (`settled`).
 
         Raises:
             LogStorageError: the disk refuses.
         """
         self.settle_flushes()
-        self._cut(plan_cut(self._segments, self._version, offset, self.log_start_offset))
-
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove all records and go on at an offset: what the leader has left begins there.
-
-        As truncate_to.
-        """
-        self.settle_flushes()
         self._cut(CutPlan(self._version, self.log_end_offset, 0, None, offset))
 
     async def truncate_patiently(self, offset: int, is_wanted: Callable[[], bool]) -> bool:
-        """Truncate as truncate_to, in the event loop; what must be read is read in a thread.
+        """Cut every batch that ends at this offset or behind it; one that spans it goes as a whole.
 
-        Returns False, and does nothing, if others changed the log meanwhile or it is wanted no longer.
+        On return it is so in memory; it is durable once what was begun is (`settled`). What must be read for
+        it is read in a thread. Returns False, and does nothing, if others changed the log meanwhile or it is
+        wanted no longer.
         """
         await self.settled()
         segments, version, start = list(self._segments), self._version, self.log_start_offset
@@ -477,12 +468,6 @@ class PartitionLog:
         for segment in expired:
             segment.close()
         self._pending.add(partial(remove_all, expired), is_slow=True)
-
-    def flush(self) -> None:
-        """Make everything durable before returning; raises LogStorageError."""
-        self.settle_flushes()
-        self._job(self._active, closed=False).run()
-        self._flushed_bytes = self._active.size
 
     def closing_job(self) -> FlushJob | None:
         """Return what must be written before the log may be closed; None: the files have everything."""

@@ -24,7 +24,19 @@ from broker.log.partition_log import PartitionLog
 from broker.log.results import Appended
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
-from tests.unit.broker_log.samples import EVERYTHING, LZ4, NONE, NOW_MS, Broker, batch, expire, headers
+from tests.unit.broker_log.samples import (
+    EVERYTHING,
+    LZ4,
+    NONE,
+    NOW_MS,
+    Broker,
+    append_batch,
+    batch,
+    expire,
+    headers,
+    start_anew,
+    truncate,
+)
 
 PRODUCERS = 3
 SEGMENT_BYTES = 12_000
@@ -85,7 +97,7 @@ class LogMachine(RuleBasedStateMachine):
         for _ in range(repeat):
             base_offset = self.end
             self.expect(sent, count, (-1, -1, -1))
-            appended = self.log.append_as_leader(sent, LeaderEpoch(self.leader_epoch), NOW_MS)
+            appended = append_batch(self.log, sent, LeaderEpoch(self.leader_epoch), NOW_MS)
             assert appended == Appended(base_offset, self.end - 1, False)
 
     @rule(count=st.integers(1, 4), size=SIZES)
@@ -105,7 +117,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def send(self, producer_id: int, sequence: int, count: int) -> tuple[bytes, Appended]:
         sent = batch([NOW_MS] * count, producer=(producer_id, 0, sequence))
-        return sent, self.log.append_as_leader(sent, LeaderEpoch(self.leader_epoch), NOW_MS)
+        return sent, append_batch(self.log, sent, LeaderEpoch(self.leader_epoch), NOW_MS)
 
     @rule(producer_id=st.integers(0, PRODUCERS), count=st.integers(1, 3))
     def produce_next(self, producer_id: int, count: int) -> None:
@@ -134,7 +146,7 @@ class LogMachine(RuleBasedStateMachine):
         offset = self.end - back
         if offset <= self.start:
             return
-        self.log.truncate_to(offset)
+        truncate(self.log, offset)
         self.forget_from(offset)
 
     def forget_from(self, offset: int) -> None:
@@ -145,7 +157,7 @@ class LogMachine(RuleBasedStateMachine):
     def start_anew(self, ahead: int) -> None:
         self.start = max(self.end + ahead, 0)
         self.stored = []
-        self.log.truncate_fully_and_start_at(self.start)
+        start_anew(self.log, self.start)
 
     @rule(back=st.integers(0, 60))
     def remove_old(self, back: int) -> None:
@@ -156,10 +168,6 @@ class LogMachine(RuleBasedStateMachine):
         if start != self.start:
             assert size >= self.broker.settings.retention_bytes
         self.start = start
-
-    @rule()
-    def flush(self) -> None:
-        self.log.flush()
 
     @rule()
     def kill(self) -> None:

@@ -6,12 +6,14 @@ and by cramjam, snappy also in the frames of the Java client's library.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from struct import Struct
+from unittest import mock
 
 import cramjam
 from crc32c import crc32c
@@ -19,7 +21,9 @@ from crc32c import crc32c
 from broker.datadir.directory import LogDirectory
 from broker.log.batches import BatchHeader, parse_header
 from broker.log.partition_log import PartitionLog
+from broker.log.produced import checked_batch_of
 from broker.log.records import walk
+from broker.log.results import Appended
 from broker.log.time_lookup import TimedBatch
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
@@ -148,12 +152,37 @@ class Broker:
         return sorted(each.name.removesuffix(suffix) for each in self.folder.glob(f"*{suffix}"))
 
 
+def append_batch(log: PartitionLog, records: bytes, leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
+    """Check and append what a producer sent."""
+    return log.append_produced(checked_batch_of(log.check(records)), leader_epoch, now_ms)
+
+
+def truncate(log: PartitionLog, offset: int) -> None:
+    """Cut what ends at this offset or behind it; durable on return."""
+    assert asyncio.run(log.truncate_patiently(offset, lambda: True))
+    log.settle_flushes()
+
+
+def start_anew(log: PartitionLog, offset: int) -> None:
+    """Remove all records and go on at an offset; durable on return."""
+    log.truncate_fully_and_start_at(offset)
+    log.settle_flushes()
+
+
 def fill(log: PartitionLog, count: int, *, size: int = 200, leader_epoch: int = 1) -> None:
     """Append batches of one record each, of about `size` bytes, one millisecond apart."""
     for _ in range(count):
         timestamp = NOW_MS + log.log_end_offset
         content = batch([timestamp], value=b"x" * max(size - 75, 0))
-        log.append_as_leader(content, LeaderEpoch(leader_epoch), NOW_MS)
+        append_batch(log, content, LeaderEpoch(leader_epoch), NOW_MS)
+
+
+def make_durable(log: PartitionLog, *, leader_epoch: int = 1) -> None:
+    """Append one more batch and have all be durable, as after every 64 MiB."""
+    log.settle_flushes()
+    with mock.patch("broker.log.partition_log.FLUSH_BYTES", -1):
+        fill(log, 1, leader_epoch=leader_epoch)
+    log.settle_flushes()
 
 
 def expire(log: PartitionLog, *, high_watermark: int, now_ms: int, by_age: bool = True) -> int:

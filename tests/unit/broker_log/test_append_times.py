@@ -22,6 +22,7 @@ from tests.unit.broker_log.samples import (
     ZSTD,
     Broker,
     altered,
+    append_batch,
     batch,
     expire,
     headers,
@@ -40,8 +41,8 @@ def test_records_have_the_time_of_their_append(broker: Broker, codec: str) -> No
     broker.settings = APPEND_TIME
     log = broker.create()
     sent = batch([NOW_MS - 2 * DAY_MS, -1, NOW_MS + 9 * DAY_MS], codec=CODECS[codec])
-    assert log.append_as_leader(sent, EPOCH, NOW_MS) == Appended(0, 2, False, NOW_MS)
-    assert log.append_as_leader(sent, EPOCH, NOW_MS + 5) == Appended(3, 5, False, NOW_MS + 5)
+    assert append_batch(log, sent, EPOCH, NOW_MS) == Appended(0, 2, False, NOW_MS)
+    assert append_batch(log, sent, EPOCH, NOW_MS + 5) == Appended(3, 5, False, NOW_MS + 5)
     stored = read_all(log)
     first, second = headers(stored)
     assert (first.max_timestamp, second.max_timestamp) == (NOW_MS, NOW_MS + 5)
@@ -56,7 +57,7 @@ def test_records_have_the_time_of_their_append(broker: Broker, codec: str) -> No
 def test_followers_keep_the_time_of_the_leaders_append(broker: Broker) -> None:
     broker.settings = APPEND_TIME
     log = broker.create()
-    log.append_as_leader(batch([5]), EPOCH, NOW_MS)
+    append_batch(log, batch([5]), EPOCH, NOW_MS)
     copied = read_all(log)
     log.truncate_fully_and_start_at(0)
     log.append_as_follower(copied, NOW_MS + DAY_MS)
@@ -66,7 +67,7 @@ def test_followers_keep_the_time_of_the_leaders_append(broker: Broker) -> None:
 def test_retention_goes_by_the_time_of_the_append(broker: Broker) -> None:
     broker.settings = replace(APPEND_TIME, retention_ms=DAY_MS)
     log = broker.create()
-    log.append_as_leader(batch([NOW_MS + 365 * DAY_MS]), EPOCH, NOW_MS)
+    append_batch(log, batch([NOW_MS + 365 * DAY_MS]), EPOCH, NOW_MS)
     assert expire(log, high_watermark=1, now_ms=NOW_MS + DAY_MS) == 0
     assert expire(log, high_watermark=1, now_ms=NOW_MS + DAY_MS + 1) == 1
 
@@ -75,16 +76,16 @@ def test_a_repeat_is_no_second_append(broker: Broker) -> None:
     broker.settings = APPEND_TIME
     log = broker.create()
     sent = batch([5], producer=(7, 0, 0))
-    assert log.append_as_leader(sent, EPOCH, NOW_MS) == Appended(0, 0, False, NOW_MS)
+    assert append_batch(log, sent, EPOCH, NOW_MS) == Appended(0, 0, False, NOW_MS)
     for each in (log, broker.revive()):
-        assert each.append_as_leader(sent, EPOCH, NOW_MS + 5) == Appended(0, 0, True, NOW_MS)
+        assert append_batch(each, sent, EPOCH, NOW_MS + 5) == Appended(0, 0, True, NOW_MS)
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
 def test_a_producer_does_not_set_the_time_of_the_append(broker: Broker, timestamp_type: str) -> None:
     broker.settings = TopicSettings(message_timestamp_type=timestamp_type)
     with pytest.raises(AppendError) as caught:
-        broker.create().append_as_leader(batch(attributes=LOG_APPEND_TIME), EPOCH, NOW_MS)
+        append_batch(broker.create(), batch(attributes=LOG_APPEND_TIME), EPOCH, NOW_MS)
     assert caught.value.error_code is ErrorCode.INVALID_TIMESTAMP
 
 
@@ -119,10 +120,10 @@ def test_a_time_out_of_range_is_refused(
     # What the header says does not count.
     for content in (sent, altered(sent, max_timestamp=NOW_MS)):
         if is_taken:
-            log.append_as_leader(content, EPOCH, NOW_MS)
+            append_batch(log, content, EPOCH, NOW_MS)
             continue
         with pytest.raises(AppendError, match="The timestamp should be within") as caught:
-            log.append_as_leader(content, EPOCH, NOW_MS)
+            append_batch(log, content, EPOCH, NOW_MS)
         assert caught.value.error_code is ErrorCode.INVALID_TIMESTAMP
         assert log.log_end_offset == 0
 
@@ -130,5 +131,5 @@ def test_a_time_out_of_range_is_refused(
 def test_a_record_without_a_time_is_never_too_old(broker: Broker) -> None:
     broker.settings = BOTH
     log = broker.create()
-    assert log.append_as_leader(batch([-1, NOW_MS, -1]), EPOCH, NOW_MS) == Appended(0, 2, False)
-    assert log.append_as_leader(batch([-1]), EPOCH, NOW_MS) == Appended(3, 3, False)
+    assert append_batch(log, batch([-1, NOW_MS, -1]), EPOCH, NOW_MS) == Appended(0, 2, False)
+    assert append_batch(log, batch([-1]), EPOCH, NOW_MS) == Appended(3, 3, False)

@@ -15,17 +15,19 @@ from tests.unit.broker_log.samples import (
     ZSTD,
     Broker,
     altered,
+    append_batch,
     batch,
     headers,
     read_all,
+    start_anew,
 )
 
 
 def test_records_get_the_next_offsets(broker: Broker) -> None:
     log = broker.create()
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes, log.latest_epoch) == (0, 0, 0, -1)
-    assert log.append_as_leader(batch([1, 2, 3]), LeaderEpoch(4), NOW_MS) == Appended(0, 2, False)
-    assert log.append_as_leader(batch([4]), LeaderEpoch(4), NOW_MS) == Appended(3, 3, False)
+    assert append_batch(log, batch([1, 2, 3]), LeaderEpoch(4), NOW_MS) == Appended(0, 2, False)
+    assert append_batch(log, batch([4]), LeaderEpoch(4), NOW_MS) == Appended(3, 3, False)
     assert (log.log_end_offset, log.latest_epoch) == (4, 4)
 
 
@@ -33,7 +35,7 @@ def test_only_offset_and_epoch_of_a_batch_change(broker: Broker) -> None:
     log = broker.create()
     sent = [batch([1, 2], codec=ZSTD), batch([3], codec=GZIP)]
     for each in sent:
-        log.append_as_leader(each, LeaderEpoch(7), NOW_MS)
+        append_batch(log, each, LeaderEpoch(7), NOW_MS)
     stored = log.read(0, EVERYTHING, below=EVERYTHING, at_least_one=True).records
     assert [(each.base_offset, each.partition_leader_epoch) for each in headers(stored)] == [(0, 7), (2, 7)]
     first = len(sent[0])
@@ -83,10 +85,10 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_wrong_changes_nothing(broker: Broker, name: str) -> None:
     log = broker.create(max_message_bytes=2500, segment_bytes=2000)
-    log.append_as_leader(WHOLE, LeaderEpoch(1), NOW_MS)
+    append_batch(log, WHOLE, LeaderEpoch(1), NOW_MS)
     records, error_code = REFUSED[name]
     with pytest.raises(AppendError) as caught:
-        log.append_as_leader(records, LeaderEpoch(2), NOW_MS)
+        append_batch(log, records, LeaderEpoch(2), NOW_MS)
     assert caught.value.error_code is error_code
     assert caught.value.definite
     assert (log.log_end_offset, log.latest_epoch, log.size_bytes) == (2, 1, len(WHOLE))
@@ -129,10 +131,10 @@ def test_a_follower_refuses_a_flipped_byte(broker: Broker) -> None:
 def test_a_followers_batches_fill_segments_as_the_leaders_do(broker: Broker) -> None:
     log = broker.create(segment_bytes=1000)
     for number in range(40):
-        log.append_as_leader(batch([number], value=b"x" * (20 * (number % 7))), LeaderEpoch(1), NOW_MS)
+        append_batch(log, batch([number], value=b"x" * (20 * (number % 7))), LeaderEpoch(1), NOW_MS)
     records = read_all(log, EVERYTHING)
     leaders = {name: (broker.folder / f"{name}.log").read_bytes() for name in broker.names(".log")}
-    log.truncate_fully_and_start_at(0)
+    start_anew(log, 0)
     log.append_as_follower(records, NOW_MS)
     assert {name: (broker.folder / f"{name}.log").read_bytes() for name in broker.names(".log")} == leaders
     assert len(leaders) > 3

@@ -14,7 +14,7 @@ import pytest
 
 from broker.datadir.directory import LogDirectory, open_in_thread
 from broker.log import files
-from broker.log.errors import AppendError, LogStorageError
+from broker.log.errors import LogStorageError
 from broker.log.files import NotCachedError
 from broker.log.partition_log import PartitionLog
 from quorum.metadata.paths import PartitionKey
@@ -26,6 +26,7 @@ from tests.unit.broker_log.samples import (
     SETTINGS,
     TOPIC_ID,
     Broker,
+    append_batch,
     batch,
     fill,
     headers,
@@ -77,7 +78,7 @@ async def append(log: PartitionLog, count: int, waiting: asyncio.Event | None = 
         if waiting is not None and log.must_wait(len(content), 1):
             waiting.set()
         await log.before_append(len(content), 1)
-        log.append_as_leader(content, EPOCH, NOW_MS)
+        append_batch(log, content, EPOCH, NOW_MS)
 
 
 async def test_an_append_waits_for_rolls_of_its_own_partition_alone(broker: Broker, disk: Disk) -> None:
@@ -152,7 +153,7 @@ async def test_a_disk_that_does_not_answer_has_failed(broker: Broker, disk: Disk
     await broker.directory.leave(clean=False, hang_ms=HANG_MS)
     assert time.monotonic() - began_s < DEADLINE_S / 2, "the end does not wait for it"
     with pytest.raises(LogStorageError, match="has not answered"):
-        log.append_as_leader(batch(), EPOCH, NOW_MS)
+        append_batch(log, batch(), EPOCH, NOW_MS)
 
 
 async def test_a_clean_end_does_not_wait_for_a_silent_disk(broker: Broker, disk: Disk) -> None:
@@ -262,26 +263,30 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(broker: Broker) -> None
         assert headers(found.records)[0].base_offset == offset
 
 
-async def test_a_cold_read_that_a_truncation_overtakes_finds_what_is_there_now(broker: Broker) -> None:
+async def test_a_cold_read_that_a_truncation_overtakes_finds_what_is_there_now(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = broker.create()
     fill(log, 500)
     log = broker.restart()
+    asked, free = threading.Event(), threading.Event()
+
+    def read_late(path: str, size: int, position: int) -> bytes:
+        found = files.read_range(path, size, position)
+        if not asked.is_set():
+            asked.set()
+            free.wait(DEADLINE_S)
+        return found
+
+    monkeypatch.setattr("broker.log.segment.read_range", read_late)
     reading = asyncio.create_task(log.read_patiently(450, 1 << 20, below=EVERYTHING, at_least_one=True))
-    await asyncio.sleep(0)
-    log.truncate_to(450)
-    log.append_as_leader(batch([7] * 3), EPOCH, NOW_MS)
+    await asyncio.to_thread(asked.wait, DEADLINE_S)
+    assert await log.truncate_patiently(450, lambda: True)
+    await log.settled()
+    append_batch(log, batch([7] * 3), EPOCH, NOW_MS)
+    free.set()
     found = await reading
     assert [(each.base_offset, each.records_count) for each in headers(found.records)] == [(450, 3)]
-
-
-def test_an_append_that_nobody_checked_waits_itself(broker: Broker) -> None:
-    log = broker.create()
-    fill(log, 10)
-    log.truncate_to(5)
-    with pytest.raises(AppendError):
-        log.append_as_follower(batch(base_offset=7), NOW_MS)
-    log.append_as_follower(batch(base_offset=5), NOW_MS)
-    assert [each.base_offset for each in headers(read_all(broker.revive()))] == list(range(6))
 
 
 def opens(broker: Broker) -> partial[LogDirectory]:

@@ -10,7 +10,19 @@ from broker.log.partition_log import PartitionLog
 from broker.log.results import Appended
 from controller.messages.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
-from tests.unit.broker_log.samples import EPOCH, EVERYTHING, NOW_MS, Broker, batch, expire, fill, read_all
+from tests.unit.broker_log.samples import (
+    EPOCH,
+    EVERYTHING,
+    NOW_MS,
+    Broker,
+    append_batch,
+    batch,
+    expire,
+    fill,
+    read_all,
+    start_anew,
+    truncate,
+)
 
 LAST = 2**31 - 1
 
@@ -25,7 +37,7 @@ def send(
     now_ms: int = NOW_MS,
 ) -> Appended:
     records = batch([1] * count, producer=(producer_id, producer_epoch, sequence))
-    return log.append_as_leader(records, EPOCH, now_ms)
+    return append_batch(log, records, EPOCH, now_ms)
 
 
 def refusal(log: PartitionLog, sequence: int, *, count: int = 1, producer_epoch: int = 0) -> ErrorCode:
@@ -103,9 +115,9 @@ def test_a_follower_knows_the_leaders_producers(broker: Broker) -> None:
     for number in range(6):
         send(log, number)
     records = read_all(log, EVERYTHING)
-    log.truncate_fully_and_start_at(0)
+    start_anew(log, 0)
     assert send(log, 40) == Appended(0, 0, False)
-    log.truncate_fully_and_start_at(0)
+    start_anew(log, 0)
     log.append_as_follower(records, NOW_MS)
     assert send(log, 3) == Appended(3, 3, True)
     assert refusal(log, 7) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -142,7 +154,7 @@ def test_truncated_batches_are_forgotten(broker: Broker) -> None:
     log = broker.create()
     for number in range(8):
         send(log, number)
-    log.truncate_to(6)
+    truncate(log, 6)
     assert refusal(log, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(log, 5) == Appended(5, 5, True)
     assert send(log, 6) == Appended(6, 6, False)
@@ -154,7 +166,7 @@ def test_truncation_beyond_what_is_remembered_reads_the_log(broker: Broker, segm
     for number in range(12):
         send(log, number)
         send(log, number + 50, producer_id=11)
-    log.truncate_to(5)
+    truncate(log, 5)
     assert send(log, 1) == Appended(2, 2, True)
     assert refusal(log, 12) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(log, 3) == Appended(5, 5, False)
@@ -165,7 +177,7 @@ def test_a_producer_whose_batches_are_all_gone_is_unknown(broker: Broker) -> Non
     log = broker.create()
     fill(log, 1)
     send(log, 0)
-    log.truncate_to(1)
+    truncate(log, 1)
     assert send(log, 33) == Appended(1, 1, False)
 
 
@@ -174,7 +186,7 @@ def test_a_snapshot_of_a_truncated_end_is_not_used(broker: Broker) -> None:
     for number in range(4):
         send(log, number)
     log = broker.restart()
-    log.truncate_to(2)
+    truncate(log, 2)
     # The same offsets, by another producer.
     for number in range(2):
         send(log, number, producer_id=12)
@@ -228,6 +240,6 @@ def test_a_producer_is_forgotten_after_an_idle_day(broker: Broker) -> None:
 def test_a_repeat_under_another_leader_epoch_is_found(broker: Broker) -> None:
     log = broker.create()
     records = batch([1], producer=(9, 0, 0))
-    log.append_as_leader(records, LeaderEpoch(1), NOW_MS)
-    assert log.append_as_leader(records, LeaderEpoch(2), NOW_MS) == Appended(0, 0, True)
+    append_batch(log, records, LeaderEpoch(1), NOW_MS)
+    assert append_batch(log, records, LeaderEpoch(2), NOW_MS) == Appended(0, 0, True)
     assert log.latest_epoch == 1

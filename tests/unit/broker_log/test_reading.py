@@ -9,7 +9,18 @@ import pytest
 from broker.log.errors import OffsetOutOfRangeError
 from broker.log.partition_log import PartitionLog
 from quorum.metadata.numbers import LeaderEpoch
-from tests.unit.broker_log.samples import EPOCH, EVERYTHING, NOW_MS, Broker, batch, fill, headers, read_all
+from tests.unit.broker_log.samples import (
+    EPOCH,
+    EVERYTHING,
+    NOW_MS,
+    Broker,
+    append_batch,
+    batch,
+    fill,
+    headers,
+    read_all,
+    start_anew,
+)
 
 
 def offsets(log: PartitionLog, offset: int, bytes_max: int, below: int = EVERYTHING) -> list[int]:
@@ -20,7 +31,7 @@ def offsets(log: PartitionLog, offset: int, bytes_max: int, below: int = EVERYTH
 def test_a_read_begins_with_the_batch_that_holds_the_offset(broker: Broker) -> None:
     log = broker.create()
     for _ in range(5):
-        log.append_as_leader(batch([1, 2, 3]), EPOCH, NOW_MS)
+        append_batch(log, batch([1, 2, 3]), EPOCH, NOW_MS)
     for offset in range(15):
         assert offsets(log, offset, EVERYTHING) == list(range(offset // 3 * 3, 15, 3))
 
@@ -49,7 +60,7 @@ def test_one_batch_is_read_although_it_is_too_large(broker: Broker) -> None:
 def test_no_batch_that_ends_above_the_limit_is_read(broker: Broker) -> None:
     log = broker.create()
     for _ in range(200):
-        log.append_as_leader(batch([1, 2], value=b"x" * 50), EPOCH, NOW_MS)
+        append_batch(log, batch([1, 2], value=b"x" * 50), EPOCH, NOW_MS)
     for below in (0, 1, 2, 3, 100, 101, 398, 399, 400, 500):
         seen = offsets(log, 0, EVERYTHING, below)
         assert seen == list(range(0, min(below, 400) // 2 * 2, 2))
@@ -58,7 +69,7 @@ def test_no_batch_that_ends_above_the_limit_is_read(broker: Broker) -> None:
 def test_every_offset_is_found_in_every_segment(broker: Broker) -> None:
     log = broker.create(segment_bytes=30_000)
     for number in range(400):
-        log.append_as_leader(batch([1] * (1 + number % 3), value=b"x" * (number % 5 * 90)), EPOCH, NOW_MS)
+        append_batch(log, batch([1] * (1 + number % 3), value=b"x" * (number % 5 * 90)), EPOCH, NOW_MS)
     assert len(broker.names(".log")) > 3
     for each in (log, broker.restart(), broker.revive()):
         for offset in range(each.log_end_offset):
@@ -88,7 +99,7 @@ def test_a_read_at_the_end_is_empty_until_more_comes(broker: Broker) -> None:
 @pytest.mark.parametrize("offset", [-1, 4, 11, 1 << 50])
 def test_an_offset_outside_of_the_log_is_refused(broker: Broker, offset: int) -> None:
     log = broker.create()
-    log.truncate_fully_and_start_at(5)
+    start_anew(log, 5)
     fill(log, 5)
     with pytest.raises(OffsetOutOfRangeError, match="the log has 5 to 10"):
         log.read(offset, 100, below=EVERYTHING, at_least_one=True)
@@ -110,5 +121,5 @@ def test_open_files_stay_below_their_limit(broker: Broker) -> None:
 def test_leaders_epochs_are_in_the_batches_that_are_read(broker: Broker) -> None:
     log = broker.create()
     for epoch in (1, 1, 4, 9):
-        log.append_as_leader(batch(), LeaderEpoch(epoch), NOW_MS)
+        append_batch(log, batch(), LeaderEpoch(epoch), NOW_MS)
     assert [each.partition_leader_epoch for each in headers(read_all(log))] == [1, 1, 4, 9]

@@ -28,6 +28,7 @@ from tests.unit.broker_log.samples import (
     ZSTD,
     Broker,
     altered,
+    append_batch,
     batch,
     compressed,
     headers,
@@ -189,14 +190,14 @@ def test_records_that_do_not_fit_are_refused(broker: Broker, name: str, codec: s
     log = broker.create()
     whole = with_records(MALFORMED[name], 1, codec=CODECS[codec])
     with pytest.raises(AppendError, match="the records of the batch") as caught:
-        log.append_as_leader(whole, EPOCH, NOW_MS)
+        append_batch(log, whole, EPOCH, NOW_MS)
     assert caught.value.error_code is ErrorCode.INVALID_RECORD
     assert (log.log_end_offset, log.size_bytes) == (0, 0)
 
 
 def test_records_of_a_reference_encoder_are_taken(broker: Broker) -> None:
     log = broker.create()
-    log.append_as_leader(with_records(GOOD, 1, max_delta_ms=5), EPOCH, NOW_MS)
+    append_batch(log, with_records(GOOD, 1, max_delta_ms=5), EPOCH, NOW_MS)
     assert log.log_end_offset == 1
 
 
@@ -206,7 +207,7 @@ def test_a_count_that_does_not_fit_its_bytes_is_refused(broker: Broker, count: i
     log = broker.create()
     for content in (b"", GOOD):
         with pytest.raises(AppendError) as caught:
-            log.append_as_leader(with_records(content, count), EPOCH, NOW_MS)
+            append_batch(log, with_records(content, count), EPOCH, NOW_MS)
         assert caught.value.error_code is ErrorCode.INVALID_RECORD
     assert log.log_end_offset == 0
 
@@ -216,7 +217,7 @@ def test_garbage_instead_of_compressed_records_is_refused(broker: Broker, codec:
     log = broker.create()
     whole = batch([1, 2], codec=CODECS[codec], value=b"x" * 100)
     with pytest.raises(AppendError) as caught:
-        log.append_as_leader(altered(whole[:66] + b"\xa5" * (len(whole) - 66)), EPOCH, NOW_MS)
+        append_batch(log, altered(whole[:66] + b"\xa5" * (len(whole) - 66)), EPOCH, NOW_MS)
     assert caught.value.error_code is ErrorCode.INVALID_RECORD
     assert log.log_end_offset == 0
 
@@ -246,8 +247,8 @@ def test_a_bomb_is_refused_before_it_unfolds() -> None:
 def test_the_largest_timestamp_is_written_into_the_header(broker: Broker) -> None:
     """Kafka does so, too; some clients send none."""
     log = broker.create()
-    log.append_as_leader(altered(batch([100, 300, 200]), max_timestamp=-1), EPOCH, NOW_MS)
-    log.append_as_leader(altered(batch([50], codec=LZ4), max_timestamp=9000), EPOCH, NOW_MS)
+    append_batch(log, altered(batch([100, 300, 200]), max_timestamp=-1), EPOCH, NOW_MS)
+    append_batch(log, altered(batch([50], codec=LZ4), max_timestamp=9000), EPOCH, NOW_MS)
     for each in (log, broker.revive()):
         assert [header.max_timestamp for header in headers(read_all(each))] == [300, 50]
         assert (offset_for_time(each, 250), offset_for_time(each, 301)) == ((300, 1), None)

@@ -25,9 +25,11 @@ from tests.unit.broker_log.samples import (
     KEY,
     NOW_MS,
     Broker,
+    append_batch,
     batch,
     fill,
     headers,
+    make_durable,
     offset_for_time,
     read_all,
 )
@@ -264,8 +266,8 @@ def test_a_damaged_index_is_made_anew(broker: Broker, content: bytes | None, suf
 
 def test_an_index_vouches_only_for_what_was_made_durable(broker: Broker) -> None:
     log = broker.create()
-    fill(log, 100)
-    log.flush()
+    fill(log, 99)
+    make_durable(log)
     index = SparseIndex(OFFSET_ENTRY, (broker.folder / f"{FIRST}.index").read_bytes())
     times = SparseIndex(TIME_ENTRY, (broker.folder / f"{FIRST}.timeindex").read_bytes())
     fill(log, 100)
@@ -295,7 +297,7 @@ def test_records_are_durable_before_the_index_vouches_for_them(
 
     monkeypatch.setattr(os, "fsync", watch)
     if moment == "flush":
-        log.flush()
+        make_durable(log)
     elif moment == "roll":
         fill(log, 100)
     broker.directory.close()
@@ -380,13 +382,13 @@ CHILD = """
 import sys
 from pathlib import Path
 from quorum.metadata.numbers import LeaderEpoch
-from tests.unit.broker_log.samples import NOW_MS, Broker, batch
+from tests.unit.broker_log.samples import NOW_MS, Broker, append_batch, batch
 
 broker = Broker(Path(sys.argv[1]))
 log = broker.create(segment_bytes=50_000)
 for number in range(1_000_000):
     records = batch([NOW_MS], value=b"x" * (number % 700), producer=(number % 4, 0, number // 4))
-    log.append_as_leader(records, LeaderEpoch(number // 500), NOW_MS)
+    append_batch(log, records, LeaderEpoch(number // 500), NOW_MS)
     if number % 100 == 0:
         print(log.log_end_offset, flush=True)
 """
@@ -418,8 +420,8 @@ def test_a_killed_process_loses_nothing_that_it_answered(tmp_path: Path, lines: 
     assert log.end_offset_for_epoch(0) == (0, min(500, log.log_end_offset))
     last = log.log_end_offset - 1
     repeat = batch([NOW_MS], value=b"x" * (last % 700), producer=(last % 4, 0, last // 4))
-    assert log.append_as_leader(repeat, LeaderEpoch(9999), NOW_MS) == Appended(last, last, True)
+    assert append_batch(log, repeat, LeaderEpoch(9999), NOW_MS) == Appended(last, last, True)
     with pytest.raises(AppendError):
-        log.append_as_leader(batch(producer=(last % 4, 0, last // 4 + 2)), EPOCH, NOW_MS)
+        append_batch(log, batch(producer=(last % 4, 0, last // 4 + 2)), EPOCH, NOW_MS)
     broker.directory.close()
     assert Producers.parse((broker.folder / f"{last + 1:020d}.snapshot").read_bytes())

@@ -12,11 +12,13 @@ from tests.unit.broker_log.samples import (
     EVERYTHING,
     NOW_MS,
     Broker,
+    append_batch,
     batch,
     expire,
     fill,
     headers,
     read_all,
+    truncate,
 )
 
 HOUR_MS = 3_600_000
@@ -65,7 +67,7 @@ def test_the_active_segment_goes_only_by_age(broker: Broker) -> None:
 
 def test_records_without_a_time_age_by_their_file(broker: Broker) -> None:
     log = broker.create(retention_ms=HOUR_MS)
-    log.append_as_leader(batch([-1]), EPOCH, NOW_MS)
+    append_batch(log, batch([-1]), EPOCH, NOW_MS)
     (path,) = broker.folder.glob("*.log")
     written_ms = path.stat().st_mtime_ns // 1_000_000
     assert expire(log, high_watermark=1, now_ms=written_ms + HOUR_MS) == 0
@@ -125,7 +127,7 @@ def segments(broker: Broker) -> list[int]:
 
 
 def append_at(broker: Broker, now_ms: int) -> None:
-    broker.log.append_as_leader(batch([now_ms]), EPOCH, now_ms)
+    append_batch(broker.log, batch([now_ms]), EPOCH, now_ms)
 
 
 def test_a_slow_topic_keeps_what_is_young_and_no_more(broker: Broker) -> None:
@@ -144,7 +146,7 @@ def test_a_segment_closes_when_its_first_record_is_older_than_segment_ms(broker:
     for number in range(100):
         append_at(broker, NOW_MS + number)
     if end == "truncated":
-        broker.log.truncate_to(50)
+        truncate(broker.log, 50)
     elif end != "none":
         getattr(broker, end)()
     last = broker.log.log_end_offset
@@ -166,7 +168,7 @@ def test_a_log_that_is_cut_back_into_a_closed_segment_knows_its_first_record(bro
     broker.create(segment_bytes=2000, segment_ms=HOUR_MS, retention_ms=-1)
     fill(broker.log, 100)
     log = broker.restart()
-    log.truncate_to(15)
+    truncate(log, 15)
     assert log.log_end_offset == 15
     expire(log, high_watermark=0, now_ms=NOW_MS + HOUR_MS + 10)
     assert log.log_end_offset not in segments(broker)

@@ -24,17 +24,19 @@ from tests.unit.broker_log.samples import (
     ZSTD,
     Broker,
     altered,
+    append_batch,
     batch,
     fill,
     max_timestamp,
     offset_for_time,
+    truncate,
 )
 
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "xerial": XERIAL, "lz4": LZ4, "zstd": ZSTD}
 
 
 def append(log: PartitionLog, times: list[int], codec: int = NONE, value: bytes = b"value") -> None:
-    log.append_as_leader(batch(times, codec=codec, value=value), EPOCH, NOW_MS)
+    append_batch(log, batch(times, codec=codec, value=value), EPOCH, NOW_MS)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -77,7 +79,7 @@ def test_times_that_do_not_rise_are_found_as_a_scan_finds_them(broker: Broker, s
 def test_truncation_forgets_later_times(broker: Broker) -> None:
     log = broker.create()
     fill(log, 200)
-    log.truncate_to(90)
+    truncate(log, 90)
     for each in (log, broker.revive(), broker.restart()):
         assert max_timestamp(each) == (NOW_MS + 89, 89)
         assert offset_for_time(each, NOW_MS + 90) is None

@@ -15,10 +15,13 @@ from tests.unit.broker_log.samples import (
     KEY,
     NOW_MS,
     Broker,
+    append_batch,
     batch,
     fill,
     headers,
     read_all,
+    start_anew,
+    truncate,
 )
 
 #: epoch 2 wrote 0 to 3, epoch 3 wrote 4 and 5, epoch 7 wrote 6 to 9
@@ -76,7 +79,7 @@ def test_epochs_of_a_torn_end_do_not_come_back(broker: Broker) -> None:
 
 def test_truncation_forgets_later_epochs(broker: Broker) -> None:
     log = three_epochs(broker)
-    log.truncate_to(6)
+    truncate(log, 6)
     assert (log.log_end_offset, log.latest_epoch, log.end_offset_for_epoch(7)) == (6, 3, (-1, -1))
     fill(log, 1, leader_epoch=8)
     for each in (log, broker.revive(), broker.restart()):
@@ -89,7 +92,7 @@ def test_truncation_reaches_back_over_segments(broker: Broker) -> None:
     fill(log, 100)
     kept = read_all(log)[: 31 * log.size_bytes // 100]
     assert len(broker.names(".log")) > 8
-    log.truncate_to(31)
+    truncate(log, 31)
     assert read_all(log) == kept
     assert log.log_end_offset == 31
     log = broker.revive()
@@ -102,8 +105,8 @@ def test_truncation_reaches_back_over_segments(broker: Broker) -> None:
 def test_a_batch_across_the_new_end_goes_as_a_whole(broker: Broker) -> None:
     log = broker.create()
     for _ in range(3):
-        log.append_as_leader(batch([1, 2, 3]), EPOCH, NOW_MS)
-    log.truncate_to(7)
+        append_batch(log, batch([1, 2, 3]), EPOCH, NOW_MS)
+    truncate(log, 7)
     assert log.log_end_offset == 6
     assert [each.base_offset for each in headers(read_all(log))] == [0, 3]
 
@@ -111,23 +114,23 @@ def test_a_batch_across_the_new_end_goes_as_a_whole(broker: Broker) -> None:
 @pytest.mark.parametrize("offset", [10, 11, 1000])
 def test_truncation_at_the_end_or_behind_it_changes_nothing(broker: Broker, offset: int) -> None:
     log = three_epochs(broker)
-    log.truncate_to(offset)
+    truncate(log, offset)
     assert (log.log_end_offset, answers(log)) == (10, QUESTIONS)
 
 
 @pytest.mark.parametrize("offset", [0, 3])
 def test_truncation_before_the_start_begins_there_anew(broker: Broker, offset: int) -> None:
     log = broker.create()
-    log.truncate_fully_and_start_at(3)
+    start_anew(log, 3)
     fill(log, 5, leader_epoch=2)
-    log.truncate_to(offset)
+    truncate(log, offset)
     for each in (log, broker.revive()):
         assert (each.log_start_offset, each.log_end_offset, each.latest_epoch) == (offset, offset, -1)
 
 
 def test_a_log_starts_anew_where_its_leader_does(broker: Broker) -> None:
     log = three_epochs(broker, segment_bytes=300)
-    log.truncate_fully_and_start_at(5000)
+    start_anew(log, 5000)
     for each in (log, broker.revive(), broker.restart()):
         assert (each.log_start_offset, each.log_end_offset, each.size_bytes) == (5000, 5000, 0)
         assert each.end_offset_for_epoch(7) == (-1, -1)
@@ -142,8 +145,8 @@ def test_readers_find_what_was_appended_after_a_truncation(broker: Broker) -> No
     fill(log, 300, size=300)
     read_all(log)
     for end_offset in (299, 250, 120, 3):
-        log.truncate_to(end_offset)
-        log.append_as_leader(batch([1] * 4, value=b"y" * end_offset), LeaderEpoch(2), NOW_MS)
+        truncate(log, end_offset)
+        append_batch(log, batch([1] * 4, value=b"y" * end_offset), LeaderEpoch(2), NOW_MS)
         found = log.read(end_offset, 10, below=EVERYTHING, at_least_one=True)
         assert [each.records_count for each in headers(found.records)] == [4]
         assert [each.base_offset for each in headers(read_all(log))] == list(range(end_offset + 1))

@@ -85,7 +85,6 @@ async def test_damage_costs_that_replica_and_another_registration(tmp_path: Path
             await cluster[1].produce(value)
         await until(lambda: cluster[2].log.log_end_offset == 3)
         broker, log = cluster[damaged], cluster[damaged].log
-        log.flush()
         (path,) = broker.folder.glob("*/*.log")
         content = bytearray(path.read_bytes())
         content[len(content) // 3 + 30] ^= 1
