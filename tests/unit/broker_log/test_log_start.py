@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from pathlib import Path
@@ -13,7 +14,6 @@ from broker.log.errors import AppendError, OffsetOutOfRangeError
 from broker.log.log_start import LOG_START_NAME
 from broker.log.partition_log import PartitionLog
 from tests.unit.broker_log.samples import (
-    EPOCH,
     EVERYTHING,
     NOW_MS,
     Broker,
@@ -27,6 +27,11 @@ from tests.unit.broker_log.samples import (
 
 def delete_to(log: PartitionLog, offset: int) -> None:
     log.advance_start(offset)
+    log.settle_flushes()
+
+
+def truncate(log: PartitionLog, offset: int) -> None:
+    assert asyncio.run(log.truncate_patiently(offset, lambda: True))
     log.settle_flushes()
 
 
@@ -122,8 +127,7 @@ def test_a_log_cut_below_its_start_goes_on_there(broker: Broker) -> None:
     log = broker.create()
     fill(log, 10)
     delete_to(log, 8)
-    log.truncate_to(5)
-    log.settle_flushes()
+    truncate(log, 5)
     assert (log.log_start_offset, log.durable_start_offset, log.log_end_offset) == (5, 5, 5)
     fill(log, 5)
     assert (broker.revive().log_start_offset, broker.log.log_end_offset) == (5, 10)
@@ -134,8 +138,7 @@ def test_a_log_cut_above_its_start_keeps_it(broker: Broker) -> None:
     log = broker.create()
     fill(log, 10)
     delete_to(log, 4)
-    log.truncate_to(7)
-    log.settle_flushes()
+    truncate(log, 7)
     assert (broker.revive().log_start_offset, broker.log.log_end_offset) == (4, 7)
 
 
@@ -154,8 +157,7 @@ def test_an_empty_log_takes_a_batch_that_spans_its_start(tmp_path: Path) -> None
         assert (each.log_start_offset, each.log_end_offset) == (15, 21)
         assert each.end_offset_for_epoch(2) == (2, 15)
         assert each.read(15, 1000, below=EVERYTHING, at_least_one=True).records == spans + follows
-    broker.log.truncate_to(17)
-    broker.log.settle_flushes()
+    truncate(broker.log, 17)
     assert (broker.log.log_start_offset, broker.log.log_end_offset) == (15, 15)
     assert broker.revive().log_end_offset == 15
     with pytest.raises(AppendError):
@@ -165,8 +167,8 @@ def test_an_empty_log_takes_a_batch_that_spans_its_start(tmp_path: Path) -> None
 
 def test_the_newest_record_is_one_that_is_left(broker: Broker) -> None:
     log = broker.create()
-    for timestamp in (NOW_MS, NOW_MS + 900, NOW_MS + 5, NOW_MS + 7, NOW_MS + 6):
-        log.append_as_leader(batch([timestamp]), EPOCH, NOW_MS)
+    for offset, later_ms in enumerate((0, 900, 5, 7, 6)):
+        log.append_as_follower(batch([NOW_MS + later_ms], base_offset=offset, leader_epoch=1), NOW_MS)
     assert max_timestamp(log) == (NOW_MS + 900, 1)
     delete_to(log, 2)
     assert max_timestamp(log) == (NOW_MS + 7, 3)
@@ -182,8 +184,7 @@ def test_an_epoch_of_which_nothing_is_left_goes_when_the_next_one_begins(
     delete_to(log, 4)
     assert log.end_offset_for_epoch(1) == (1, 4)
     fill(log, 2, leader_epoch=2)
-    log.flush()
-    for each in (log, broker.revive()):
+    for each in (log, broker.restart()):
         assert each.end_offset_for_epoch(1) == (1, 4)
         assert each.end_offset_for_epoch(2) == (2, 6)
     assert "damaged" not in caplog.text
