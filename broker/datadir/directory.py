@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import shutil
 import threading
 import time
 import uuid
@@ -368,22 +367,6 @@ class LogDirectory:
         self.high_watermarks = dict(high_watermarks)
         self._checkpoint = self.flusher.submit(replace, self._checkpoint)
         return self._checkpoint
-
-    async def space(self) -> tuple[int, int]:
-        """Return (total, usable) bytes of the directory's disk; asked in a thread.
-
-        Raises:
-            LogStorageError: the disk refuses.
-        """
-
-        def ask() -> tuple[int, int]:
-            with disk_errors(self.path):
-                usage = shutil.disk_usage(self.path)
-            return usage.total, usage.free
-
-        asked = self.flusher.readers.run(ask)
-        await finished(asked)
-        return asked.result()
 
     async def leave(self, *, clean: bool, hang_ms: float) -> None:
         """Close or abandon it in a thread, when nothing uses it any more.

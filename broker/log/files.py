@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -218,6 +219,13 @@ def read_at(descriptor: int, size: int, position: int, path: str) -> bytes:
                 )
             found += more
     return found
+
+
+def disk_space(path: str) -> tuple[int, int]:
+    """Return (total, usable) bytes of the disk that has a path; raises LogStorageError."""
+    with disk_errors(path):
+        usage = shutil.disk_usage(path)
+    return usage.total, usage.free
 
 
 def replace_file(path: str, content: bytes) -> None:

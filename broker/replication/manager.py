@@ -12,11 +12,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from broker.core.cluster_view import ClusterView
 from broker.core.partition import IdleState
 from broker.datadir.directory import LogDirectory
+from broker.log.disk_threads import finished
 from broker.log.errors import DamagedSegmentError, LogStorageError, UnreadableBatchError
+from broker.log.files import disk_space
 from broker.replication import offsets
 from broker.replication.clock import monotonic_ms
 from broker.replication.control import Control
@@ -357,8 +360,11 @@ class ReplicaManager:
 
     async def disk_space(self) -> tuple[int, int] | ErrorCode:
         """Return (total, usable) bytes of the log directory's disk."""
+        directory = self._registry.log_directory
+        found = directory.flusher.readers.run(partial(disk_space, directory.path))
+        await finished(found)
         try:
-            return await self._registry.log_directory.space()
+            return found.result()
         except LogStorageError as error:
             return error.error_code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from pathlib import Path
@@ -13,15 +14,12 @@ from broker.log.errors import AppendError, OffsetOutOfRangeError
 from broker.log.log_start import LOG_START_NAME
 from broker.log.partition_log import PartitionLog
 from tests.unit.broker_log.samples import (
-    EPOCH,
     EVERYTHING,
     NOW_MS,
     Broker,
-    append_batch,
     batch,
     expire,
     fill,
-    make_durable,
     max_timestamp,
     read_all,
     truncate,
@@ -30,6 +28,11 @@ from tests.unit.broker_log.samples import (
 
 def delete_to(log: PartitionLog, offset: int) -> None:
     log.advance_start(offset)
+    log.settle_flushes()
+
+
+def truncate(log: PartitionLog, offset: int) -> None:
+    assert asyncio.run(log.truncate_patiently(offset, lambda: True))
     log.settle_flushes()
 
 
@@ -165,8 +168,8 @@ def test_an_empty_log_takes_a_batch_that_spans_its_start(tmp_path: Path) -> None
 
 def test_the_newest_record_is_one_that_is_left(broker: Broker) -> None:
     log = broker.create()
-    for timestamp in (NOW_MS, NOW_MS + 900, NOW_MS + 5, NOW_MS + 7, NOW_MS + 6):
-        append_batch(log, batch([timestamp]), EPOCH, NOW_MS)
+    for offset, later_ms in enumerate((0, 900, 5, 7, 6)):
+        log.append_as_follower(batch([NOW_MS + later_ms], base_offset=offset, leader_epoch=1), NOW_MS)
     assert max_timestamp(log) == (NOW_MS + 900, 1)
     delete_to(log, 2)
     assert max_timestamp(log) == (NOW_MS + 7, 3)
@@ -181,9 +184,8 @@ def test_an_epoch_of_which_nothing_is_left_goes_when_the_next_one_begins(
     fill(log, 4, leader_epoch=1)
     delete_to(log, 4)
     assert log.end_offset_for_epoch(1) == (1, 4)
-    fill(log, 1, leader_epoch=2)
-    make_durable(log, leader_epoch=2)
-    for each in (log, broker.revive()):
+    fill(log, 2, leader_epoch=2)
+    for each in (log, broker.restart()):
         assert each.end_offset_for_epoch(1) == (1, 4)
         assert each.end_offset_for_epoch(2) == (2, 6)
     assert "damaged" not in caplog.text
