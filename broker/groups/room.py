@@ -2,7 +2,8 @@
 
 Every node of the quorum holds all of it in memory. What makes a group larger is refused where there is no
 room; what leaves it as it is, as most commits and rebalances do, is always taken. It counts when it is
-decided, so that what is on its way to the quorum has its place. Soft state: a term counts anew what it loads.
+decided, so that what is on its way to the quorum has its place. A record in chunks counts as one, although it
+and the one before are there together while it is written. Soft state: a term counts anew what it loads.
 """
 
 from __future__ import annotations
