@@ -59,7 +59,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ),
         ApiKey.FETCH: Row(
             fetch,
-            client=Versions(4, 16),
+            client=Versions(4, 17),
             broker=Versions(4, 16),
             frame_bytes_max=_LONG,
             carries_records=True,
