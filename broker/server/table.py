@@ -84,8 +84,8 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.LIST_GROUPS: Row(list_groups, client=Versions(0, 5)),
         ApiKey.SASL_HANDSHAKE: Row(None, broker=Versions(1, 1)),
         ApiKey.API_VERSIONS: Row(None, client=Versions(0, 4), broker=Versions(0, 4)),
-        ApiKey.CREATE_TOPICS: Row(create_topics, client=Versions(2, 7), frame_bytes_max=_LONG),
-        ApiKey.DELETE_TOPICS: Row(delete_topics, client=Versions(1, 6)),
+        ApiKey.CREATE_TOPICS: Row(create_topics, client=Versions(0, 7), frame_bytes_max=_LONG),
+        ApiKey.DELETE_TOPICS: Row(delete_topics, client=Versions(0, 6)),
         ApiKey.INIT_PRODUCER_ID: Row(init_producer_id, client=Versions(0, 4)),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(
             offset_for_leader_epoch, client=Versions(2, 4), broker=Versions(2, 4)
@@ -93,7 +93,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.DESCRIBE_ACLS: Row(describe_acls, client=Versions(1, 3)),
         ApiKey.CREATE_ACLS: Row(create_acls, client=Versions(1, 3)),
         ApiKey.DELETE_ACLS: Row(delete_acls, client=Versions(1, 3)),
-        ApiKey.DESCRIBE_CONFIGS: Row(describe_configs, client=Versions(1, 4), frame_bytes_max=_LONG),
+        ApiKey.DESCRIBE_CONFIGS: Row(describe_configs, client=Versions(0, 4), frame_bytes_max=_LONG),
         ApiKey.SASL_AUTHENTICATE: Row(None, broker=Versions(2, 2)),
         ApiKey.CREATE_PARTITIONS: Row(create_partitions, client=Versions(0, 3)),
         ApiKey.DELETE_GROUPS: Row(delete_groups, client=Versions(0, 2)),
