@@ -67,7 +67,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ),
         ApiKey.FETCH: Row(
             fetch,
-            client=Versions(4, 16),
+            client=Versions(4, 17),
             broker=Versions(4, 16),
             frame_bytes_max=_LONG,
             carries_records=True,
@@ -92,8 +92,8 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.LIST_GROUPS: Row(list_groups, client=Versions(0, 5)),
         ApiKey.SASL_HANDSHAKE: Row(None, broker=Versions(1, 1)),
         ApiKey.API_VERSIONS: Row(None, client=Versions(0, 4), broker=Versions(0, 4)),
-        ApiKey.CREATE_TOPICS: Row(create_topics, client=Versions(2, 7), frame_bytes_max=_LONG),
-        ApiKey.DELETE_TOPICS: Row(delete_topics, client=Versions(1, 6)),
+        ApiKey.CREATE_TOPICS: Row(create_topics, client=Versions(0, 7), frame_bytes_max=_LONG),
+        ApiKey.DELETE_TOPICS: Row(delete_topics, client=Versions(0, 6)),
         ApiKey.DELETE_RECORDS: Row(delete_records, client=Versions(0, 2), frame_bytes_max=_LONG),
         ApiKey.INIT_PRODUCER_ID: Row(init_producer_id, client=Versions(0, 4)),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(
@@ -102,7 +102,7 @@ REQUESTS: Final[Mapping[ApiKey, Row]] = MappingProxyType(
         ApiKey.DESCRIBE_ACLS: Row(describe_acls, client=Versions(1, 3)),
         ApiKey.CREATE_ACLS: Row(create_acls, client=Versions(1, 3)),
         ApiKey.DELETE_ACLS: Row(delete_acls, client=Versions(1, 3)),
-        ApiKey.DESCRIBE_CONFIGS: Row(describe_configs, client=Versions(1, 4), frame_bytes_max=_LONG),
+        ApiKey.DESCRIBE_CONFIGS: Row(describe_configs, client=Versions(0, 4), frame_bytes_max=_LONG),
         ApiKey.ALTER_CONFIGS: Row(alter_configs, client=Versions(0, 2), frame_bytes_max=_LONG),
         ApiKey.ALTER_REPLICA_LOG_DIRS: Row(
             alter_replica_log_dirs, client=Versions(1, 2), frame_bytes_max=_LONG

@@ -1,4 +1,4 @@
-"""Reading and writing the bodies of requests and responses of every version, by kio's schema.
+"""Reading and writing the bodies of requests and responses of every version, by kio's schema and our own.
 
 Values of a message are plain mappings, named as in the newest version of Kafka's schema. Each version writes
 the fields that it has and drops the others; a field that is not given gets the schema's default. Milliseconds
@@ -22,6 +22,7 @@ from kio.serial import entity_writer
 from kio.serial.writers import write_compact_array_length, write_legacy_array_length
 from kio.static.primitive import i32
 
+from broker.wire.early_entities import EARLY_REQUESTS, EARLY_RESPONSES
 from controller.messages.codes import ErrorCode
 from controller.messages.decoding import decode
 from controller.messages.entities import CONTROL_VERSIONS
@@ -139,13 +140,13 @@ def milliseconds(duration: timedelta) -> int:
 @cache
 def request_type(api_key: int, api_version: int) -> type[Any]:
     """Return the entity of a request's body."""
-    return load_request_schema(api_key, api_version)
+    return EARLY_REQUESTS.get((api_key, api_version)) or load_request_schema(api_key, api_version)
 
 
 @cache
 def response_type(api_key: int, api_version: int) -> type[Any]:
     """Return the entity of a response's body."""
-    return load_response_schema(api_key, api_version)
+    return EARLY_RESPONSES.get((api_key, api_version)) or load_response_schema(api_key, api_version)
 
 
 def _long_array(values: Values) -> str | None:

@@ -90,7 +90,7 @@ def pack_fetch_response(
     error_code: int = 0,
     node_endpoints: Sequence[Endpoint] = (),
 ) -> Parts:
-    """Pack a Fetch response of version 4 to 16, without a session.
+    """Pack a Fetch response of version 4 to 17, without a session.
 
     Args:
         api_version: the version.

@@ -1,6 +1,6 @@
-"""Kafka 3.9.1's own tools for partitions and settings, unchanged, against brokers in this process.
+"""Kafka 3.9.1's own tools for topics, partitions and settings, unchanged, against brokers in this process.
 
-The tools run one after the other in one virtual machine.
+But for one that runs until it is stopped, they run one after the other in one virtual machine.
 Source: ReassignPartitionsCommand, LeaderElectionCommand, ConfigCommand, TopicCommand (Kafka 3.9); KIP-73,
 KIP-455, KIP-460.
 """
@@ -8,6 +8,9 @@ KIP-455, KIP-460.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import threading
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +27,7 @@ from kazoo.exceptions import NoNodeError
 from broker.local import BlockingBrokers, brokers_in_thread
 from tests.support.broker_records import quiet
 from tests.support.embedded_brokers import zookeeper
+from tests.support.kafka_jars import kafka_tool_command
 from tests.support.kafka_tools import KafkaTools
 from tests.support.nodes import eventually
 
@@ -31,6 +35,7 @@ __all__ = ["zookeeper"]
 
 WAIT_S = 60.0
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+VERIFY = "org.apache.kafka.tools.ReplicaVerificationTool"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 RATES = {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -284,6 +289,39 @@ def test_all_partitions_get_their_preferred_leaders(
     assert "all-1" in said
     assert "all-2" not in said
     assert [state(zookeeper, "all", each)["leader"] for each in range(3)] == [4, 4, 1]
+
+
+def test_a_topic_is_described_by_its_id(cluster: BlockingBrokers, tools: KafkaTools) -> None:
+    create(cluster, "by-id", [[1, 2]])
+    by_name = tools.run(TOPICS, "--describe", "--topic", "by-id")
+    (topic_id,) = re.findall(r"TopicId: (\S+)", by_name)
+    rows = [line for line in by_name.splitlines() if "by-id" in line]
+    by_id = tools.run(TOPICS, "--describe", "--topic-id", topic_id)
+    assert [line for line in by_id.splitlines() if "by-id" in line] == rows
+    assert len(rows) == 2
+    unknown = tools.run(TOPICS, "--describe", "--topic-id", "AAAAAAAAAAAAAAAAAAAATQ", code=1)
+    assert "does not exist as expected" in unknown
+
+
+def test_replicas_are_verified(cluster: BlockingBrokers, tmp_path: Path) -> None:
+    create(cluster, "same", [[1, 2, 3], [2, 3, 4]], records=10)
+    options = ("--broker-list", cluster.bootstrap, "--topics-include", "same", "--report-interval-ms", "100")
+    process = subprocess.Popen(
+        [*kafka_tool_command(VERIFY, tmp_path), *options], stdout=subprocess.PIPE, text=True
+    )
+    guard = threading.Timer(WAIT_S, process.kill)
+    guard.start()
+    assert process.stdout is not None
+    found = re.compile(r"max lag is 0 for partition same-\d at offset 5 among 2 partitions")
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if found.search(line):
+            break
+    guard.cancel()
+    process.kill()
+    process.communicate()
+    assert found.search(said[-1]), said
 
 
 def test_an_unclean_election_is_marked_and_counted(

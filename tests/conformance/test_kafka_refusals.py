@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -184,12 +185,10 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def prepare(address: str) -> None:
     """Wait until the topic of the cases is there and led."""
     api_key, version, values, _ = create(topic("a", 2))
-    metadata = {"topics": [{"name": "a"}], "allow_auto_topic_creation": False}
 
     def ready() -> bool:
         ask(address, api_key, version, values)
-        found = ask(address, ApiKey.METADATA, 4, metadata)
-        return [each.error_code for each in found.topics[0].partitions] == [0, 0]
+        return known(address, "a", 2)
 
     eventually(ready, WAIT_S, "topic a is led")
 
@@ -216,3 +215,34 @@ def test_a_wrong_request_gets_kafkas_code_and_words(ours: str, theirs: str, case
     for (_, said), (_, by_kafka) in zip(found, kafkas, strict=True):
         assert (words or "") in by_kafka
         assert (by_kafka if words is None else words) in said
+
+
+def test_versions_that_kafka_4_has_left_out_are_spoken(ours: str, theirs: str) -> None:
+    settings = ("retention.ms", "segment.bytes")
+    resource = {"resource_type": TOPIC, "resource_name": "early-0", "configuration_keys": settings}
+    answers = []
+    for address in (theirs, ours):
+        said: list[Any] = []
+        for version in (0, 1):
+            new = topic(f"early-{version}", configs=[("retention.ms", "1000")])
+            asked = {"topics": [new, topic("a b")], "timeout": 10_000}
+            created = ask(address, ApiKey.CREATE_TOPICS, version, asked).topics
+            said.append(sorted((each.name, each.error_code) for each in created))
+            said += [getattr(each, "error_message", None) for each in created if each.error_code]
+        eventually(partial(known, address, "early-0"), WAIT_S)
+        described = ask(address, ApiKey.DESCRIBE_CONFIGS, 0, {"resources": [resource]}).results[0]
+        said.append(
+            sorted((each.name, each.value, each.is_default, each.read_only) for each in described.configs)
+        )
+        names = ("early-0", "early-1", "nope")
+        deleted = ask(address, ApiKey.DELETE_TOPICS, 0, {"topic_names": names, "timeout": 10_000}).responses
+        said.append(sorted((each.name, each.error_code) for each in deleted))
+        answers.append(said)
+    assert answers[1] == answers[0]
+    assert answers[1][0] == [("a b", 17), ("early-0", 0)]
+
+
+def known(address: str, name: str, partitions: int = 1) -> bool:
+    """Whether all partitions of a topic are led."""
+    found = ask(address, ApiKey.METADATA, 4, {"topics": [{"name": name}], "allow_auto_topic_creation": False})
+    return [each.error_code for each in found.topics[0].partitions] == [0] * partitions

@@ -86,9 +86,11 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
 
 
 def _replica(request: Any, version: int) -> tuple[int, int]:
+    """Return who fetches; below 0 are consumers: -2 is Kafka's tool that compares replicas."""
     if version >= 15:
-        return request.replica_state.replica_id, request.replica_state.replica_epoch
-    return request.replica_id, -1
+        state = request.replica_state
+        return max(state.replica_id, _CONSUMER), state.replica_epoch
+    return max(request.replica_id, _CONSUMER), -1
 
 
 def _position(each: Any, asked_id: uuid.UUID | None, version: int) -> FetchPosition:

@@ -56,7 +56,7 @@ def _wanted(view: ClusterView, call: Call) -> list[_Wanted] | None:
     wanted: dict[str | uuid.UUID | None, _Wanted] = {}
     for topic in topics:
         found = topic.topic_id if call.api_version >= 10 else None
-        # With an id, Java's clients send an empty name.
+        # Java's admin client sends an empty name beside an id.
         name = topic.name if found is None else view.topic_name(found)
         wanted.setdefault(found if name is None else name, (name, found))
     return list(wanted.values())

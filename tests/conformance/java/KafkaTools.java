@@ -11,24 +11,18 @@ import org.apache.kafka.common.utils.Exit;
 public final class KafkaTools {
     private KafkaTools() {}
 
-    private static final class Ended extends RuntimeException {
-        final int code;
+    /** The first code that the tool wanted to end with; some catch what ends them here, and want another one. */
+    private static Integer exitCode;
 
-        Ended(int code) {
-            this.code = code;
-        }
-    }
-
-    private static Ended ended;
+    private static final class Ended extends RuntimeException {}
 
     public static void main(String[] arguments) throws Exception {
         System.setErr(System.out);
         Exit.setExitProcedure((code, message) -> {
-            // Some tools catch what ends them and exit once more.
-            if (ended == null) {
-                ended = new Ended(code);
+            if (exitCode == null) {
+                exitCode = code;
             }
-            throw ended;
+            throw new Ended();
         });
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
@@ -39,13 +33,13 @@ public final class KafkaTools {
     }
 
     private static int run(String name, String[] arguments) throws Exception {
-        ended = null;
+        exitCode = null;
         try {
             Class.forName(name).getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return 0;
+            return exitCode == null ? 0 : exitCode;
         } catch (java.lang.reflect.InvocationTargetException error) {
-            if (error.getCause() instanceof Ended last) {
-                return last.code;
+            if (error.getCause() instanceof Ended) {
+                return exitCode;
             }
             throw error;
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from pathlib import Path
@@ -28,11 +27,6 @@ from tests.unit.broker_log.samples import (
 
 def delete_to(log: PartitionLog, offset: int) -> None:
     log.advance_start(offset)
-    log.settle_flushes()
-
-
-def truncate(log: PartitionLog, offset: int) -> None:
-    assert asyncio.run(log.truncate_patiently(offset, lambda: True))
     log.settle_flushes()
 
 

@@ -272,6 +272,15 @@ async def test_an_unknown_topic_id_is_answered_for_its_partitions(parts: MemoryP
     assert found.responses[1].topic_id == uuid.UUID(int=9)
 
 
+@pytest.mark.parametrize("version", [4, 17])
+async def test_whoever_compares_replicas_reads_as_a_consumer(parts: MemoryParts, version: int) -> None:
+    # Kafka's ReplicaVerificationTool.
+    asked = fetch_values(replica_id=-2, replica_state={"replica_id": -2, "replica_epoch": -1})
+    found = await ask(parts, ApiKey.FETCH, version, asked)
+    assert found.responses[0].partitions[0].error_code == ErrorCode.NONE
+    assert parts.replicas.fetches[0][1]["replica_id"] == -1
+
+
 @pytest.mark.parametrize("version", [4, 14, 15, 16])
 async def test_only_a_broker_fetches_as_a_replica(parts: MemoryParts, version: int) -> None:
     asked = fetch_values(replica_id=2, replica_state={"replica_id": 2, "replica_epoch": 77})
@@ -332,6 +341,9 @@ async def test_metadata_finds_topics_by_id(parts: MemoryParts, name: str | None)
         ("t", ErrorCode.NONE),
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
+    # So asks Java's admin client.
+    found = await ask(parts, ApiKey.METADATA, 12, {**metadata_values(), "topics": [{**rows[0], "name": ""}]})
+    assert [(topic.name, topic.topic_id) for topic in found.topics] == [("t", topic_id("t"))]
 
 
 async def test_a_missing_topic_is_created_where_that_is_configured(tmp_path: Path) -> None:
@@ -448,8 +460,10 @@ async def test_a_resource_that_is_named_twice_is_not_changed(parts: MemoryParts)
 
 
 async def test_a_topic_asked_for_by_name_and_by_id_is_answered_once(parts: MemoryParts) -> None:
-    rows = [{"name": name, "topic_id": topic_id("t")} for name in (None, "", "t", "u")]
-    rows.append({"name": "t", "topic_id": None})
+    own = topic_id("t")
+    rows = [
+        {"name": name, "topic_id": each} for name, each in (("t", None), (None, own), ("", own), ("u", own))
+    ]
     found = await ask(parts, ApiKey.METADATA, 12, {**metadata_values(), "topics": rows})
     assert [topic.name for topic in found.topics] == ["t"]
 

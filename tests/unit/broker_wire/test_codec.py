@@ -179,7 +179,7 @@ def test_flexible_versions_are_those_of_kafka() -> None:
 def test_produce_is_advertised_from_zero() -> None:
     rows = {row["api_key"]: (row["min_version"], row["max_version"]) for row in advertised(CLIENT_LISTENER)}
     assert rows[ApiKey.PRODUCE] == (0, 10)
-    assert rows[ApiKey.FETCH] == (4, 16)
+    assert rows[ApiKey.FETCH] == (4, 17)
 
 
 def test_control_requests_are_on_the_broker_listener_alone() -> None:

@@ -149,6 +149,12 @@ def test_a_time_that_cannot_be_held_is_the_last_that_it_can() -> None:
     assert latest is not None and latest.year == 9999
 
 
+def test_text_that_is_not_utf_8_is_refused() -> None:
+    body = b"\x02" + bytes(16) + b"\x03\xfft" + b"\x00\x00\x00\x00"
+    with pytest.raises(MalformedMessageError, match="MetadataRequest: Failed interpreting bytes as UTF-8"):
+        decode(MetadataRequest, body)
+
+
 def test_the_error_names_the_message_and_a_remedy() -> None:
     with pytest.raises(MalformedMessageError) as caught:
         decode(MetadataRequest, b"")
