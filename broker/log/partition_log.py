@@ -1,5 +1,4 @@
-"""The log of one partition: what is appended, read, truncated and expired, and in which order that is
-durable.
+"""The log of one partition: what is appended, read, truncated and expired, and when that is durable.
 
 A leader's append checks what a producer sent and gives it offsets; a follower's takes the leader's bytes
 as they are. Order: a batch is written, then noted in the indexes, the producers' state and the epochs,
