@@ -27,9 +27,10 @@ TOURS_MADE: Final = "2026-11-26"
 
 #: what every tour does
 TOUR: Final = (
-    "The tour of a Kafka client: it creates a topic, describes it, produces with keys and headers, plain and\n"
-    "compressed, reads all of it and deletes the topic. Of a ZooKeeper client: it creates nodes, changes data by\n"
-    "version, watches, runs multis, uses access lists, resumes its session elsewhere, and deletes."
+    "The tour of a Kafka client: it creates a topic, describes it, produces with keys and headers, plain\n"
+    "and compressed, reads all of it and deletes the topic. Of a ZooKeeper client: it creates nodes,\n"
+    "changes data by version, watches, runs multis, uses access lists, resumes its session elsewhere, and\n"
+    "deletes."
 )
 #: {another step of a tour: what it shows}
 STEPS: Final = {
