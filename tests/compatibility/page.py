@@ -13,7 +13,7 @@ from broker.server.requests import Row, Versions
 from broker.server.table import REQUESTS
 from broker.wire.apis import ApiKey
 from tests.compatibility.kafka import KAFKA, KafkaRequest, Range
-from tests.compatibility.tried import SYSTEMS, SYSTEMS_TRIED, tried
+from tests.compatibility.tried import SYSTEMS, SYSTEMS_TRIED, TOUR, tried
 from tests.tidy.rules import REPOSITORY
 
 _ROWS: Final[dict[int, Row]] = {int(key): row for key, row in REQUESTS.items()}
@@ -34,10 +34,11 @@ ApiVersions says the same; "brokers" is the listener between brokers.
 | number | request | Kafka 3.9 | Kafka 4.1 | clients | brokers | what is absent, and why |
 |---|---|---|---|---|---|---|
 """
-_CLIENTS = """
+_CLIENTS = f"""
 ## Clients and tools that were tried
 
 All of them unchanged. `make clients` repeats the tours of `tests/clients`, `make test` the rest.
+{TOUR}
 
 | client | version | tried | what it does | test |
 |---|---|---|---|---|

@@ -25,12 +25,15 @@ class Tried(NamedTuple):
 #: when the tours of tests/clients were last made with these versions
 TOURS_MADE: Final = "2026-11-26"
 
-#: {step of a tour: what it shows}
+#: what every tour does
+TOUR: Final = (
+    "The tour of a Kafka client: it creates a topic, describes it, produces with keys and headers, plain\n"
+    "and compressed, reads all of it and deletes the topic. Of a ZooKeeper client: it creates nodes,\n"
+    "changes data by version, watches, runs multis, uses access lists, resumes its session elsewhere, and\n"
+    "deletes."
+)
+#: {another step of a tour: what it shows}
 STEPS: Final = {
-    "created": "creates a topic",
-    "described": "describes it",
-    "produced": "produces with keys and headers, plain and compressed",
-    "read": "reads all of it",
     "committed": "commits in a group",
     "coordinated": "reads with KIP-848's protocol",
     "measured": "looks offsets up by kind",
@@ -44,20 +47,11 @@ STEPS: Final = {
     "grown": "adds partitions",
     "purged": "deletes records",
     "ungrouped": "deletes the group",
-    "deleted": "deletes the topic",
 }
 QUORUM_STEPS: Final = {
-    "created": "creates nodes of every kind",
-    "changed": "changes data by version",
-    "watched": "watches",
-    "together": "runs multis",
-    "guarded": "uses access lists",
-    "resumed": "resumes its session elsewhere",
     "followed": "adds and removes persistent watches",
     "counted": "uses lifetimes, counts and reads in one request",
     "configured": "reads the members",
-    "deleted": "deletes",
-    "closed": "closes",
 }
 
 _PROTOCOLS = "Produces with every codec, consumes alone and in groups, with coordinators killed"
@@ -86,7 +80,16 @@ _CLIENTS: Final = (
         ),
     ),
     Tried(
-        *("kazoo", "2.11.0", "2026-11-26", "All of its recipes, with leaders killed."),
+        *("Kafka's kafka-delete-records, -log-dirs, -get-offsets, -transactions, -topics, -configs", "3.9.1"),
+        *("2026-11-26", "Deletes records, lists sizes, offsets, producers, pages of topics and quotas."),
+        "tests/conformance/test_kafka_log_tools.py",
+    ),
+    Tried(
+        *("Spark's Kafka connector", "4.3.0", "2026-11-26", "Reads and writes as a Spark job."),
+        "tests/pipeline/test_topics_connector.py",
+    ),
+    Tried(
+        *("kazoo", "2.11.0", "2026-11-26", "Its recipes, with leaders killed."),
         "tests/conformance/test_kazoo_recipes.py",
     ),
     Tried(
@@ -96,6 +99,10 @@ _CLIENTS: Final = (
     Tried(
         *("ZooKeeper's shell", "3.9.5", "2026-11-26", "Prints the same lines as on a real ZooKeeper."),
         "tests/conformance/test_java_shell.py",
+    ),
+    Tried(
+        *("Spark's standalone masters", "4.3.0", "2026-11-26"),
+        *("Elect a leader and fail over through the quorum.", "tests/conformance/test_spark_masters.py"),
     ),
 )
 
@@ -112,8 +119,8 @@ SYSTEMS_TRIED: Final = "2026-11"
 
 
 def _sentence(client: Client, steps: dict[str, str]) -> str:
-    words = ", ".join(steps[step] for step in client.steps)
-    return f"{words[0].upper()}{words[1:]}."
+    words = [steps[step] for step in client.steps if step in steps]
+    return f"The tour; {', '.join(words)}." if words else "The tour."
 
 
 def tried() -> list[Tried]:
