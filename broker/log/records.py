@@ -38,6 +38,10 @@ RECORD_BYTES_MIN: Final = 7
 COLUMNS_MIN: Final = 64
 #: records that are looked at together
 _CHUNK: Final = 8192
+#: records that are worth a look whether they have one length
+_RUN_MIN: Final = 256
+#: and how many times: offsets and timestamps become longer on the way
+_RUNS_MAX: Final = 8
 #: so much of a batch may be unusual before the plain walk takes it all
 _ODD_PART: Final = 16
 #: what each thread that unfolds keeps, and how much larger the next room is where that does not suffice
@@ -299,8 +303,28 @@ if np is not None:
     _FIRST_OFFSETS: Final = _offsets(0)
 
 
-def _places(records: Bytes, position: int, count: int) -> Iterator[int]:
-    """Say where records begin, the first one at a position, and where the last one ends."""
+def _places(records: Bytes, windows: Any, position: int, count: int) -> Any:
+    """Return where records begin, the first one at a position, and where the last one ends.
+
+    Records of one length are found at once: as long as the first two bytes repeat, so does the step.
+    """
+    parts: list[Any] = []
+    while count >= _RUN_MIN and len(parts) < _RUNS_MAX:
+        step = _STEPS[records[position]][records[position + 1]]
+        heads = windows[position :: step or 1][:count]
+        if not step or ((heads[:16] ^ heads[0]) & 0xFFFF).any():
+            break
+        others = (heads ^ heads[0]) & 0xFFFF != 0
+        run = int(others.argmax()) or len(heads)
+        parts.append(np.arange(position, position + run * step, step))
+        position += run * step
+        count -= run
+    parts.append(np.fromiter(_one_by_one(records, position, count), np.int64))
+    return np.concatenate(parts)
+
+
+def _one_by_one(records: Bytes, position: int, count: int) -> Iterator[int]:
+    """Say where records begin, and where the last one ends."""
     steps = _STEPS
     yield position
     for _ in repeat(None, count):
@@ -326,7 +350,7 @@ def _walk_columns(
     odd_left = count // _ODD_PART
     for first in range(0, count, _CHUNK):
         try:
-            places = np.fromiter(_places(records, position, min(_CHUNK, count - first)), np.int64)
+            places = _places(records, windows, position, min(_CHUNK, count - first))
         except (IndexError, _MalformedError):
             return None
         position = int(places[-1])
