@@ -36,7 +36,7 @@ class ProducedBatch(NamedTuple):
     """A whole batch of a kind that is taken; its records were not looked at."""
 
     header: BatchHeader
-    content: memoryview
+    content: Buffer
     unfolded_bytes_max: int
     #: whether the topic limits how old its records may be
     age_matters: bool
@@ -69,37 +69,46 @@ def produced_batch(records: Buffer, settings: TopicSettings) -> ProducedBatch:
         AppendError: no batch, more than one, an older format, a torn batch, a wrong checksum, too large, no
             records, or of a kind that is not offered.
     """
-    content = memoryview(records)
-    header = checked_batch(content, 0)
-    if header.size != len(content):
+    header = checked_batch(memoryview(records), 0)
+    if header.size != len(records):
         raise AppendError(
             ErrorCode.INVALID_RECORD,
-            f"{len(content)} bytes for one partition, its first batch has {header.size}: "
+            f"{len(records)} bytes for one partition, its first batch has {header.size}: "
             "send one batch for each partition",
         )
     check_produced(header, settings)
     unfolded_bytes_max = min(UNFOLDED_FACTOR * settings.max_message_bytes, UNFOLDED_BYTES_MAX)
     age_matters = not settings.has_append_time and settings.timestamp_before_max_ms != INT64_MAX
-    return ProducedBatch(header, content, unfolded_bytes_max, age_matters)
+    return ProducedBatch(header, records, unfolded_bytes_max, age_matters)
 
 
-def checked_batch_of(batch: ProducedBatch) -> CheckedBatch:
+def checked_batch_of(
+    batch: ProducedBatch,
+    *,
+    unfolded_bytes_max: int = UNFOLDED_BYTES_MAX,
+    plain_bytes_max: int = UNFOLDED_BYTES_MAX,
+) -> CheckedBatch:
     """Look at the records of a batch; may run in any thread.
 
     Args:
         batch: whose `unfolded_bytes_max` is kept.
+        unfolded_bytes_max: what else bounds it.
+        plain_bytes_max: as in walk().
 
     Raises:
-        AppendError: the records are not what the header says.
+        AppendError: the records are not what the header says, or exceed a bound.
     """
     oldest_ms = None
     try:
-        walked = walk(batch.header, batch.content, unfolded_bytes_max=batch.unfolded_bytes_max)
+        bytes_max = min(unfolded_bytes_max, batch.unfolded_bytes_max)
+        walked = walk(
+            batch.header, batch.content, unfolded_bytes_max=bytes_max, plain_bytes_max=plain_bytes_max
+        )
         if batch.age_matters:
-            oldest_ms = oldest_time(batch.header, batch.content, batch.unfolded_bytes_max)
+            oldest_ms = oldest_time(batch.header, batch.content, bytes_max)
     except UnreadableBatchError as error:
         raise AppendError(ErrorCode.INVALID_RECORD, error.message) from error
-    checked = CheckedBatch(batch.header, batch.content, walked.key_missing, oldest_ms)
+    checked = CheckedBatch(batch.header, memoryview(batch.content), walked.key_missing, oldest_ms)
     if walked.timestamp == batch.header.max_timestamp:
         return checked
     # Look-ups by time and retention believe the header.

@@ -5,16 +5,16 @@ last byte, offsets rise by one from 0, counts and sizes fit. What the records un
 small batch may unfold to a thousand times its size.
 
 Two walks give the same answer: one in plain Python, which decides, and one over columns with numpy, which
-knows only what is usual (no headers, short numbers) and leaves the rest to the first. Snappy comes in two
-forms: bare, and in the frames of the Java client's library.
+knows only what is usual (no headers, short numbers) and leaves each other record to the first.
+Snappy comes in two forms: bare, and in the frames of the Java client's library.
 Source: Kafka protocol guide, "Record"; Kafka's DefaultRecord (3.9); xerial snappy-java, SnappyOutputStream.
 """
 
 from __future__ import annotations
 
 import threading
-from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -35,13 +35,19 @@ UNFOLDED_BYTES_MAX: Final = 256 * 1024 * 1024
 #: length, attributes, two deltas, two lengths and a count, of a byte each
 RECORD_BYTES_MIN: Final = 7
 #: records from which columns are quicker
-COLUMNS_MIN: Final = 256
+COLUMNS_MIN: Final = 64
+#: records that are looked at together
+_CHUNK: Final = 8192
+#: records that are worth a look whether they have one length
+_RUN_MIN: Final = 256
+#: and how many times: offsets and timestamps become longer on the way
+_RUNS_MAX: Final = 8
+#: so much of a batch may be unusual before the plain walk takes it all
+_ODD_PART: Final = 16
 #: what each thread that unfolds keeps, and how much larger the next room is where that does not suffice
 _ROOM_BYTES: Final = 2 * 1024 * 1024
 _GROWTH: Final = 4
 _own = threading.local()
-#: zeros behind the records: a number that is cut ends in them, and its record then in the wrong place
-_PAD: Final = bytes(16)
 _INT_BYTES_MAX: Final = 5
 _LONG_BYTES_MAX: Final = 10
 _INT64_END: Final = 2**63
@@ -51,6 +57,9 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 #: magic, version, oldest compatible version; blocks with an int32 length follow
 _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK_LENGTH: Final = Struct(">i")
+
+#: what is read byte by byte: quicker than a view
+Bytes = bytes | bytearray
 
 _INTO: Final[dict[int, Callable[[Buffer, Buffer], int]]] = {
     1: cramjam.gzip.decompress_into,
@@ -76,6 +85,7 @@ def walk(
     *,
     at_least: int | None = None,
     unfolded_bytes_max: int = UNFOLDED_BYTES_MAX,
+    plain_bytes_max: int = UNFOLDED_BYTES_MAX,
 ) -> Walked:
     """Walk over the records of a batch.
 
@@ -84,22 +94,27 @@ def walk(
         batch: the whole batch.
         at_least: end at the first record whose timestamp is at least this.
         unfolded_bytes_max: what the records may unfold to.
+        plain_bytes_max: of records that are walked over one by one, which takes up to 0.5 µs a byte.
 
     Raises:
-        UnreadableBatchError: the records are not what the header says.
+        UnreadableBatchError: the records are not what the header says, or exceed a bound.
     """
     try:
-        records, size = _unfolded(header, memoryview(batch)[HEADER.size :], unfolded_bytes_max)
-        if header.records_count > size // RECORD_BYTES_MIN:
-            raise _MalformedError(f"{header.records_count} records in {size} bytes")
+        records, begin, end = _unfolded(header, batch, unfolded_bytes_max)
+        if header.records_count > (end - begin) // RECORD_BYTES_MIN:
+            raise _MalformedError(f"{header.records_count} records in {end - begin} bytes")
         stop = _NEVER if at_least is None else at_least - header.base_timestamp
         if header.attributes & LOG_APPEND_TIME and at_least is not None:
             # All have the time of the header: the first one decides.
             stop = -_NEVER
         found = None
-        if np is not None and header.records_count >= COLUMNS_MIN:
-            found = _walk_columns(records, size, header.records_count, stop)
-        delta, number, key_missing = found or _walk_plain(records, size, header.records_count, stop)
+        if np is not None and at_least is None and header.records_count >= COLUMNS_MIN:
+            found = _walk_columns(records, begin, end, header.records_count, plain_bytes_max)
+        if found is None:
+            if end - begin > plain_bytes_max:
+                raise _MalformedError(f"{end - begin} bytes of records, one by one")
+            found = _walk_plain(records, begin, end, header.records_count, stop=stop)
+        delta, number, key_missing = found
         if not -_INT64_END <= header.base_timestamp + delta < _INT64_END:
             raise _MalformedError(f"record {number}: its timestamp is {header.base_timestamp} + {delta}")
     except (_MalformedError, MemoryError) as error:
@@ -117,10 +132,10 @@ def oldest_time(header: BatchHeader, batch: Buffer, unfolded_bytes_max: int) -> 
     A walk of its own: few topics limit how old a record may be, and all others need not look for this.
     """
     try:
-        records, _ = _unfolded(header, memoryview(batch)[HEADER.size :], unfolded_bytes_max)
+        records, position, _ = _unfolded(header, batch, unfolded_bytes_max)
     except (_MalformedError, MemoryError) as error:
         raise UnreadableBatchError(f"the records cannot be opened again: {error}") from error
-    position, oldest = 0, None
+    oldest = None
     for _ in range(header.records_count):
         length, position = _long_number(records, position, _INT_BYTES_MAX)
         # One byte of attributes comes first.
@@ -140,17 +155,19 @@ class _MalformedError(Exception):
 
 
 def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: calls would cost more
-    records: bytes | bytearray, size: int, count: int, stop: int
+    records: Bytes, position: int, limit: int, count: int, *, first: int = 0, stop: int = _NEVER
 ) -> tuple[int, int, bool]:
-    """Walk over records, of which `size` bytes count; ends at the first with a delta of `stop` or more.
+    """Walk over records from a position to `limit`; ends at the first with a delta of `stop` or more.
+
+    What is behind them must not count: a number that is cut may end there, and its record in the wrong place.
 
     Returns:
         The largest delta of a timestamp, the first record that has it, and whether a key is missing.
     """
-    position = end = number = 0
+    end = number = 0
     largest, newest, key_missing = -_NEVER, 0, False
     try:
-        for number in range(count):
+        for number in range(first, first + count):
             # Numbers of one and two bytes are read right here: calls would cost more than all the rest.
             byte = records[position]
             if byte < 0x80:
@@ -161,7 +178,7 @@ def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: ca
             else:
                 byte, position = _long_number(records, position, _INT_BYTES_MAX)
             end = position + (byte >> 1)
-            if byte & 1 or end > size:
+            if byte & 1 or end > limit:
                 raise _MalformedError("its length is negative or leads out of the batch")
             # One byte of attributes comes first.
             position += 1
@@ -200,12 +217,12 @@ def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: ca
         raise _MalformedError(f"record {number}: it leads out of the batch") from None
     except _MalformedError as problem:
         raise _MalformedError(f"record {number}: {problem}") from None
-    if end != size:
-        raise _MalformedError(f"{size - end} bytes follow the last record")
+    if end != limit:
+        raise _MalformedError(f"{limit - end} bytes follow the last record")
     return largest, newest, key_missing
 
 
-def _behind_key_and_value(records: bytes | bytearray, position: int) -> tuple[int, bool]:
+def _behind_key_and_value(records: Bytes, position: int) -> tuple[int, bool]:
     """Return the position behind a record's key and value, and whether it has a key."""
     key = records[position]
     if key < 0x80:
@@ -234,7 +251,7 @@ def _behind_key_and_value(records: bytes | bytearray, position: int) -> tuple[in
     return position, key != 1
 
 
-def _behind_headers(records: bytes | bytearray, position: int, end: int) -> int:
+def _behind_headers(records: Bytes, position: int, end: int) -> int:
     """Return the position behind a record's headers; each one has two bytes at least."""
     count, position = _long_number(records, position, _INT_BYTES_MAX)
     if count & 1 or count > end - position:
@@ -254,7 +271,7 @@ def _behind_headers(records: bytes | bytearray, position: int, end: int) -> int:
     return position
 
 
-def _long_number(records: bytes | bytearray, position: int, bytes_max: int) -> tuple[int, int]:
+def _long_number(records: Bytes, position: int, bytes_max: int) -> tuple[int, int]:
     """Read a number of any length, still in zigzag; returns it and the position behind it."""
     value = 0
     for shift in range(0, 7 * bytes_max, 7):
@@ -268,101 +285,167 @@ def _long_number(records: bytes | bytearray, position: int, bytes_max: int) -> t
 
 # -- the walk over columns -------------------------------------------------------------------------------
 
-
-def _step(first: int, second: int) -> int:
-    """Return the bytes of a record whose length begins with these two bytes; 0: not known from them."""
-    if first < 0x80:
-        return 0 if first & 1 else 1 + (first >> 1)
-    return 0 if second >= 0x80 or first & 1 else 2 + ((first & 0x7F | second << 7) >> 1)
+#: behind every batch
+_FAR: Final = 2**40
+#: the most bytes of a record whose length has two bytes
+_STEP_MAX: Final = 2 + 8191
 
 
-#: bytes of a record by the first two bytes, little endian
-_STEPS: Final = array("i", [_step(pair & 0xFF, pair >> 8) for pair in range(65_536)])
+def _sizes() -> Any:
+    """Return how many bytes a length and what it counts have, by their first two bytes; _FAR: not known."""
+    pairs = np.arange(1 << 16)
+    second = pairs >> 8
+    longer = pairs >> 7 & 1
+    zigzag = pairs & 0x7F | second << 7 & -longer
+    negative = (zigzag & 1 == 1) & (zigzag != 1)
+    return np.where(
+        negative | (longer == 1) & ((second > 0x7F) | (second == 0)), _FAR, 1 + longer + (zigzag >> 1)
+    )
+
+
+def _offsets(first: int) -> tuple[Any, Any, Any]:
+    """Return the bytes of _CHUNK offsets from one on, masks of as many bytes, and how many they are."""
+    zigzag = np.arange(2 * first, 2 * (first + _CHUNK), 2)
+    width = 1 + (zigzag > 0x7F) + (zigzag > 0x3FFF) + (zigzag > 0x1FFFFF)
+    mask = (1 << 8 * width) - 1
+    parts = zigzag & 0x7F | zigzag << 1 & 0x7F00 | zigzag << 2 & 0x7F0000 | zigzag << 3 & 0x7F000000
+    return parts | mask >> 8 & 0x80808080, mask, width
+
+
+if np is not None:
+    _SIZES: Final = _sizes()
+    #: [first byte of a record][second byte]: its bytes; 0: not known from these
+    _STEPS: Final = np.where(_SIZES == _FAR, 0, _SIZES).reshape(256, 256).T.tolist()
+    #: where the time of a record begins, by its bytes: behind its length and a byte of attributes
+    _BODIES: Final = np.array([2] * 66 + [3] * (_STEP_MAX - 65) + [_FAR])
+    #: bytes and mask of a number, by the highest bits of four bytes: it ends in the first that has 0
+    _WIDTHS: Final = np.array([1, 2, 1, 3, 1, 2, 1, 4, 1, 2, 1, 3, 1, 2, 1, _FAR])
+    _MASKS: Final = 0x7F7F7F7F & (1 << 8 * np.minimum(_WIDTHS, 4)) - 1
+    _FIRST_OFFSETS: Final = _offsets(0)
+
+
+def _places(records: Bytes, windows: Any, position: int, count: int) -> Any:
+    """Return where records begin, the first one at a position, and where the last one ends.
+
+    Records of one length are found at once: as long as the first two bytes repeat, so does the step.
+    """
+    parts: list[Any] = []
+    while count >= _RUN_MIN and len(parts) < _RUNS_MAX:
+        step = _STEPS[records[position]][records[position + 1]]
+        heads = windows[position :: step or 1][:count]
+        if not step or ((heads[:16] ^ heads[0]) & 0xFFFF).any():
+            break
+        others = (heads ^ heads[0]) & 0xFFFF != 0
+        run = int(others.argmax()) or len(heads)
+        parts.append(np.arange(position, position + run * step, step))
+        position += run * step
+        count -= run
+    parts.append(np.fromiter(_one_by_one(records, position, count), np.int64))
+    return np.concatenate(parts)
+
+
+def _one_by_one(records: Bytes, position: int, count: int) -> Iterator[int]:
+    """Say where records begin, and where the last one ends."""
+    steps = _STEPS
+    yield position
+    for _ in repeat(None, count):
+        position += steps[records[position]][records[position + 1]] or _long_step(records, position)
+        yield position
+
+
+def _long_step(records: Bytes, position: int) -> int:
+    """Return the bytes of a record whose length has three bytes or more, and needs them."""
+    length, behind = _long_number(records, position, _INT_BYTES_MAX)
+    if length & 1 or length < 1 << 14:
+        raise _MalformedError("its length is negative, or has more bytes than it needs")
+    return behind - position + (length >> 1)
 
 
 def _walk_columns(
-    records: bytes | bytearray, size: int, count: int, stop: int
+    records: Bytes, position: int, limit: int, count: int, plain_bytes_max: int
 ) -> tuple[int, int, bool] | None:
-    """As _walk_plain(), for all records at once; None: something is wrong or unusual."""
-    starts = array("q", bytes(8)) * (count + 1)
-    steps = _STEPS
-    position = 0
-    try:
-        for number in range(count):
-            starts[number] = position
-            step = steps[records[position] | records[position + 1] << 8]
-            if not step:
-                length, after = _long_number(records, position, 3)
-                if length & 1:
-                    return None
-                step = after - position + (length >> 1)
-            position += step
-    except (IndexError, _MalformedError):
-        return None
-    if position != size:
-        return None
-    starts[count] = position
-    places = np.frombuffer(starts, np.int64)
+    """As _walk_plain(), for many records at once; None: too much is unusual, or a length is wrong."""
     content = np.frombuffer(records, np.uint8)
-    ends = places[1:]
-    _, place = _numbers(content, places[:-1])
-    times, place = _numbers(content, place + 1)
-    offsets, place = _numbers(content, place)
-    keys, place = _numbers(content, place)
-    if times is None or offsets is None or keys is None:
-        return None
-    place = _behind(place, keys)
-    # What leads out of its record must not be read: it may lead out of the batch.
-    if place is None or (place >= ends).any() or (offsets != np.arange(0, 2 * count, 2)).any():
-        return None
-    values, place = _numbers(content, place)
-    if values is None or (place := _behind(place, values)) is None:
-        return None
-    if (place + 1 != ends).any() or content[ends - 1].any():
-        return None
-    deltas = (times >> 1) ^ -(times & 1)
-    newest = int(deltas.argmax())
-    if stop <= deltas[newest]:
-        newest = int((deltas >= stop).argmax())
-    return int(deltas[newest]), newest, bool((keys == 1).any())
+    windows = np.ndarray((limit - 7,), "<i8", records, 0, (1,))
+    largest, newest, key_missing = -_NEVER, 0, False
+    odd_left = count // _ODD_PART
+    for first in range(0, count, _CHUNK):
+        try:
+            places = _places(records, windows, position, min(_CHUNK, count - first))
+        except (IndexError, _MalformedError):
+            return None
+        position = int(places[-1])
+        if position > limit:
+            return None
+        candidate, null, odd = _columns(content, windows, places, first)
+        key_missing |= null
+        if odd:
+            odd_left -= len(odd)
+            plain_bytes_max -= int((places[1:] - places[:-1])[odd].sum())
+            if odd_left < 0 or plain_bytes_max < 0:
+                return None
+        # The plain walk decides what is unusual.
+        for number in sorted({candidate, *odd}):
+            start, end = places[number : number + 2].tolist()
+            delta, _, null = _walk_plain(records, start, end, 1, first=first + number)
+            key_missing |= null
+            if delta > largest:
+                largest, newest = delta, first + number
+    return (largest, newest, key_missing) if position == limit else None
 
 
-def _numbers(content: Any, place: Any) -> tuple[Any, Any]:
-    """Read a number, still in zigzag, at each place; returns them, None if one is long, and what follows."""
-    value = content[place].astype(np.int32)
-    longer = value >= 0x80
-    place = place + 1
-    if not longer.any():
-        return value, place
-    value &= 0x7F
-    for shift in (7, 14):
-        more = content[place].astype(np.int32)
-        value |= np.where(longer, (more & 0x7F) << shift, 0)
-        place = place + longer
-        longer &= more >= 0x80
-        if not longer.any():
-            return value, place
-    return None, place
+def _columns(content: Any, windows: Any, places: Any, first: int) -> tuple[int, bool, list[int]]:
+    """Look at records that begin and end at these places.
 
+    Args:
+        content: their bytes.
+        windows: the eight bytes from each place on, little endian.
+        places: where the records begin, and where the last one ends.
+        first: the number of the first record; a multiple of _CHUNK.
 
-def _behind(place: Any, lengths: Any) -> Any:
-    """Return the places behind bytes of these lengths, still in zigzag; None if one is below -1."""
-    if ((lengths & 1) & (lengths != 1)).any():
-        return None
-    return place + (lengths >> 1)
+    Returns:
+        The usual record with the largest timestamp, whether a usual one has no key, and which are unusual:
+        what is wrong is among them.
+    """
+    starts, ends = places[:-1], places[1:]
+    count, limit = len(starts), len(windows) - 1
+    # What is near the end has no window of its own.
+    odd = ends > limit - 8
+    place = np.minimum(starts + _BODIES.take(ends - starts, mode="clip"), limit)
+    time = windows[place]
+    # The highest bits of four bytes, side by side.
+    bits = (time & 0x80808080) * 0x204081 >> 28 & 0xF
+    place = np.minimum(place + _WIDTHS.take(bits), limit - 4)
+    time &= _MASKS.take(bits)
+    # Seven bits a byte have the order of the numbers that they are.
+    time ^= -(time & 1)
+    expected, mask, width = _FIRST_OFFSETS if first == 0 else _offsets(first)
+    odd |= (windows[place] & mask[:count]) != expected[:count]
+    place += width[:count]
+    key = windows[place] & 0xFFFF
+    place = np.minimum(place + _SIZES.take(key), limit)
+    place += _SIZES.take(windows[place] & 0xFFFF)
+    last = ends - 1
+    odd |= place != last
+    odd |= content[last] != 0
+    time[odd] = -_FAR
+    null = (key & 0xFF == 1) & ~odd
+    return int(time.argmax()), bool(null.any()), odd.nonzero()[0].tolist()
 
 
 # -- unfolding -------------------------------------------------------------------------------------------
 
 
-def _unfolded(header: BatchHeader, content: memoryview, bytes_max: int) -> tuple[bytes | bytearray, int]:
-    """Return the records with zeros behind them, and how many bytes they are."""
+def _unfolded(header: BatchHeader, batch: Buffer, bytes_max: int) -> tuple[Bytes, int, int]:
+    """Return where the records of a batch are: in which bytes, from where on and up to where."""
     codec = header.attributes & CODEC_MASK
     if codec == 0:
-        return b"".join((content, _PAD)), len(content)
+        return batch if isinstance(batch, bytes) else bytes(batch), HEADER.size, len(batch)
+    content = memoryview(batch)[HEADER.size :]
     try:
         if codec == 2:
-            return _snappy(content, bytes_max)
+            records = _snappy(content, bytes_max)
+            return records, 0, len(records)
         return _grown(content, bytes_max, _INTO[codec])
     except (cramjam.DecompressionError, KeyError) as error:
         raise _MalformedError(f"compression type {codec}, at most {bytes_max} bytes: {error}") from error
@@ -370,12 +453,12 @@ def _unfolded(header: BatchHeader, content: memoryview, bytes_max: int) -> tuple
 
 def _grown(
     content: memoryview, bytes_max: int, into: Callable[[Buffer, Buffer], int]
-) -> tuple[bytearray, int]:
+) -> tuple[bytearray, int, int]:
     """Decompress into the thread's own room, or into one that grows until it is large enough."""
     room: bytearray | None = getattr(_own, "room", None)
     if room is None:
         # New memory costs more than what is done in it, so it is kept.
-        room = _own.room = bytearray(_ROOM_BYTES + len(_PAD))
+        room = _own.room = bytearray(_ROOM_BYTES)
     size = min(_ROOM_BYTES, bytes_max)
     while True:
         try:
@@ -385,16 +468,14 @@ def _grown(
             if size == bytes_max:
                 raise
             size = min(size * _GROWTH, bytes_max)
-            room = bytearray(size + len(_PAD))
+            room = bytearray(size)
             continue
-        room[unfolded : unfolded + len(_PAD)] = _PAD
-        return room, unfolded
+        return room, 0, unfolded
 
 
-def _snappy(content: memoryview, bytes_max: int) -> tuple[bytes, int]:
+def _snappy(content: memoryview, bytes_max: int) -> bytes:
     if bytes(content[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        block = _snappy_block(content, bytes_max)
-        return b"".join((block, _PAD)), len(block)
+        return _snappy_block(content, bytes_max)
     blocks: list[bytes] = []
     position, have = _XERIAL_HEADER_BYTES, 0
     while position < len(content):
@@ -407,7 +488,7 @@ def _snappy(content: memoryview, bytes_max: int) -> tuple[bytes, int]:
         blocks.append(_snappy_block(content[position : position + length], bytes_max - have))
         have += len(blocks[-1])
         position += length
-    return b"".join((*blocks, _PAD)), have
+    return b"".join(blocks)
 
 
 def _snappy_block(block: memoryview, bytes_max: int) -> bytes:

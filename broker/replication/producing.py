@@ -37,8 +37,13 @@ ACKS_ALL: Final = -1
 APPENDS_BYTES_MAX: Final = 256 * 1024 * 1024
 #: Of one request, unfolded, whose records are looked at before its first await; the rest goes to a thread.
 INLINE_BYTES_MAX: Final = 1024 * 1024
-#: What a compressed batch may unfold to there.
+#: A compressed batch that is unfolded there, and what it may unfold to: most need less.
+INLINE_COMPRESSED_BYTES_MAX: Final = 32 * 1024
 INLINE_UNFOLDED_BYTES_MAX: Final = 256 * 1024
+#: What a record costs there at least.
+RECORD_COST_BYTES: Final = 64
+#: Of records that are not in columns there: half a microsecond a byte at worst.
+INLINE_PLAIN_BYTES_MAX: Final = 32 * 1024
 #: Threads that look at records.
 THREADS_MAX: Final = 2
 
@@ -138,27 +143,23 @@ class Producing:
         self._queue(replica, WaitingAppend(request, batch, size_bytes=size_bytes, checking=checking))
 
     def _check_now(self, batch: ProducedBatch, request: WaitingProduce) -> CheckedBatch | None:
-        """Check a batch's records before the first await of its request; None: that may take too long.
-
-        Raises:
-            AppendError: they are not what the header says.
-        """
-        size_bytes = INLINE_UNFOLDED_BYTES_MAX if batch.is_compressed else batch.header.size
+        """Check a batch's records before the first await of its request; None: a thread has to."""
+        header = batch.header
+        size_bytes = INLINE_UNFOLDED_BYTES_MAX if batch.is_compressed else header.size
+        cost_bytes = max(size_bytes, header.records_count * RECORD_COST_BYTES)
         if (
-            request.inline_bytes + size_bytes > INLINE_BYTES_MAX
-            or batch.header.size > size_bytes
-            or batch.header.producer_id >= self._producer_ids.given_end
+            request.inline_bytes + cost_bytes > INLINE_BYTES_MAX
+            or (batch.is_compressed and header.size > INLINE_COMPRESSED_BYTES_MAX)
+            or header.producer_id >= self._producer_ids.given_end
         ):
             return None
-        request.inline_bytes += size_bytes
-        if not batch.is_compressed:
-            return checked_batch_of(batch)
+        request.inline_bytes += cost_bytes
         try:
             return checked_batch_of(
-                batch._replace(unfolded_bytes_max=min(size_bytes, batch.unfolded_bytes_max))
+                batch, unfolded_bytes_max=size_bytes, plain_bytes_max=INLINE_PLAIN_BYTES_MAX
             )
         except AppendError:
-            # It may be larger than this; a thread decides.
+            # It may exceed these bounds alone; a thread decides.
             return None
 
     async def _check(self, batch: ProducedBatch) -> CheckedBatch | AppendError:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import NamedTuple
+from unittest import mock
 
 import cramjam
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.log import records
@@ -84,56 +86,102 @@ RECORD = st.builds(
     st.none() | BYTES | st.binary(min_size=8200, max_size=8300),
     st.lists(st.tuples(BYTES, st.none() | BYTES), max_size=3) | st.just([]),
 )
+USUAL = st.builds(
+    Sent,
+    st.integers(-(2**27), 2**27 - 1) | st.integers(-70, 70),
+    st.none() | BYTES,
+    st.none() | BYTES | st.binary(min_size=8100, max_size=8250),
+    st.just(()),
+)
 
 
-def outcome(walked: bytes, count: int, stop: int, *, columns: bool) -> object:
-    content = walked + bytes(16)
-    if columns:
-        found = records._walk_columns(content, len(walked), count, stop)
-        if found is not None:
-            return found
+def outcome(content: bytes, count: int, stop: int = records._NEVER) -> object:
     try:
-        return records._walk_plain(content, len(walked), count, stop)
+        return records._walk_plain(content, 0, len(content), count, stop=stop)
     except records._MalformedError:
         return None
 
 
+def in_columns(content: bytes, count: int) -> object:
+    """In chunks of 64 records, of which a quarter may be unusual; runs of one length are looked for."""
+    with mock.patch.multiple(records, _CHUNK=64, _ODD_PART=4, _RUN_MIN=32):
+        try:
+            found = records._walk_columns(content, 0, len(content), count, len(content))
+        except records._MalformedError:
+            return None
+    return outcome(content, count) if found is None else found
+
+
+@given(st.lists(RECORD, min_size=1, max_size=12), st.integers(-(2**41), 2**41) | st.integers(-80, 80))
+def test_a_walk_finds_what_was_sent(sent: list[Sent], stop: int) -> None:
+    content = b"".join(encoded(each, number) for number, each in enumerate(sent))
+    upto = next((n for n, each in enumerate(sent) if each.delta_ms >= stop), len(sent) - 1)
+    deltas = [each.delta_ms for each in sent[: upto + 1]]
+    found = records._walk_plain(content, 0, len(content), len(sent), stop=stop)
+    assert found[:2] == (max(deltas), deltas.index(max(deltas)))
+    assert found[2] == any(each.key is None for each in sent[: upto + 1])
+
+
 @given(
-    st.lists(RECORD, min_size=1, max_size=12),
-    st.integers(-(2**41), 2**41) | st.integers(-80, 80),
-    st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=2),
+    st.lists(RECORD, max_size=8),
+    st.lists(USUAL, min_size=1, max_size=4),
+    st.integers(30, 90),
+    st.randoms(use_true_random=False),
+    st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 255)), max_size=2),
     st.integers(-1, 1) | st.just(0),
 )
-def test_both_walks_find_what_was_sent_and_refuse_the_same(
-    sent: list[Sent], stop: int, mutations: list[tuple[int, int]], more: int
+@settings(max_examples=150, deadline=None)
+def test_both_walks_find_the_same_and_refuse_the_same(
+    unusual: list[Sent],
+    usual: list[Sent],
+    count: int,
+    order: Random,
+    mutations: list[tuple[int, int]],
+    more: int,
 ) -> None:
+    sent = [*unusual, *(order.choice(usual) for _ in range(count // 4))]
+    order.shuffle(sent)
+    place = order.randrange(len(sent))
+    sent[place:place] = [usual[0]] * count
     content = bytearray(b"".join(encoded(each, number) for number, each in enumerate(sent)))
-    count = len(sent) + more
-    if not mutations and not more:
-        upto = next((n for n, each in enumerate(sent) if each.delta_ms >= stop), len(sent) - 1)
-        deltas = [each.delta_ms for each in sent[: upto + 1]]
-        found = records._walk_plain(bytes(content) + bytes(16), len(content), count, stop)
-        assert found[:2] == (max(deltas), deltas.index(max(deltas)))
-        assert found[2] == any(each.key is None for each in sent[: upto + 1])
     for position, byte in mutations:
         content[position % len(content)] = byte
-    if count > 0:
-        plain = outcome(bytes(content), count, records._NEVER, columns=False)
-        assert plain == outcome(bytes(content), count, records._NEVER, columns=True)
-        # A walk that ends early has not seen what follows, nor its keys.
-        if plain is not None:
-            early = outcome(bytes(content), count, stop, columns=False)
-            in_columns = outcome(bytes(content), count, stop, columns=True)
-            assert isinstance(early, tuple)
-            assert isinstance(in_columns, tuple)
-            assert early[:2] == in_columns[:2]
+    assert in_columns(bytes(content), len(sent) + more) == outcome(bytes(content), len(sent) + more)
 
 
-@given(st.binary(max_size=400), st.integers(1, 60))
-def test_garbage_is_refused_by_both_walks(content: bytes, count: int) -> None:
-    assert outcome(content, count, records._NEVER, columns=True) == outcome(
-        content, count, records._NEVER, columns=False
-    )
+@pytest.mark.parametrize("delta_ms", [0, -3, 100, 2**20, -(2**26)])
+@pytest.mark.parametrize("key", [None, b"", b"k", b"k" * 70])
+@pytest.mark.parametrize("value", [None, b"", b"v" * 60, b"v" * 2000])
+@pytest.mark.parametrize("unusual", [0, 3])
+def test_columns_leave_a_few_unusual_records_to_the_plain_walk(
+    delta_ms: int, key: bytes | None, value: bytes | None, unusual: int
+) -> None:
+    odd = [Sent(2**35, key, value), Sent(1, b"k" * 9000, b"v"), Sent(2, b"k", b"v", [(b"h", b"x")])][:unusual]
+    sent = [Sent(delta_ms, key, value)] * 50
+    sent += [*odd, Sent(delta_ms + 1, key, value), *sent]
+    content = b"".join(encoded(each, number) for number, each in enumerate(sent))
+    found = records._walk_columns(content, 0, len(content), len(sent), len(content))
+    assert found == (2**35 if unusual else delta_ms + 1, 50, key is None)
+
+
+def test_columns_take_offsets_of_any_width() -> None:
+    content = b"".join(encoded(Sent(number % 7, b"k", b"v"), number) for number in range(20_000))
+    assert records._walk_columns(content, 0, len(content), 20_000, 100) == (6, 6, False)
+    wrong = bytearray(content)
+    wrong[-6] ^= 0x01
+    with pytest.raises(records._MalformedError, match="record 19999"):
+        records._walk_columns(bytes(wrong), 0, len(wrong), 20_000, 100)
+
+
+def test_what_takes_long_is_refused_where_it_must_not() -> None:
+    """Headers of two bytes cost half a microsecond a byte."""
+    sent = [Sent(0, None, None, [(b"", b"")] * 10_000)] + [Sent(0, None, b"v")] * 100
+    content = b"".join(encoded(each, number) for number, each in enumerate(sent))
+    for count in (1, len(sent)):
+        whole = with_records(content if count > 1 else encoded(sent[0], 0), count)
+        assert walk(parse_header(whole, 0), whole).key_missing
+        with pytest.raises(UnreadableBatchError, match="one by one"):
+            walk(parse_header(whole, 0), whole, plain_bytes_max=10_000)
 
 
 @pytest.mark.parametrize("codec", CODECS)
