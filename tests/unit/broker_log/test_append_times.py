@@ -29,6 +29,7 @@ from tests.unit.broker_log.samples import (
     max_timestamp,
     offset_for_time,
     read_all,
+    start_anew,
 )
 
 APPEND_TIME = TopicSettings(message_timestamp_type="LogAppendTime")
@@ -59,7 +60,7 @@ def test_followers_keep_the_time_of_the_leaders_append(broker: Broker) -> None:
     log = broker.create()
     append_batch(log, batch([5]), EPOCH, NOW_MS)
     copied = read_all(log)
-    log.truncate_fully_and_start_at(0)
+    start_anew(log, 0)
     log.append_as_follower(copied, NOW_MS + DAY_MS)
     assert read_all(log) == copied
 
