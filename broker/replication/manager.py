@@ -123,9 +123,8 @@ class ReplicaManager:
             self._published_epoch,
             register_again,
         )
-        self._mending = Mending(self._registry, self._control, register_again, on_storage_error)
+        self._mending = Mending(self._registry, self._control, register_again, on_storage_error, options)
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, stop)
-        self._disk_hang_ms = options.disk_hang_ms
         #: The shortened logs that the present registration names.
         self._named: frozenset[PartitionKey] = frozenset()
         self._upkeep: asyncio.Task[None] | None = None
@@ -216,7 +215,7 @@ class ReplicaManager:
         if self._upkeep is not None:
             self._upkeep.cancel()
             await asyncio.gather(self._upkeep, return_exceptions=True)
-        await self._mending.stop(self._disk_hang_ms)
+        await self._mending.stop()
         await self._producing.stop()
         await self._fetchers.stop()
         await self._isr_writer.stop()
