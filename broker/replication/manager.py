@@ -131,9 +131,10 @@ class ReplicaManager:
             self._published_epoch,
             register_again,
         )
-        self._mending = Mending(self._registry, self._control, register_again, on_storage_error)
+        self._mending = Mending(self._registry, self._control, register_again, on_storage_error, options)
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, stop)
-        self._disk_hang_ms = options.disk_hang_ms
+        #: The shortened logs that the present registration names.
+        self._named: frozenset[PartitionKey] = frozenset()
         self._upkeep: asyncio.Task[None] | None = None
         #: Set while this broker has a registration. Requests that come before it wait: only its generation
         #: tells a request for this life from one for a former life.
@@ -198,8 +199,9 @@ class ReplicaManager:
                 yield key
 
     def shortened(self) -> dict[str, dict[int, LogEnd]]:
-        """Return {topic id: {partition: where its log ends}} of the shortened logs."""
+        """Return {topic id: {partition: where its log ends}} of the shortened logs, for a registration."""
         directory = self._registry.log_directory
+        self._named = frozenset(directory.shortened)
         found: dict[str, dict[int, LogEnd]] = {}
         for key in directory.shortened:
             if (log := directory.logs.get(key)) is not None:
@@ -221,7 +223,7 @@ class ReplicaManager:
         if self._upkeep is not None:
             self._upkeep.cancel()
             await asyncio.gather(self._upkeep, return_exceptions=True)
-        await self._mending.stop(self._disk_hang_ms)
+        await self._mending.stop()
         await self._producing.stop()
         await self._fetchers.stop()
         await self._isr_writer.stop()
@@ -236,6 +238,9 @@ class ReplicaManager:
         """Take up a new registration: ISRs change through this client, requests are for this generation."""
         if generation != self._registry.generation:
             self._registry.begin_generation(generation)
+        if not self._named.issuperset(self._registry.log_directory.shortened):
+            # Damage was met after the registration was written: another one follows, which names it.
+            self._registry.leave_generation()
         self._isr_writer.attach(client)
         self._published_epoch.attach(client)
         self._registered.set()

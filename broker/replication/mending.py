@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from broker.log.errors import DamagedSegmentError, LogStorageError
 from broker.replication.control import Control
+from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from controller.messages.codes import ErrorCode
@@ -34,6 +35,7 @@ class Mending:
         control: Control,
         register_again: Callable[[], None],
         on_failure: Callable[[QuorateError], None],
+        options: ReplicationOptions,
     ) -> None:
         """Mend nothing yet.
 
@@ -42,11 +44,13 @@ class Mending:
             control: cuts a log while no request gives it a role.
             register_again: ends the session and begins another one.
             on_failure: called when the disk refuses.
+            options: when a disk counts as one that does not answer.
         """
         self._registry = registry
         self._control = control
         self._register_again = register_again
         self._on_failure = on_failure
+        self._patience_s = options.disk_hang_ms / 1000
         #: Partitions with damaged records that only this broker has, as they were logged.
         self._complained: dict[PartitionKey, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,9 +88,9 @@ class Mending:
         except Exception as failure:  # noqa: BLE001 - the top of a task: the broker stops with the story
             self._on_failure(NodeStoppedError.during(f"mending {replica.key}", failure))
 
-    async def stop(self, patience_ms: float) -> None:
+    async def stop(self) -> None:
         """Wait for what was begun, unless the disk does not answer."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=patience_ms / 1000)
+            await asyncio.wait(self._tasks, timeout=self._patience_s)
         for task in self._tasks:
             task.cancel()

@@ -10,7 +10,7 @@ import pytest
 from controller.messages.codes import ErrorCode
 from quorum.metadata.records import LogEnd
 from quorum.metadata.topic_settings import TopicSettings
-from tests.unit.broker_replication.cluster import brokers, until
+from tests.unit.broker_replication.cluster import KEY, brokers, until
 
 
 async def test_one_replica_serves_producers_and_consumers(tmp_path: Path) -> None:
@@ -116,3 +116,18 @@ async def test_damage_that_no_other_replica_can_mend_stays(tmp_path: Path) -> No
         assert (await cluster[1].produce(b"b")).error_code is ErrorCode.NONE
         assert cluster[1].log is log
         assert cluster[1].unjudged == []
+
+
+async def test_a_registration_that_does_not_name_a_damaged_log_gets_no_role(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        await cluster[1].produce(b"a")
+        manager = cluster[1].manager
+        manager.detach()
+        manager.shortened()
+        cluster[1].directory.note_shortened([KEY])
+        manager.attach(cluster[1].client, cluster[1].generation)
+        decided = await cluster.decide(1, [1])
+        answer = await manager.handle_leader_and_isr(cluster.leader_and_isr(1, *decided))
+        assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert cluster[1].replica.leader is None
