@@ -30,6 +30,8 @@ from tests.support.wire_values import WireValues
 PATIENCE_S = 0.2
 EXAMPLES = 25
 DEADLINE_S = 30.0
+#: A topic that no request names which is made here.
+KEPT = "kept"
 #: The connection itself answers it.
 BY_THE_CONNECTION = {ApiKey.API_VERSIONS}
 
@@ -40,19 +42,24 @@ def cluster() -> Iterator[BlockingBrokers]:
         yield running
 
 
-@pytest.fixture(scope="module")
+def topic_there(bootstrap: str, name: str) -> Any:
+    """Create a topic unless it is there; returns what Metadata says of it once its partitions are led."""
+    new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": ()}
+    asked = {"topics": [{"name": name, "topic_id": None}], "allow_auto_topic_creation": False}
+
+    def led() -> Any:
+        ask(bootstrap, ApiKey.CREATE_TOPICS, 4, {"topics": [new], "timeout": 10_000})
+        found = ask(bootstrap, ApiKey.METADATA, 12, {**asked, "include_topic_authorized_operations": False})
+        led = [each.error_code == 0 for each in found.topics[0].partitions]
+        return found.topics[0] if led and all(led) else None
+
+    return eventually(led, DEADLINE_S, f"topic {name} is led")
+
+
+@pytest.fixture
 def values(cluster: BlockingBrokers) -> WireValues:
-    new = {"name": "t", "num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": ()}
-    found = ask(
-        cluster.bootstrap,
-        ApiKey.CREATE_TOPICS,
-        7,
-        {"topics": [new], "timeout": 10_000, "validate_only": False},
-    )
-    assert found.topics[0].error_code == 0
-    return WireValues(
-        ("t", "g", "1"), (found.topics[0].topic_id,), ("retention.ms", "5", "delete", "consumer")
-    )
+    found = topic_there(cluster.bootstrap, "t")
+    return WireValues(("t", "g", "1"), (found.topic_id,), ("retention.ms", "5", "delete", "consumer"))
 
 
 def ends_the_connection(message: Any) -> bool:
@@ -101,24 +108,24 @@ def test_every_value_of_the_schema_is_answered(
 
 
 def commit(cluster: BlockingBrokers, group: str, offset: int, **row: Any) -> None:
-    """Commit an offset of t-0 in the name of nobody."""
+    """Commit an offset of kept-0 in the name of nobody."""
     partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None, **row}
     member = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": ""}
-    asked = {**member, "topics": [{"name": "t", "partitions": [partition]}]}
+    asked = {**member, "topics": [{"name": KEPT, "partitions": [partition]}]}
     found = ask(cluster.bootstrap, ApiKey.OFFSET_COMMIT, 8, asked)
     assert found.topics[0].partitions[0].error_code == 0
 
 
 @pytest.mark.parametrize("offset", [-1, -2])
-@pytest.mark.usefixtures("values")
 def test_a_group_is_reset_by_a_negative_offset(cluster: BlockingBrokers, offset: int) -> None:
     # kafkajs does it: consumers then begin where auto.offset.reset says.
-    produced = produce(cluster.bootstrap, "t", 0, record_batch([b"first"]))
+    topic_there(cluster.bootstrap, KEPT)
+    produced = produce(cluster.bootstrap, KEPT, 0, record_batch([b"first"]))
     for client, read in {"confluent": read_by_confluent, "python": read_by_python}.items():
         group = f"reset{offset}-{client}"
         commit(cluster, group, produced.base_offset + 1)
         commit(cluster, group, offset)
-        topics = [{"name": "t", "partition_indexes": [0]}]
+        topics = [{"name": KEPT, "partition_indexes": [0]}]
         asked = {"groups": [{"group_id": group, "topics": topics}], "require_stable": False}
         found = ask(cluster.bootstrap, ApiKey.OFFSET_FETCH, 8, asked).groups[0].topics[0].partitions[0]
         assert (found.committed_offset, found.error_code) == (offset, 0)
@@ -129,7 +136,7 @@ def read_by_confluent(bootstrap: str, group: str) -> int | None:
     """The offset of the first record that a consumer of a group reads."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
     consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0})
-    consumer.subscribe(["t"])
+    consumer.subscribe([KEPT])
     try:
         message = consumer.poll(DEADLINE_S)
         assert message is not None
@@ -142,7 +149,7 @@ def read_by_confluent(bootstrap: str, group: str) -> int | None:
 def read_by_python(bootstrap: str, group: str) -> int | None:
     """As the former, by kafka-python."""
     consumer = KafkaConsumer(
-        "t",
+        KEPT,
         bootstrap_servers=bootstrap,
         group_id=group,
         auto_offset_reset="earliest",
@@ -156,9 +163,9 @@ def read_by_python(bootstrap: str, group: str) -> int | None:
         consumer.close()
 
 
-@pytest.mark.usefixtures("values")
 def test_nothing_that_was_stored_is_malformed_for_the_next_broker(cluster: BlockingBrokers) -> None:
     """The requests above have left groups, topics and settings, beside this group."""
+    topic_there(cluster.bootstrap, KEPT)
     commit(cluster, "kept", -(2**63), committed_leader_epoch=-7)
     cluster.stop(1)
     cluster.start(1)
