@@ -40,7 +40,7 @@ from controller.messages.entities import (
 )
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, RECOVERED, PartitionStateRecord
+from quorum.metadata.records import NO_LEADER, PartitionStateRecord
 from quorum.platform.pace import Pace
 
 #: Leader epochs of a StopReplica that no epoch is too old for: none given, the topic is being deleted.
@@ -58,7 +58,6 @@ class Control:
         fetchers: Fetchers,
         wake_followers: Callable[[Iterable[int]], None],
         published_epoch: PublishedEpoch,
-        register_again: Callable[[], None],
     ) -> None:
         """Change roles in a registry.
 
@@ -67,9 +66,7 @@ class Control:
             fetchers: get those that follow.
             wake_followers: answers fetches of these brokers that wait here: they have a partition more.
             published_epoch: asked about a controller epoch above the known one.
-            register_again: called when a state counts on a log that was shortened since the registration.
         """
-        self._register_again = register_again
         self._published_epoch = published_epoch
         self._registry = registry
         self._fetchers = fetchers
@@ -181,15 +178,6 @@ class Control:
     ) -> ErrorCode:
         if self._registry.broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if (
-            key in self._registry.log_directory.shortened
-            and self._registry.broker_id in state.isr
-            and state.leader_recovery_state == RECOVERED
-        ):
-            # Damage was met since the registration, which the controller has judged.
-            _log.warning("%s-%d is shortened and its ISR counts on it: the broker registers again", *key)
-            self._register_again()
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         replica = self._registry.replicas.get(key)
         if replica is None:
             replica = self._registry.create_replica(key, topic_id)

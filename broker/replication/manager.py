@@ -125,11 +125,7 @@ class ReplicaManager:
         )
         self._published_epoch = PublishedEpoch()
         self._control = Control(
-            self._registry,
-            self._fetchers,
-            self._fetching.wake_followers,
-            self._published_epoch,
-            register_again,
+            self._registry, self._fetchers, self._fetching.wake_followers, self._published_epoch
         )
         self._mending = Mending(self._registry, self._control, register_again, on_storage_error, options)
         self._maintenance = Maintenance(self._registry, self._isr_writer, options, stop)

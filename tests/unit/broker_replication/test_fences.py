@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import replace
 from pathlib import Path
 
 from controller.messages.codes import ErrorCode
@@ -15,7 +14,6 @@ from controller.messages.entities import (
 )
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import CONTROLLER_EPOCH, PartitionKey
-from quorum.metadata.records import RECOVERING
 from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until
 
 
@@ -48,26 +46,6 @@ async def test_requests_for_a_former_life_are_refused(tmp_path: Path) -> None:
         assert not broker.view.received
         assert (await broker.produce(b"b")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert broker.log.log_end_offset == 1
-
-
-async def test_a_state_that_counts_on_a_shortened_log_is_refused(tmp_path: Path) -> None:
-    async with brokers(tmp_path, 1) as cluster:
-        await cluster.elect(1, [1])
-        await cluster[1].produce(b"a")
-        broker = cluster[1]
-        broker.directory.note_shortened([KEY])
-        state, version = await cluster.decide(1, [1])
-        answer = await broker.manager.handle_leader_and_isr(cluster.leader_and_isr(1, state, version))
-        (error,) = answer.topics[0].partition_errors
-        assert error.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert broker.unjudged == [1]
-        assert KEY in broker.directory.shortened
-        # Once the loss was marked, it leads.
-        marked = replace(state, leader_recovery_state=RECOVERING)
-        answer = await broker.manager.handle_leader_and_isr(cluster.leader_and_isr(1, marked, version))
-        assert answer.topics[0].partition_errors[0].error_code == ErrorCode.NONE
-        assert broker.unjudged == [1]
-        assert KEY not in broker.directory.shortened
 
 
 async def test_held_back_request_waits_for_the_registration(tmp_path: Path) -> None:
