@@ -335,7 +335,7 @@ def _places(records: Bytes, windows: Any, position: int, count: int) -> Any:
         heads = windows[position :: step or 1][:count]
         if not step or ((heads[:16] ^ heads[0]) & 0xFFFF).any():
             break
-        others = (heads ^ heads[0]) & 0xFFFF != 0
+            others = (heads ^ heads[0]) & 0xFFFF != 0
         run = int(others.argmax()) or len(heads)
         parts.append(np.arange(position, position + run * step, step))
         position += run * step
@@ -379,14 +379,15 @@ def _walk_columns(
             return None
         candidate, null, odd = _columns(content, windows, places, first)
         key_missing |= null
-        if odd:
-            odd_left -= len(odd)
-            plain_bytes_max -= int((places[1:] - places[:-1])[odd].sum())
-            if odd_left < 0 or plain_bytes_max < 0:
-                return None
+        odd_left -= len(odd)
+        if odd_left < 0:
+            return None
         # The plain walk decides what is unusual.
         for number in sorted({candidate, *odd}):
             start, end = places[number : number + 2].tolist()
+            plain_bytes_max -= end - start
+            if plain_bytes_max < 0:
+                return None
             delta, _, null = _walk_plain(records, start, end, 1, first=first + number)
             key_missing |= null
             if delta > largest:
