@@ -335,7 +335,7 @@ def _places(records: Bytes, windows: Any, position: int, count: int) -> Any:
         heads = windows[position :: step or 1][:count]
         if not step or ((heads[:16] ^ heads[0]) & 0xFFFF).any():
             break
-            others = (heads ^ heads[0]) & 0xFFFF != 0
+        others = (heads ^ heads[0]) & 0xFFFF != 0
         run = int(others.argmax()) or len(heads)
         parts.append(np.arange(position, position + run * step, step))
         position += run * step
