@@ -23,7 +23,8 @@ from broker.log.batches import (
     checked_batch,
 )
 from broker.log.errors import AppendError, UnreadableBatchError
-from broker.log.records import UNFOLDED_BYTES_MAX, oldest_time, walk
+from broker.log.records import walk
+from broker.log.unfolding import UNFOLDED_BYTES_MAX
 from controller.messages.codes import ErrorCode
 from quorum.metadata.topic_setting_rows import INT64_MAX
 from quorum.metadata.topic_settings import TopicSettings
@@ -98,17 +99,18 @@ def checked_batch_of(
     Raises:
         AppendError: the records are not what the header says, or exceed a bound.
     """
-    oldest_ms = None
     try:
         bytes_max = min(unfolded_bytes_max, batch.unfolded_bytes_max)
         walked = walk(
-            batch.header, batch.content, unfolded_bytes_max=bytes_max, plain_bytes_max=plain_bytes_max
+            batch.header,
+            batch.content,
+            oldest=batch.age_matters,
+            unfolded_bytes_max=bytes_max,
+            plain_bytes_max=plain_bytes_max,
         )
-        if batch.age_matters:
-            oldest_ms = oldest_time(batch.header, batch.content, bytes_max)
     except UnreadableBatchError as error:
         raise AppendError(ErrorCode.INVALID_RECORD, error.message) from error
-    checked = CheckedBatch(batch.header, memoryview(batch.content), walked.key_missing, oldest_ms)
+    checked = CheckedBatch(batch.header, memoryview(batch.content), walked.key_missing, walked.oldest)
     if walked.timestamp == batch.header.max_timestamp:
         return checked
     # Look-ups by time and retention believe the header.

@@ -1,27 +1,22 @@
 """The records inside of one batch: one walk that checks them all, and finds one by its time.
 
 A walk looks at every byte but those of keys and values: lengths end where they must and the last one at the
-last byte, offsets rise by one from 0, counts and sizes fit. What the records unfold to has a bound, since a
-small batch may unfold to a thousand times its size.
+last byte, offsets rise by one from 0, counts and sizes fit.
 
 Two walks give the same answer: one in plain Python, which decides, and one over columns with numpy, which
 knows only what is usual (no headers, short numbers) and leaves each other record to the first.
-Snappy comes in two forms: bare, and in the frames of the Java client's library.
-Source: Kafka protocol guide, "Record"; Kafka's DefaultRecord (3.9); xerial snappy-java, SnappyOutputStream.
+Source: Kafka protocol guide, "Record"; Kafka's DefaultRecord (3.9).
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
-import cramjam
-
-from broker.log.batches import CODEC_MASK, HEADER, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
+from broker.log.batches import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
 from broker.log.errors import UnreadableBatchError
+from broker.log.unfolding import UNFOLDED_BYTES_MAX, Bytes, MalformedError, unfolded
 
 np: Any
 try:
@@ -30,8 +25,6 @@ except ImportError:
     # The plain walk serves.
     np = None
 
-#: the most that one batch may unfold to
-UNFOLDED_BYTES_MAX: Final = 256 * 1024 * 1024
 #: length, attributes, two deltas, two lengths and a count, of a byte each
 RECORD_BYTES_MIN: Final = 7
 #: records from which columns are quicker
@@ -44,28 +37,10 @@ _RUN_MIN: Final = 256
 _RUNS_MAX: Final = 8
 #: so much of a batch may be unusual before the plain walk takes it all
 _ODD_PART: Final = 16
-#: what each thread that unfolds keeps, and how much larger the next room is where that does not suffice
-_ROOM_BYTES: Final = 2 * 1024 * 1024
-_GROWTH: Final = 4
-_own = threading.local()
 _INT_BYTES_MAX: Final = 5
 _LONG_BYTES_MAX: Final = 10
 _INT64_END: Final = 2**63
 _NEVER: Final = 2**70
-
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-#: magic, version, oldest compatible version; blocks with an int32 length follow
-_XERIAL_HEADER_BYTES: Final = 16
-_BLOCK_LENGTH: Final = Struct(">i")
-
-#: what is read byte by byte: quicker than a view
-Bytes = bytes | bytearray
-
-_INTO: Final[dict[int, Callable[[Buffer, Buffer], int]]] = {
-    1: cramjam.gzip.decompress_into,
-    3: cramjam.lz4.decompress_into,
-    4: cramjam.zstd.decompress_into,
-}
 
 
 class Walked(NamedTuple):
@@ -77,6 +52,8 @@ class Walked(NamedTuple):
     offset: int
     #: whether a record has no key; of those before the end of the walk
     key_missing: bool
+    #: the smallest timestamp, if it was asked for; None: no record has one
+    oldest: int | None = None
 
 
 def walk(
@@ -84,6 +61,7 @@ def walk(
     batch: Buffer,
     *,
     at_least: int | None = None,
+    oldest: bool = False,
     unfolded_bytes_max: int = UNFOLDED_BYTES_MAX,
     plain_bytes_max: int = UNFOLDED_BYTES_MAX,
 ) -> Walked:
@@ -93,6 +71,7 @@ def walk(
         header: the batch's.
         batch: the whole batch.
         at_least: end at the first record whose timestamp is at least this.
+        oldest: look for the smallest timestamp, too.
         unfolded_bytes_max: what the records may unfold to.
         plain_bytes_max: of records that are walked over one by one, which takes up to 0.5 µs a byte.
 
@@ -100,69 +79,67 @@ def walk(
         UnreadableBatchError: the records are not what the header says, or exceed a bound.
     """
     try:
-        records, begin, end = _unfolded(header, batch, unfolded_bytes_max)
+        records, begin, end = unfolded(header, batch, unfolded_bytes_max)
         if header.records_count > (end - begin) // RECORD_BYTES_MIN:
-            raise _MalformedError(f"{header.records_count} records in {end - begin} bytes")
+            raise MalformedError(f"{header.records_count} records in {end - begin} bytes")
         stop = _NEVER if at_least is None else at_least - header.base_timestamp
         if header.attributes & LOG_APPEND_TIME and at_least is not None:
             # All have the time of the header: the first one decides.
             stop = -_NEVER
+        # What is below every delta is never replaced by one.
+        smallest = _NEVER if oldest else -_NEVER
+        no_time = NO_TIMESTAMP - header.base_timestamp
         found = None
         if np is not None and at_least is None and header.records_count >= COLUMNS_MIN:
-            found = _walk_columns(records, begin, end, header.records_count, plain_bytes_max)
+            found = _walk_columns(
+                records, begin, end, header.records_count, plain_bytes_max, smallest, no_time
+            )
         if found is None:
             if end - begin > plain_bytes_max:
-                raise _MalformedError(f"{end - begin} bytes of records, one by one")
-            found = _walk_plain(records, begin, end, header.records_count, stop=stop)
-        delta, number, key_missing = found
+                raise MalformedError(f"{end - begin} bytes of records, one by one")
+            found = _walk_plain(
+                records,
+                begin,
+                end,
+                header.records_count,
+                stop=stop,
+                smallest=smallest,
+                no_time=no_time,
+            )
+        delta, number, key_missing, smallest = found
         if not -_INT64_END <= header.base_timestamp + delta < _INT64_END:
-            raise _MalformedError(f"record {number}: its timestamp is {header.base_timestamp} + {delta}")
-    except (_MalformedError, MemoryError) as error:
+            raise MalformedError(f"record {number}: its timestamp is {header.base_timestamp} + {delta}")
+    except (MalformedError, MemoryError) as error:
         raise UnreadableBatchError(
             f"the records of the batch at offset {header.base_offset} cannot be opened: {error}"
         ) from error
     if header.attributes & LOG_APPEND_TIME:
         return Walked(header.max_timestamp, header.base_offset, key_missing)
-    return Walked(header.base_timestamp + delta, header.base_offset + number, key_missing)
-
-
-def oldest_time(header: BatchHeader, batch: Buffer, unfolded_bytes_max: int) -> int | None:
-    """Return the smallest timestamp of a batch whose records walk() has checked; None: no record has one.
-
-    A walk of its own: few topics limit how old a record may be, and all others need not look for this.
-    """
-    try:
-        records, position, _ = _unfolded(header, batch, unfolded_bytes_max)
-    except (_MalformedError, MemoryError) as error:
-        raise UnreadableBatchError(f"the records cannot be opened again: {error}") from error
-    oldest = None
-    for _ in range(header.records_count):
-        length, position = _long_number(records, position, _INT_BYTES_MAX)
-        # One byte of attributes comes first.
-        delta, _ = _long_number(records, position + 1, _LONG_BYTES_MAX)
-        timestamp = header.base_timestamp + ((delta >> 1) ^ -(delta & 1))
-        if timestamp != NO_TIMESTAMP and (oldest is None or timestamp < oldest):
-            oldest = timestamp
-        position += length >> 1
-    return oldest
-
-
-class _MalformedError(Exception):
-    """What is wrong with the records of a batch."""
+    oldest_time = header.base_timestamp + smallest if abs(smallest) != _NEVER else None
+    return Walked(header.base_timestamp + delta, header.base_offset + number, key_missing, oldest_time)
 
 
 # -- the walk in plain Python ----------------------------------------------------------------------------
 
 
 def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: calls would cost more
-    records: Bytes, position: int, limit: int, count: int, *, first: int = 0, stop: int = _NEVER
-) -> tuple[int, int, bool]:
+    records: Bytes,
+    position: int,
+    limit: int,
+    count: int,
+    *,
+    first: int = 0,
+    stop: int = _NEVER,
+    smallest: int = -_NEVER,
+    no_time: int = _NEVER,
+) -> tuple[int, int, bool, int]:
     """Walk over records from a position to `limit`; ends at the first with a delta of `stop` or more.
 
     What is behind them must not count: a number that is cut may end there, and its record in the wrong place.
 
     Returns:
-        The largest delta of a timestamp, the first record that has it, and whether a key is missing.
+        The largest delta of a timestamp, the first record that has it, whether a key is missing, and the
+        smallest delta but for `no_time`, if it is below `smallest`.
     """
     end = number = 0
     largest, newest, key_missing = -_NEVER, 0, False
@@ -179,7 +156,7 @@ def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: ca
                 byte, position = _long_number(records, position, _INT_BYTES_MAX)
             end = position + (byte >> 1)
             if byte & 1 or end > limit:
-                raise _MalformedError("its length is negative or leads out of the batch")
+                raise MalformedError("its length is negative or leads out of the batch")
             # One byte of attributes comes first.
             position += 1
             byte = records[position]
@@ -200,7 +177,7 @@ def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: ca
             else:
                 byte, position = _long_number(records, position, _INT_BYTES_MAX)
             if byte != number << 1:
-                raise _MalformedError(f"its offset is {(byte >> 1) ^ -(byte & 1)} behind the first one's")
+                raise MalformedError(f"its offset is {(byte >> 1) ^ -(byte & 1)} behind the first one's")
             position, has_key = _behind_key_and_value(records, position)
             key_missing |= not has_key
             if records[position]:
@@ -208,18 +185,20 @@ def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: ca
             else:
                 position += 1
             if position != end:
-                raise _MalformedError(f"its length is wrong by {position - end} bytes")
+                raise MalformedError(f"its length is wrong by {position - end} bytes")
             if delta > largest:
                 largest, newest = delta, number
                 if delta >= stop:
-                    return largest, newest, key_missing
+                    return largest, newest, key_missing, smallest
+            if delta < smallest and delta != no_time:
+                smallest = delta
     except IndexError:
-        raise _MalformedError(f"record {number}: it leads out of the batch") from None
-    except _MalformedError as problem:
-        raise _MalformedError(f"record {number}: {problem}") from None
+        raise MalformedError(f"record {number}: it leads out of the batch") from None
+    except MalformedError as problem:
+        raise MalformedError(f"record {number}: {problem}") from None
     if end != limit:
-        raise _MalformedError(f"{limit - end} bytes follow the last record")
-    return largest, newest, key_missing
+        raise MalformedError(f"{limit - end} bytes follow the last record")
+    return largest, newest, key_missing, smallest
 
 
 def _behind_key_and_value(records: Bytes, position: int) -> tuple[int, bool]:
@@ -235,7 +214,7 @@ def _behind_key_and_value(records: Bytes, position: int) -> tuple[int, bool]:
     if not key & 1:
         position += key >> 1
     elif key != 1:
-        raise _MalformedError("the length of its key is below -1")
+        raise MalformedError("the length of its key is below -1")
     value = records[position]
     if value < 0x80:
         position += 1
@@ -247,7 +226,7 @@ def _behind_key_and_value(records: Bytes, position: int) -> tuple[int, bool]:
     if not value & 1:
         position += value >> 1
     elif value != 1:
-        raise _MalformedError("the length of its value is below -1")
+        raise MalformedError("the length of its value is below -1")
     return position, key != 1
 
 
@@ -255,19 +234,19 @@ def _behind_headers(records: Bytes, position: int, end: int) -> int:
     """Return the position behind a record's headers; each one has two bytes at least."""
     count, position = _long_number(records, position, _INT_BYTES_MAX)
     if count & 1 or count > end - position:
-        raise _MalformedError(f"{(count >> 1) ^ -(count & 1)} headers in {end - position} bytes")
+        raise MalformedError(f"{(count >> 1) ^ -(count & 1)} headers in {end - position} bytes")
     for _ in range(count >> 1):
         length, position = _long_number(records, position, _INT_BYTES_MAX)
         if length & 1:
-            raise _MalformedError("the length of a header's key is negative")
+            raise MalformedError("the length of a header's key is negative")
         position += length >> 1
         length, position = _long_number(records, position, _INT_BYTES_MAX)
         if length != 1:
             if length & 1:
-                raise _MalformedError("the length of a header's value is below -1")
+                raise MalformedError("the length of a header's value is below -1")
             position += length >> 1
         if position > end:
-            raise _MalformedError("a header leads out of the record")
+            raise MalformedError("a header leads out of the record")
     return position
 
 
@@ -280,7 +259,7 @@ def _long_number(records: Bytes, position: int, bytes_max: int) -> tuple[int, in
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise _MalformedError(f"a number has more than {bytes_max} bytes")
+    raise MalformedError(f"a number has more than {bytes_max} bytes")
 
 
 # -- the walk over columns -------------------------------------------------------------------------------
@@ -357,13 +336,19 @@ def _long_step(records: Bytes, position: int) -> int:
     """Return the bytes of a record whose length has three bytes or more, and needs them."""
     length, behind = _long_number(records, position, _INT_BYTES_MAX)
     if length & 1 or length < 1 << 14:
-        raise _MalformedError("its length is negative, or has more bytes than it needs")
+        raise MalformedError("its length is negative, or has more bytes than it needs")
     return behind - position + (length >> 1)
 
 
 def _walk_columns(
-    records: Bytes, position: int, limit: int, count: int, plain_bytes_max: int
-) -> tuple[int, int, bool] | None:
+    records: Bytes,
+    position: int,
+    limit: int,
+    count: int,
+    plain_bytes_max: int,
+    smallest: int = -_NEVER,
+    no_time: int = _NEVER,
+) -> tuple[int, int, bool, int] | None:
     """As _walk_plain(), for many records at once; None: too much is unusual, or a length is wrong."""
     content = np.frombuffer(records, np.uint8)
     windows = np.ndarray((limit - 7,), "<i8", records, 0, (1,))
@@ -372,30 +357,37 @@ def _walk_columns(
     for first in range(0, count, _CHUNK):
         try:
             places = _places(records, windows, position, min(_CHUNK, count - first))
-        except (IndexError, _MalformedError):
+        except (IndexError, MalformedError):
             return None
         position = int(places[-1])
         if position > limit:
             return None
-        candidate, null, odd = _columns(content, windows, places, first)
+        candidates, null, odd = _columns(content, windows, places, first, oldest=smallest != -_NEVER)
         key_missing |= null
         odd_left -= len(odd)
         if odd_left < 0:
             return None
         # The plain walk decides what is unusual.
-        for number in sorted({candidate, *odd}):
+        for number in sorted({*candidates, *odd}):
             start, end = places[number : number + 2].tolist()
             plain_bytes_max -= end - start
             if plain_bytes_max < 0:
                 return None
-            delta, _, null = _walk_plain(records, start, end, 1, first=first + number)
+            delta, _, null, smallest = _walk_plain(
+                records, start, end, 1, first=first + number, smallest=smallest, no_time=no_time
+            )
             key_missing |= null
             if delta > largest:
                 largest, newest = delta, first + number
-    return (largest, newest, key_missing) if position == limit else None
+            if delta == no_time and smallest != -_NEVER:
+                # The smallest may be one without a time: which is the next one?
+                return None
+    return (largest, newest, key_missing, smallest) if position == limit else None
 
 
-def _columns(content: Any, windows: Any, places: Any, first: int) -> tuple[int, bool, list[int]]:
+def _columns(
+    content: Any, windows: Any, places: Any, first: int, *, oldest: bool
+) -> tuple[list[int], bool, list[int]]:
     """Look at records that begin and end at these places.
 
     Args:
@@ -403,10 +395,11 @@ def _columns(content: Any, windows: Any, places: Any, first: int) -> tuple[int, 
         windows: the eight bytes from each place on, little endian.
         places: where the records begin, and where the last one ends.
         first: the number of the first record; a multiple of _CHUNK.
+        oldest: look for the smallest timestamp, too.
 
     Returns:
-        The usual record with the largest timestamp, whether a usual one has no key, and which are unusual:
-        what is wrong is among them.
+        The usual records with the smallest and the largest timestamp, whether a usual one has no key, and
+        which are unusual: what is wrong is among them.
     """
     starts, ends = places[:-1], places[1:]
     count, limit = len(starts), len(windows) - 1
@@ -429,70 +422,8 @@ def _columns(content: Any, windows: Any, places: Any, first: int) -> tuple[int, 
     last = ends - 1
     odd |= place != last
     odd |= content[last] != 0
+    candidates = [int(np.where(odd, _FAR, time).argmin())] if oldest else []
     time[odd] = -_FAR
+    candidates.append(int(time.argmax()))
     null = (key & 0xFF == 1) & ~odd
-    return int(time.argmax()), bool(null.any()), odd.nonzero()[0].tolist()
-
-
-# -- unfolding -------------------------------------------------------------------------------------------
-
-
-def _unfolded(header: BatchHeader, batch: Buffer, bytes_max: int) -> tuple[Bytes, int, int]:
-    """Return where the records of a batch are: in which bytes, from where on and up to where."""
-    codec = header.attributes & CODEC_MASK
-    if codec == 0:
-        return batch if isinstance(batch, bytes) else bytes(batch), HEADER.size, len(batch)
-    content = memoryview(batch)[HEADER.size :]
-    try:
-        if codec == 2:
-            records = _snappy(content, bytes_max)
-            return records, 0, len(records)
-        return _grown(content, bytes_max, _INTO[codec])
-    except (cramjam.DecompressionError, KeyError) as error:
-        raise _MalformedError(f"compression type {codec}, at most {bytes_max} bytes: {error}") from error
-
-
-def _grown(
-    content: memoryview, bytes_max: int, into: Callable[[Buffer, Buffer], int]
-) -> tuple[bytearray, int, int]:
-    """Decompress into the thread's own room, or into one that grows until it is large enough."""
-    room: bytearray | None = getattr(_own, "room", None)
-    if room is None:
-        # New memory costs more than what is done in it, so it is kept.
-        room = _own.room = bytearray(_ROOM_BYTES)
-    size = min(_ROOM_BYTES, bytes_max)
-    while True:
-        try:
-            unfolded = into(content, memoryview(room)[:size])
-        except cramjam.DecompressionError:
-            # It does not say whether the room was too small: the largest room decides.
-            if size == bytes_max:
-                raise
-            size = min(size * _GROWTH, bytes_max)
-            room = bytearray(size)
-            continue
-        return room, 0, unfolded
-
-
-def _snappy(content: memoryview, bytes_max: int) -> bytes:
-    if bytes(content[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _snappy_block(content, bytes_max)
-    blocks: list[bytes] = []
-    position, have = _XERIAL_HEADER_BYTES, 0
-    while position < len(content):
-        if position + _BLOCK_LENGTH.size > len(content):
-            raise _MalformedError("a snappy frame is cut")
-        (length,) = _BLOCK_LENGTH.unpack_from(content, position)
-        position += _BLOCK_LENGTH.size
-        if not 0 <= length <= len(content) - position:
-            raise _MalformedError("a snappy frame is cut")
-        blocks.append(_snappy_block(content[position : position + length], bytes_max - have))
-        have += len(blocks[-1])
-        position += length
-    return b"".join(blocks)
-
-
-def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > bytes_max:
-        raise _MalformedError("the records unfold to more than is allowed")
-    return bytes(cramjam.snappy.decompress_raw(block))
+    return candidates, bool(null.any()), odd.nonzero()[0].tolist()

@@ -17,6 +17,7 @@ from broker.log.batches import HEADER, parse_header
 from broker.log.errors import AppendError, UnreadableBatchError
 from broker.log.produced import UNFOLDED_FACTOR, checked_batch_of, produced_batch
 from broker.log.records import Walked, walk
+from broker.log.unfolding import MalformedError
 from controller.messages.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_log.samples import (
@@ -97,10 +98,14 @@ USUAL = st.builds(
 )
 
 
+#: what a walk is asked to look for besides: the smallest delta but for this one
+OLDEST: dict[str, int] = {"smallest": records._NEVER, "no_time": -3}
+
+
 def outcome(content: bytes, count: int, stop: int = records._NEVER) -> object:
     try:
-        return records._walk_plain(content, 0, len(content), count, stop=stop)
-    except records._MalformedError:
+        return records._walk_plain(content, 0, len(content), count, stop=stop, **OLDEST)
+    except MalformedError:
         return None
 
 
@@ -108,8 +113,8 @@ def in_columns(content: bytes, count: int) -> object:
     """In chunks of 64 records, of which a quarter may be unusual; runs of one length are looked for."""
     with mock.patch.multiple(records, _CHUNK=64, _ODD_PART=4, _RUN_MIN=32):
         try:
-            found = records._walk_columns(content, 0, len(content), count, len(content))
-        except records._MalformedError:
+            found = records._walk_columns(content, 0, len(content), count, len(content), **OLDEST)
+        except MalformedError:
             return None
     return outcome(content, count) if found is None else found
 
@@ -119,9 +124,12 @@ def test_a_walk_finds_what_was_sent(sent: list[Sent], stop: int) -> None:
     content = b"".join(encoded(each, number) for number, each in enumerate(sent))
     upto = next((n for n, each in enumerate(sent) if each.delta_ms >= stop), len(sent) - 1)
     deltas = [each.delta_ms for each in sent[: upto + 1]]
-    found = records._walk_plain(content, 0, len(content), len(sent), stop=stop)
+    found = records._walk_plain(content, 0, len(content), len(sent), stop=stop, **OLDEST)
     assert found[:2] == (max(deltas), deltas.index(max(deltas)))
     assert found[2] == any(each.key is None for each in sent[: upto + 1])
+    if stop > max(deltas):
+        times = [each for each in deltas if each != OLDEST["no_time"]]
+        assert found[3] == min(times, default=records._NEVER)
 
 
 @given(
@@ -163,15 +171,15 @@ def test_columns_leave_a_few_unusual_records_to_the_plain_walk(
     sent += [*odd, Sent(delta_ms + 1, key, value), *sent]
     content = b"".join(encoded(each, number) for number, each in enumerate(sent))
     found = records._walk_columns(content, 0, len(content), len(sent), len(content))
-    assert found == (2**35 if unusual else delta_ms + 1, 50, key is None)
+    assert found == (2**35 if unusual else delta_ms + 1, 50, key is None, -records._NEVER)
 
 
 def test_columns_take_offsets_of_any_width() -> None:
     content = b"".join(encoded(Sent(number % 7, b"k", b"v"), number) for number in range(20_000))
-    assert records._walk_columns(content, 0, len(content), 20_000, 100) == (6, 6, False)
+    assert records._walk_columns(content, 0, len(content), 20_000, 100) == (6, 6, False, -records._NEVER)
     wrong = bytearray(content)
     wrong[-6] ^= 0x01
-    with pytest.raises(records._MalformedError, match="record 19999"):
+    with pytest.raises(MalformedError, match="record 19999"):
         records._walk_columns(bytes(wrong), 0, len(wrong), 20_000, 100)
 
 
@@ -308,7 +316,7 @@ def test_memory_that_does_not_suffice_refuses_the_batch(monkeypatch: pytest.Monk
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(records, "_unfolded", refuse)
+    monkeypatch.setattr(records, "unfolded", refuse)
     whole = batch([1])
     with pytest.raises(UnreadableBatchError):
         walk(parse_header(whole, 0), whole)

@@ -11,7 +11,8 @@ from broker.log import time_lookup
 from broker.log.batches import parse_header
 from broker.log.errors import UnreadableBatchError
 from broker.log.partition_log import PartitionLog
-from broker.log.records import UNFOLDED_BYTES_MAX, walk
+from broker.log.records import walk
+from broker.log.unfolding import UNFOLDED_BYTES_MAX
 from controller.messages.codes import ErrorCode
 from tests.unit.broker_log.samples import (
     EPOCH,
