@@ -246,3 +246,27 @@ def known(address: str, name: str, partitions: int = 1) -> bool:
     """Whether all partitions of a topic are led."""
     found = ask(address, ApiKey.METADATA, 4, {"topics": [{"name": name}], "allow_auto_topic_creation": False})
     return [each.error_code for each in found.topics[0].partitions] == [0] * partitions
+
+
+def test_negative_offsets_are_committed_and_read_back_as_by_kafka(ours: str, theirs: str) -> None:
+    group = {"group_id": "reset", "generation_id_or_member_epoch": -1, "member_id": ""}
+    asked = {"groups": [{"group_id": "reset", "topics": None}], "require_stable": False}
+    answers = []
+    for address in (theirs, ours):
+        said: list[Any] = []
+        for offset in (-1, -2, -9):
+            row = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "m"}
+            values = {**group, "topics": [{"name": "a", "partitions": [row]}]}
+            eventually(partial(commit, address, values), WAIT_S, "the offset is committed")
+            (found,) = ask(address, ApiKey.OFFSET_FETCH, 8, asked).groups[0].topics[0].partitions
+            said.append((found.committed_offset, found.metadata, found.error_code))
+        answers.append(said)
+    assert answers[1] == answers[0]
+    assert answers[1] == [(-1, "m", 0), (-2, "m", 0), (-9, "m", 0)]
+
+
+def commit(address: str, values: Mapping[str, Any]) -> bool:
+    """Commit; Kafka makes the topic of its groups when somebody looks for a coordinator."""
+    ask(address, ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["reset"]})
+    found = ask(address, ApiKey.OFFSET_COMMIT, 8, values)
+    return [each.error_code for each in found.topics[0].partitions] == [0]
