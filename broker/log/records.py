@@ -109,7 +109,7 @@ def walk(
         delta, number, key_missing, smallest = found
         if not -_INT64_END <= header.base_timestamp + delta < _INT64_END:
             raise MalformedError(f"record {number}: its timestamp is {header.base_timestamp} + {delta}")
-    except (MalformedError, MemoryError) as error:
+    except (MalformedError, MemoryError, OSError) as error:
         raise UnreadableBatchError(
             f"the records of the batch at offset {header.base_offset} cannot be opened: {error}"
         ) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from mmap import mmap
 from struct import Struct
 from typing import Final
 
@@ -27,8 +28,8 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK_LENGTH: Final = Struct(">i")
 
-#: what is read byte by byte: quicker than a view
-Bytes = bytes | bytearray
+#: what is read byte by byte: quicker than a view of it
+Bytes = bytes | mmap
 
 _INTO: Final[dict[int, Callable[[Buffer, Buffer], int]]] = {
     1: cramjam.gzip.decompress_into,
@@ -58,12 +59,13 @@ def unfolded(header: BatchHeader, batch: Buffer, bytes_max: int) -> tuple[Bytes,
 
 def _grown(
     content: memoryview, bytes_max: int, into: Callable[[Buffer, Buffer], int]
-) -> tuple[bytearray, int, int]:
+) -> tuple[mmap, int, int]:
     """Decompress into the thread's own room, or into one that grows until it is large enough."""
-    room: bytearray | None = getattr(_own, "room", None)
+    room: mmap | None = getattr(_own, "room", None)
     if room is None:
-        # New memory costs more than what is done in it, so it is kept.
-        room = _own.room = bytearray(_ROOM_BYTES)
+        # New memory costs more than what is done in it, so it is kept; a bytearray would be zeroed, meanwhile
+        # no other thread runs.
+        room = _own.room = mmap(-1, _ROOM_BYTES)
     size = min(_ROOM_BYTES, bytes_max)
     while True:
         try:
@@ -73,7 +75,7 @@ def _grown(
             if size == bytes_max:
                 raise
             size = min(size * _GROWTH, bytes_max)
-            room = bytearray(size)
+            room = mmap(-1, size)
             continue
         return room, 0, unfolded
 

@@ -166,12 +166,19 @@ def test_both_walks_find_the_same_and_refuse_the_same(
 def test_columns_leave_a_few_unusual_records_to_the_plain_walk(
     delta_ms: int, key: bytes | None, value: bytes | None, unusual: int
 ) -> None:
-    odd = [Sent(2**35, key, value), Sent(1, b"k" * 9000, b"v"), Sent(2, b"k", b"v", [(b"h", b"x")])][:unusual]
+    odd = [Sent(2**30, key, value), Sent(1, b"k" * 9000, b"v"), Sent(2, b"k", b"v", [(b"h", b"x")])][:unusual]
     sent = [Sent(delta_ms, key, value)] * 50
     sent += [*odd, Sent(delta_ms + 1, key, value), *sent]
     content = b"".join(encoded(each, number) for number, each in enumerate(sent))
     found = records._walk_columns(content, 0, len(content), len(sent), len(content))
-    assert found == (2**35 if unusual else delta_ms + 1, 50, key is None, -records._NEVER)
+    assert found == (2**30 if unusual else delta_ms + 1, 50, key is None, -records._NEVER)
+
+
+def test_columns_see_a_last_byte_that_is_no_end_of_a_record() -> None:
+    content = bytearray(b"".join(encoded(Sent(0, None, b"v"), number) for number in range(100)))
+    content[len(content) // 100 * 50 - 1] = 2
+    with pytest.raises(MalformedError):
+        records._walk_columns(bytes(content), 0, len(content), 100, len(content))
 
 
 def test_columns_take_offsets_of_any_width() -> None:
@@ -312,9 +319,12 @@ def test_the_largest_timestamp_is_written_into_the_header(broker: Broker) -> Non
         assert (offset_for_time(each, 250), offset_for_time(each, 301)) == ((300, 1), None)
 
 
-def test_memory_that_does_not_suffice_refuses_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [MemoryError(), OSError(12, "Cannot allocate memory")])
+def test_memory_that_does_not_suffice_refuses_the_batch(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def refuse(*_: object) -> None:
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(records, "unfolded", refuse)
     whole = batch([1])
