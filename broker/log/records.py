@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from itertools import repeat
+from mmap import mmap
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -58,8 +59,8 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK_LENGTH: Final = Struct(">i")
 
-#: what is read byte by byte: quicker than a view
-Bytes = bytes | bytearray
+#: what is read byte by byte: quicker than a view of it
+Bytes = bytes | mmap
 
 _INTO: Final[dict[int, Callable[[Buffer, Buffer], int]]] = {
     1: cramjam.gzip.decompress_into,
@@ -117,7 +118,7 @@ def walk(
         delta, number, key_missing = found
         if not -_INT64_END <= header.base_timestamp + delta < _INT64_END:
             raise _MalformedError(f"record {number}: its timestamp is {header.base_timestamp} + {delta}")
-    except (_MalformedError, MemoryError) as error:
+    except (_MalformedError, MemoryError, OSError) as error:
         raise UnreadableBatchError(
             f"the records of the batch at offset {header.base_offset} cannot be opened: {error}"
         ) from error
@@ -358,14 +359,15 @@ def _walk_columns(
             return None
         candidate, null, odd = _columns(content, windows, places, first)
         key_missing |= null
-        if odd:
-            odd_left -= len(odd)
-            plain_bytes_max -= int((places[1:] - places[:-1])[odd].sum())
-            if odd_left < 0 or plain_bytes_max < 0:
-                return None
+        odd_left -= len(odd)
+        if odd_left < 0:
+            return None
         # The plain walk decides what is unusual.
         for number in sorted({candidate, *odd}):
             start, end = places[number : number + 2].tolist()
+            plain_bytes_max -= end - start
+            if plain_bytes_max < 0:
+                return None
             delta, _, null = _walk_plain(records, start, end, 1, first=first + number)
             key_missing |= null
             if delta > largest:
@@ -432,12 +434,13 @@ def _unfolded(header: BatchHeader, batch: Buffer, bytes_max: int) -> tuple[Bytes
 
 def _grown(
     content: memoryview, bytes_max: int, into: Callable[[Buffer, Buffer], int]
-) -> tuple[bytearray, int, int]:
+) -> tuple[mmap, int, int]:
     """Decompress into the thread's own room, or into one that grows until it is large enough."""
-    room: bytearray | None = getattr(_own, "room", None)
+    room: mmap | None = getattr(_own, "room", None)
     if room is None:
-        # New memory costs more than what is done in it, so it is kept.
-        room = _own.room = bytearray(_ROOM_BYTES)
+        # New memory costs more than what is done in it, so it is kept; a bytearray would be zeroed, meanwhile
+        # no other thread runs.
+        room = _own.room = mmap(-1, _ROOM_BYTES)
     size = min(_ROOM_BYTES, bytes_max)
     while True:
         try:
@@ -447,7 +450,7 @@ def _grown(
             if size == bytes_max:
                 raise
             size = min(size * _GROWTH, bytes_max)
-            room = bytearray(size)
+            room = mmap(-1, size)
             continue
         return room, 0, unfolded
 

@@ -77,19 +77,21 @@ def with_records(content: bytes, count: int, *, codec: int = NONE, max_delta_ms:
     )
 
 
-BYTES = st.binary(max_size=300)
+BYTES = st.binary(max_size=9) | st.integers(10, 300).map(lambda size: b"\x81" * size)
+#: so that lengths of two bytes become such of three
+LONG = st.integers(8100, 8300).map(bytes)
 RECORD = st.builds(
     Sent,
     st.integers(-(2**40), 2**40) | st.integers(-70, 70),
     st.none() | BYTES,
-    st.none() | BYTES | st.binary(min_size=8200, max_size=8300),
+    st.none() | BYTES | LONG,
     st.lists(st.tuples(BYTES, st.none() | BYTES), max_size=3) | st.just([]),
 )
 USUAL = st.builds(
     Sent,
     st.integers(-(2**27), 2**27 - 1) | st.integers(-70, 70),
     st.none() | BYTES,
-    st.none() | BYTES | st.binary(min_size=8100, max_size=8250),
+    st.none() | BYTES | LONG,
     st.just(()),
 )
 
@@ -122,14 +124,14 @@ def test_a_walk_finds_what_was_sent(sent: list[Sent], stop: int) -> None:
 
 
 @given(
-    st.lists(RECORD, max_size=8),
+    st.lists(RECORD, max_size=6),
     st.lists(USUAL, min_size=1, max_size=4),
     st.integers(30, 90),
     st.randoms(use_true_random=False),
     st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 255)), max_size=2),
     st.integers(-1, 1) | st.just(0),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_both_walks_find_the_same_and_refuse_the_same(
     unusual: list[Sent],
     usual: list[Sent],
@@ -155,12 +157,19 @@ def test_both_walks_find_the_same_and_refuse_the_same(
 def test_columns_leave_a_few_unusual_records_to_the_plain_walk(
     delta_ms: int, key: bytes | None, value: bytes | None, unusual: int
 ) -> None:
-    odd = [Sent(2**35, key, value), Sent(1, b"k" * 9000, b"v"), Sent(2, b"k", b"v", [(b"h", b"x")])][:unusual]
+    odd = [Sent(2**30, key, value), Sent(1, b"k" * 9000, b"v"), Sent(2, b"k", b"v", [(b"h", b"x")])][:unusual]
     sent = [Sent(delta_ms, key, value)] * 50
     sent += [*odd, Sent(delta_ms + 1, key, value), *sent]
     content = b"".join(encoded(each, number) for number, each in enumerate(sent))
     found = records._walk_columns(content, 0, len(content), len(sent), len(content))
-    assert found == (2**35 if unusual else delta_ms + 1, 50, key is None)
+    assert found == (2**30 if unusual else delta_ms + 1, 50, key is None)
+
+
+def test_columns_see_a_last_byte_that_is_no_end_of_a_record() -> None:
+    content = bytearray(b"".join(encoded(Sent(0, None, b"v"), number) for number in range(100)))
+    content[len(content) // 100 * 50 - 1] = 2
+    with pytest.raises(records._MalformedError):
+        records._walk_columns(bytes(content), 0, len(content), 100, len(content))
 
 
 def test_columns_take_offsets_of_any_width() -> None:
@@ -301,9 +310,12 @@ def test_the_largest_timestamp_is_written_into_the_header(broker: Broker) -> Non
         assert (offset_for_time(each, 250), offset_for_time(each, 301)) == ((300, 1), None)
 
 
-def test_memory_that_does_not_suffice_refuses_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [MemoryError(), OSError(12, "Cannot allocate memory")])
+def test_memory_that_does_not_suffice_refuses_the_batch(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def refuse(*_: object) -> None:
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(records, "_unfolded", refuse)
     whole = batch([1])

@@ -22,7 +22,18 @@ from controller.messages.codes import ErrorCode
 from controller.messages.frames import pack_request
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_wire import record_batch
-from tests.unit.broker_log.samples import GZIP, LZ4, NONE, NOW_MS, SNAPPY, ZSTD, altered, batch, headers
+from tests.unit.broker_log.samples import (
+    GZIP,
+    LZ4,
+    NONE,
+    NOW_MS,
+    SNAPPY,
+    ZSTD,
+    altered,
+    batch,
+    headers,
+    varint,
+)
 from tests.unit.broker_replication.cluster import KEY, Brokers, TestBroker, brokers, until
 
 
@@ -211,6 +222,16 @@ async def test_a_broker_that_stops_waits_for_no_batch(
 # -- what a batch waits for itself ---------------------------------------------------------------------------
 
 
+def whole_of(records: bytes, count: int) -> bytes:
+    """A batch with these records."""
+    return altered(
+        batch()[:61] + records,
+        batch_length=49 + len(records),
+        records_count=count,
+        last_offset_delta=count - 1,
+    )
+
+
 async def send(cluster: Brokers, records: bytes) -> ProduceOutcome:
     return (await cluster[1].manager.produce({KEY: records}, acks=-1, timeout_ms=10_000))[KEY]
 
@@ -231,6 +252,29 @@ async def test_slow_and_quick_batches_of_one_producer_keep_their_order(cluster: 
     assert [(await each)[:2] for each in running] == [(ErrorCode.NONE, 2 * number) for number in range(40)]
     stored = headers(cluster[1].values())
     assert [each.crc for each in stored] == [headers(each)[0].crc for each in sent]
+
+
+HEADERS = b"\0\0\0\1\1" + varint(100_000) + bytes(200_000)
+
+
+@pytest.mark.parametrize(
+    ("whole", "at_once"),
+    [
+        (batch([NOW_MS] * 8_000, value=b"x" * 100), True),
+        (batch([NOW_MS] * 1_000, value=b"x" * 1_000, codec=LZ4), False),
+        (batch([NOW_MS] * 60_000, value=b""), False),
+        (whole_of(varint(len(HEADERS)) + HEADERS, 1), False),
+    ],
+    ids=["many", "compressed", "very many", "headers"],
+)
+async def test_records_that_take_long_are_looked_at_in_a_thread(
+    cluster: Brokers, whole: bytes, at_once: bool
+) -> None:
+    """A record of headers of two bytes costs the most: half a microsecond a byte."""
+    task = asyncio.create_task(send(cluster, whole))
+    await asyncio.sleep(0)
+    assert (cluster[1].log.log_end_offset > 0) is at_once
+    assert (await task).error_code is ErrorCode.NONE
 
 
 async def test_records_that_do_not_fit_hold_nothing_up(cluster: Brokers) -> None:
