@@ -43,6 +43,20 @@ _INT64_END: Final = 2**63
 _NEVER: Final = 2**70
 
 
+class Sought(NamedTuple):
+    """What a walk looks for besides the largest delta of a timestamp; by default nothing."""
+
+    #: the first delta of so much ends the walk
+    stop: int = _NEVER
+    #: the smallest delta, below this; below it is none
+    smallest: int = -_NEVER
+    #: the delta of a record without a time, which is not the smallest
+    no_time: int = _NEVER
+
+
+_LARGEST: Final = Sought()
+
+
 class Walked(NamedTuple):
     """What a walk over a batch's records found."""
 
@@ -86,26 +100,15 @@ def walk(
         if header.attributes & LOG_APPEND_TIME and at_least is not None:
             # All have the time of the header: the first one decides.
             stop = -_NEVER
-        # What is below every delta is never replaced by one.
         smallest = _NEVER if oldest else -_NEVER
-        no_time = NO_TIMESTAMP - header.base_timestamp
+        sought = Sought(stop, smallest, NO_TIMESTAMP - header.base_timestamp)
         found = None
         if np is not None and at_least is None and header.records_count >= COLUMNS_MIN:
-            found = _walk_columns(
-                records, begin, end, header.records_count, plain_bytes_max, smallest, no_time
-            )
+            found = _walk_columns(records, begin, end, header.records_count, plain_bytes_max, sought)
         if found is None:
             if end - begin > plain_bytes_max:
                 raise MalformedError(f"{end - begin} bytes of records, one by one")
-            found = _walk_plain(
-                records,
-                begin,
-                end,
-                header.records_count,
-                stop=stop,
-                smallest=smallest,
-                no_time=no_time,
-            )
+            found = _walk_plain(records, begin, end, header.records_count, sought=sought)
         delta, number, key_missing, smallest = found
         if not -_INT64_END <= header.base_timestamp + delta < _INT64_END:
             raise MalformedError(f"record {number}: its timestamp is {header.base_timestamp} + {delta}")
@@ -123,24 +126,17 @@ def walk(
 
 
 def _walk_plain(  # noqa: C901, PLR0912, PLR0915 - numbers are read in place: calls would cost more
-    records: Bytes,
-    position: int,
-    limit: int,
-    count: int,
-    *,
-    first: int = 0,
-    stop: int = _NEVER,
-    smallest: int = -_NEVER,
-    no_time: int = _NEVER,
+    records: Bytes, position: int, limit: int, count: int, *, first: int = 0, sought: Sought = _LARGEST
 ) -> tuple[int, int, bool, int]:
-    """Walk over records from a position to `limit`; ends at the first with a delta of `stop` or more.
+    """Walk over records from a position to `limit`; looks for what is sought.
 
     What is behind them must not count: a number that is cut may end there, and its record in the wrong place.
 
     Returns:
         The largest delta of a timestamp, the first record that has it, whether a key is missing, and the
-        smallest delta but for `no_time`, if it is below `smallest`.
+        smallest one that was sought.
     """
+    stop, smallest, no_time = sought
     end = number = 0
     largest, newest, key_missing = -_NEVER, 0, False
     try:
@@ -341,18 +337,12 @@ def _long_step(records: Bytes, position: int) -> int:
 
 
 def _walk_columns(
-    records: Bytes,
-    position: int,
-    limit: int,
-    count: int,
-    plain_bytes_max: int,
-    smallest: int = -_NEVER,
-    no_time: int = _NEVER,
+    records: Bytes, position: int, limit: int, count: int, plain_bytes_max: int, sought: Sought = _LARGEST
 ) -> tuple[int, int, bool, int] | None:
     """As _walk_plain(), for many records at once; None: too much is unusual, or a length is wrong."""
     content = np.frombuffer(records, np.uint8)
     windows = np.ndarray((limit - 7,), "<i8", records, 0, (1,))
-    largest, newest, key_missing = -_NEVER, 0, False
+    largest, newest, key_missing, smallest = -_NEVER, 0, False, sought.smallest
     odd_left = count // _ODD_PART
     for first in range(0, count, _CHUNK):
         try:
@@ -362,7 +352,7 @@ def _walk_columns(
         position = int(places[-1])
         if position > limit:
             return None
-        candidates, null, odd = _columns(content, windows, places, first, oldest=smallest != -_NEVER)
+        candidates, null, odd = _columns(content, windows, places, first, oldest=sought.smallest != -_NEVER)
         key_missing |= null
         odd_left -= len(odd)
         if odd_left < 0:
@@ -374,12 +364,12 @@ def _walk_columns(
             if plain_bytes_max < 0:
                 return None
             delta, _, null, smallest = _walk_plain(
-                records, start, end, 1, first=first + number, smallest=smallest, no_time=no_time
+                records, start, end, 1, first=first + number, sought=sought._replace(smallest=smallest)
             )
             key_missing |= null
             if delta > largest:
                 largest, newest = delta, first + number
-            if delta == no_time and smallest != -_NEVER:
+            if delta == sought.no_time and smallest != -_NEVER:
                 # The smallest may be one without a time: which is the next one?
                 return None
     return (largest, newest, key_missing, smallest) if position == limit else None

@@ -16,7 +16,7 @@ from broker.log import records
 from broker.log.batches import HEADER, parse_header
 from broker.log.errors import AppendError, UnreadableBatchError
 from broker.log.produced import UNFOLDED_FACTOR, checked_batch_of, produced_batch
-from broker.log.records import Walked, walk
+from broker.log.records import Sought, Walked, walk
 from broker.log.unfolding import MalformedError
 from controller.messages.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
@@ -99,12 +99,12 @@ USUAL = st.builds(
 
 
 #: what a walk is asked to look for besides: the smallest delta but for this one
-OLDEST: dict[str, int] = {"smallest": records._NEVER, "no_time": -3}
+OLDEST = Sought(smallest=records._NEVER, no_time=-3)
 
 
 def outcome(content: bytes, count: int, stop: int = records._NEVER) -> object:
     try:
-        return records._walk_plain(content, 0, len(content), count, stop=stop, **OLDEST)
+        return records._walk_plain(content, 0, len(content), count, sought=OLDEST._replace(stop=stop))
     except MalformedError:
         return None
 
@@ -113,7 +113,7 @@ def in_columns(content: bytes, count: int) -> object:
     """In chunks of 64 records, of which a quarter may be unusual; runs of one length are looked for."""
     with mock.patch.multiple(records, _CHUNK=64, _ODD_PART=4, _RUN_MIN=32):
         try:
-            found = records._walk_columns(content, 0, len(content), count, len(content), **OLDEST)
+            found = records._walk_columns(content, 0, len(content), count, len(content), OLDEST)
         except MalformedError:
             return None
     return outcome(content, count) if found is None else found
@@ -124,11 +124,11 @@ def test_a_walk_finds_what_was_sent(sent: list[Sent], stop: int) -> None:
     content = b"".join(encoded(each, number) for number, each in enumerate(sent))
     upto = next((n for n, each in enumerate(sent) if each.delta_ms >= stop), len(sent) - 1)
     deltas = [each.delta_ms for each in sent[: upto + 1]]
-    found = records._walk_plain(content, 0, len(content), len(sent), stop=stop, **OLDEST)
+    found = records._walk_plain(content, 0, len(content), len(sent), sought=OLDEST._replace(stop=stop))
     assert found[:2] == (max(deltas), deltas.index(max(deltas)))
     assert found[2] == any(each.key is None for each in sent[: upto + 1])
     if stop > max(deltas):
-        times = [each for each in deltas if each != OLDEST["no_time"]]
+        times = [each for each in deltas if each != OLDEST.no_time]
         assert found[3] == min(times, default=records._NEVER)
 
 
