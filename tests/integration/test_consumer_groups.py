@@ -179,8 +179,10 @@ def test_consumers_that_know_only_dead_brokers_say_so_and_go_on_when_they_return
             lambda: KafkaError._ALL_BROKERS_DOWN in [each.code() for each in said],
             *(WAIT_S, "confluent-kafka says that all brokers are down"),
         )
-        for address in addresses:
-            assert any(address in each.str() for each in said)
+        eventually(
+            lambda: all(any(address in each.str() for each in said) for address in addresses),
+            *(WAIT_S, "confluent-kafka names both"),
+        )
         eventually(
             lambda: "Bootstrap connection to bootstrap-" in caplog.text,
             *(WAIT_S, "kafka-python says that it cannot connect"),

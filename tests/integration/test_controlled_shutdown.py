@@ -73,7 +73,8 @@ def generation_of(cluster: BlockingBrokers, broker_id: int) -> BrokerGeneration:
 
 
 def state_of(zookeeper: KazooClient, topic: str, partition: int = 0) -> dict[str, Any]:
-    value, _ = zookeeper.get(f"/brokers/topics/{topic}/partitions/{partition}/state")
+    # On a busy machine this session may have to go to another node.
+    value, _ = zookeeper.retry(zookeeper.get, f"/brokers/topics/{topic}/partitions/{partition}/state")
     found: dict[str, Any] = json.loads(value)
     return found
 
