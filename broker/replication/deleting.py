@@ -92,8 +92,6 @@ class Deleting:
             return self._registry.why_missing(key)
         if replica.leader is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if "delete" not in self._registry.settings_of(key.topic).cleanup_policy.split(","):
-            return ErrorCode.POLICY_VIOLATION
         if offset == HIGH_WATERMARK:
             offset = replica.high_watermark
         if not 0 <= offset <= replica.high_watermark:
