@@ -23,6 +23,7 @@ from quorum.metadata.topic_setting_rows import (
     TOPIC_SETTINGS,
     Setting,
     Value,
+    text_of,
 )
 
 #: Bytes of the text of one setting, of a topic or a broker: all settings together must fit one write.
@@ -161,7 +162,7 @@ def shown_value(setting: Setting, defaults: TopicSettings, override: str | None)
     if override is not None:
         with suppress(ValueError):
             value = setting.read(override)
-    return setting.text_of(value)
+    return text_of(value)
 
 
 assert {row.field for row in TOPIC_SETTINGS.values() if not row.no_effect} <= _FIELDS
