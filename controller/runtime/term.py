@@ -238,7 +238,7 @@ class Term:
         """Wait until every live broker has answered what concerns these topics, or for that long."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not self.channels.settled(topics) and not self._over:
+                while not self._over and not self.channels.pending_topics().isdisjoint(topics):
                     await self._progress.wait()
         except TimeoutError:
             return
