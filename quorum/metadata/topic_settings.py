@@ -115,7 +115,7 @@ def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
             remedy = f"leave it out{near_miss(name)}, or use a known one"
-            raise UnknownTopicSettingError(name, value, remedy)
+            raise UnknownTopicSettingError(name, value, "", remedy)
         if is_too_long(value):
             raise InvalidTopicSettingError(name, value, *TOO_LONG)
         try:
