@@ -18,7 +18,7 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices, TopicAdministration
 from broker.wire.codec import Values, milliseconds
 from controller.core.requests import NewPartitions, NewTopic
-from controller.core.topics import BOTH_GIVEN, TOPIC_PARTITIONS_MAX
+from controller.core.topics import TOPIC_PARTITIONS_MAX
 from controller.messages.codes import ErrorCode
 from controller.runtime.outcomes import TopicOutcome
 
@@ -77,8 +77,6 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
 def _new_topic(topic: Any) -> NewTopic:
     assignments: dict[int, tuple[int, ...]] | None = None
     if topic.assignments:
-        if topic.num_partitions != -1 or topic.replication_factor != -1:
-            raise _RefusedError(ErrorCode.INVALID_REQUEST, BOTH_GIVEN)
         assignments = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
         if len(assignments) != len(topic.assignments):
             raise _RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
