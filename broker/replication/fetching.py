@@ -84,7 +84,7 @@ class Fetching:
         on_storage_error: Callable[[QuorateError], None],
         on_damage: Callable[[DamagedSegmentError], ErrorCode],
     ) -> None:
-        """Read from the replicas of a registry; on_damage says what whoever meets damage is answered."""
+        """Read from the replicas of a registry; on_damage returns the answer to a reader that meets damage."""
         self._registry = registry
         self._counters = counters
         self._isr_writer = isr_writer

@@ -88,7 +88,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 def _share(value: str) -> float:
     found = float(value)
-    # Neither is anything that is no number.
+    # nan is on neither side.
     if not 0 <= found <= 1:
         raise ValueError(value)
     return found
