@@ -154,7 +154,7 @@ def _some_changes(configs: Sequence[Any]) -> SettingChanges:
         elif each.config_operation in given:
             given[_Operation(each.config_operation)][each.name] = _value_of(each)
         else:
-            raise _UnclearError(f"{quoted(each.name)}: {each.config_operation} is not an operation; 0 to 3 are")
+            raise _UnclearError(f"{quoted(each.name)}: operation {each.config_operation}; there are 0 to 3")
     return SettingChanges(
         given[_Operation.SET], removed, given[_Operation.APPEND], given[_Operation.SUBTRACT]
     )
