@@ -142,7 +142,6 @@ class Term:
         self.membership = Membership(client, self.model, store, self._decider, self.channels, counters, trust)
         self.elections = Elections(client, self.model, store, self._decider, counters)
         self.reassignments = Reassignments(client, self.model, store, self._decider, self.channels)
-        self._counters = counters
         self._deletions = Deletions(client, self.model, store, self._cache, self.channels)
         self.topics = TopicAdmin(self.model, store, options, rng)
         self._wake = asyncio.Event()

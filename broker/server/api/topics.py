@@ -15,7 +15,7 @@ from typing import Any
 from broker.server.api.partitions import partition_error
 from broker.server.api.topic_config_rows import topic_config_rows
 from broker.server.requests import Answer, Call
-from broker.server.services import BrokerServices, TopicAdministration
+from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
 from controller.core.requests import NewPartitions, NewTopic
 from controller.core.topics import TOPIC_PARTITIONS_MAX
@@ -32,11 +32,6 @@ class _RefusedError(Exception):
         self.message = message
 
 
-def _controller(services: BrokerServices) -> TopicAdministration | None:
-    candidate = services.controller()
-    return candidate if candidate is not None and candidate.active else None
-
-
 def _row(name: str | None, error_code: int, message: str | None) -> dict[str, Any]:
     return {"name": name, "error_code": error_code, "error_message": message}
 
@@ -48,7 +43,7 @@ def _not_controller(name: str | None) -> dict[str, Any]:
 async def create_topics(services: BrokerServices, call: Call) -> Answer:
     """Create topics, or only check them."""
     request = call.body
-    controller = _controller(services)
+    controller = services.active_controller()
     if controller is None:
         names = dict.fromkeys(topic.name for topic in request.topics)
         return {"topics": [_new_topic_row(_not_controller(name)) for name in names]}
@@ -127,7 +122,7 @@ async def delete_topics(services: BrokerServices, call: Call) -> Answer:
         if by_state
         else [(name, None) for name in request.topic_names]
     )
-    controller = _controller(services)
+    controller = services.active_controller()
     if controller is None:
         return {
             "responses": [
@@ -173,7 +168,7 @@ def _deleted_row(
 async def create_partitions(services: BrokerServices, call: Call) -> Answer:
     """Add partitions to topics, or only check that."""
     request = call.body
-    controller = _controller(services)
+    controller = services.active_controller()
     if controller is None:
         names = dict.fromkeys(topic.name for topic in request.topics)
         return {"results": [_not_controller(name) for name in names]}
