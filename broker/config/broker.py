@@ -40,7 +40,7 @@ from quorum.config.settings import (
     texts,
 )
 from quorum.errors import ConfigError, ConfigProblem, shown
-from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Value
+from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Value, text_of
 from quorum.metadata.topic_settings import SEGMENT_BYTES_MIN, TopicSettings
 
 BROKER_ID_MAX = 2**31 - 1
@@ -190,7 +190,7 @@ def _topic_setting(name: str) -> Any:
 
     def read(value: Any, _folder: Path) -> Value:
         try:
-            return row.read(str(value).lower() if isinstance(value, bool) else str(value))
+            return row.read(text_of(value))
         except ValueError as error:
             raise ValueError(f"is not {row.wanted}") from error
 

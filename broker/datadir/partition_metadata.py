@@ -17,7 +17,6 @@ from broker.log.files import read_file
 log = logging.getLogger("quorate.broker.log")
 
 METADATA_NAME: Final = "partition.metadata"
-_UUID_BYTES: Final = 16
 
 
 def metadata_bytes(topic_id: uuid.UUID) -> bytes:

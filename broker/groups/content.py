@@ -3,7 +3,8 @@
 A chunk is a child of the group's znode. A coordinator first writes all chunks of a record, to which nothing
 refers yet, each behind the checks of its epoch and of the group's version; then one multi writes their names
 into the group's znode and deletes the chunks of the record before. So the znode always names chunks that are
-there. A coordinator that dies in between leaves chunks that have no reader: who loads the group removes them.
+there. A coordinator that dies in between leaves chunks that have no reader: the next one removes them when it
+loads the group.
 Hard state: the znodes. What is written is decided elsewhere.
 Source: control-plane design, "Coordinator".
 """

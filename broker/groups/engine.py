@@ -401,7 +401,7 @@ class GroupEngine:
         """
         machine = slot.machine
         size, bytes_max = machine.size, self._options.limits.group_bytes_max
-        # Whoever assigns in a classic group was refused before.
+        # The leader of a classic group was refused when it assigned.
         if batch.record is None and size > max(bytes_max, slot.written_bytes):
             raise GroupTooLargeError(slot.group_id, size, bytes_max)
         slot.written_bytes = size

@@ -139,7 +139,6 @@ class TopicConfigs:
         """
         client = self._client
         assert client is not None
-        check_topic_settings(changes.changed, segment_bytes_min=self._segment_bytes_min)
         if await client.exists(paths.topic_path(topic)) is None:
             raise NoSuchTopicError(topic)
 

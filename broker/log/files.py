@@ -16,6 +16,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from struct import Struct
 from typing import Final, cast
@@ -36,8 +37,6 @@ DELETED: Final = ".deleted"
 #: how the name of a folder ends that holds what was set aside
 STRAY: Final = "-stray"
 _NAME_BYTES_MAX: Final = 255
-#: of a whole file at a time
-_READ_BYTES: Final = 32 * 1024
 
 
 #: of a file system that cannot tell what is in the page cache; where Python has no such read, none can
@@ -281,19 +280,13 @@ sync_folder = sync_file
 
 
 def read_file(path: str) -> bytes | None:
-    """Return a whole small file; None if there is none."""
+    """Return a whole file; None if there is none."""
     with disk_errors(path):
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with FileIO(path) as file:
+                return file.readall()
         except FileNotFoundError:
             return None
-        try:
-            found = os.read(descriptor, _READ_BYTES)
-            while more := os.read(descriptor, _READ_BYTES):
-                found += more
-            return found
-        finally:
-            os.close(descriptor)
 
 
 def names_in(folder: str) -> list[str]:

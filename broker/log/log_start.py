@@ -39,7 +39,7 @@ class LogStart:
 
     def _write(self, offset: int) -> None:
         write_log_start(self._folder, offset)
-        # In the thread: whoever asks does not look at the jobs.
+        # In the thread: a reader of it does not look at the jobs.
         self.durable_offset = offset
 
     def clear(self) -> None:

@@ -46,7 +46,7 @@ class KnownBatch(NamedTuple):
     last_sequence: int
     base_offset: int
     last_offset: int
-    #: where its records have that as their time; -1: they do not, or a snapshot told of the batch
+    #: where its records have that as their time; -1: they do not, or the batch is known from a snapshot
     append_time_ms: int = -1
 
 

@@ -62,7 +62,7 @@ class Cut(NamedTuple):
 
 
 def distrust(error: DamagedSegmentError) -> None:
-    """Let whoever opens the log next read a damaged segment whole: its index vouches for it no more."""
+    """Let the next opening of the log read a damaged segment whole: its index vouches for it no more."""
     for suffix in _ENTRIES:
         remove_file(error.stem + suffix)
 

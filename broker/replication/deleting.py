@@ -29,10 +29,10 @@ HIGH_WATERMARK: Final = -1
 class Deleting:
     """Deletes records at the starts of logs."""
 
-    def __init__(self, registry: Registry, on_storage_error: Callable[[QuorateError], None]) -> None:
-        """Delete from the replicas of a registry."""
+    def __init__(self, registry: Registry, on_failure: Callable[[QuorateError], ErrorCode]) -> None:
+        """Delete from the replicas of a registry; on_failure returns the answer where the disk fails."""
         self._registry = registry
-        self._on_storage_error = on_storage_error
+        self._on_failure = on_failure
         #: Requests that wait now.
         self.waiting = 0
 
@@ -73,9 +73,8 @@ class Deleting:
             for replica in list(required):
                 self._look_again(replica, required, outcomes)
         except LogStorageError as error:
-            self._on_storage_error(error)
-            for replica in required:
-                outcomes[replica.key] = DeleteOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
+            error_code = self._on_failure(error)
+            outcomes.update((replica.key, DeleteOutcome(error_code)) for replica in required)
             required.clear()
         finally:
             self.waiting -= 1
@@ -92,8 +91,6 @@ class Deleting:
             return self._registry.why_missing(key)
         if replica.leader is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if "delete" not in self._registry.settings_of(key.topic).cleanup_policy.split(","):
-            return ErrorCode.POLICY_VIOLATION
         if offset == HIGH_WATERMARK:
             offset = replica.high_watermark
         if not 0 <= offset <= replica.high_watermark:
@@ -101,8 +98,7 @@ class Deleting:
         try:
             replica.log.advance_start(offset)
         except LogStorageError as error:
-            self._on_storage_error(error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
+            return self._on_failure(error)
         replica.start_moved()
         return offset
 

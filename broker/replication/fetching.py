@@ -9,7 +9,6 @@ Source: control-plane design, "Leader and follower", "Reads"; KIP-74, KIP-101, K
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
@@ -17,7 +16,7 @@ from typing import Final, NamedTuple
 from broker.core.epochs import UNDEFINED, EpochEndOffset, has_diverged
 from broker.core.partition import LeaderState
 from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
-from broker.log.errors import DamagedSegmentError, LogStorageError, OffsetOutOfRangeError
+from broker.log.errors import LogStorageError, OffsetOutOfRangeError
 from broker.log.files import NotCachedError
 from broker.log.results import Read
 from broker.replication.clock import monotonic_ms
@@ -31,8 +30,6 @@ from controller.messages.codes import ErrorCode
 from quorum.errors import QuorateError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
-
-_log = logging.getLogger(__name__)
 
 
 class Reader(NamedTuple):
@@ -81,15 +78,13 @@ class Fetching:
         registry: Registry,
         isr_writer: IsrWriter,
         counters: Counters,
-        on_storage_error: Callable[[QuorateError], None],
-        on_damage: Callable[[DamagedSegmentError], ErrorCode],
+        on_failure: Callable[[QuorateError], ErrorCode],
     ) -> None:
-        """Read from the replicas of a registry; on_damage says what whoever meets damage is answered."""
+        """Read from the replicas of a registry; on_failure returns the answer where the disk fails."""
         self._registry = registry
         self._counters = counters
         self._isr_writer = isr_writer
-        self._on_storage_error = on_storage_error
-        self._on_damage = on_damage
+        self._on_failure = on_failure
         #: Requests that wait now.
         self.waiting = 0
         #: Records of fetches that wait for the disk.
@@ -340,11 +335,8 @@ class Fetching:
         )
 
     def _unread(self, replica: Replica, error: OffsetOutOfRangeError | LogStorageError) -> FetchOutcome:
-        if isinstance(error, DamagedSegmentError):
-            return FetchOutcome(self._on_damage(error))
         if isinstance(error, LogStorageError):
-            self._on_storage_error(error)
-            return FetchOutcome(ErrorCode.KAFKA_STORAGE_ERROR)
+            return FetchOutcome(self._on_failure(error))
         return self._out_of_range(replica)
 
     def _out_of_range(self, replica: Replica) -> FetchOutcome:

@@ -100,13 +100,10 @@ class ReplicaManager:
         """
 
         def stop(error: QuorateError) -> None:
-            if isinstance(error, DamagedSegmentError):
-                self._mending.meet(error)
-            else:
-                on_storage_error(error)
+            self._failed(error)
 
         self._registry = Registry(broker_id, log_directory, cluster_view, settings_of)
-        self._on_storage_error = stop
+        self._on_storage_error = on_storage_error
         self._counters = Counters()
         self._isr_writer = IsrWriter(self._counters, stop)
         self._fetchers = Fetchers(
@@ -119,10 +116,8 @@ class ReplicaManager:
             on_failure=stop,
         )
         self._producing = Producing(self._registry, self._counters, producer_ids, stop)
-        self._deleting = Deleting(self._registry, stop)
-        self._fetching = Fetching(
-            self._registry, self._isr_writer, self._counters, stop, lambda error: self._mending.meet(error)
-        )
+        self._deleting = Deleting(self._registry, self._failed)
+        self._fetching = Fetching(self._registry, self._isr_writer, self._counters, self._failed)
         self._published_epoch = PublishedEpoch()
         self._control = Control(
             self._registry, self._fetchers, self._fetching.wake_followers, self._published_epoch
@@ -228,7 +223,7 @@ class ReplicaManager:
         try:
             await self._maintenance.write_last_high_watermarks()
         except LogStorageError as error:
-            self._on_storage_error(error)
+            self._failed(error)
 
     def attach(self, client: Client, generation: BrokerGeneration) -> None:
         """Take up a new registration: ISRs change through this client, requests are for this generation."""
@@ -260,7 +255,7 @@ class ReplicaManager:
         try:
             return await self._control.leader_and_isr(request)
         except LogStorageError as error:
-            self._on_storage_error(error)
+            self._failed(error)
             return LeaderAndIsrResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, topics=())
 
     async def handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -269,7 +264,7 @@ class ReplicaManager:
         try:
             return await self._control.stop_replica(request)
         except LogStorageError as error:
-            self._on_storage_error(error)
+            self._failed(error)
             return StopReplicaResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition_errors=())
 
     async def handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
@@ -332,11 +327,8 @@ class ReplicaManager:
             )
         except UnreadableBatchError as error:
             return ListedOffset(error.error_code)
-        except DamagedSegmentError as error:
-            return ListedOffset(self._mending.meet(error))
         except LogStorageError as error:
-            self._on_storage_error(error)
-            return ListedOffset(ErrorCode.KAFKA_STORAGE_ERROR)
+            return ListedOffset(self._failed(error))
 
     def epoch_end_offset(
         self, key: PartitionKey, *, leader_epoch: int, current_leader_epoch: int = -1
@@ -375,6 +367,13 @@ class ReplicaManager:
         if replica is None:
             return self._registry.why_missing(key)
         return [ActiveProducer(*each) for each in replica.log.active_producers()]
+
+    def _failed(self, error: QuorateError) -> ErrorCode:
+        """Take note that the disk, or a task, has failed; returns the answer to a request that met it."""
+        if isinstance(error, DamagedSegmentError):
+            return self._mending.meet(error)
+        self._on_storage_error(error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     # -- settings and counts ---------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ VERSIONS_BELOW: Final[Mapping[ApiKey, str]] = MappingProxyType(
 VERSIONS_ABOVE: Final[Mapping[ApiKey, str]] = MappingProxyType(
     {
         ApiKey.PRODUCE: "11 and 12 are about transactions; 13 names topics by id.",
-        ApiKey.FETCH: "17 and 18 bring what only followers and controllers of KRaft send.",
+        ApiKey.FETCH: "18 brings what only followers of KRaft's controllers send.",
         ApiKey.LIST_OFFSETS: "10 waits for answers of tiered storage, which is not built.",
         ApiKey.METADATA: "13 tells clients to start again from their bootstrap brokers.",
         ApiKey.LEADER_AND_ISR: "7 is KRaft's, for the migration.",

@@ -55,9 +55,9 @@ async def create_missing_topics(services: BrokerServices, names: Sequence[str]) 
 
 
 async def _create(services: BrokerServices, topics: Sequence[NewTopic]) -> dict[str, int]:
-    candidate = services.controller()
-    if candidate is not None and candidate.active:
-        outcomes = await candidate.create_topics(topics, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
+    controller = services.active_controller()
+    if controller is not None:
+        outcomes = await controller.create_topics(topics, timeout_ms=CREATE_TIMEOUT_MS, validate_only=False)
         return {name: outcome.error_code for name, outcome in outcomes.items()}
     address = services.view.endpoint(services.view.controller_id, CLIENT_LISTENER)
     if address is None:

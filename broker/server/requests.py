@@ -74,7 +74,7 @@ class Versions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request: who may send which versions of it, how large, and what carries it out."""
+    """One request: which versions of it a listener serves, how large, and what carries it out."""
 
     #: None: the connection itself; it is about the connection, and may come before any proof
     handler: Handler | None

@@ -189,3 +189,8 @@ class BrokerServices:
     config: BrokerConfig
     #: Returns the candidate for coordinator of the present session; None without a session.
     groups: Callable[[], Coordinator | None] = lambda: None
+
+    def active_controller(self) -> TopicAdministration | None:
+        """Return the controller, if it is this broker's candidate."""
+        candidate = self.controller()
+        return candidate if candidate is not None and candidate.active else None

@@ -1,4 +1,4 @@
-"""The table of requests: who may send which versions of each, how large, and what carries it out.
+"""The table of requests: which versions of each a listener serves, how large, and what carries it out.
 
 What is advertised is what is served, with one exception: Produce is advertised from 0, because librdkafka
 concludes from Produce 0 that a broker knows gzip and snappy. Versions 0 to 2 close the connection, as in

@@ -1,6 +1,6 @@
 """The numbers of Kafka's requests on the wire, of those that we serve or send.
 
-Who may send which versions is decided in broker.server.table.
+Which versions are served is decided in broker.server.table.
 Source: Kafka's protocol guide, "API Keys".
 """
 

@@ -145,8 +145,10 @@ class ClusterModel:
     def is_judged(self, broker_id: int, topic: str) -> bool:
         """Say whether no state in a topic counts any more on what is doubted of a broker there."""
         known, doubt = self.topics.get(topic), self.doubts[broker_id][topic]
-        if known is None or not self.may_decide(topic):
-            return self.may_decide(topic)
+        if not self.may_decide(topic):
+            return False
+        if known is None:
+            return True
         states = {key: self.states[key].state for key in self.keys_of(topic) if key in self.states}
         if doubt is None:
             return not any(broker_id in (*state.isr, *state.shortened) for state in states.values())

@@ -9,7 +9,7 @@ Source: control-plane design, "Channel"; KIP-380 (requests carry the generation,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain, islice
 from typing import Final, NamedTuple, TypeVar
 
@@ -129,15 +129,8 @@ class Outbox:
             case None:
                 pass
 
-    def settled(self, topics: Collection[str]) -> bool:
-        """Say whether the broker has answered all that concerns these topics."""
-        return not any(key.topic in topics for key in self._pending())
-
     def pending_topics(self) -> set[str]:
         """Return the topics of which the broker has not answered all."""
-        return {key.topic for key in self._pending()}
-
-    def _pending(self) -> Iterator[PartitionKey]:
         pending: list[Iterable[PartitionKey]] = [self._metadata, self._leadership, self._stops]
         match self._under_way:
             case MetadataBatch(keys):
@@ -146,7 +139,7 @@ class Outbox:
                 pending.append(named)
             case None:
                 pass
-        return chain.from_iterable(pending)
+        return {key.topic for key in chain.from_iterable(pending)}
 
     def _choose(self) -> Batch | None:
         if not self._introduced:

@@ -20,7 +20,7 @@ from quorum.metadata.paths import PartitionKey, check_topic, missing_topic
 #: Partitions of one topic: its assignment is one znode, which must fit one request.
 TOPIC_PARTITIONS_MAX: Final = 10_000
 NO_SUCH_PARTITION: Final = "The partition does not exist."
-BOTH_GIVEN: Final = (
+_BOTH_GIVEN: Final = (
     "Both numPartitions or replicationFactor and replicasAssignments were set. "
     "Both cannot be used at the same time."
 )
@@ -123,7 +123,7 @@ def plan_topic(
         return Refused(Reason.BAD_NAME, problem)
     if wanted.assignments is not None:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-            return Refused(Reason.BAD_REQUEST, BOTH_GIVEN)
+            return Refused(Reason.BAD_REQUEST, _BOTH_GIVEN)
         return _given(model, wanted.assignments, first=0)
     count = defaults.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     factor = defaults.replication_factor if wanted.replication_factor == -1 else wanted.replication_factor

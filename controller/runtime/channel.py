@@ -433,7 +433,3 @@ class Channels:
     def pending_topics(self) -> set[str]:
         """Return the topics of which a live broker has not answered all."""
         return set().union(*(channel.outbox.pending_topics() for channel in self._channels.values()))
-
-    def settled(self, topics: Collection[str]) -> bool:
-        """Say whether every live broker has answered all that concerns these topics."""
-        return all(channel.outbox.settled(topics) for channel in self._channels.values())

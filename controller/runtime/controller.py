@@ -346,7 +346,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool
     ) -> Outcomes:
-        """Create topics: {name: outcome}.
+        """Create topics with different names: {name: outcome}.
 
         An outcome is good once the topic is committed; the answer then waits until every live broker has
         answered the requests about it, but no longer than the option settle_ms. Not within timeout_ms:

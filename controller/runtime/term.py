@@ -142,7 +142,6 @@ class Term:
         self.membership = Membership(client, self.model, store, self._decider, self.channels, counters, trust)
         self.elections = Elections(client, self.model, store, self._decider, counters)
         self.reassignments = Reassignments(client, self.model, store, self._decider, self.channels)
-        self._counters = counters
         self._deletions = Deletions(client, self.model, store, self._cache, self.channels)
         self.topics = TopicAdmin(self.model, store, options, rng)
         self._wake = asyncio.Event()
@@ -238,7 +237,7 @@ class Term:
         """Wait until every live broker has answered what concerns these topics, or for that long."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not self.channels.settled(topics) and not self._over:
+                while not self._over and not self.channels.pending_topics().isdisjoint(topics):
                     await self._progress.wait()
         except TimeoutError:
             return

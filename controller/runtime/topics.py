@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random
 import uuid
-from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -67,18 +66,12 @@ class TopicAdmin:
         self._defaults = Defaults(options.default_num_partitions, options.default_replication_factor)
 
     async def create(self, topics: Sequence[NewTopic], *, validate_only: bool) -> dict[str, TopicOutcome]:
-        """Create topics, each on its own: {name: outcome}."""
+        """Create topics with different names, each on its own: {name: outcome}."""
         self._partitions = self._model.partition_count()
-        named = Counter(topic.name for topic in topics)
-        outcomes = {
-            name: refused(Refused(Reason.BAD_REQUEST, "Found multiple entries for this topic."))
-            for name, times in named.items()
-            if times > 1
-        }
-        wanted = [topic for topic in topics if named[topic.name] == 1]
-        colliding = collisions(self._model, [topic.name for topic in wanted])
-        for first in range(0, len(wanted), CREATED_AT_ONCE_MAX):
-            some = wanted[first : first + CREATED_AT_ONCE_MAX]
+        outcomes: dict[str, TopicOutcome] = {}
+        colliding = collisions(self._model, [topic.name for topic in topics])
+        for first in range(0, len(topics), CREATED_AT_ONCE_MAX):
+            some = topics[first : first + CREATED_AT_ONCE_MAX]
             # Pipelined; all settle before an error is raised, so that none is still under way afterwards.
             settled = await asyncio.gather(
                 *(_outcome(self._create(topic, colliding.get(topic.name), validate_only)) for topic in some),

@@ -9,7 +9,7 @@ Source: Kafka's dynamic broker configuration (3.9); KIP-73.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,38 +40,26 @@ class BrokerSettings:
     follower_throttled_rate: int = RATE_MAX
 
 
-def check_broker_settings(changed: Mapping[str, str], removed: Collection[str]) -> None:
+def check_broker_changes(changes: SettingChanges) -> None:
     """Check what somebody wants to change at a running broker.
-
-    Args:
-        changed: {Kafka's name: text}.
-        removed: names that shall have their defaults again.
 
     Raises:
         InvalidBrokerSettingError: names the first setting that cannot change, or has not a value of its kind.
+        NotAListError: no setting that can change is a list.
     """
+    changed, removed = changes.named(changes.applied({}, BROKER_LISTS)), changes.removed
     known = " and ".join(BROKER_SETTINGS)
     for name in (*changed, *removed):
         if name not in BROKER_SETTINGS and not (name == _LOG_DIRECTORY_RATE and name in removed):
             value = changed.get(name, "")
             remedy = f"only {known} can; set others in broker.toml and start the broker again"
-            raise FixedBrokerSettingError(name, value, remedy)
+            raise FixedBrokerSettingError(name, value, "", remedy)
     for name, value in changed.items():
         if is_too_long(value):
             raise InvalidBrokerSettingError(name, value, *TOO_LONG)
         if _rate(value) is None:
             wanted = f"a whole number of bytes a second from 0 to {RATE_MAX}"
             raise InvalidBrokerSettingError(name, value, "is not a valid value", f"give {wanted}")
-
-
-def check_broker_changes(changes: SettingChanges) -> None:
-    """Check what somebody wants to change at a running broker.
-
-    Raises:
-        InvalidBrokerSettingError: as check_broker_settings().
-        NotAListError: no setting that can change is a list.
-    """
-    check_broker_settings(changes.named(changes.applied({}, BROKER_LISTS)), changes.removed)
 
 
 def effective_broker_settings(overrides: Mapping[str, str]) -> BrokerSettings:

@@ -5,7 +5,7 @@ All of these are definite: whoever gets one knows that the refused operation had
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from quorum.client import (
     BadVersionError,
@@ -119,10 +119,12 @@ class InvalidSettingError(MetadataError):
     """
 
     fault = Fault.CLIENT
+    #: Kafka's.
+    words: ClassVar[str] = "Invalid value {value} for configuration {name}: it {problem}"
 
     def __init__(self, name: str, value: str, problem: str, remedy: str) -> None:
-        wrong = f"Invalid value {quoted(value)} for configuration {quoted(name)}"
-        super().__init__(f"{wrong}: it {problem}", remedy)
+        message = self.words.format(name=quoted(name), value=quoted(value), problem=problem)
+        super().__init__(message, remedy)
         self.name = name
         self.value = value
 
@@ -134,18 +136,13 @@ class InvalidTopicSettingError(InvalidSettingError):
 class NotAListError(InvalidSettingError):
     """Something was to be appended to a setting that is no list, or subtracted; nothing was changed."""
 
-    def __init__(self, name: str, value: str, operation: str) -> None:
-        super().__init__(name, value, "is for lists", "set it as a whole")
-        # Kafka's words.
-        self.message = f"Config value {operation} is not allowed for config key: {quoted(name)}"
+    words = "Config value {problem} is not allowed for config key: {name}"
 
 
 class UnknownTopicSettingError(InvalidTopicSettingError):
     """A setting that no topic has."""
 
-    def __init__(self, name: str, value: str, remedy: str) -> None:
-        super().__init__(name, value, "is not known", remedy)
-        self.message = f"Unknown topic config name: {quoted(name)}"
+    words = "Unknown topic config name: {name}"
 
 
 class InvalidBrokerSettingError(InvalidSettingError):
@@ -155,9 +152,7 @@ class InvalidBrokerSettingError(InvalidSettingError):
 class FixedBrokerSettingError(InvalidBrokerSettingError):
     """A setting that a broker reads at its start alone."""
 
-    def __init__(self, name: str, value: str, remedy: str) -> None:
-        super().__init__(name, value, "cannot change", remedy)
-        self.message = f"Cannot update these configs dynamically: Set({quoted(name)})"
+    words = "Cannot update these configs dynamically: Set({name})"
 
 
 #: The session is over, and with it every office that it holds.

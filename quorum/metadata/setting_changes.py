@@ -57,5 +57,5 @@ class SettingChanges:
 def _default(lists: Mapping[str, str | None], name: str, value: str, operation: str) -> str:
     default = lists.get(name, "")
     if default is None:
-        raise NotAListError(name, value, operation)
+        raise NotAListError(name, value, operation, "set it as a whole")
     return default

@@ -63,9 +63,10 @@ class Setting(NamedTuple):
         """Its field of TopicSettings, if something obeys it."""
         return self.name.replace(".", "_")
 
-    def text_of(self, value: Value) -> str:
-        """Return a value as Kafka writes it."""
-        return str(value).lower() if isinstance(value, bool) else str(value)
+
+def text_of(value: object) -> str:
+    """Return the value of a setting as Kafka writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def items_of(value: str) -> list[str]:
@@ -87,7 +88,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 def _share(value: str) -> float:
     found = float(value)
-    # Neither is anything that is no number.
+    # nan is on neither side.
     if not 0 <= found <= 1:
         raise ValueError(value)
     return found
@@ -320,5 +321,5 @@ _ROWS: Final = (
 TOPIC_SETTINGS: Final[Mapping[str, Setting]] = {row.name: row for row in _ROWS}
 #: {every setting: its default if it is a list, else None}
 TOPIC_LISTS: Final[Mapping[str, str | None]] = {
-    row.name: row.text_of(row.default) if row.kind is Kind.LIST else None for row in _ROWS
+    row.name: text_of(row.default) if row.kind is Kind.LIST else None for row in _ROWS
 }

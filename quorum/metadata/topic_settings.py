@@ -23,6 +23,7 @@ from quorum.metadata.topic_setting_rows import (
     TOPIC_SETTINGS,
     Setting,
     Value,
+    text_of,
 )
 
 #: Bytes of the text of one setting, of a topic or a broker: all settings together must fit one write.
@@ -114,7 +115,7 @@ def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
             remedy = f"leave it out{near_miss(name)}, or use a known one"
-            raise UnknownTopicSettingError(name, value, remedy)
+            raise UnknownTopicSettingError(name, value, "", remedy)
         if is_too_long(value):
             raise InvalidTopicSettingError(name, value, *TOO_LONG)
         try:
@@ -161,7 +162,7 @@ def shown_value(setting: Setting, defaults: TopicSettings, override: str | None)
     if override is not None:
         with suppress(ValueError):
             value = setting.read(override)
-    return setting.text_of(value)
+    return text_of(value)
 
 
 assert {row.field for row in TOPIC_SETTINGS.values() if not row.no_effect} <= _FIELDS

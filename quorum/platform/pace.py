@@ -19,16 +19,12 @@ class Pace:
 
     def __init__(self) -> None:
         """Begin now."""
-        self._until_ms = _now_ms() + TURN_MS_MAX
+        self._until_s = time.monotonic() + TURN_MS_MAX / 1000
 
     async def rest(self) -> bool:
         """Give way if it is time; True if something else may have happened."""
-        if _now_ms() < self._until_ms:
+        if time.monotonic() < self._until_s:
             return False
         await asyncio.sleep(0)
-        self._until_ms = _now_ms() + TURN_MS_MAX
+        self._until_s = time.monotonic() + TURN_MS_MAX / 1000
         return True
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

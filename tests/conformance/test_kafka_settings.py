@@ -10,7 +10,7 @@ import pytest
 
 from broker.server.api.broker_config_rows import broker_config_rows
 from quorum.metadata.broker_settings import BROKER_SETTINGS
-from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Kind
+from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Kind, text_of
 from tests.support.kafka_jars import kafka_java_command
 from tests.support.memory_broker import config
 
@@ -89,7 +89,7 @@ def rows(said: list[str], kind: str) -> dict[str, tuple[str, str]]:
 
 
 def test_the_settings_of_topics_are_kafkas_with_its_types_and_defaults(said: list[str]) -> None:
-    ours = {row.name: (row.kind.name, row.text_of(row.default)) for row in TOPIC_SETTINGS.values()}
+    ours = {row.name: (row.kind.name, text_of(row.default)) for row in TOPIC_SETTINGS.values()}
     assert ours == rows(said, "topic")
 
 

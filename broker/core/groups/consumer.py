@@ -237,8 +237,8 @@ class ConsumerGroup:
         self._keep_alive(member, now_ms)
         self._maybe_assign(now_ms)
         self._reconcile(member, request.owned, now_ms)
-        told = joins or request.is_full or member.assigned != before
-        given = assignment_of(member.assigned) if told else None
+        has_news = joins or request.is_full or member.assigned != before
+        given = assignment_of(member.assigned) if has_news else None
         return HeartbeatAnswer(ErrorCode.NONE, request.member_id, member.record.member_epoch, given)
 
     def _refusal_of_join(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:

@@ -13,7 +13,7 @@ from broker.config.broker import BrokerConfig, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
 from broker.server.api.topic_config_rows import ConfigSource
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
-from quorum.metadata.topic_setting_rows import Kind
+from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
 
 #: The release whose requests, settings and words these are.
@@ -128,7 +128,7 @@ def _changing_row(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _row(name: str, value: object, kind: Kind) -> dict[str, Any]:
-    text = None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    text = None if value is None else text_of(value)
     return {
         "name": name,
         "value": text,

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from broker.server.api.broker_config_rows import broker_config_rows
-from broker.server.api.partitions import partition_error
+from broker.server.api.partitions import why_no_topic
 from broker.server.api.topic_config_rows import topic_config_rows
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -22,7 +22,6 @@ from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
 from controller.messages.error_codes import code_of_error
 from quorum.errors import QuorateError, quoted
-from quorum.metadata.paths import check_topic, missing_topic
 from quorum.metadata.setting_changes import SettingChanges
 
 _TOPIC: Final = 2
@@ -62,7 +61,7 @@ def _describe(
 ) -> tuple[ErrorCode, str | None, Sequence[Mapping[str, Any]]]:
     if resource_type == _TOPIC:
         if name not in services.view.topics:
-            return *_no_topic(services, name), []
+            return *why_no_topic(services.view, name), []
         configs = services.topic_configs
         return ErrorCode.NONE, None, topic_config_rows(configs.defaults, configs.overrides(name))
     if resource_type == _BROKER:
@@ -119,7 +118,7 @@ async def _alter(
     if kind == _TOPIC and name not in services.view.topics:
         if not name:
             return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
-        return _no_topic(services, name)
+        return why_no_topic(services.view, name)
     try:
         changes = read(resource.configs)
         if kind == _TOPIC:
@@ -155,7 +154,7 @@ def _some_changes(configs: Sequence[Any]) -> SettingChanges:
         elif each.config_operation in given:
             given[_Operation(each.config_operation)][each.name] = _value_of(each)
         else:
-            raise _UnclearError(f"{quoted(each.name)}: {each.config_operation} is no operation; 0 to 3 are")
+            raise _UnclearError(f"{quoted(each.name)}: operation {each.config_operation}; there are 0 to 3")
     return SettingChanges(
         given[_Operation.SET], removed, given[_Operation.APPEND], given[_Operation.SUBTRACT]
     )
@@ -176,15 +175,6 @@ def _value_of(config: Any) -> str:
             f"Null value not supported for : {quoted(config.name)}; delete it for its default"
         )
     return str(config.value)
-
-
-def _no_topic(services: BrokerServices, name: str) -> tuple[ErrorCode, str]:
-    try:
-        check_topic(name)
-    except ValueError as error:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)
-    code = partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return code, missing_topic(name)
 
 
 def _no_such_kind(kind: int) -> str:

@@ -31,10 +31,10 @@ async def update_metadata(services: BrokerServices, call: Call) -> Answer:
 
 async def controlled_shutdown(services: BrokerServices, call: Call) -> Answer:
     """Let other brokers lead what a broker leads that is about to stop."""
-    candidate = services.controller()
+    controller = services.active_controller()
     outcome = ShutdownOutcome(ErrorCode.NOT_CONTROLLER)
-    if candidate is not None and candidate.active:
-        outcome = await candidate.shut_down(call.body.broker_id, call.body.broker_epoch)
+    if controller is not None:
+        outcome = await controller.shut_down(call.body.broker_id, call.body.broker_epoch)
     remaining = [
         RemainingPartition(topic_name=key.topic, partition_index=key.partition) for key in outcome.remaining
     ]

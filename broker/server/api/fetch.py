@@ -86,7 +86,7 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
 
 
 def _replica(request: Any, version: int) -> tuple[int, int]:
-    """Return who fetches; below 0 are consumers: -2 is Kafka's tool that compares replicas."""
+    """Return which broker fetches; below 0 are consumers: -2 is Kafka's tool that compares replicas."""
     if version >= 15:
         state = request.replica_state
         return max(state.replica_id, _CONSUMER), state.replica_epoch

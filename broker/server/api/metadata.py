@@ -8,20 +8,18 @@ Source: control-plane design, "API versions"; KIP-4, KIP-516; KafkaApis.handleTo
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.core.cluster_view import NO_LEADER, ClusterView, PartitionView, TopicView
-from broker.server.api.partitions import client_endpoints, partition_error
+from broker.server.api.partitions import client_endpoints, why_no_topic
 from broker.server.auto_topics import create_missing_topics
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
 from controller.messages.codes import ErrorCode
 
-TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 #: Name and id of a topic that is asked for, as far as they are known.
 _Wanted = tuple[str | None, uuid.UUID | None]
 #: endpoint_type of DescribeCluster.
@@ -40,7 +38,9 @@ async def metadata(services: BrokerServices, call: Call) -> Answer:
         missing = [
             name
             for name, _ in wanted or ()
-            if name is not None and name not in services.view.topics and TOPIC_NAME.fullmatch(name)
+            if name is not None
+            and name not in services.view.topics
+            and why_no_topic(services.view, name)[0] is not ErrorCode.INVALID_TOPIC_EXCEPTION
         ]
         if allowed and missing:
             return _answer(services, call, wanted, await create_missing_topics(services, missing))
@@ -93,10 +93,7 @@ def _wanted_topic(
     topic = view.topics.get(name)
     if topic is not None:
         return _topic(brokers, name, topic)
-    if not TOPIC_NAME.fullmatch(name):
-        return _no_topic(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    error_code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _no_topic(name, None, partition_error(view, error_code))
+    return _no_topic(name, None, refused[name] if name in refused else why_no_topic(view, name)[0])
 
 
 def _no_topic(name: str | None, topic_id: uuid.UUID | None, error_code: ErrorCode) -> Values:
@@ -132,12 +129,12 @@ def describe_cluster(services: BrokerServices, call: Call) -> Answer:
     view = services.view
     asked = call.body.endpoint_type if call.api_version >= 1 else _BROKERS
     if asked != _BROKERS:
-        of_controllers = asked == _CONTROLLERS
+        error_code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {asked}"
+        if asked == _CONTROLLERS:
+            error_code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, _MISMATCHED
         return {
-            "error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            if of_controllers
-            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            "error_message": _MISMATCHED if of_controllers else f"Unsupported endpoint type {asked}",
+            "error_code": error_code,
+            "error_message": message,
             "cluster_id": services.cluster_id,
             "brokers": (),
         }

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from broker.server.requests import Answer, Call
-from broker.server.services import BrokerServices, TopicAdministration
+from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
 from controller.core.reassignment import Move
 from controller.messages.codes import ErrorCode
@@ -22,14 +22,9 @@ _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 
 
-def _controller(services: BrokerServices) -> TopicAdministration | None:
-    candidate = services.controller()
-    return candidate if candidate is not None and candidate.active else None
-
-
 async def elect_leaders(services: BrokerServices, call: Call) -> Answer:
     """Elect preferred leaders, or unclean ones."""
-    request, controller = call.body, _controller(services)
+    request, controller = call.body, services.active_controller()
     keys = (
         None
         if request.topic_partitions is None
@@ -65,7 +60,7 @@ async def elect_leaders(services: BrokerServices, call: Call) -> Answer:
 
 async def alter_partition_reassignments(services: BrokerServices, call: Call) -> Answer:
     """Begin reassignments; one without replicas is cancelled."""
-    request, controller = call.body, _controller(services)
+    request, controller = call.body, services.active_controller()
     targets = {
         PartitionKey(topic.name, row.partition_index): None if row.replicas is None else tuple(row.replicas)
         for topic in request.topics
@@ -90,7 +85,7 @@ async def alter_partition_reassignments(services: BrokerServices, call: Call) ->
 
 def list_partition_reassignments(services: BrokerServices, call: Call) -> Answer:
     """Say which reassignments are under way."""
-    request, controller = call.body, _controller(services)
+    request, controller = call.body, services.active_controller()
     moves = None if controller is None else controller.reassignments()
     if moves is None:
         return _whole(ErrorCode.NOT_CONTROLLER, "this broker is not the controller", "topics")

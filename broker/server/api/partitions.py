@@ -14,7 +14,7 @@ from typing import Any, Final
 from broker.core.cluster_view import ClusterView
 from broker.wire.packing import Endpoint
 from controller.messages.codes import ErrorCode
-from quorum.metadata.paths import PartitionKey
+from quorum.metadata.paths import PartitionKey, check_topic, missing_topic
 
 #: The listener that clients are sent to.
 CLIENT_LISTENER: Final = "CLIENT"
@@ -44,6 +44,15 @@ def partition_error(view: ClusterView, error_code: ErrorCode) -> ErrorCode:
     if error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not view.received:
         return ErrorCode.LEADER_NOT_AVAILABLE
     return error_code
+
+
+def why_no_topic(view: ClusterView, name: str) -> tuple[ErrorCode, str]:
+    """Return why there is no topic of a name: the code, and Kafka's words."""
+    try:
+        check_topic(name)
+    except ValueError as error:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)
+    return partition_error(view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), missing_topic(name)
 
 
 def topic_id(view: ClusterView, topic: str) -> uuid.UUID | None:

@@ -10,7 +10,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
-from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Setting
+from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Setting, text_of
 from quorum.metadata.topic_settings import TopicSettings, shown_value
 
 
@@ -46,7 +46,7 @@ def _default_rows(defaults: TopicSettings) -> Mapping[str, Mapping[str, Any]]:
 
 def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> Mapping[str, Any]:
     default = shown_value(setting, defaults, None)
-    built_in = setting.text_of(setting.default)
+    built_in = text_of(setting.default)
     below = [{"name": setting.name, "value": built_in, "source": ConfigSource.DEFAULT}]
     if default != built_in:
         below.insert(0, {"name": setting.name, "value": default, "source": ConfigSource.STATIC_BROKER})

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.core.cluster_view import NO_LEADER, PartitionView, TopicView
-from broker.server.api.metadata import TOPIC_NAME
-from broker.server.api.partitions import partition_error
+from broker.server.api.partitions import why_no_topic
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
@@ -37,7 +36,7 @@ def describe_topic_partitions(services: BrokerServices, call: Call) -> Answer:
             return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = topics.get(name)
         if topic is None:
-            rows.append(_no_topic(name, _why_missing(services, name)))
+            rows.append(_no_topic(name, why_no_topic(services.view, name)[0]))
             continue
         numbers = sorted(topic.partitions)
         if name == first_name:
@@ -47,12 +46,6 @@ def describe_topic_partitions(services: BrokerServices, call: Call) -> Answer:
             return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": numbers[left]}}
         left -= len(numbers)
     return {"topics": rows, "next_cursor": None}
-
-
-def _why_missing(services: BrokerServices, name: str) -> ErrorCode:
-    if not TOPIC_NAME.fullmatch(name):
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
-    return partition_error(services.view, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _no_topic(name: str, error_code: ErrorCode) -> Values:

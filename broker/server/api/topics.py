@@ -15,10 +15,10 @@ from typing import Any
 from broker.server.api.partitions import partition_error
 from broker.server.api.topic_config_rows import topic_config_rows
 from broker.server.requests import Answer, Call
-from broker.server.services import BrokerServices, TopicAdministration
+from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
 from controller.core.requests import NewPartitions, NewTopic
-from controller.core.topics import BOTH_GIVEN, TOPIC_PARTITIONS_MAX
+from controller.core.topics import TOPIC_PARTITIONS_MAX
 from controller.messages.codes import ErrorCode
 from controller.runtime.outcomes import TopicOutcome
 
@@ -32,11 +32,6 @@ class _RefusedError(Exception):
         self.message = message
 
 
-def _controller(services: BrokerServices) -> TopicAdministration | None:
-    candidate = services.controller()
-    return candidate if candidate is not None and candidate.active else None
-
-
 def _row(name: str | None, error_code: int, message: str | None) -> dict[str, Any]:
     return {"name": name, "error_code": error_code, "error_message": message}
 
@@ -48,7 +43,7 @@ def _not_controller(name: str | None) -> dict[str, Any]:
 async def create_topics(services: BrokerServices, call: Call) -> Answer:
     """Create topics, or only check them."""
     request = call.body
-    controller = _controller(services)
+    controller = services.active_controller()
     if controller is None:
         names = dict.fromkeys(topic.name for topic in request.topics)
         return {"topics": [_new_topic_row(_not_controller(name)) for name in names]}
@@ -77,8 +72,6 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
 def _new_topic(topic: Any) -> NewTopic:
     assignments: dict[int, tuple[int, ...]] | None = None
     if topic.assignments:
-        if topic.num_partitions != -1 or topic.replication_factor != -1:
-            raise _RefusedError(ErrorCode.INVALID_REQUEST, BOTH_GIVEN)
         assignments = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
         if len(assignments) != len(topic.assignments):
             raise _RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
@@ -129,7 +122,7 @@ async def delete_topics(services: BrokerServices, call: Call) -> Answer:
         if by_state
         else [(name, None) for name in request.topic_names]
     )
-    controller = _controller(services)
+    controller = services.active_controller()
     if controller is None:
         return {
             "responses": [
@@ -175,7 +168,7 @@ def _deleted_row(
 async def create_partitions(services: BrokerServices, call: Call) -> Answer:
     """Add partitions to topics, or only check that."""
     request = call.body
-    controller = _controller(services)
+    controller = services.active_controller()
     if controller is None:
         names = dict.fromkeys(topic.name for topic in request.topics)
         return {"results": [_not_controller(name) for name in names]}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from broker.replication.outcomes import DeleteOutcome, ListedOffset
 from controller.messages.codes import ErrorCode
-from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_log.samples import NOW_MS, batch
 from tests.unit.broker_replication.cluster import KEY, Brokers, brokers, until
 
@@ -47,8 +46,6 @@ async def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
         for offset in (5, -2):
             assert await delete(cluster, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         assert await delete(cluster, 2, broker_id=2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        cluster.settings = TopicSettings(cleanup_policy="compact")
-        assert await delete(cluster, 2) == (ErrorCode.POLICY_VIOLATION, -1)
         assert cluster[1].log.log_start_offset == 0
 
 

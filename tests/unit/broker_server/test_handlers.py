@@ -378,7 +378,6 @@ async def test_who_is_not_the_controller_says_so(
 @pytest.mark.parametrize(
     ("changed", "error_code"),
     [
-        ({"assignments": [{"partition_index": 0, "broker_ids": [1]}]}, ErrorCode.INVALID_REQUEST),
         (
             {
                 "num_partitions": -1,

@@ -64,7 +64,7 @@ def test_no_code_says_what_its_error_does_not() -> None:
 def test_what_handlers_meet_has_its_code() -> None:
     for error, code in (
         (InvalidTopicSettingError("a", "b", "c", "d"), ErrorCode.INVALID_CONFIG),
-        (UnknownTopicSettingError("a", "b", "c"), ErrorCode.INVALID_CONFIG),
+        (UnknownTopicSettingError("a", "b", "", "c"), ErrorCode.INVALID_CONFIG),
         (NoSuchTopicError("t"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (RequestTooLargeError("set", 2, 1), ErrorCode.INVALID_REQUEST),
         (NoSessionError(), ErrorCode.REQUEST_TIMED_OUT),

@@ -8,7 +8,7 @@ from quorum.metadata.broker_settings import (
     FOLLOWER_THROTTLED_RATE,
     LEADER_THROTTLED_RATE,
     BrokerSettings,
-    check_broker_settings,
+    check_broker_changes,
     effective_broker_settings,
 )
 from quorum.metadata.errors import (
@@ -22,6 +22,7 @@ from quorum.metadata.records import (
     ProducerIdBlockRecord,
     TopicConfigRecord,
 )
+from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_setting_rows import INT64_MAX, TOPIC_SETTINGS
 from quorum.metadata.topic_settings import (
     SETTING_BYTES_MAX,
@@ -84,9 +85,9 @@ def test_overrides_go_over_defaults_and_foreign_ones_count_as_not_given() -> Non
 
 
 def test_a_setting_of_a_broker_has_a_bounded_text_too() -> None:
-    check_broker_settings({FOLLOWER_THROTTLED_RATE: "1".rjust(SETTING_BYTES_MAX)}, ())
+    check_broker_changes(SettingChanges({FOLLOWER_THROTTLED_RATE: "1".rjust(SETTING_BYTES_MAX)}))
     with pytest.raises(InvalidBrokerSettingError, match="at most 32768 bytes"):
-        check_broker_settings({FOLLOWER_THROTTLED_RATE: "1".rjust(SETTING_BYTES_MAX + 1)}, ())
+        check_broker_changes(SettingChanges({FOLLOWER_THROTTLED_RATE: "1".rjust(SETTING_BYTES_MAX + 1)}))
 
 
 def test_every_default_passes_its_own_check() -> None:
