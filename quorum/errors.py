@@ -355,8 +355,7 @@ class NodeStoppedError(QuorateError):
 
 def shown(value: object) -> str:
     """Print a value for an error message: one line, bounded in length."""
-    text = repr(value)
-    return text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"
+    return _shortened(repr(value))
 
 
 def printable(text: str, *, kept: str = "") -> str:
@@ -377,8 +376,11 @@ def printable(text: str, *, kept: str = "") -> str:
 
 def quoted(text: str) -> str:
     """Print a text from outside in a sentence: one line, bounded in length, without quotes around it."""
-    shortened = text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"
-    return printable(shortened)
+    return printable(_shortened(text))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"
 
 
 #: How much of a refused value an error message repeats.

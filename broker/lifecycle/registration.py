@@ -1,6 +1,6 @@
 """What a broker tells the others of itself: its registration in the quorum.
 
-Decides the names of the two listeners and what they advertise. The generation is the czxid of the
+Decides what the two listeners advertise. The generation is the czxid of the
 registration and no part of it.
 Source: control-plane design, "Registration"; seeds [1.1], [1.2].
 """
@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
 from quorum.config.address import Address
 from quorum.metadata.records import BrokerRecord, LogEnd
 
-CLIENT_LISTENER: Final = "CLIENT"
-BROKER_LISTENER: Final = "BROKER"
 #: Logs that a registration names, to fit in a znode; a broker with more comes as one with another disk.
 SHORTENED_MAX: Final = 10_000
 _PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SASL_PLAINTEXT"}

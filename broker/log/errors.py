@@ -1,7 +1,8 @@
 """What a log or a log directory refuses, each case a class of its own.
 
 Errors of a log carry Kafka's code, so that the edge answers without a second table. A LogStorageError is
-the disk's: the broker stops then, because what it has acknowledged may not be there.
+the disk's: the broker stops then, because what it has acknowledged may not be there. Damage that a read meets
+costs its replica alone.
 Source: controller.messages.codes; control-plane design, "Log".
 """
 

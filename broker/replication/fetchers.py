@@ -27,6 +27,7 @@ from broker.replication.following import Followed, must_wait, take_answer, take_
 from broker.replication.outcomes import Counters, FetchOutcome, ReplicationOptions
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
+from controller.core.brokers import BROKER_LISTENER
 from controller.messages.codes import ErrorCode
 from controller.messages.connection import (
     BrokerAuthenticationError,
@@ -37,7 +38,6 @@ from controller.messages.connection import (
 from quorum.errors import NodeStoppedError, ProtocolError, QuorateError
 from quorum.metadata.paths import PartitionKey
 
-BROKER_LISTENER: Final = "BROKER"
 #: How long a leader holds a fetch while things happen; doubled, when they cease, up to
 #: replica_fetch_wait_max_ms.
 FETCH_WAIT_MIN_MS: Final = 10

@@ -14,8 +14,8 @@ from typing import Final
 
 from broker.client.client import BrokerClient
 from broker.client.errors import BrokerRequestError
-from broker.server.api.partitions import CLIENT_LISTENER
 from broker.server.services import BrokerServices
+from controller.core.brokers import CLIENT_LISTENER
 from controller.core.requests import NewTopic
 from controller.messages.codes import ErrorCode
 from quorum.errors import QuorateError

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Mapping
 
 from broker.server.requests import Answer, Call, Handler, Request, Response, Served
 from broker.server.services import BrokerServices
-from broker.server.table import BROKER_LISTENER, CLIENT_LISTENER
+from broker.server.table import FOR_BROKERS, FOR_CLIENTS
 from broker.wire.codec import REQUEST_ITEMS_MAX, LongResponse, decode_request, encode_response, is_long
 from controller.messages.decoding import ANY_NUMBER
 
@@ -24,7 +24,7 @@ class ApiHandlers:
         self._for_brokers = for_brokers
         #: A broker fetches every partition that it follows by one request.
         self._items_max = ANY_NUMBER if for_brokers else REQUEST_ITEMS_MAX
-        self.served: Mapping[int, Served] = BROKER_LISTENER if for_brokers else CLIENT_LISTENER
+        self.served: Mapping[int, Served] = FOR_BROKERS if for_brokers else FOR_CLIENTS
 
     def handle(self, request: Request) -> Response | Awaitable[Response]:
         """Carry a request out; see broker.server.requests.Api."""

@@ -140,7 +140,7 @@ def _served(versions: Mapping[ApiKey, Versions | None]) -> Mapping[int, Served]:
     )
 
 
-#: The listener of Kafka's clients.
-CLIENT_LISTENER: Final = _served({key: row.client for key, row in REQUESTS.items()})
-#: The listener of the controller and of followers.
-BROKER_LISTENER: Final = _served({key: row.broker for key, row in REQUESTS.items()})
+#: What the listener of Kafka's clients serves, by api key.
+FOR_CLIENTS: Final = _served({key: row.client for key, row in REQUESTS.items()})
+#: What the listener of the controller and of followers serves.
+FOR_BROKERS: Final = _served({key: row.broker for key, row in REQUESTS.items()})

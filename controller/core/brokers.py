@@ -19,6 +19,8 @@ from quorum.metadata.records import BrokerRecord, IncarnationRecord, topic_label
 
 #: The listener that takes control requests and replica fetches.
 BROKER_LISTENER: Final = "BROKER"
+#: The listener that clients are sent to.
+CLIENT_LISTENER: Final = "CLIENT"
 
 
 class BrokerDiff(NamedTuple):

@@ -16,7 +16,7 @@ import pytest
 
 from broker.server.connection import WRITE_BUFFER_BYTES_MAX
 from broker.server.listener import ListenerLimits
-from broker.server.table import BROKER_LISTENER, CLIENT_LISTENER
+from broker.server.table import FOR_BROKERS, FOR_CLIENTS
 from broker.wire.apis import ApiKey
 from broker.wire.codec import Values, decode_response, encode_request, is_flexible
 from controller.messages.codes import ErrorCode
@@ -347,7 +347,7 @@ def test_a_frame_larger_than_its_request_may_be_is_refused_at_its_head(
     broker: MemoryBroker, listener: str, api_key: ApiKey, bytes_max: int
 ) -> None:
     address = broker.client_address if listener == "client" else broker.broker_address
-    version = (CLIENT_LISTENER if listener == "client" else BROKER_LISTENER)[api_key].versions.high
+    version = (FOR_CLIENTS if listener == "client" else FOR_BROKERS)[api_key].versions.high
     with Peer(address) as fits, Peer(address) as larger:
         fits.socket.sendall(struct.pack(">ihhi", bytes_max, api_key, version, 1))
         larger.socket.sendall(struct.pack(">ihhi", bytes_max + 1, api_key, version, 1))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kafka import KafkaConsumer
 
 from broker.local import BlockingBrokers, brokers_in_thread
-from broker.server.table import CLIENT_LISTENER
+from broker.server.table import FOR_CLIENTS
 from broker.wire.apis import ApiKey
 from broker.wire.codec import request_type
 from tests.support.broker_wire import BrokerLink, ask, produce, record_batch
@@ -69,12 +69,12 @@ def ends_the_connection(message: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    "api_key", sorted(set(CLIENT_LISTENER) - BY_THE_CONNECTION), ids=lambda key: ApiKey(key).name
+    "api_key", sorted(set(FOR_CLIENTS) - BY_THE_CONNECTION), ids=lambda key: ApiKey(key).name
 )
 def test_every_value_of_the_schema_is_answered(
     cluster: BlockingBrokers, values: WireValues, api_key: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    versions = CLIENT_LISTENER[api_key].versions
+    versions = FOR_CLIENTS[api_key].versions
     links: list[BrokerLink] = []
 
     @settings(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.server.api.partitions import CLIENT_LISTENER
 from broker.server.api.produce import NO_TRANSACTIONS
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
+from controller.core.brokers import CLIENT_LISTENER
 from controller.messages.codes import ErrorCode
 
 _GROUP: Final = 0

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Any
 
 from broker.core.cluster_view import ClusterView
 from broker.wire.packing import Endpoint
+from controller.core.brokers import CLIENT_LISTENER
 from controller.messages.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey, check_topic, missing_topic
-
-#: The listener that clients are sent to.
-CLIENT_LISTENER: Final = "CLIENT"
 
 
 def named_once(topics: Iterable[Any], topic: str, partition: str) -> dict[Any, dict[int, Any]]:

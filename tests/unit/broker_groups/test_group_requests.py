@@ -9,7 +9,7 @@ import pytest
 
 from broker.server.handlers import ApiHandlers
 from broker.server.requests import Request
-from broker.server.table import CLIENT_LISTENER
+from broker.server.table import FOR_CLIENTS
 from broker.wire.apis import ApiKey
 from broker.wire.codec import decode_response, encode_request
 from controller.messages.codes import ErrorCode
@@ -26,7 +26,7 @@ async def test_a_broker_that_is_not_the_coordinator_says_so(tmp_path: Path, api_
     parts = MemoryParts.build(config(tmp_path))
     parts.view.apply(update_metadata({"t": [partition_state(0)]}))
     handlers = ApiHandlers(parts.services, for_brokers=False)
-    versions = CLIENT_LISTENER[api_key].versions
+    versions = FOR_CLIENTS[api_key].versions
     for version in range(versions.low, versions.high + 1):
         body = memoryview(encode_request(api_key, version, GROUP_REQUESTS[api_key]))
         answer = handlers.handle(Request(api_key, version, 1, "test", body, len(body), 0.0))

@@ -10,7 +10,7 @@ import pytest
 
 from broker.server.handlers import ApiHandlers
 from broker.server.requests import CloseConnectionError, Request
-from broker.server.table import CLIENT_LISTENER
+from broker.server.table import FOR_CLIENTS
 from broker.wire.apis import ApiKey
 from broker.wire.codec import Values, decode_response, encode_request
 from controller.messages.codes import ErrorCode
@@ -151,13 +151,13 @@ EXPECTED = {
 
 def test_every_served_request_is_tried() -> None:
     # Those about groups: tests/unit/broker_groups.
-    assert set(EVERY) | set(GROUP_REQUESTS) == set(CLIENT_LISTENER) - {ApiKey.API_VERSIONS}
+    assert set(EVERY) | set(GROUP_REQUESTS) == set(FOR_CLIENTS) - {ApiKey.API_VERSIONS}
 
 
 @pytest.mark.parametrize("api_key", sorted(EVERY), ids=lambda key: ApiKey(key).name)
 async def test_every_version_is_answered(parts: MemoryParts, api_key: ApiKey) -> None:
     values, place = EVERY[api_key]
-    for version in range(CLIENT_LISTENER[api_key].versions.low, CLIENT_LISTENER[api_key].versions.high + 1):
+    for version in range(FOR_CLIENTS[api_key].versions.low, FOR_CLIENTS[api_key].versions.high + 1):
         if api_key in (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS):
             parts.view.topics.clear()
             parts.view.apply(update_metadata({"t": [partition_state(0)]}))
@@ -185,7 +185,7 @@ def repeated(values: Values, times: int) -> dict[str, Any]:
 @pytest.mark.parametrize("api_key", sorted({*EVERY, *GROUP_REQUESTS} - ONE_A_ROW), ids=lambda key: key.name)
 async def test_what_is_named_again_is_not_answered_again(tmp_path: Path, api_key: ApiKey) -> None:
     values = GROUP_REQUESTS[api_key] if api_key in GROUP_REQUESTS else EVERY[api_key][0]
-    for version in range(CLIENT_LISTENER[api_key].versions.low, CLIENT_LISTENER[api_key].versions.high + 1):
+    for version in range(FOR_CLIENTS[api_key].versions.low, FOR_CLIENTS[api_key].versions.high + 1):
         sizes = []
         for asked in (values, repeated(values, 20)):
             parts = MemoryParts.build(config(tmp_path))
@@ -371,7 +371,7 @@ async def test_who_is_not_the_controller_says_so(
     parts: MemoryParts, api_key: ApiKey, values: dict[str, Any], field: str
 ) -> None:
     parts.controller.active = False
-    found = await ask(parts, api_key, CLIENT_LISTENER[api_key].versions.high, values)
+    found = await ask(parts, api_key, FOR_CLIENTS[api_key].versions.high, values)
     assert [row.error_code for row in getattr(found, field)] == [ErrorCode.NOT_CONTROLLER]
 
 
@@ -416,7 +416,7 @@ async def test_a_request_makes_at_most_ten_thousand_partitions(parts: MemoryPart
         new["assignments"] = None
     names = ("a", "b")
     values = {"topics": [{**new, "name": name} for name in names], "timeout": 1, "validate_only": True}
-    found = await ask(parts, api_key, CLIENT_LISTENER[api_key].versions.high, values)
+    found = await ask(parts, api_key, FOR_CLIENTS[api_key].versions.high, values)
     rows = found.topics if api_key == ApiKey.CREATE_TOPICS else found.results
     assert [row.error_code for row in rows] == [ErrorCode.POLICY_VIOLATION] * 2
     assert "12000 partitions in one request, at most 10000" in rows[0].error_message
@@ -665,7 +665,7 @@ async def test_a_broker_that_is_not_the_controller_elects_and_reassigns_nothing(
         (ApiKey.ALTER_PARTITION_REASSIGNMENTS, MOVE),
         (ApiKey.LIST_PARTITION_REASSIGNMENTS, MOVES),
     ):
-        version = CLIENT_LISTENER[api_key].versions.high
+        version = FOR_CLIENTS[api_key].versions.high
         assert (await ask(parts, api_key, version, values)).error_code == ErrorCode.NOT_CONTROLLER
     found = await ask(parts, ApiKey.ELECT_LEADERS, 0, ELECT)
     assert found.replica_election_results[0].partition_result[0].error_code == ErrorCode.NOT_CONTROLLER

@@ -8,7 +8,7 @@ import pytest
 from kio.serial import entity_writer
 
 from broker.server.requests import advertised
-from broker.server.table import BROKER_LISTENER, CLIENT_LISTENER
+from broker.server.table import FOR_BROKERS, FOR_CLIENTS
 from broker.wire.apis import ApiKey
 from broker.wire.codec import (
     REQUEST_ITEMS_MAX,
@@ -166,7 +166,7 @@ def test_a_control_request_of_ten_thousand_partitions_fits_its_frame() -> None:
         ),
     }
     for api_key, body in sizes.items():
-        assert len(body) < (BROKER_LISTENER[api_key].row.frame_bytes_max or 0)
+        assert len(body) < (FOR_BROKERS[api_key].row.frame_bytes_max or 0)
 
 
 def test_flexible_versions_are_those_of_kafka() -> None:
@@ -177,11 +177,11 @@ def test_flexible_versions_are_those_of_kafka() -> None:
 
 
 def test_produce_is_advertised_from_zero() -> None:
-    rows = {row["api_key"]: (row["min_version"], row["max_version"]) for row in advertised(CLIENT_LISTENER)}
+    rows = {row["api_key"]: (row["min_version"], row["max_version"]) for row in advertised(FOR_CLIENTS)}
     assert rows[ApiKey.PRODUCE] == (0, 10)
     assert rows[ApiKey.FETCH] == (4, 17)
 
 
 def test_control_requests_are_on_the_broker_listener_alone() -> None:
-    assert {4, 5, 6} <= set(BROKER_LISTENER)
-    assert not {4, 5, 6, 7} & set(CLIENT_LISTENER)
+    assert {4, 5, 6} <= set(FOR_BROKERS)
+    assert not {4, 5, 6, 7} & set(FOR_CLIENTS)

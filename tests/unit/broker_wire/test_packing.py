@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.server.table import CLIENT_LISTENER
+from broker.server.table import FOR_CLIENTS
 from broker.wire.apis import ApiKey
 from broker.wire.codec import encode_request, encode_response
 from broker.wire.packing import (
@@ -77,8 +77,8 @@ def pair(value: tuple[int, int] | None, first: str, second: str) -> dict[str, in
     return {} if value is None else {first: value[0], second: value[1]}
 
 
-FETCH = CLIENT_LISTENER[ApiKey.FETCH].versions
-PRODUCE = CLIENT_LISTENER[ApiKey.PRODUCE].versions
+FETCH = FOR_CLIENTS[ApiKey.FETCH].versions
+PRODUCE = FOR_CLIENTS[ApiKey.PRODUCE].versions
 
 
 @pytest.mark.parametrize("version", range(FETCH.low, FETCH.high + 1))
