@@ -8,6 +8,7 @@ Source: Kafka protocol guide, "Record Batch"; Kafka's LogValidator (3.9).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -110,6 +111,15 @@ def checked_batches(records: memoryview) -> list[BatchHeader]:
         headers.append(checked_batch(records, position))
         position += headers[-1].size
     return headers
+
+
+def whole_size(records: memoryview) -> int:
+    """Return how many bytes from the first one on are whole batches with right checksums."""
+    position = 0
+    with suppress(AppendError):
+        while position < len(records):
+            position += checked_batch(records, position).size
+    return position
 
 
 def checked_batch(records: memoryview, position: int) -> BatchHeader:

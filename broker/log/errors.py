@@ -66,9 +66,11 @@ class DamagedSegmentError(LogStorageError):
 
     Attributes:
         stem: path of its files, without their suffixes.
+        position: of the first batch that is not whole, in bytes.
     """
 
     stem: str = ""
+    position: int = 0
 
     @property
     def folder(self) -> str:

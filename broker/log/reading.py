@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.log.errors import DamagedSegmentError
 from broker.log.results import Read
 from broker.log.segment import Segment
 
@@ -25,7 +26,23 @@ def segment_of(segments: Sequence[Segment], offset: int) -> Segment:
 def read_segment(
     segment: Segment, offset: int, max_bytes: int, below: int, *, at_least_one: bool, wait: bool
 ) -> Read:
-    """Read whole batches from the one that holds `offset` on; see PartitionLog.read."""
+    """Read whole batches from the one that holds `offset` on; see PartitionLog.read.
+
+    What is whole in front of damage is read first; the read that begins at the damage meets it.
+    """
+    try:
+        return _read(segment, offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
+    except DamagedSegmentError as error:
+        start = segment.position_of(offset, wait=wait)
+        if start is None or start >= error.position:
+            raise
+        room = error.position - start
+        return read_segment(segment, offset, room, below, at_least_one=False, wait=wait)
+
+
+def _read(
+    segment: Segment, offset: int, max_bytes: int, below: int, *, at_least_one: bool, wait: bool
+) -> Read:
     span = segment.span(offset, max_bytes, below, at_least_one=at_least_one, wait=wait)
     if span is None or not span.size:
         return Read(b"", offset)

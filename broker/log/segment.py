@@ -28,6 +28,7 @@ from broker.log.batches import (
     checked_batches,
     parse_header,
     plausible,
+    whole_size,
 )
 from broker.log.errors import AppendError, DamagedSegmentError
 from broker.log.files import FilePool, create_file, disk_errors, read_file, read_range, remove_file, write_at
@@ -271,7 +272,7 @@ class Segment:
         try:
             checked_batches(memoryview(records))
         except AppendError as error:
-            raise self.damaged(position) from error
+            raise self.damaged(position + whole_size(memoryview(records))) from error
         if position <= self._checked_to:
             self._checked_to = end
 
@@ -294,7 +295,7 @@ class Segment:
             f"{self.log_path} holds no whole record batch at byte {position}",
             "nothing, where another replica is in sync: it is copied from there",
         )
-        error.stem = self.stem
+        error.stem, error.position = self.stem, position
         return error
 
     def position_of(self, offset: int, *, wait: bool = True) -> int | None:
@@ -381,6 +382,9 @@ class Segment:
                     next_offset = self.base_offset_at(position, wait=wait)
                 break
             end, next_offset = position + size, last_offset + 1
+            if end == limit:
+                # What follows may be damaged: it is not looked at.
+                break
         if end > start and not wait:
             self._hint(next_offset, end)
         return Span(start, end - start, next_offset)

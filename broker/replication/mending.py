@@ -65,7 +65,12 @@ class Mending:
         if leader is not None and len(leader.isr) == 1:
             if replica.key not in self._complained:
                 self._complained[replica.key] = None
-                _log.error("%s; no other replica is in sync, so it stays as it is", error)
+                _log.error(
+                    "%s; no other replica of %s-%d is in sync, so it stays as it is, and readers get "
+                    "CORRUPT_MESSAGE there; what is around it can be read",
+                    error.message,
+                    *replica.key,
+                )
             return ErrorCode.CORRUPT_MESSAGE
         _log.error("%s; %s-%d is cut there, and copied from another replica", error.message, *replica.key)
         self._control.close(replica)

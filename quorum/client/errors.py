@@ -224,7 +224,8 @@ class RequestTooLargeError(ClientError):
     def __init__(self, operation: str, size_bytes: int, size_bytes_max: int) -> None:
         super().__init__(
             f"{operation}: the request has {size_bytes} bytes, at most {size_bytes_max} are allowed",
-            "write less at once, or raise request_bytes_max here and the limit of the servers",
+            "write less at once, or raise limits.frame_bytes_max of the nodes (ZooKeeper's jute.maxbuffer) "
+            "and request_bytes_max of the client",
         )
 
 

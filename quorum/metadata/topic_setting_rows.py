@@ -304,7 +304,12 @@ _ROWS: Final = (
         "retention.bytes", _LONG, -INT64_MAX - 1, INT64_MAX, -1, "How many bytes of a partition are kept."
     ),
     _length_of_time("retention.ms", -1, 7 * DAY_MS, "How long closed segments are kept, in milliseconds."),
-    _number(SEGMENT_BYTES, _INT, 4096, _INT32_MAX, 1024**3, "The size at which a segment is closed."),
+    Setting(
+        *(SEGMENT_BYTES, _INT, 1024**3),
+        f"a whole number from the brokers' limits.segment_bytes_min (1048576 by default) to {_INT32_MAX}",
+        _whole(4096, _INT32_MAX),
+        "The size at which a segment is closed.",
+    ),
     _number("segment.index.bytes", _INT, 4, _INT32_MAX, 10 * 1024**2, "The size of an index.", _OWN_INDEXES),
     _length_of_time(
         "segment.jitter.ms", 0, 0, "By how much segments close earlier.", "they close when segment.ms says"

@@ -2,6 +2,8 @@
 
 python -m tests.chaos [--seconds 600] [--seed N] [--workload A,B] [--nemesis C,D] [--nodes 3] [--brokers 3]
 python -m tests.chaos --check FOLDER
+
+Ends with 0 if all is good, 1 if something is wrong, 2 if the recorded run is damaged.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pipeline.checks.history import HistoryError
 from tests.chaos import kafka_peer, peer
 from tests.chaos.nemeses import NEMESES
 from tests.chaos.report import summary
@@ -49,7 +52,12 @@ def main(words: list[str]) -> int:
     for client in ("kazoo", "kafka"):  # they lose their server now and then
         logging.getLogger(client).setLevel(logging.CRITICAL)
     if arguments.check is not None:
-        report = judge_run(arguments.check)
+        try:
+            report = judge_run(arguments.check)
+        except HistoryError as error:
+            print(f"error: {arguments.check} is no whole recorded run: {error}", file=sys.stderr)
+            print("remedy: take another copy of the run, or make one with `make chaos`", file=sys.stderr)
+            return 2
         print(summary(report))
         return int(report.failed)
     seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.checks.history import check_whole, read_history, read_lines
+from pipeline.checks.history import HistoryError, check_whole, read_history, read_lines
 from pipeline.checks.verdicts import BAD, UNKNOWN, Verdict
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.kafka_peer import KafkaCluster
@@ -218,8 +218,15 @@ FINAL: Final = "final.jsonl"
 
 
 def judge_run(folder: Path) -> Report:
-    """Judge a recorded run: reads only its files."""
-    record = json.loads((folder / "run.json").read_text())
+    """Judge a recorded run: reads only its files.
+
+    Raises:
+        HistoryError: a file is missing or damaged.
+    """
+    try:
+        record = json.loads((folder / "run.json").read_text())
+    except (OSError, ValueError) as error:
+        raise HistoryError(f"run.json cannot be read: {error}") from error
     check_whole(folder, record.get("lines", {}))
     operations = read_history(folder / "history")
     final = [dict(line) for line in read_lines(folder / FINAL)]

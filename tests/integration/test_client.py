@@ -238,6 +238,7 @@ async def test_an_oversized_request_is_refused_here_and_harms_nothing(hosts: str
         with pytest.raises(RequestTooLargeError) as caught:
             await client.create(root, b"x" * 1_100_000)
         assert caught.value.definite
+        assert "limits.frame_bytes_max of the nodes" in caught.value.remedy
         await client.create(root, b"x" * 900_000)
         assert (await client.get(root))[1].data_length == 900_000
         assert states.seen == []

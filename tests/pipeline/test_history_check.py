@@ -21,6 +21,7 @@ from pipeline.jobs.histories import read_runs
 from pipeline.jobs.history_check import compute
 from pipeline.jobs.witness import plain_registers
 from quorum.cli.main import main
+from tests.chaos.__main__ import main as check_again
 from tests.chaos.workloads import WORKLOADS
 from tests.pipeline.recorded import SAMPLED, RecordedRun, broken, judged, sound
 
@@ -141,6 +142,18 @@ def test_a_run_that_lost_something_is_refused(
         read_runs(spark, [folder])
     with pytest.raises(HistoryError):
         check_whole(folder, json.loads((folder / "run.json").read_text())["lines"])
+
+
+@pytest.mark.parametrize("lost", ["run.json", "final.jsonl"])
+def test_the_chaos_checker_refuses_a_damaged_run_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: str
+) -> None:
+    RecordedRun(tmp_path, SAMPLED).close()
+    (tmp_path / lost).unlink()
+    assert check_again(["--check", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path} is no whole recorded run: {lost}" in said
+    assert "remedy: " in said
 
 
 def test_a_check_that_judged_nothing_is_not_ok(

@@ -38,7 +38,7 @@ from quorum.metadata.topic_settings import (
     [
         ("retention.ms", "-2", "a whole number from -1"),
         ("retention.ms", "soon", "a whole number"),
-        ("segment.bytes", "1", "from 4096"),
+        ("segment.bytes", "1", "from the brokers' limits.segment_bytes_min"),
         ("min.insync.replicas", "0", "from 1"),
         ("unclean.leader.election.enable", "yes", "true or false"),
         ("cleanup.policy", "compact", "compaction is not offered"),
