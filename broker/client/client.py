@@ -41,12 +41,12 @@ from broker.client.topics import (
     read_topic_results,
     topic_values,
 )
-from broker.wire.apis import ApiKey
 from broker.wire.codec import Values
 from broker.wire.packing import pack_produce_request
 from controller.core.requests import NewPartitions, NewTopic
-from controller.messages.codes import INDEFINITE, RETRIABLE, ErrorCode
-from controller.messages.connection import BrokerConnectionLostError, BrokerUnreachableError
+from controller.wire.apis import ApiKey
+from controller.wire.codes import INDEFINITE, RETRIABLE, ErrorCode
+from controller.wire.connection import BrokerConnectionLostError, BrokerUnreachableError
 from quorum.config.address import parse_member_address
 from quorum.errors import UsageError, shown
 from quorum.metadata.paths import PartitionKey

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from controller.messages.codes import INDEFINITE, RETRIABLE, ErrorCode, code_name
+from controller.wire.codes import INDEFINITE, RETRIABLE, ErrorCode, code_name
 from quorum.errors import Fault, QuorateError
 
 #: What to do about answers that people meet on the command line.

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.client.errors import BrokerRequestError
 from broker.wire.codec import Values
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
 #: version, number of topics

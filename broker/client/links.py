@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from broker.client.errors import BrokerRequestError, UnsupportedByBrokerError
-from broker.wire.apis import ApiKey
 from broker.wire.codec import Values, decode_response, encode_request, is_flexible
 from broker.wire.packing import Parts
-from controller.messages.codes import ErrorCode
-from controller.messages.connection import (
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
+from controller.wire.connection import (
     READ_AHEAD_BYTES_MAX,
     BrokerConnection,
     BrokerUnreachableError,

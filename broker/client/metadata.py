@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
 

@@ -18,10 +18,10 @@ from broker.client.client import ANSWER_GRACE_MS, BrokerClient
 from broker.client.errors import BrokerRequestError
 from broker.client.links import Link
 from broker.client.topics import alter_values, describe_values, read_configs
-from broker.wire.apis import ApiKey
 from broker.wire.codec import Values
-from controller.messages.codes import ErrorCode
-from controller.messages.connection import BrokerUnreachableError
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
+from controller.wire.connection import BrokerUnreachableError
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_setting_rows import FOLLOWER_THROTTLED_REPLICAS, LEADER_THROTTLED_REPLICAS

@@ -24,7 +24,7 @@ from crc32c import crc32c
 from broker.client.client import RETRY_PAUSE_S, BrokerClient
 from broker.client.errors import BrokerRequestError
 from broker.log.batches import HEADER, MAGIC, BatchHeader, parse_header
-from controller.messages.codes import INDEFINITE, RETRIABLE, ErrorCode
+from controller.wire.codes import INDEFINITE, RETRIABLE, ErrorCode
 from quorum.errors import Fault, QuorateError
 from quorum.metadata.paths import PartitionKey
 

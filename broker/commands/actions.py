@@ -51,7 +51,7 @@ def report_partitions(
         results: by partition.
         done: what happened to the others, in a word or two.
     """
-    from controller.messages.codes import ErrorCode, code_name
+    from controller.wire.codes import ErrorCode, code_name
 
     fine = ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED
     refused = {key: each for key, each in results.items() if each.error_code not in fine}

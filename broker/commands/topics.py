@@ -203,7 +203,7 @@ def _refuse_missing(names: Sequence[str], found: Mapping[str, TopicMetadata]) ->
         QuorateError, BrokerRequestError: names the first.
     """
     from broker.client import BrokerRequestError
-    from controller.messages.codes import ErrorCode
+    from controller.wire.codes import ErrorCode
 
     for name in names:
         if name not in found or found[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

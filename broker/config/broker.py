@@ -151,7 +151,7 @@ class LimitsSection:
     connections_max: int = setting(integer(1, 1_000_000), 10_000)
     #: a connection that waits for nothing and was silent for so long is closed, other brokers' apart
     connections_max_idle_ms: int = setting(integer(100, 2**31 - 1), 600_000)
-    #: largest Produce request, in bytes; others have bounds of their own (broker/wire/apis.py)
+    #: largest Produce request, in bytes; others have bounds of their own (controller/wire/apis.py)
     frame_bytes_max: int = setting(integer(1024, 1024 * _MIB), 100 * _MIB)
     #: requests of one connection that wait for their responses; reading pauses there
     requests_in_flight_max: int = setting(integer(1, 100_000), 100)

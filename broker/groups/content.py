@@ -16,12 +16,13 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from broker.groups.fence import Fence
+from controller.election.plans import OPERATION_OVERHEAD_BYTES
 from quorum.client import Client, ServerError, Transaction
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.group_records import GroupRecord, chunk_names, decode_group, encode_chunk_names
 from quorum.metadata.numbers import GroupVersion
-from quorum.metadata.plans import OPERATION_OVERHEAD_BYTES, NodeView
+from quorum.metadata.reading import NodeView
 
 #: What one znode holds of a group's record; a larger record is cut.
 CHUNK_BYTES: Final = 512 * 1024

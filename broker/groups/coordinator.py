@@ -17,12 +17,13 @@ from broker.groups.errors import NotCoordinatorError
 from broker.groups.options import GroupOptions
 from broker.groups.status import GroupStatus
 from broker.groups.term import Term
+from controller.election.plans import COORDINATOR_OFFICE, HeldBy, Mandate, named_broker
+from controller.election.store import elect, resign
 from quorum.client import Client, ClientState, WatchEvent
 from quorum.errors import QuorateError
 from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.numbers import CoordinatorEpoch
-from quorum.metadata.plans import COORDINATOR_OFFICE, HeldBy, Mandate, NodeView, named_broker
-from quorum.metadata.store import elect, read_node, resign
+from quorum.metadata.reading import NodeView, read_node
 from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.broker.groups")

@@ -35,13 +35,13 @@ from broker.groups.slot import Batch, GroupSlot, Machine
 from broker.groups.status import GroupCounters, GroupStatus
 from broker.groups.store import GroupStore, StoredGroup
 from broker.groups.topics import GroupTopics
-from controller.messages.codes import ErrorCode
+from controller.election.plans import Mandate
+from controller.wire.codes import ErrorCode
 from quorum.client import Client, ClientError, ClientState
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.group_records import ConsumerGroupRecord, GroupRecord
-from quorum.metadata.plans import Mandate
 from quorum.platform.wall_clock import CLOCK
 
 log = logging.getLogger("quorate.broker.groups")

@@ -5,7 +5,7 @@ All are definite: nothing was changed, or the requester cannot tell and asks aga
 
 from __future__ import annotations
 
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.errors import Fault, QuorateError
 from quorum.metadata.errors import FencedError
 

@@ -8,11 +8,11 @@ Source: control-plane design, "Coordinator"; seed [4.x].
 from __future__ import annotations
 
 from broker.groups.errors import CoordinatorFencedError, GroupChangedError
+from controller.election.plans import Mandate
 from quorum.client import Client, ConnectionLossError, MultiFailedError, Transaction
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
-from quorum.metadata.plans import Mandate
-from quorum.metadata.store import read_node
+from quorum.metadata.reading import read_node
 
 
 class Fence:

@@ -16,7 +16,7 @@ from typing import Final
 from broker.core.groups.model import GroupState
 from broker.groups.errors import GroupRefusedError
 from broker.groups.slot import GroupSlot
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.paths import PartitionKey
 

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from broker.groups.content import CHUNK_BYTES, Content, Contents
 from broker.groups.errors import CoordinatorFencedError, GroupChangedError
 from broker.groups.fence import Fence
+from controller.election.plans import Mandate, chunk_by_size, next_version
 from quorum.client import (
     BadVersionError,
     Client,
@@ -36,8 +37,7 @@ from quorum.metadata.errors import ContendedError, MetadataDecodeError
 from quorum.metadata.group_records import OFFSET_BYTES, ClassicGroupRecord, GroupRecord, OffsetRecord
 from quorum.metadata.numbers import GenerationId, GroupVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import Mandate, chunk_by_size, next_version
-from quorum.metadata.store import read_node
+from quorum.metadata.reading import read_node
 
 #: Offsets that one multi writes.
 OFFSETS_MAX: Final = 1_000

@@ -26,7 +26,7 @@ from broker.core.groups.model import (
 from broker.groups.engine import GroupEngine, clock_ms
 from broker.groups.errors import GroupRefusedError, GroupTooLargeError, NotCoordinatorError
 from broker.groups.slot import GroupSlot, Machine
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.client import ClientError
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId

@@ -19,7 +19,7 @@ from broker.core.cluster_view import ClusterView
 from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import Catalog
 from broker.groups.errors import GroupRefusedError
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.client import Client, ServerError
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError

@@ -39,6 +39,8 @@ from broker.log.errors import LogStorageError
 from broker.replication.manager import ReplicaManager
 from broker.replication.outcomes import ReplicationOptions
 from broker.server.services import BrokerServices
+from controller.election.published import Published, read_published
+from controller.election.store import ensure_base_paths, ensure_cluster_id, register_broker
 from controller.runtime.controller import Controller
 from controller.runtime.options import ControllerOptions
 from quorum.client import Client, ClientState, ConnectionLossError
@@ -48,8 +50,6 @@ from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.protection import keep_node, protect_znodes, prove_secrets
-from quorum.metadata.published import Published, read_published
-from quorum.metadata.store import ensure_base_paths, ensure_cluster_id, register_broker
 from quorum.metadata.trust import Trust
 from quorum.platform.loop_watch import LoopWatch
 

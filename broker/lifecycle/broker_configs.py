@@ -21,9 +21,9 @@ from quorum.metadata.broker_settings import (
     effective_broker_settings,
 )
 from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.reading import read_node
 from quorum.metadata.records import BrokerConfigRecord
 from quorum.metadata.setting_changes import SettingChanges
-from quorum.metadata.store import read_node
 
 log = logging.getLogger("quorate.broker")
 

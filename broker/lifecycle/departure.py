@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.core.brokers import broker_endpoint
-from controller.messages.codes import ErrorCode, code_name
-from controller.messages.connection import BrokerConnection, BrokerUnreachableError
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     CONTROLLED_SHUTDOWN,
@@ -27,6 +25,8 @@ from controller.messages.entities import (
     decode_response,
     encode_request,
 )
+from controller.wire.codes import ErrorCode, code_name
+from controller.wire.connection import BrokerConnection, BrokerUnreachableError
 from quorum.client import Client, ClientError, ClientState, NoNodeError
 from quorum.errors import QuorateError
 from quorum.metadata import paths

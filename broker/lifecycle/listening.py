@@ -17,7 +17,7 @@ from broker.core.cluster_view import ClusterView, UpdateMetadata
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener, ListenerLimits
 from broker.server.services import BrokerServices
-from controller.messages.scram import ScramServer
+from controller.wire.scram import ScramServer
 from quorum.admin.app import base_app
 from quorum.admin.server import AdminServer
 from quorum.admin.view import StatusView

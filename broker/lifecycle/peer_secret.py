@@ -3,7 +3,7 @@
 A broker with another secret would be a stranger to all others. The first broker leaves a check value in the
 quorum, by which a secret is recognized and from which neither it nor any key follows (quorum.metadata.trust).
 A broker whose secrets do not match refuses to start. Where a secret file holds several
-(controller.messages.scram says how one is rotated), any may match, and the first one becomes the check value.
+(controller.wire.scram says how one is rotated), any may match, and the first one becomes the check value.
 Source: control-plane design, "Broker", "Trust".
 """
 
@@ -16,8 +16,8 @@ from quorum.client import BadVersionError, Client, NodeExistsError, NoNodeError
 from quorum.errors import Fault, QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
+from quorum.metadata.reading import read_node, registered_brokers
 from quorum.metadata.records import BrokerRecord
-from quorum.metadata.store import read_node, registered_brokers
 from quorum.metadata.trust import Trust
 
 ROUNDS_MAX: Final = 8

@@ -14,8 +14,8 @@ from quorum.client import BadVersionError, Client, NodeExistsError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, NoSessionError
 from quorum.metadata.protection import keep_node
+from quorum.metadata.reading import read_node
 from quorum.metadata.records import ProducerIdBlockRecord
-from quorum.metadata.store import read_node
 
 BLOCK_SIZE: Final = 1_000
 ROUNDS_MAX: Final = 8

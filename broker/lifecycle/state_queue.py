@@ -15,8 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from broker.replication.manager import ReplicaManager
-from controller.messages.codes import ErrorCode, code_name
-from controller.messages.decoding import MalformedMessageError
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     LEADER_AND_ISR,
@@ -28,6 +26,8 @@ from controller.messages.entities import (
     UpdateMetadataRequest,
     decode_request,
 )
+from controller.wire.codes import ErrorCode, code_name
+from controller.wire.decoding import MalformedMessageError
 from quorum.client import (
     Client,
     ClientState,

@@ -24,9 +24,9 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError, NoSuchTopicError
+from quorum.metadata.reading import read_node
 from quorum.metadata.records import TopicConfigRecord
 from quorum.metadata.setting_changes import SettingChanges
-from quorum.metadata.store import read_node
 from quorum.metadata.topic_setting_rows import TOPIC_LISTS
 from quorum.metadata.topic_settings import (
     SEGMENT_BYTES_MIN,

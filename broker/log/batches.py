@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from broker.log.errors import AppendError
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
 
 Buffer = bytes | memoryview

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.log.batches import BatchHeader, Buffer, checked_batches
 from broker.log.errors import AppendError
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 
 
 def copied_batches(

@@ -3,14 +3,14 @@
 Errors of a log carry Kafka's code, so that the edge answers without a second table. A LogStorageError is
 the disk's: the broker stops then, because what it has acknowledged may not be there. Damage that a read meets
 costs its replica alone.
-Source: controller.messages.codes; control-plane design, "Log".
+Source: controller.wire.codes; control-plane design, "Log".
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.errors import DataDirError, Fault, QuorateError, remedy_for_os, told_by_os
 
 

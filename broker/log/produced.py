@@ -25,7 +25,7 @@ from broker.log.batches import (
 from broker.log.errors import AppendError, UnreadableBatchError
 from broker.log.records import walk
 from broker.log.unfolding import UNFOLDED_BYTES_MAX
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.topic_setting_rows import INT64_MAX
 from quorum.metadata.topic_settings import TopicSettings
 

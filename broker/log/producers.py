@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from broker.log.batches import NO_PRODUCER, BatchHeader
 from broker.log.errors import AppendError
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 
 BATCHES_MAX: Final = 5
 PRODUCERS_MAX: Final = 5_000

@@ -24,7 +24,6 @@ from broker.replication.fetchers import Fetchers
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry, is_log_of
 from broker.replication.replica import Replica
-from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -38,6 +37,7 @@ from controller.messages.entities import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import NO_LEADER, PartitionStateRecord

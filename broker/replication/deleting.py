@@ -17,7 +17,7 @@ from broker.replication.outcomes import DeleteOutcome
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from broker.replication.waiting import WAITING_MAX, WaitingDeletion
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.pace import Pace

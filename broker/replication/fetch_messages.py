@@ -19,8 +19,8 @@ from kio.serial import entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from broker.replication.outcomes import FetchOutcome, FetchPosition
-from controller.messages.codes import ErrorCode
-from controller.messages.decoding import decode
+from controller.wire.codes import ErrorCode
+from controller.wire.decoding import decode
 from quorum.metadata.numbers import BrokerGeneration
 
 FETCH: Final = 1

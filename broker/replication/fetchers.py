@@ -28,8 +28,8 @@ from broker.replication.outcomes import Counters, FetchOutcome, ReplicationOptio
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from controller.core.brokers import BROKER_LISTENER
-from controller.messages.codes import ErrorCode
-from controller.messages.connection import (
+from controller.wire.codes import ErrorCode
+from controller.wire.connection import (
     BrokerAuthenticationError,
     BrokerConnection,
     BrokerConnectionLostError,

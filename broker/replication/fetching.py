@@ -26,7 +26,7 @@ from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition
 from broker.replication.registry import Registry, check_leader_epoch
 from broker.replication.replica import Replica
 from broker.replication.waiting import WAITING_MAX, WaitingFetch
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey

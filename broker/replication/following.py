@@ -17,7 +17,7 @@ from broker.log.errors import AppendError
 from broker.replication.clock import monotonic_ms, wall_ms
 from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition, ReplicationOptions
 from broker.replication.replica import Replica
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 
 _log = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from broker.core.partition import LeaderState, ProposeIsr
 from broker.replication.clock import monotonic_ms
 from broker.replication.outcomes import Counters
 from broker.replication.replica import Replica
+from controller.election.store import compare_and_set_state, read_partition_states
 from quorum.client import BadVersionError, Client, ClientError, ConnectionLossError, NoNodeError
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER, MetadataDecodeError
 from quorum.metadata.numbers import BrokerGeneration
-from quorum.metadata.store import compare_and_set_state, read_partition_states
 
 #: Changes on their way at once; the others wait for their turn.
 IN_FLIGHT_MAX: Final = 500

@@ -45,7 +45,6 @@ from broker.replication.outcomes import (
 from broker.replication.producing import GivenIds, Producing
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry, is_log_of
-from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -54,6 +53,7 @@ from controller.messages.entities import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from controller.wire.codes import ErrorCode
 from quorum.client import Client
 from quorum.errors import QuorateError
 from quorum.metadata.broker_settings import BrokerSettings

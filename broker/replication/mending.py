@@ -19,7 +19,7 @@ from broker.replication.control import Control
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata.paths import PartitionKey
 

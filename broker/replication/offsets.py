@@ -21,7 +21,7 @@ from broker.log.time_lookup import TimedBatch
 from broker.replication.outcomes import EpochEnd, ListedOffset
 from broker.replication.registry import Registry, check_leader_epoch
 from broker.replication.replica import Replica
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
 #: Opens one batch at a time in the whole process: it may unfold to records.UNFOLDED_BYTES_MAX.

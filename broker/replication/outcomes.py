@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 
 

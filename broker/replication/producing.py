@@ -23,8 +23,8 @@ from broker.replication.outcomes import Counters, ProduceOutcome
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from broker.replication.waiting import WAITING_MAX, WaitingAppend, WaitingProduce
-from controller.messages.codes import ErrorCode
-from controller.messages.error_codes import code_of_error
+from controller.wire.codes import ErrorCode
+from controller.wire.error_codes import code_of_error
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.pace import Pace

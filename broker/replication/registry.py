@@ -15,7 +15,7 @@ from broker.core.throttle import Throttle
 from broker.datadir.directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.replication.replica import Replica
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings

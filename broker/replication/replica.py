@@ -14,7 +14,7 @@ from broker.core.partition import FollowerState, IdleState, LeaderState, Replica
 from broker.log.partition_log import PartitionLog
 from broker.replication.outcomes import ProduceOutcome
 from broker.replication.waiting import WaitingAppend, WaitingDeletion, WaitingFetch, WaitingProduce
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from broker.log.errors import AppendError
 from broker.log.produced import CheckedBatch
 from broker.replication.outcomes import ProduceOutcome
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from broker.wire.apis import ApiKey
+from controller.wire.apis import ApiKey
 
 _TRANSACTIONS: Final = "Transactions are not built."
 _TOKENS: Final = "Delegation tokens belong to SASL for clients, which is not built."

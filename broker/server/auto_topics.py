@@ -17,7 +17,7 @@ from broker.client.errors import BrokerRequestError
 from broker.server.services import BrokerServices
 from controller.core.brokers import CLIENT_LISTENER
 from controller.core.requests import NewTopic
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
 
 log = logging.getLogger("quorate.broker.server")

@@ -23,13 +23,13 @@ from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request, Response, Row, advertised
 from broker.server.shedding import Shedder
 from broker.server.turns import Turns
-from broker.wire.apis import ApiKey
 from broker.wire.codec import LongResponse, encode_response, is_flexible
 from broker.wire.packing import Parts
-from controller.messages.codes import ErrorCode
-from controller.messages.frames import LENGTH, parse_request_header, response_head
-from controller.messages.sasl import SaslGate
-from controller.messages.scram import ScramServer
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
+from controller.wire.frames import LENGTH, parse_request_header, response_head
+from controller.wire.sasl import SaslGate
+from controller.wire.scram import ScramServer
 from quorum.errors import ProtocolError
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram

@@ -12,7 +12,7 @@ from broker.server.requests import Answer, Call, Handler, Request, Response, Ser
 from broker.server.services import BrokerServices
 from broker.server.table import FOR_BROKERS, FOR_CLIENTS
 from broker.wire.codec import REQUEST_ITEMS_MAX, LongResponse, decode_request, encode_response, is_long
-from controller.messages.decoding import ANY_NUMBER
+from controller.wire.decoding import ANY_NUMBER
 
 
 class ApiHandlers:

@@ -17,8 +17,8 @@ from broker.server.refusals import Refusals
 from broker.server.requests import Api
 from broker.server.shedding import TICK_S, Shedder
 from broker.server.turns import Turns
-from broker.wire.apis import ApiKey
-from controller.messages.scram import ScramServer
+from controller.wire.apis import ApiKey
+from controller.wire.scram import ScramServer
 from quorum.platform.accepting import Acceptor
 from quorum.platform.histogram import Histogram
 from quorum.platform.listening import bind

@@ -26,7 +26,6 @@ from broker.replication.outcomes import (
 )
 from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
-from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -36,6 +35,7 @@ from controller.messages.entities import (
     UpdateMetadataResponse,
 )
 from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.setting_changes import SettingChanges

@@ -55,7 +55,7 @@ from broker.server.api.quotas import describe_client_quotas
 from broker.server.api.topic_partitions import describe_topic_partitions
 from broker.server.api.topics import create_partitions, create_topics, delete_topics
 from broker.server.requests import Row, Served, Versions
-from broker.wire.apis import ApiKey
+from controller.wire.apis import ApiKey
 
 #: of a request about all partitions of a large cluster, about settings, or with what members send each other
 _LONG: Final = 8 * 1024 * 1024

@@ -23,10 +23,10 @@ from kio.serial.writers import write_compact_array_length, write_legacy_array_le
 from kio.static.primitive import i32
 
 from broker.wire.early_entities import EARLY_REQUESTS, EARLY_RESPONSES
-from controller.messages.codes import ErrorCode
-from controller.messages.decoding import decode
 from controller.messages.entities import CONTROL_VERSIONS
 from controller.messages.entities import decode_request as decode_control_request
+from controller.wire.codes import ErrorCode
+from controller.wire.decoding import decode
 
 #: The value of a message or of a part of it: field → value.
 Values = Mapping[str, Any]

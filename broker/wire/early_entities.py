@@ -23,7 +23,7 @@ from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32Timedelta
 from kio.static.protocol import Entity
 
-from broker.wire.apis import ApiKey
+from controller.wire.apis import ApiKey
 
 _TIMEOUT: Final = {"kafka_type": "timedelta_i32"}
 _STRING: Final = {"kafka_type": "string"}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from controller.messages.decoding import packed_varint
+from controller.wire.decoding import packed_varint
 from quorum.metadata.paths import PartitionKey
 
 #: A message in pieces, in their order.

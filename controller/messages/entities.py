@@ -19,7 +19,7 @@ from kio.static.constants import EntityType
 from kio.static.primitive import i16
 from kio.static.protocol import Entity
 
-from controller.messages.decoding import Buffer, MalformedMessageError, decode
+from controller.wire.decoding import Buffer, MalformedMessageError, decode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import check_partitions
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from controller.core.dirty import Dirty
 from controller.core.model import Change, ClusterModel, KnownState, KnownTopic
+from controller.election.plans import next_version
 from controller.runtime.channel import Channels
 from controller.runtime.reader import Unreadable, read_children, read_states, read_topics
 from controller.runtime.store import Store
@@ -26,7 +27,6 @@ from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import concerns_term
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import next_version
 from quorum.platform.pace import Pace
 
 #: Topics that get their ids at the same time.

@@ -18,13 +18,8 @@ from typing import Final, NamedTuple, Protocol
 
 from controller.core.model import ClusterModel, KnownState, LiveBroker
 from controller.core.outbox import Batch, Outbox
-from controller.messages.codes import ErrorCode, code_name
-from controller.messages.connection import (
-    BrokerAuthenticationError,
-    BrokerConnectionLostError,
-    BrokerUnreachableError,
-)
-from controller.messages.decoding import MalformedMessageError
+from controller.election.fenced import Beside
+from controller.election.plans import Mandate
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     ControlResponse,
@@ -36,12 +31,17 @@ from controller.runtime.bodies import Bodies, Sender
 from controller.runtime.options import ControllerOptions, Counters
 from controller.runtime.queue import ENTRY_PARTITIONS_MAX, QueueCarrier, QueueGoneError
 from controller.runtime.store import Store
+from controller.wire.codes import ErrorCode, code_name
+from controller.wire.connection import (
+    BrokerAuthenticationError,
+    BrokerConnectionLostError,
+    BrokerUnreachableError,
+)
+from controller.wire.decoding import MalformedMessageError
 from quorum.client import Client, ConnectionLossError
 from quorum.errors import QuorateError
-from quorum.metadata.fenced import Beside
 from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import Mandate
 from quorum.metadata.records import PartitionStateRecord
 from quorum.metadata.trust import Trust
 

@@ -1,7 +1,7 @@
 """A candidate for controller in every broker: it competes, works its term, and competes again.
 
 One session of the quorum, one candidate: when the session is over, run() returns and the broker makes a new
-one. Being elected and resigning are decided by the znodes alone (quorum.metadata.plans). A missing
+one. Being elected and resigning are decided by the znodes alone (controller.election.plans). A missing
 /controller_epoch goes on from the highest controller epoch that any partition state carries.
 Source: control-plane design, "Election"; seeds [0.D], [2.4], [3.1], [3.5].
 """
@@ -19,9 +19,8 @@ from controller.core.brokers import broker_endpoint
 from controller.core.model import LiveBroker
 from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
-from controller.messages.codes import ErrorCode
-from controller.messages.connection import BrokerConnection, BrokerUnreachableError
-from controller.messages.error_codes import code_of_error
+from controller.election.plans import HeldBy, Mandate
+from controller.election.store import elect_controller, resign_controller
 from controller.runtime.membership import Standing
 from controller.runtime.options import ControllerOptions, ControllerStatus, Counters
 from controller.runtime.outcomes import (
@@ -33,14 +32,15 @@ from controller.runtime.outcomes import (
 from controller.runtime.reader import highest_controller_epoch
 from controller.runtime.store import ensure_controller_epoch
 from controller.runtime.term import DeposedError, Term
+from controller.wire.codes import ErrorCode
+from controller.wire.connection import BrokerConnection, BrokerUnreachableError
+from controller.wire.error_codes import code_of_error
 from quorum.client import Client, WatchEvent
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER, ControllerFencedError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import HeldBy, Mandate
-from quorum.metadata.store import elect_controller, resign_controller
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 

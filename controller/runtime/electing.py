@@ -15,18 +15,18 @@ from typing import Final
 from controller.core.balance import find_imbalanced
 from controller.core.model import ClusterModel
 from controller.core.topics import NO_SUCH_PARTITION
-from controller.messages.codes import ErrorCode
 from controller.runtime.deciding import Decider
 from controller.runtime.options import Counters
 from controller.runtime.outcomes import PartitionOutcome
 from controller.runtime.store import Store
+from controller.wire.codes import ErrorCode
 from quorum.client import Client
 from quorum.metadata import paths
 from quorum.metadata.admin_requests import PreferredElectionRecord
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.reading import read_node
 from quorum.metadata.records import NO_LEADER
-from quorum.metadata.store import read_node
 from quorum.platform.pace import Pace
 
 log = logging.getLogger("quorate.controller")

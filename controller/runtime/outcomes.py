@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from controller.core.topics import Reason, Refused
-from controller.messages.codes import ErrorCode
-from controller.messages.error_codes import code_of_error
+from controller.wire.codes import ErrorCode
+from controller.wire.error_codes import code_of_error
 from quorum.errors import QuorateError
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import TopicRecord

@@ -17,7 +17,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError, MetadataError
 from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import NodeView
+from quorum.metadata.reading import NodeView
 from quorum.metadata.records import (
     BrokerRecord,
     IncarnationRecord,

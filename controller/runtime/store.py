@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 from controller.core.elections import Decisions
 from controller.core.model import KnownState
+from controller.election.fenced import Beside, ChunkOutcome, ChunkRefused, ChunkWritten, FencedWriter
+from controller.election.plans import Mandate, StateUpdate, next_version
 from controller.runtime.reader import JudgedIncarnation, Unreadable, read_children, read_nodes
 from quorum.client import (
     Client,
@@ -27,10 +29,8 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataError, lost_race
-from quorum.metadata.fenced import Beside, ChunkOutcome, ChunkRefused, ChunkWritten, FencedWriter
 from quorum.metadata.numbers import ControllerEpoch
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import Mandate, StateUpdate, next_version
 from quorum.metadata.records import (
     IncarnationRecord,
     PartitionStateRecord,

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from controller.core.dirty import Concern
 from controller.core.model import ClusterModel
+from controller.election.plans import Mandate, named_broker
 from controller.runtime.bodies import Bodies
 from controller.runtime.cache import Cache
 from controller.runtime.channel import Channels, Connect, TermShare
@@ -47,8 +48,7 @@ from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, concerns_term
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import Mandate, named_broker
-from quorum.metadata.store import read_node
+from quorum.metadata.reading import read_node
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 

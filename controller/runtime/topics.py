@@ -28,13 +28,13 @@ from controller.core.topics import (
     plan_partitions,
     plan_topic,
 )
-from controller.messages.codes import ErrorCode
 from controller.runtime.cache import Cache
 from controller.runtime.channel import Channels
 from controller.runtime.options import ControllerOptions
 from controller.runtime.outcomes import TopicOutcome, failed, refused, too_large
 from controller.runtime.reader import read_children
 from controller.runtime.store import Store
+from controller.wire.codes import ErrorCode
 from quorum.client import Client, ClientError
 from quorum.errors import QuorateError, quoted
 from quorum.metadata import paths

@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from broker.wire.apis import ApiKey
 from broker.wire.codec import decode_response, encode_request
-from controller.messages.codes import ErrorCode
-from controller.messages.frames import pack_request, response_body_offset
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
+from controller.wire.frames import pack_request, response_body_offset
 
 TOPIC: Final = "bench"
 PARTITIONS: Final = 4

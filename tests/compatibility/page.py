@@ -11,7 +11,7 @@ from typing import Final
 from broker.server.absent import REQUESTS_ABSENT, VERSIONS_ABOVE, VERSIONS_BELOW
 from broker.server.requests import Row, Versions
 from broker.server.table import REQUESTS
-from broker.wire.apis import ApiKey
+from controller.wire.apis import ApiKey
 from tests.compatibility.kafka import KAFKA, KafkaRequest, Range
 from tests.compatibility.tried import SYSTEMS, SYSTEMS_TRIED, TOUR, tried
 from tests.tidy.rules import REPOSITORY

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.local import brokers_in_thread
-from broker.wire.apis import ApiKey
+from controller.wire.apis import ApiKey
 from tests.clients.tours import FOLDER
 from tests.compatibility.kafka import KAFKA, RELEASES
 from tests.compatibility.page import PAGE

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from broker.local import brokers_in_thread
-from broker.wire.apis import ApiKey
+from controller.wire.apis import ApiKey
 from tests.support.broker_wire import ask
 from tests.support.kafka_broker import kafka_broker
 from tests.support.nodes import eventually

@@ -15,10 +15,10 @@ from broker.client.partition_admin import PartitionAdminClient
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import ListenerLimits
 from broker.server.requests import Request
-from broker.wire.apis import ApiKey
 from broker.wire.codec import decode_response, encode_request
 from controller.core.requests import NewPartitions, NewTopic
-from controller.messages.codes import ErrorCode
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_wire import whole
 from tests.support.memory_broker import (

@@ -17,13 +17,13 @@ import pytest
 from broker.server.connection import WRITE_BUFFER_BYTES_MAX
 from broker.server.listener import ListenerLimits
 from broker.server.table import FOR_BROKERS, FOR_CLIENTS
-from broker.wire.apis import ApiKey
 from broker.wire.codec import Values, decode_response, encode_request, is_flexible
-from controller.messages.codes import ErrorCode
-from controller.messages.connection import BrokerAuthenticationError, BrokerConnection
 from controller.messages.entities import decode_response as decode_control_response
 from controller.messages.entities import encode_request as encode_control_request
-from controller.messages.frames import pack_request, response_body_offset
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
+from controller.wire.connection import BrokerAuthenticationError, BrokerConnection
+from controller.wire.frames import pack_request, response_body_offset
 from quorum.metadata.paths import PartitionKey
 from tests.support.memory_broker import (
     CLUSTER_ID,

@@ -18,6 +18,7 @@ from broker.lifecycle.producer_ids import BLOCK_SIZE, ProducerIds
 from broker.lifecycle.topic_configs import TopicConfigs
 from broker.local import EmbeddedBrokers, brokers
 from controller.core.requests import NewTopic
+from controller.election.store import create_topic, ensure_base_paths
 from quorum.client import Client, CreateMode
 from quorum.errors import QuorateError
 from quorum.local import ensemble
@@ -35,7 +36,6 @@ from quorum.metadata.errors import (
 )
 from quorum.metadata.records import BrokerConfigRecord, BrokerRecord, TopicConfigRecord, TopicRecord
 from quorum.metadata.setting_changes import SettingChanges
-from quorum.metadata.store import create_topic, ensure_base_paths
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 

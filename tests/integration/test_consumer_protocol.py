@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from broker.local import BlockingBrokers, brokers_in_thread
-from broker.wire.apis import ApiKey
-from controller.messages.codes import ErrorCode
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_wire import BrokerLink

@@ -22,8 +22,6 @@ from kazoo.client import KazooClient
 from broker.lifecycle.broker import Broker
 from broker.lifecycle.departure import Departure
 from broker.local import BlockingBrokers, brokers_in_thread
-from controller.messages.codes import ErrorCode
-from controller.messages.connection import BrokerConnection, BrokerConnectionLostError
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     CONTROLLED_SHUTDOWN,
@@ -38,6 +36,8 @@ from controller.messages.entities import (
     encode_request,
 )
 from controller.runtime.controller import Controller
+from controller.wire.codes import ErrorCode
+from controller.wire.connection import BrokerConnection, BrokerConnectionLostError
 from quorum.client import Client
 from quorum.metadata.numbers import BrokerGeneration, LeaderEpoch
 from tests.support.broker_records import quiet, reading

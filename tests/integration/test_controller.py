@@ -14,18 +14,19 @@ from dataclasses import replace
 import pytest
 
 from controller.core.requests import NewPartitions, NewTopic
-from controller.messages.codes import ErrorCode
+from controller.election import store
+from controller.election.fenced import Beside, ChunkOutcome, ChunkUnknown, ChunkWritten, FencedWriter
+from controller.election.plans import StateUpdate
 from controller.messages.entities import (
     ControlRequest,
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from controller.wire.codes import ErrorCode
 from quorum.client import NoNodeError
-from quorum.metadata import paths, store
-from quorum.metadata.fenced import Beside, ChunkOutcome, ChunkUnknown, ChunkWritten, FencedWriter
+from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import StateUpdate
 from quorum.metadata.records import (
     RECOVERED,
     RECOVERING,

@@ -13,16 +13,17 @@ import pytest
 
 from controller.core.elections import Decisions
 from controller.core.requests import NewTopic
-from controller.messages.codes import ErrorCode
+from controller.election import store
+from controller.election.plans import Mandate
 from controller.messages.entities import ControlRequest
 from controller.runtime.membership import Membership
 from controller.runtime.store import Store, ensure_controller_epoch
+from controller.wire.codes import ErrorCode
 from quorum.client import Client
 from quorum.client.watches import WatchKind
-from quorum.metadata import paths, store
+from quorum.metadata import paths
 from quorum.metadata.errors import ControllerFencedError
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
-from quorum.metadata.plans import Mandate
 from quorum.metadata.records import (
     ControllerRecord,
     IncarnationRecord,

@@ -17,8 +17,9 @@ from broker.groups.coordinator import Coordinator
 from broker.groups.errors import GroupRefusedError
 from broker.groups.options import GroupOptions
 from controller.core.requests import NewPartitions, NewTopic
-from controller.messages.codes import ErrorCode
+from controller.election.store import ensure_base_paths, register_broker
 from controller.runtime.controller import Controller
+from controller.wire.codes import ErrorCode
 from quorum.client import AccessEntry, Client, NoNodeError
 from quorum.client.errors import server_error
 from quorum.errors import QuorateError
@@ -36,7 +37,6 @@ from quorum.metadata.records import (
     TopicRecord,
     topic_label,
 )
-from quorum.metadata.store import ensure_base_paths, register_broker
 from quorum.wire.protocol import ErrorCode as ErrorNumber
 from tests.support.controlled_cluster import (
     KEY,

@@ -17,7 +17,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from broker.datadir.checkpoints import CHECKPOINT_NAME, parse_checkpoint
-from controller.messages.connection import BrokerConnection
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     LeaderAndIsrPartitionState,
@@ -27,6 +26,7 @@ from controller.messages.entities import (
     decode_response,
     encode_request,
 )
+from controller.wire.connection import BrokerConnection
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import TopicRecord

@@ -18,16 +18,16 @@ from broker.groups.content import CHUNK_BYTES
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
 from broker.groups.options import GroupOptions
 from broker.groups.term import Term
-from controller.messages.codes import ErrorCode
+from controller.election.plans import COORDINATOR_OFFICE, Won
+from controller.election.store import elect, ensure_base_paths
+from controller.wire.codes import ErrorCode
 from quorum.client import Client, Transaction
 from quorum.local import ensemble
 from quorum.metadata import paths
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import COORDINATOR_OFFICE, Won
 from quorum.metadata.records import TopicRecord
-from quorum.metadata.store import elect, ensure_base_paths
 from tests.support.trust import TRUST
 
 BYTES_MAX = 1024 * 1024

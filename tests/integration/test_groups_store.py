@@ -14,15 +14,15 @@ from broker.groups.errors import CoordinatorFencedError, GroupChangedError
 from broker.groups.options import GroupOptions
 from broker.groups.store import GroupStore, StoredGroup
 from broker.groups.term import Term
+from controller.election.plans import COORDINATOR_OFFICE, HeldBy, Won
+from controller.election.store import elect, ensure_base_paths, register_broker, resign
 from quorum.client import Client, ConnectionLossError, NoNodeError, OperationResult, Transaction
 from quorum.local import ensemble
 from quorum.metadata import paths
 from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord, OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import COORDINATOR_OFFICE, HeldBy, Won
 from quorum.metadata.records import BrokerRecord
-from quorum.metadata.store import elect, ensure_base_paths, register_broker, resign
 from quorum.platform.wall_clock import PARTED_MS_MAX, WallClock
 from tests.support.trust import TRUST
 

@@ -22,9 +22,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from broker.wire.apis import ApiKey
 from broker.wire.codec import encode_request
-from controller.messages.frames import pack_request
+from controller.wire.apis import ApiKey
+from controller.wire.frames import pack_request
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.broker_records import quiet
 from tests.support.broker_wire import BrokerLink, record_batch

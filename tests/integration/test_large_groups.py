@@ -16,9 +16,11 @@ from broker.groups.content import CHUNK_BYTES
 from broker.groups.errors import CoordinatorFencedError, GroupChangedError
 from broker.groups.store import GroupStore, StoredGroup
 from broker.local import BlockingBrokers, brokers_in_thread
-from broker.wire.apis import ApiKey
 from broker.wire.codec import encode_request
-from controller.messages.codes import ErrorCode
+from controller.election.plans import COORDINATOR_OFFICE, Won
+from controller.election.store import elect, ensure_base_paths, resign
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
 from quorum.client import (
     Client,
     ClientClosedError,
@@ -34,8 +36,6 @@ from quorum.metadata.errors import ContendedError
 from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord, OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import COORDINATOR_OFFICE, Won
-from quorum.metadata.store import elect, ensure_base_paths, resign
 from tests.support.broker_wire import BrokerLink
 from tests.support.embedded_brokers import zookeeper
 from tests.support.failing_client import FailingClient

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic as KafkaTopic
 from broker.client import BrokerClient, BrokerRequestError
 from broker.local import EmbeddedBrokers, brokers
 from controller.core.requests import NewPartitions, NewTopic
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.topic_setting_rows import FOLLOWER_THROTTLED_REPLICAS
 from quorum.metadata.topic_settings import SETTING_BYTES_MAX
 from tests.support.broker_records import quiet

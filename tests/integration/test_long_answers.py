@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 
 from broker.server import connection
 from broker.server.listener import ListenerLimits
-from broker.wire.apis import ApiKey
 from broker.wire.codec import encode_request
+from controller.wire.apis import ApiKey
 from tests.support.broker_records import quiet
 from tests.support.broker_wire import BrokerLink
 from tests.support.memory_broker import PATIENCE_S, MemoryBroker, config

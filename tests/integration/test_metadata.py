@@ -8,6 +8,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from controller.election.fenced import ChunkConflict, ChunkUnknown, ChunkWritten, FencedWriter
+from controller.election.plans import HeldBy, Mandate, Won
+from controller.election.store import (
+    compare_and_set_state,
+    create_topic,
+    elect_controller,
+    ensure_base_paths,
+    ensure_cluster_id,
+    read_partition_states,
+    register_broker,
+    resign_controller,
+)
 from quorum.client import (
     BadVersionError,
     Client,
@@ -26,27 +38,14 @@ from quorum.metadata.errors import (
     ControllerFencedError,
     MetadataDecodeError,
 )
-from quorum.metadata.fenced import ChunkConflict, ChunkUnknown, ChunkWritten, FencedWriter
 from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import HeldBy, Mandate, Won
+from quorum.metadata.reading import read_node, registered_brokers
 from quorum.metadata.records import (
     BrokerRecord,
     ControllerRecord,
     GenerationRecord,
     TopicRecord,
-)
-from quorum.metadata.store import (
-    compare_and_set_state,
-    create_topic,
-    elect_controller,
-    ensure_base_paths,
-    ensure_cluster_id,
-    read_node,
-    read_partition_states,
-    register_broker,
-    registered_brokers,
-    resign_controller,
 )
 from tests.support.clients import (
     SESSION_TIMEOUT_MS,

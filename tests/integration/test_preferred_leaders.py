@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
 from broker.local import BlockingBrokers, brokers_in_thread
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
 from quorum.metadata.admin_requests import PreferredElectionRecord
 from quorum.metadata.paths import PartitionKey

@@ -15,12 +15,12 @@ import pytest
 from broker.client import BrokerClient
 from broker.local.embedded import EmbeddedBrokers, brokers
 from controller.core.requests import NewTopic
+from controller.election.store import ensure_base_paths, ensure_cluster_id
 from quorum.client import AccessEntry, Client, NoAuthError, NotEmptyError
 from quorum.local import ensemble
 from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.protection import protect_znodes, prove_secrets
-from quorum.metadata.store import ensure_base_paths, ensure_cluster_id
 from quorum.metadata.trust import Trust
 from tests.support.broker_wire import record_batch
 from tests.support.nodes import clean_environment

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller.messages.codes import ErrorCode
 from controller.messages.entities import LeaderAndIsrRequest
+from controller.wire.codes import ErrorCode
 from quorum.client import CreateMode, NoNodeError, ServerError
 from quorum.metadata import paths
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from controller.core.reassignment import Move
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.client import Transaction
 from quorum.metadata import paths
 from quorum.metadata.admin_requests import ReassignmentRecord
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.reading import read_node
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
-from quorum.metadata.store import read_node
 from tests.support.controlled_cluster import (
     KEY,
     TOPIC,

@@ -19,8 +19,8 @@ from kafka import KafkaConsumer
 
 from broker.local import BlockingBrokers, brokers_in_thread
 from broker.server.table import FOR_CLIENTS
-from broker.wire.apis import ApiKey
 from broker.wire.codec import request_type
+from controller.wire.apis import ApiKey
 from tests.support.broker_wire import BrokerLink, ask, produce, record_batch
 from tests.support.kio_samples import encoded
 from tests.support.nodes import eventually

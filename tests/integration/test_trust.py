@@ -22,11 +22,6 @@ from broker.lifecycle.registration import broker_record
 from broker.local.embedded import EmbeddedBrokers, brokers
 from controller.core.brokers import broker_endpoint
 from controller.core.requests import NewTopic
-from controller.messages.connection import (
-    BrokerAuthenticationError,
-    BrokerConnection,
-    BrokerConnectionLostError,
-)
 from controller.messages.entities import (
     LEADER_AND_ISR,
     LeaderAndIsrPartitionState,
@@ -37,6 +32,11 @@ from controller.messages.entities import (
     StopReplicaTopicState,
     decode_response,
     encode_request,
+)
+from controller.wire.connection import (
+    BrokerAuthenticationError,
+    BrokerConnection,
+    BrokerConnectionLostError,
 )
 from quorum.cli.commands.control_plane import describe_control_plane, read_control_plane
 from quorum.client import Client, CreateMode, NodeExistsError

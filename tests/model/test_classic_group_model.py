@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.model import GroupLimits, GroupState, Joined, JoinRequest, Synced, SyncRequest, Ticket
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ClassicGroupRecord, decode_group
 from quorum.metadata.numbers import GenerationId
 

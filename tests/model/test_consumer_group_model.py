@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import Catalog, GroupLimits, HeartbeatAnswer, HeartbeatRequest
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import Assignment, ConsumerGroupRecord, decode_group
 
 REBALANCE_MS = 20_000

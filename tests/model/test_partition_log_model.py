@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker.log.errors import AppendError, OffsetOutOfRangeError
 from broker.log.partition_log import PartitionLog
 from broker.log.results import Appended
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from tests.unit.broker_log.samples import (
     EVERYTHING,

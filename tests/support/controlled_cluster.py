@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import pytest
 
+from controller.election import store
 from controller.runtime.controller import Controller
 from controller.runtime.options import ControllerOptions
 from controller.runtime.term import Term
 from quorum.local import ensemble
-from quorum.metadata import store
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
 from tests.support.nodes import eventually

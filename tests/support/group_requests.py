@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from broker.wire.apis import ApiKey
+from controller.wire.apis import ApiKey
 
 _COMMIT = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
 _TOPIC_ID = uuid.UUID(int=7)

@@ -37,7 +37,6 @@ from broker.server.listener import Listener, ListenerLimits
 from broker.server.services import BrokerServices
 from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
-from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -50,8 +49,9 @@ from controller.messages.entities import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
-from controller.messages.scram import ScramServer
 from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
+from controller.wire.codes import ErrorCode
+from controller.wire.scram import ScramServer
 from quorum.metadata.broker_settings import BROKER_LISTS, check_broker_changes
 from quorum.metadata.errors import InvalidTopicSettingError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion

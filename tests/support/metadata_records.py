@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from controller.election.plans import Mandate, StateUpdate
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import Mandate, StateUpdate
 from quorum.metadata.records import RECOVERED, PartitionStateRecord
 
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from broker.wire.codec import is_flexible
-from controller.messages.connection import BrokerConnection
 from controller.messages.entities import CONTROL_VERSIONS, ControlRequest, decode_request, decode_response
-from controller.messages.frames import pack_response, parse_request_header
+from controller.wire.connection import BrokerConnection
+from controller.wire.frames import pack_response, parse_request_header
 
 CALL_DEADLINE_S: Final = 30.0
 CHUNK_BYTES: Final = 1 << 16

@@ -17,8 +17,7 @@ from dataclasses import replace
 from unittest import mock
 
 from broker.lifecycle.state_queue import StateQueue
-from controller.messages import sasl
-from controller.messages.codes import ErrorCode
+from controller.election import store
 from controller.messages.entities import (
     ControlRequest,
     ControlResponse,
@@ -36,14 +35,17 @@ from controller.messages.entities import (
     decode_request,
     encode_response,
 )
-from controller.messages.frames import pack_response, parse_request_header
-from controller.messages.scram import ScramServer
 from controller.runtime.controller import Controller
 from controller.runtime.options import ControllerOptions
+from controller.wire import sasl
+from controller.wire.codes import ErrorCode
+from controller.wire.frames import pack_response, parse_request_header
+from controller.wire.scram import ScramServer
 from quorum.client import Client
-from quorum.metadata import paths, store
+from quorum.metadata import paths
 from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.reading import read_node
 from quorum.metadata.records import BrokerRecord, LogEnd, PartitionStateRecord
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
@@ -339,7 +341,7 @@ class ScriptedBroker:
 
     async def incarnation_on_record(self) -> bytes | None:
         """The value of /brokers/incarnations/N."""
-        node = await store.read_node(self.client, paths.broker_incarnation_path(self.broker_id))
+        node = await read_node(self.client, paths.broker_incarnation_path(self.broker_id))
         return None if node is None else node.data
 
 

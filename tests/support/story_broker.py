@@ -22,12 +22,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from controller.election import fenced, store
+from controller.election.plans import Mandate, StateUpdate, Won
 from quorum.client import Client, ClientError, CreateMode, NodeExistsError, Transaction, WatchEvent
 from quorum.errors import QuorateError
-from quorum.metadata import fenced, paths, store
+from quorum.metadata import paths
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import Mandate, StateUpdate, Won
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 from tests.support.nodes import clean_environment
 from tests.support.trust import TRUST

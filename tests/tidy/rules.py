@@ -62,8 +62,10 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.cli": {"admin", "cli.commands", "errors", "platform"},
     "quorum.__main__": {"cli"},
     "controller.core": set(),
-    "controller.messages": set(),
-    "controller.runtime": {"core", "messages"},
+    "controller.election": set(),
+    "controller.wire": set(),
+    "controller.messages": {"wire"},
+    "controller.runtime": {"core", "election", "messages", "wire"},
     "broker.config": set(),
     "broker.core": set(),
     "broker.log": set(),
@@ -109,7 +111,7 @@ PURE_RECORDS = {
     *("quorum.metadata.numbers", "quorum.metadata.paths", "quorum.metadata.records"),
     *("quorum.metadata.topic_settings", "quorum.metadata.topic_setting_rows"),
     *("quorum.metadata.broker_settings", "quorum.metadata.group_records"),
-    "controller.messages.codes",
+    "controller.wire.codes",
 }
 
 _IMPURE_MODULES = {

@@ -30,7 +30,7 @@ from broker.core.groups.model import (
     SyncRequest,
 )
 from broker.core.groups.subscriptions import Partitions, read_assignment, read_subscription, write_assignment
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import (
     Assignment,
     ClassicGroupRecord,

@@ -28,7 +28,7 @@ from broker.core.groups.model import (
 )
 from broker.core.groups.roster import Member, Roster, member_of, new_member
 from broker.core.groups.subscriptions import subscribed_topics
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord
 from quorum.metadata.numbers import GenerationId
 

@@ -37,7 +37,7 @@ from broker.core.groups.model import (
     HeartbeatAnswer,
     HeartbeatRequest,
 )
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import Assignment, ConsumerGroupRecord, ConsumerMemberRecord, TopicId
 from quorum.metadata.numbers import GenerationId
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NewType
 
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import Assignment, ClassicSupport, TopicId
 from quorum.metadata.numbers import GenerationId
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from broker.core.groups.model import JoinRequest, Ticket
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import GROUP_BYTES, MemberRecord, assignment_bytes, member_bytes
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 
 _DISABLED: Final[Values] = {
     "error_code": ErrorCode.SECURITY_DISABLED,

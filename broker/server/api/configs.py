@@ -19,8 +19,8 @@ from broker.server.api.topic_config_rows import topic_config_rows
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
-from controller.messages.codes import ErrorCode
-from controller.messages.error_codes import code_of_error
+from controller.wire.codes import ErrorCode
+from controller.wire.error_codes import code_of_error
 from quorum.errors import QuorateError, quoted
 from quorum.metadata.setting_changes import SettingChanges
 

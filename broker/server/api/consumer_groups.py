@@ -17,7 +17,7 @@ from broker.server.api.groups import term_of
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import Assignment, ConsumerMemberRecord
 
 #: What a member speaks (KIP-1099).

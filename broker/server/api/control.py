@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
-from controller.messages.codes import ErrorCode
 from controller.messages.entities import ControlledShutdownResponse, RemainingPartition, encode_response
 from controller.runtime.outcomes import ShutdownOutcome
+from controller.wire.codes import ErrorCode
 
 
 async def leader_and_isr(services: BrokerServices, call: Call) -> Answer:

@@ -13,7 +13,7 @@ from broker.server.api.produce import NO_TRANSACTIONS
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from controller.core.brokers import CLIENT_LISTENER
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1

@@ -23,7 +23,7 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import milliseconds
 from broker.wire.packing import FetchedPartition, FetchedTopic, pack_fetch_response
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
 #: Largest answer, whatever a client asks for; Kafka's fetch.max.bytes.

@@ -16,7 +16,7 @@ from broker.groups.term import Term
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import GenerationId
 
 #: The first JoinGroup whose sender comes again with the id that it got, and can be spared an assignment.

@@ -15,7 +15,7 @@ from broker.server.api.partitions import named_once, partition_error
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
 #: Without transactions a producer has no coordinator, and no transaction is open.

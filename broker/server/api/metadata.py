@@ -18,7 +18,7 @@ from broker.server.auto_topics import create_missing_topics
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 
 #: Name and id of a topic that is asked for, as far as they are known.
 _Wanted = tuple[str | None, uuid.UUID | None]

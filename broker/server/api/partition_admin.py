@@ -14,8 +14,8 @@ from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
 from controller.core.reassignment import Move
-from controller.messages.codes import ErrorCode
 from controller.runtime.outcomes import PartitionOutcome
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
 _PREFERRED: Final = 0

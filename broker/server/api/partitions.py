@@ -14,7 +14,7 @@ from typing import Any
 from broker.core.cluster_view import ClusterView
 from broker.wire.packing import Endpoint
 from controller.core.brokers import CLIENT_LISTENER
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey, check_topic, missing_topic
 
 

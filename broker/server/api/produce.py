@@ -16,7 +16,7 @@ from broker.server.requests import Answer, Call, CloseConnectionError
 from broker.server.services import BrokerServices
 from broker.wire.codec import milliseconds
 from broker.wire.packing import ProducedPartition, pack_produce_response
-from controller.messages.codes import ErrorCode, code_name
+from controller.wire.codes import ErrorCode, code_name
 from quorum.metadata.paths import PartitionKey
 
 NO_TRANSACTIONS: Final = "transactions are not offered; unset transactional.id"

@@ -12,8 +12,8 @@ import logging
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
-from controller.messages.codes import RETRIABLE, ErrorCode
-from controller.messages.error_codes import code_of_error
+from controller.wire.codes import RETRIABLE, ErrorCode
+from controller.wire.error_codes import code_of_error
 from quorum.errors import QuorateError
 
 log = logging.getLogger("quorate.broker.server")

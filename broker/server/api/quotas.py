@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 
 
 def describe_client_quotas(_services: BrokerServices, _call: Call) -> Answer:

@@ -14,7 +14,7 @@ from broker.server.api.partitions import why_no_topic
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 
 #: Kafka's max.request.partition.size.limit.
 PAGE_PARTITIONS_MAX: Final = 2000

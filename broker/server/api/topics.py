@@ -19,8 +19,8 @@ from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
 from controller.core.requests import NewPartitions, NewTopic
 from controller.core.topics import TOPIC_PARTITIONS_MAX
-from controller.messages.codes import ErrorCode
 from controller.runtime.outcomes import TopicOutcome
+from controller.wire.codes import ErrorCode
 
 
 class _RefusedError(Exception):

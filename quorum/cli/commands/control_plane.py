@@ -15,8 +15,8 @@ from quorum.admin.client import get
 from quorum.client import Client
 from quorum.errors import QuorateError, UnreachableError, printable
 from quorum.metadata import paths
+from quorum.metadata.reading import read_node, registered_brokers
 from quorum.metadata.records import BrokerRecord, ControllerRecord, decode_controller_epoch
-from quorum.metadata.store import read_node, registered_brokers
 from quorum.platform.terminal import table
 
 #: Partitions that the text names one by one.

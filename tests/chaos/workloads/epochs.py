@@ -12,17 +12,9 @@ import random
 import uuid
 from typing import Any, ClassVar, Final
 
-from pipeline.checks.suites import EPOCHS_REPLICAS as REPLICAS
-from quorum.client import Client, ConnectionLossError, Transaction
-from quorum.errors import QuorateError
-from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError
-from quorum.metadata.fenced import FencedWriter
-from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
-from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import HeldBy, Mandate
-from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
-from quorum.metadata.store import (
+from controller.election.fenced import FencedWriter
+from controller.election.plans import HeldBy, Mandate
+from controller.election.store import (
     compare_and_set_state,
     create_topic,
     elect_controller,
@@ -30,6 +22,14 @@ from quorum.metadata.store import (
     register_broker,
     resign_controller,
 )
+from pipeline.checks.suites import EPOCHS_REPLICAS as REPLICAS
+from quorum.client import Client, ConnectionLossError, Transaction
+from quorum.errors import QuorateError
+from quorum.metadata import paths
+from quorum.metadata.errors import ContendedError
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 from tests.chaos.recorder import Process
 from tests.chaos.workloads.base import Answer, QuorumWorkload, connected, record
 from tests.support.trust import TRUST

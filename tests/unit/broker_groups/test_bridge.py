@@ -22,7 +22,7 @@ from broker.core.groups.model import (
     Ticket,
 )
 from broker.core.groups.subscriptions import read_assignment, write_assignment
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ConsumerGroupRecord, decode_group
 from quorum.metadata.numbers import GenerationId
 

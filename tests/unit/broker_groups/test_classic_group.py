@@ -18,7 +18,7 @@ from broker.core.groups.model import (
     SyncRequest,
     Ticket,
 )
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ClassicGroupRecord, decode_group
 from quorum.metadata.numbers import GenerationId
 

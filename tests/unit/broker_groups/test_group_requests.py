@@ -10,9 +10,9 @@ import pytest
 from broker.server.handlers import ApiHandlers
 from broker.server.requests import Request
 from broker.server.table import FOR_CLIENTS
-from broker.wire.apis import ApiKey
 from broker.wire.codec import decode_response, encode_request
-from controller.messages.codes import ErrorCode
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
 from tests.support.broker_wire import whole
 from tests.support.group_requests import GROUP_REQUESTS, error_code_of
 from tests.support.memory_broker import MemoryParts, config, partition_state, update_metadata

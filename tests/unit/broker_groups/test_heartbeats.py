@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import JOIN_EPOCH, Catalog, GroupLimits, HeartbeatRequest
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 
 TOPIC_ID = uuid.UUID(int=7)
 JOIN = HeartbeatRequest("m", JOIN_EPOCH, rebalance_timeout_ms=1_000, topics=("t",), owned={})

@@ -9,7 +9,7 @@ import pytest
 from broker.commands.broker import require_extra
 from broker.groups.errors import GroupRefusedError
 from broker.groups.topics import PATTERN_LENGTH_MAX, matcher
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.errors import UsageError
 
 

@@ -9,7 +9,7 @@ import pytest
 from broker.log.batches import LOG_APPEND_TIME
 from broker.log.errors import AppendError
 from broker.log.results import Appended
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_log.samples import (
     EPOCH,

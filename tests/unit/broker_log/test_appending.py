@@ -6,7 +6,7 @@ import pytest
 
 from broker.log.errors import AppendError
 from broker.log.results import Appended
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from tests.unit.broker_log.samples import (
     EVERYTHING,

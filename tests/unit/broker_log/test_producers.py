@@ -8,7 +8,7 @@ from broker.log import producers
 from broker.log.errors import AppendError
 from broker.log.partition_log import PartitionLog
 from broker.log.results import Appended
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import LeaderEpoch
 from tests.unit.broker_log.samples import (
     EPOCH,

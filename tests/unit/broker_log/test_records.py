@@ -18,7 +18,7 @@ from broker.log.errors import AppendError, UnreadableBatchError
 from broker.log.produced import UNFOLDED_FACTOR, checked_batch_of, produced_batch
 from broker.log.records import Sought, Walked, walk
 from broker.log.unfolding import MalformedError
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_log.samples import (
     EPOCH,

@@ -13,7 +13,7 @@ from broker.log.errors import UnreadableBatchError
 from broker.log.partition_log import PartitionLog
 from broker.log.records import walk
 from broker.log.unfolding import UNFOLDED_BYTES_MAX
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from tests.unit.broker_log.samples import (
     EPOCH,
     GZIP,

@@ -22,7 +22,7 @@ from broker.replication.outcomes import FetchOutcome, FetchPosition, ProduceOutc
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener
 from broker.server.services import BrokerServices
-from controller.messages.codes import ErrorCode
+from controller.election.store import ensure_base_paths, read_partition_states, register_broker
 from controller.messages.entities import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -33,7 +33,8 @@ from controller.messages.entities import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from controller.messages.scram import ScramServer
+from controller.wire.codes import ErrorCode
+from controller.wire.scram import ScramServer
 from quorum.client import BadVersionError, Client, CreateMode, Transaction
 from quorum.errors import QuorateError
 from quorum.local import ensemble
@@ -42,7 +43,6 @@ from quorum.metadata.errors import NoSessionError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import CONTROLLER_EPOCH, PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
-from quorum.metadata.store import ensure_base_paths, read_partition_states, register_broker
 from quorum.metadata.topic_settings import TopicSettings
 from tests.support.broker_wire import record_batch
 from tests.support.trust import TRUST

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from broker.replication.outcomes import DeleteOutcome, ListedOffset
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from tests.unit.broker_log.samples import NOW_MS, batch
 from tests.unit.broker_replication.cluster import KEY, Brokers, brokers, until
 

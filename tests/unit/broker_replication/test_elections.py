@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.log.batches import checked_batches
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_replication.cluster import Brokers, brokers, until
 

@@ -6,12 +6,12 @@ import asyncio
 import uuid
 from pathlib import Path
 
-from controller.messages.codes import ErrorCode
 from controller.messages.entities import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
 )
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import CONTROLLER_EPOCH, PartitionKey
 from tests.unit.broker_replication.cluster import KEY, TOPIC, Brokers, brokers, until

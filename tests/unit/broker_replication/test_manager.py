@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.records import LogEnd
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_replication.cluster import KEY, brokers, until

@@ -16,10 +16,10 @@ from broker.replication.outcomes import ProduceOutcome
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener
 from broker.server.services import BrokerServices
-from broker.wire.apis import ApiKey
 from broker.wire.codec import decode_response, encode_request
-from controller.messages.codes import ErrorCode
-from controller.messages.frames import pack_request
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
+from controller.wire.frames import pack_request
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_wire import record_batch
 from tests.unit.broker_log.samples import (

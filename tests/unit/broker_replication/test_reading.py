@@ -17,7 +17,7 @@ from broker.log.files import NotCachedError
 from broker.log.partition_log import PartitionLog
 from broker.replication import fetching, producing
 from broker.replication.outcomes import EpochEnd, FetchPosition, ListedOffset
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_log.samples import ZSTD, altered, batch

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.replication.outcomes import ReplicaStatus
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
 from tests.unit.broker_replication.cluster import Brokers, brokers, until

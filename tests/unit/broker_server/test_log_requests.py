@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from broker.replication.outcomes import DeleteOutcome
-from broker.wire.apis import ApiKey
 from broker.wire.codec import Values
-from controller.messages.codes import ErrorCode
+from controller.wire.apis import ApiKey
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from tests.support.memory_broker import MemoryParts, config, partition_state, topic_id, update_metadata
 from tests.unit.broker_server.test_handlers import ask

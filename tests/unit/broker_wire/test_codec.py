@@ -9,7 +9,6 @@ from kio.serial import entity_writer
 
 from broker.server.requests import advertised
 from broker.server.table import FOR_BROKERS, FOR_CLIENTS
-from broker.wire.apis import ApiKey
 from broker.wire.codec import (
     REQUEST_ITEMS_MAX,
     STEP_ROWS_MAX,
@@ -22,7 +21,6 @@ from broker.wire.codec import (
     milliseconds,
 )
 from controller.core.outbox import REQUEST_PARTITIONS_MAX
-from controller.messages.decoding import MalformedMessageError
 from controller.messages.entities import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -34,6 +32,8 @@ from controller.messages.entities import (
     UpdateMetadataTopicState,
 )
 from controller.messages.entities import encode_request as encode_control_request
+from controller.wire.apis import ApiKey
+from controller.wire.decoding import MalformedMessageError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 
 METADATA: dict[str, Any] = {

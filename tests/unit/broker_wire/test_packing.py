@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.server.table import FOR_CLIENTS
-from broker.wire.apis import ApiKey
 from broker.wire.codec import encode_request, encode_response
 from broker.wire.packing import (
     Endpoint,
@@ -19,6 +18,7 @@ from broker.wire.packing import (
     pack_produce_request,
     pack_produce_response,
 )
+from controller.wire.apis import ApiKey
 from quorum.metadata.paths import PartitionKey
 
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -11,14 +11,14 @@ from typing import cast
 import pytest
 
 from controller.core.model import KnownState, KnownTopic, LiveBroker
-from controller.messages.connection import BrokerUnreachableError
+from controller.election.plans import Mandate
 from controller.runtime.channel import Connection
 from controller.runtime.options import ControllerOptions, Counters
 from controller.runtime.term import Term
+from controller.wire.connection import BrokerUnreachableError
 from quorum.client import Client, NoNodeError, OperationResult, Transaction
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import Mandate
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.platform import pace

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from controller.messages.decoding import MalformedMessageError
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     FULL,
@@ -41,6 +40,7 @@ from controller.messages.entities import (
     encode_request,
     encode_response,
 )
+from controller.wire.decoding import MalformedMessageError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 
 TOPIC_ID = uuid.UUID("8d2c9a1e-6e7f-4f0a-9d3b-000000000001")

@@ -7,7 +7,6 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.messages.decoding import decode
 from controller.messages.entities import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -35,6 +34,7 @@ from controller.messages.packing import (
     pack_topic,
     pack_update_metadata,
 )
+from controller.wire.decoding import decode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from controller.messages.scram import ITERATIONS, ScramKeys
+from controller.wire.scram import ITERATIONS, ScramKeys
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.trust import Trust
 

@@ -12,8 +12,8 @@ from kio.schema.response_header.v1 import ResponseHeader as ResponseHeaderV1
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
-from controller.messages.decoding import MalformedMessageError
-from controller.messages.frames import (
+from controller.wire.decoding import MalformedMessageError
+from controller.wire.frames import (
     RequestHeader,
     pack_request,
     pack_response,

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from controller.messages.scram import ITERATIONS, ScramClient, ScramError, ScramKeys, ScramServer
+from controller.wire.scram import ITERATIONS, ScramClient, ScramError, ScramKeys, ScramServer
 
 CLUSTER = "xRk3vYQZT5mUuPjsWbQw1A"
 SECRET = "correct horse battery staple, twice"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from controller.messages.decoding import Buffer, MalformedMessageError, varint
+from controller.wire.decoding import Buffer, MalformedMessageError, varint
 
 #: Largest frame that anybody takes, as Kafka's socket.request.max.bytes.
 FRAME_BYTES_MAX: Final = 104_857_600

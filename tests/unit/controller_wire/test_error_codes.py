@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode as KioCode
 
-from controller.messages.codes import RETRIABLE, ErrorCode, code_name
+from controller.wire.codes import RETRIABLE, ErrorCode, code_name
 
 
 def test_every_code_has_kafkas_name_and_number() -> None:

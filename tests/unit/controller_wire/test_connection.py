@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller.messages.connection import (
+from controller.wire.connection import (
     IN_FLIGHT_MAX,
     BrokerAuthenticationError,
     BrokerConnection,
     BrokerConnectionLostError,
     BrokerUnreachableError,
 )
-from controller.messages.frames import pack_response, parse_request_header
-from controller.messages.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslGate
-from controller.messages.scram import ScramServer
+from controller.wire.frames import pack_response, parse_request_header
+from controller.wire.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslGate
+from controller.wire.scram import ScramServer
 
 CLUSTER = "cluster-a"
 SECRET = "a secret that only brokers know"
@@ -283,7 +283,7 @@ async def test_requests_beyond_the_bound_wait_and_then_fail_unsent() -> None:
 
 
 def test_the_gate_refuses_requests_out_of_turn() -> None:
-    from controller.messages import sasl
+    from controller.wire import sasl
 
     scram = ScramServer([SECRET], CLUSTER)
     answer = SaslGate(scram).handle_authenticate(sasl.authenticate_request(b"n,,n=quorate,r=x"))

@@ -8,14 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorum.client import Stat
-from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
-from quorum.metadata.numbers import BrokerGeneration
-from quorum.metadata.plans import (
+from controller.election.plans import (
     Adopt,
     Compete,
     HeldBy,
-    NodeView,
     Register,
     Won,
     chunk_by_size,
@@ -24,6 +20,10 @@ from quorum.metadata.plans import (
     plan_election,
     plan_registration,
 )
+from quorum.client import Stat
+from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
+from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.reading import NodeView
 from quorum.metadata.records import BrokerRecord, ControllerRecord
 from tests.support.metadata_records import mandate_of
 

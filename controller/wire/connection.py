@@ -13,16 +13,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from controller.messages import sasl
-from controller.messages.decoding import MalformedMessageError
-from controller.messages.frames import (
+from controller.wire import sasl
+from controller.wire.decoding import MalformedMessageError
+from controller.wire.frames import (
     FRAME_BYTES_MAX,
     LENGTH,
     parse_correlation_id,
     request_head,
     response_body_offset,
 )
-from controller.messages.scram import ScramClient, ScramError
+from controller.wire.scram import ScramClient, ScramError
 from quorum.errors import Fault, QuorateError, told_by_os
 
 #: Requests of one connection that may wait for their answers; more wait for their turn.

@@ -14,6 +14,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from controller.election.plans import (
+    CONTROLLER_OFFICE,
+    Adopt,
+    Compete,
+    HeldBy,
+    Mandate,
+    Office,
+    Register,
+    Won,
+    named_broker,
+    plan_election,
+    plan_registration,
+)
 from quorum.client import (
     BadVersionError,
     Client,
@@ -26,23 +39,10 @@ from quorum.client import (
     Transaction,
 )
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError, MetadataDecodeError
+from quorum.metadata.errors import ContendedError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import (
-    CONTROLLER_OFFICE,
-    Adopt,
-    Compete,
-    HeldBy,
-    Mandate,
-    NodeView,
-    Office,
-    Register,
-    Won,
-    named_broker,
-    plan_election,
-    plan_registration,
-)
+from quorum.metadata.reading import NodeView, read_node
 from quorum.metadata.records import (
     BrokerRecord,
     GenerationRecord,
@@ -55,15 +55,6 @@ from quorum.metadata.records import (
 from quorum.metadata.trust import Trust
 
 ROUNDS_MAX: Final = 8
-
-
-async def read_node(client: Client, path: str) -> NodeView | None:
-    """Read a znode; None when it does not exist."""
-    try:
-        data, stat = await client.get(path)
-    except NoNodeError:
-        return None
-    return NodeView(data, stat)
 
 
 async def ensure_base_paths(client: Client) -> None:
@@ -303,31 +294,6 @@ async def _register(
         transaction.set(paths.broker_generation_path(broker_id), value, plan.generation_version)
     results = await client.multi(transaction)
     return BrokerGeneration(results[created_at].written_stat.czxid)
-
-
-async def registered_brokers(client: Client) -> dict[int, tuple[BrokerGeneration, BrokerRecord | str]]:
-    """Read all registrations, strangers' as well: {broker id: (generation, record)}, by rising id.
-
-    In place of a malformed record is what is wrong with it.
-    """
-    try:
-        names = await client.get_children(paths.BROKER_IDS)
-    except NoNodeError:
-        return {}
-    ids = sorted(int(name) for name in names if name.isascii() and name.isdecimal() and len(name) <= 10)
-    nodes = await asyncio.gather(*(read_node(client, paths.broker_id_path(broker_id)) for broker_id in ids))
-    return {
-        broker_id: (BrokerGeneration(node.stat.czxid), _record_or_problem(broker_id, node.data))
-        for broker_id, node in zip(ids, nodes, strict=True)
-        if node is not None
-    }
-
-
-def _record_or_problem(broker_id: int, data: bytes | None) -> BrokerRecord | str:
-    try:
-        return BrokerRecord.decode(broker_id, data)
-    except MetadataDecodeError as error:
-        return error.message
 
 
 # -- topics and partition states -----------------------------------------------------------------------------

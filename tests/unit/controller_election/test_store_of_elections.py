@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from controller.election.store import ROUNDS_MAX, elect_controller, register_broker, resign_controller
 from quorum.client import (
     BadVersionError,
     Client,
@@ -21,7 +22,6 @@ from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
 from quorum.metadata.records import BrokerRecord
-from quorum.metadata.store import ROUNDS_MAX, elect_controller, register_broker, resign_controller
 from tests.support.metadata_records import mandate_of
 from tests.support.trust import TRUST
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from quorum.client import Stat
 from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
 from quorum.metadata.group_records import CoordinatorRecord
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
+from quorum.metadata.reading import NodeView
 from quorum.metadata.records import (
     BrokerRecord,
     ControllerRecord,
@@ -37,13 +37,6 @@ CHUNK_BYTES_MAX: Final = 768 * 1024
 OPERATION_OVERHEAD_BYTES: Final = 160
 
 T = TypeVar("T")
-
-
-class NodeView(NamedTuple):
-    """A znode as it was read."""
-
-    data: bytes | None
-    stat: Stat
 
 
 # -- controller ----------------------------------------------------------------------------------------------

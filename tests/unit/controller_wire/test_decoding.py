@@ -20,8 +20,8 @@ from kio.serial import entity_reader
 from kio.static.constants import EntityType
 from kio.static.protocol import Entity
 
-from controller.messages.decoding import MalformedMessageError, decode
 from controller.messages.entities import _REQUESTS, _RESPONSES
+from controller.wire.decoding import MalformedMessageError, decode
 from tests.support.kio_samples import encoded, encoded_with_unknown_tags, sample
 
 SAMPLES = 5

@@ -17,9 +17,9 @@ from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResp
 from kio.serial import entity_writer
 from kio.static.protocol import Entity
 
-from controller.messages.codes import ErrorCode, code_name
-from controller.messages.decoding import Buffer, decode
-from controller.messages.scram import MECHANISM, ScramError, ScramExchange, ScramServer
+from controller.wire.codes import ErrorCode, code_name
+from controller.wire.decoding import Buffer, decode
+from controller.wire.scram import MECHANISM, ScramError, ScramExchange, ScramServer
 from quorum.errors import shown
 
 SASL_HANDSHAKE: Final = 17

@@ -11,8 +11,8 @@ import controller
 import quorum.client
 import quorum.metadata
 from broker.groups.errors import GroupRefusedError
-from controller.messages.codes import INDEFINITE, RETRIABLE, ErrorCode
-from controller.messages.error_codes import CODES, code_of_error
+from controller.wire.codes import INDEFINITE, RETRIABLE, ErrorCode
+from controller.wire.error_codes import CODES, code_of_error
 from quorum.client import ConnectionLossError, NoAuthError, RequestTooLargeError, SessionExpiredError
 from quorum.client.errors import server_error
 from quorum.errors import QuorateError

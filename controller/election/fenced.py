@@ -14,6 +14,15 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from controller.election.plans import (
+    CHUNK_BYTES_MAX,
+    CHUNK_OPERATIONS_MAX,
+    OPERATION_OVERHEAD_BYTES,
+    Mandate,
+    StateUpdate,
+    chunk_by_size,
+    next_version,
+)
 from quorum.client import (
     Client,
     ClientError,
@@ -28,15 +37,6 @@ from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER, ContendedError, ControllerFencedError, lost_race
 from quorum.metadata.numbers import PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.plans import (
-    CHUNK_BYTES_MAX,
-    CHUNK_OPERATIONS_MAX,
-    OPERATION_OVERHEAD_BYTES,
-    Mandate,
-    StateUpdate,
-    chunk_by_size,
-    next_version,
-)
 from quorum.metadata.records import PartitionStateRecord
 
 T = TypeVar("T")

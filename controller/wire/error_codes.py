@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from controller.messages.codes import ErrorCode
+from controller.wire.codes import ErrorCode
 from quorum.client import ClientClosedError, RequestTooLargeError, SessionExpiredError
 from quorum.errors import QuorateError
 from quorum.metadata.errors import (

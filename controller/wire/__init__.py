@@ -1,0 +1,7 @@
+"""Kafka's bytes, of whoever sends them: what all messages have in common, and how a peer is proved.
+
+`apis` has the numbers of requests, `codes` the one table of Kafka's error codes, and `error_codes` says which
+of them an error is answered with; `decoding` reads messages of strangers; `frames` puts headers and lengths
+around bodies; `scram` proves the peer secret, in the two requests of `sasl`; `connection` is the client of a
+broker's `broker` listener. What a message means is decided elsewhere.
+"""
