@@ -116,6 +116,8 @@ def test_a_broker_that_was_away_serves_only_the_records_of_the_newest_topic(
     in_sync(zookeeper, topic, {1, 2})
     produce(cluster, topic, [b"of the first topic"] * 20)
     cluster.stop(gone)
+    # One that was connected to the broker that stops may go on dialling it.
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     assignment = [[kept, gone]]
     for content in (b"second", b"third"):
         admin.delete_topics([topic])[topic].result(WAIT_S)
