@@ -26,8 +26,8 @@ TICK_S: Final = 1.0
 SILENT_S_MIN: Final = 30.0
 #: an answer of records has room for so much, however much others leave unread
 ANSWER_BYTES_MIN: Final = 1024 * 1024
-#: and for this share of what is left
-_ANSWER_SHARE: Final = 4
+#: and for this share of what is left: many are read at the same time
+_ANSWER_SHARE: Final = 16
 
 
 class Shedder(Budgets["Connection"]):
