@@ -27,7 +27,7 @@ SILENT_S_MIN: Final = 30.0
 #: an answer of records has room for so much, however much others leave unread
 ANSWER_BYTES_MIN: Final = 1024 * 1024
 #: and for this share of what is left: many are read at the same time
-_ANSWER_SHARE: Final = 16
+_ANSWER_SHARE: Final = 8
 
 
 class Shedder(Budgets["Connection"]):

@@ -1,7 +1,7 @@
 """The histories of chaos runs as rows: one for each operation, and one for each line of the final state.
 
 Pairs invocations with completions as `pipeline.checks.history` does, in Spark. Decides nothing about what is
-allowed. A damaged file is refused with its line, and a run that lacks a file or lines that its writer wrote.
+allowed. A damaged file is refused with its line, and a run that lacks a file that its writer wrote.
 Source: pipeline.checks.history (the format); tests/chaos/run.py writes it.
 """
 
@@ -70,26 +70,26 @@ def find_runs(folders: Sequence[Path]) -> dict[Path, Recorded]:
 
 
 class Recorded(NamedTuple):
-    """What run.json says of a run: its workloads, and {file: lines in it} as far as it counts them."""
+    """What run.json says of a run: its workloads and its files, as far as it names them."""
 
     workloads: list[str]
-    lines: dict[str, int]
+    files: list[str]
 
 
 def _recorded(run: Path) -> Recorded:
     try:
         record = json.loads((run / "run.json").read_text())
-        names, lines = record["workloads"], record.get("lines", {})
+        names, files = record["workloads"], record.get("files", [])
         if not all(isinstance(each, str) for each in names):
             raise TypeError(f"workloads: {shown(names)}")
-        if not all(isinstance(each, int) for each in lines.values()):
-            raise TypeError(f"lines: {shown(lines)}")
+        if not all(isinstance(each, str) for each in files):
+            raise TypeError(f"files: {shown(files)}")
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise InputError(f"{run / 'run.json'} is damaged: {error}", "name a run that ended") from error
     for name in ("history", FINAL):
         if not (run / name).exists():
             raise InputError(f"{run} has no {name}", "name a run that ended")
-    return Recorded(list(names), lines)
+    return Recorded(list(names), list(files))
 
 
 def read_runs(spark: SparkSession, folders: Sequence[Path]) -> DataFrame:
@@ -124,7 +124,7 @@ def read_runs(spark: SparkSession, folders: Sequence[Path]) -> DataFrame:
         refuse_damage(path)
     for run, recorded in runs.items():
         try:
-            check_whole(run, recorded.lines)
+            check_whole(run, recorded.files)
         except HistoryError as error:
             raise InputError(f"{run}: {error}", _REMEDY_INCOMPLETE) from error
     return rows.where(fine).drop("file")

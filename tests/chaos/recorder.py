@@ -11,7 +11,7 @@ import json
 import statistics
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -104,8 +104,8 @@ class Recorder:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._files: list[IO[str]] = []
-        #: {name of a file: lines in it}
-        self.lines: Counter[str] = Counter()
+        #: their names
+        self.files: list[str] = []
         #: {operations under way: when they began}
         self._began: dict[int, int] = {}
         #: {outcome: how many operations}
@@ -121,7 +121,7 @@ class Recorder:
         """Open the file of a process."""
         file = (self.folder / f"{name}.jsonl").open("x", encoding="utf-8")
         self._files.append(file)
-        self.lines[f"{name}.jsonl"] = 0
+        self.files.append(f"{name}.jsonl")
         return file
 
     def write(self, file: IO[str], line: dict[str, Any]) -> None:
@@ -129,7 +129,6 @@ class Recorder:
         with self._lock:
             if not file.closed:
                 file.write(json.dumps(line) + "\n")
-                self.lines[Path(file.name).name] += 1
 
     @property
     def under_way(self) -> int:

@@ -139,11 +139,11 @@ def run(plan: Plan) -> Report:
         finally:
             roles.stop()
             recorder.close()
-            lines = {f"history/{name}": count for name, count in recorder.lines.items()}
+            files = [f"history/{name}" for name in recorder.files]
             if final is not None:
                 (folder / FINAL).write_text("".join(json.dumps(line) + "\n" for line in final))
-                lines[FINAL] = len(final)
-            _write_run(folder, plan, cluster, strikes, roles, began_ns, lines)
+                files.append(FINAL)
+            _write_run(folder, plan, cluster, strikes, roles, began_ns, files)
             _keep_outputs(folder, cluster)
     return judge_run(folder)
 
@@ -182,7 +182,7 @@ def _write_run(
     strikes: Strikes,
     roles: Roles,
     began_ns: int,
-    lines: dict[str, int],
+    files: list[str],
 ) -> None:
     record = {
         "seed": plan.seed,
@@ -199,8 +199,8 @@ def _write_run(
         "ended_ns": time.monotonic_ns(),
         "faults": [strike.line() for strike in strikes.strikes],
         "roles": roles.changes,
-        # A history that lost some of them is damaged.
-        "lines": lines,
+        # A run that lost one of them is damaged.
+        "files": files,
     }
     (folder / "run.json").write_text(json.dumps(record, indent=1) + "\n")
 
@@ -227,7 +227,7 @@ def judge_run(folder: Path) -> Report:
         record = json.loads((folder / "run.json").read_text())
     except (OSError, ValueError) as error:
         raise HistoryError(f"run.json cannot be read: {error}") from error
-    check_whole(folder, record.get("lines", {}))
+    check_whole(folder, record.get("files", []))
     operations = read_history(folder / "history")
     final = [dict(line) for line in read_lines(folder / FINAL)]
     history = History(operations, final)

@@ -43,12 +43,8 @@ class RecordedRun:
 
     def close(self) -> None:
         self._recorder.close()
-        lines = {f"history/{name}": count for name, count in self._recorder.lines.items()}
-        record = {
-            "workloads": self.workloads,
-            "began_ns": 0,
-            "lines": lines | {"final.jsonl": len(self.final)},
-        }
+        files = [*(f"history/{name}" for name in self._recorder.files), "final.jsonl"]
+        record = {"workloads": self.workloads, "began_ns": 0, "files": files}
         (self.folder / "run.json").write_text(json.dumps(record))
         (self.folder / "final.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.final))
 

@@ -134,7 +134,7 @@ async def test_the_fattest_goes_when_a_budget_is_exceeded(port: Port) -> None:
 
 async def test_an_answer_begins_with_a_share_of_the_room(port: Port) -> None:
     shedder = Shedder("client", ListenerLimits(), 10, proofs=False)
-    assert shedder.answer_bytes_max() == 16 * KIB * KIB
+    assert shedder.answer_bytes_max() == 32 * KIB * KIB
     (holder,) = port.open(1)
     shedder.unread.note(real(holder), 255 * KIB * KIB)
     assert shedder.answer_bytes_max() == ANSWER_BYTES_MIN
