@@ -190,8 +190,9 @@ def test_a_node_without_a_file_left_sheds_idle_clients_and_goes_on(few_files: Qu
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[QuorateNodes]:
-    """Three nodes with default limits."""
-    with QuorateNodes(settings=QUICK_SESSIONS) as nodes:
+    """Three nodes with default limits, but for larger requests: the worst case that an operator may want."""
+    limits = QUICK_SESSIONS["limits"] | {"frame_bytes_max": 4 * MIB}
+    with QuorateNodes(settings={**QUICK_SESSIONS, "limits": limits}) as nodes:
         with Connection(nodes.host(1)) as connection:
             connection.ensure("/watched")
             assert connection.call(CREATE, create_body("/large", bytes(MIB)))[0] == 0
