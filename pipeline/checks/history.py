@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,18 +117,22 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def check_whole(run: Path, files: Iterable[str]) -> None:
-    """See that a recorded run has the files that its writer wrote.
+    """See that a recorded run has the files that its writer wrote, and that none ends inside a line.
 
     Args:
         run: its folder.
         files: below the folder.
 
     Raises:
-        HistoryError: one is missing.
+        HistoryError: one is missing, or is cut.
     """
     for name in files:
         if not (run / name).exists():
             raise HistoryError(f"{name} is missing, which the run wrote")
+    for path in (*run.glob("history/*.jsonl"), *run.glob("final.jsonl")):
+        with path.open("rb") as file:
+            if file.seek(0, SEEK_END) and (file.seek(-1, SEEK_END), file.read(1))[1] != b"\n":
+                raise HistoryError(f"{path.name} ends inside a line: it is not JSON")
 
 
 def read_history(folder: Path) -> list[Operation]:
