@@ -130,8 +130,11 @@ def check_whole(run: Path, files: Iterable[str]) -> None:
         if not (run / name).exists():
             raise HistoryError(f"{name} is missing, which the run wrote")
     for path in (*run.glob("history/*.jsonl"), *run.glob("final.jsonl")):
+        if not path.stat().st_size:
+            continue
         with path.open("rb") as file:
-            if file.seek(0, SEEK_END) and (file.seek(-1, SEEK_END), file.read(1))[1] != b"\n":
+            file.seek(-1, SEEK_END)
+            if file.read(1) != b"\n":
                 raise HistoryError(f"{path.name} ends inside a line: it is not JSON")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.checks.history import NEVER_NS, HistoryError, pair, read_history
+from pipeline.checks.history import NEVER_NS, HistoryError, check_whole, pair, read_history
 
 
 def line(kind: str, argument: Any, time_ns: int, result: Any = None, process: str = "p") -> dict[str, Any]:
@@ -59,3 +59,20 @@ def test_a_folder_is_read_and_a_torn_line_refused(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text(whole + '{"process": "q", "ope')
     with pytest.raises(HistoryError, match=r"q\.jsonl:2"):
         read_history(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["history/p.jsonl", "final.jsonl"])
+def test_a_run_that_lost_a_file_or_the_end_of_one_is_damaged(tmp_path: Path, name: str) -> None:
+    (tmp_path / "history").mkdir()
+    files = ["history/p.jsonl", "final.jsonl"]
+    for each in files:
+        (tmp_path / each).write_text('{"key": "a"}\n')
+    check_whole(tmp_path, files)
+    (tmp_path / name).write_text("")
+    check_whole(tmp_path, files)
+    (tmp_path / name).write_text('{"key": "a"}\n{"key": "b"}')
+    with pytest.raises(HistoryError, match="ends inside a line"):
+        check_whole(tmp_path, files)
+    (tmp_path / name).unlink()
+    with pytest.raises(HistoryError, match="is missing"):
+        check_whole(tmp_path, files)
