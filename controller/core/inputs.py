@@ -1,0 +1,225 @@
+"""What happens to the controller's machine: inputs, each a value that can be recorded and replayed.
+
+Source: issue "Make the control plane steppable"; control-plane design, "Controller".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from controller.core.reassignment import Replicas
+from controller.core.requests import NewPartitions, NewTopic
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
+from quorum.metadata.paths import PartitionKey
+
+
+class Node(NamedTuple):
+    """A znode as it was read."""
+
+    data: bytes | None
+    version: int
+    czxid: int
+    mzxid: int
+    #: Session that owns the node, or 0.
+    ephemeral_owner: int
+
+
+class Unreadable(NamedTuple):
+    """A node that cannot be read, or whose value is no record, and why."""
+
+    problem: str
+
+
+class Elected(NamedTuple):
+    """A term begins; the standing watches are set already."""
+
+    broker_id: int
+    controller_epoch: ControllerEpoch
+    #: Version of /controller_epoch, which fences every write.
+    epoch_version: int
+    session_id: int
+    #: Spreads replicas and draws topic ids.
+    seed: int
+
+
+class PathChanged(NamedTuple):
+    """A standing watch fired at this path, or, of a recursive one, at a path below."""
+
+    path: str
+
+
+class Reconnected(NamedTuple):
+    """The session was resumed: events of the time without a connection did not come."""
+
+
+class NodesRead(NamedTuple):
+    """Nodes in the order of the effect's paths; None for one that does not exist."""
+
+    id: int
+    nodes: tuple[Node | Unreadable | None, ...]
+
+
+class ChildrenRead(NamedTuple):
+    """Names below a node, sorted; none where it does not exist."""
+
+    id: int
+    names: tuple[str, ...]
+
+
+class ReadFailed(NamedTuple):
+    """The connection was lost, or the quorum refused."""
+
+    id: int
+    problem: str
+
+
+class Done(NamedTuple):
+    """The multi was committed: {index of an operation: new version, or the path of a created node}."""
+
+    versions: tuple[int, ...]
+    paths: tuple[str, ...]
+
+
+class Why(Enum):
+    """Why the quorum took nothing of a multi."""
+
+    BAD_VERSION = "bad version"
+    NO_NODE = "no node"
+    NODE_EXISTS = "node exists"
+    NOT_EMPTY = "not empty"
+    #: As a whole, or for a reason that is none of the above.
+    OTHER = "other"
+
+
+class Refused(NamedTuple):
+    """Nothing of the multi was written."""
+
+    #: Of the operation that failed, the fence counted; -1: none in particular.
+    failed_index: int
+    why: Why
+    problem: str
+    #: Kafka's code for it.
+    error_code: int
+
+
+class Unknown(NamedTuple):
+    """Nobody knows whether the multi was committed."""
+
+    problem: str
+
+
+class MultiDone(NamedTuple):
+    """What became of a write."""
+
+    id: int
+    outcome: Done | Refused | Unknown
+
+
+class Answered(NamedTuple):
+    """A broker has answered the request under way."""
+
+    broker_id: int
+    generation: BrokerGeneration
+    error_code: int
+    #: {partition: error} of those that were refused.
+    partition_errors: Mapping[PartitionKey, int]
+
+
+class NoAnswer(NamedTuple):
+    """Nobody knows whether a broker got the request under way."""
+
+    broker_id: int
+    generation: BrokerGeneration
+    problem: str
+
+
+class CreateTopics(NamedTuple):
+    """Create topics with different names."""
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool
+
+
+class ExtendTopics(NamedTuple):
+    """Add partitions to topics."""
+
+    counts: tuple[NewPartitions, ...]
+    validate_only: bool
+
+
+class DeleteTopics(NamedTuple):
+    """Request the deletion of topics."""
+
+    names: tuple[str, ...]
+
+
+class ElectLeaders(NamedTuple):
+    """Elect preferred leaders, or unclean ones."""
+
+    #: None: all that need it.
+    keys: Collection[PartitionKey] | None
+    unclean: bool
+
+
+class Reassign(NamedTuple):
+    """Begin reassignments, or cancel those whose target is None."""
+
+    targets: Mapping[PartitionKey, Replicas | None]
+
+
+class ShutDown(NamedTuple):
+    """Give the leaderships of a broker away."""
+
+    broker_id: int
+    generation: BrokerGeneration
+
+
+Request = CreateTopics | ExtendTopics | DeleteTopics | ElectLeaders | Reassign | ShutDown
+
+
+class Asked(NamedTuple):
+    """A client, or a broker, asks for something; answered by Answer."""
+
+    id: int
+    request: Request
+
+
+class Overrun(NamedTuple):
+    """A broker leaves too many entries in its queue: this life of it counts as dead."""
+
+    broker_id: int
+
+
+class Tick(NamedTuple):
+    """The time has come that `due_ms` named."""
+
+
+class Continued(NamedTuple):
+    """Others have had their turn."""
+
+
+class Ended(NamedTuple):
+    """The term must end: the broker stops, or the session is over."""
+
+    reason: str
+    is_fenced: bool
+
+
+Input = (
+    Elected
+    | PathChanged
+    | Reconnected
+    | NodesRead
+    | ChildrenRead
+    | ReadFailed
+    | MultiDone
+    | Answered
+    | NoAnswer
+    | Asked
+    | Overrun
+    | Tick
+    | Continued
+    | Ended
+)
