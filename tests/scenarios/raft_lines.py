@@ -16,6 +16,7 @@ from quorum.raft.core.messages import (
     HeartbeatReply,
     Message,
     Persist,
+    Role,
     SnapshotChunk,
     SnapshotChunkReply,
     SoftState,
@@ -37,14 +38,15 @@ def _ids(nodes: Iterable[int]) -> str:
     return " ".join(map(str, nodes))
 
 
-def entry(each: Entry) -> str:
-    """Write one entry."""
+def entry(each: Entry, *, brief: bool = False) -> str:
+    """Write one entry, with the members that it names unless it is to be brief."""
     if each.kind is EntryKind.NOOP:
         content = "no-op"
     elif each.kind is EntryKind.FOUND:
         content = "founding"
     elif each.kind in CONFIGURATION_KINDS:
-        content = f"{each.kind.name.lower()} ({members(parse_configuration(each.payload))})"
+        content = each.kind.name.lower()
+        content += "" if brief else f" ({members(parse_configuration(each.payload))})"
     else:
         content = each.payload.decode()
     return f"{each.index}:t{each.term} {content}"
@@ -112,7 +114,7 @@ def persist(node_id: int, group: Persist) -> str:
 def soft_state(node_id: int, state: SoftState) -> str:
     """Write what a node is now."""
     role = state.role.value.replace("_", "-")
-    follows = f" of {state.leader_id}" if state.leader_id not in (0, node_id) else ""
+    follows = f" of {state.leader_id or 'nobody'}" if state.role is Role.FOLLOWER else ""
     handing = f", handing over to {state.transfer_target}" if state.transfer_target else ""
     return f"{node_id} is {role}{follows} in term {state.term}{handing}"
 
@@ -123,5 +125,5 @@ def status(shown: Status, log: Iterable[Entry]) -> str:
     durable = f", durable up to {shown.durable_index}" if shown.durable_index < shown.last_index else ""
     return (
         f"{shown.node_id}: {role} in term {shown.term}, commit {shown.commit_index}{durable}, "
-        f"log {entries(log) or 'empty'}"
+        f"log {', '.join(entry(each, brief=True) for each in log) or 'empty'}"
     )

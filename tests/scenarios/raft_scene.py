@@ -8,7 +8,7 @@ range. A message that is sent over a link that is cut, or to a node that is down
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -101,10 +101,22 @@ class RaftScene(Scene):
         self.lines.clear()
         return ()
 
-    @command("nodes {nodes:ints}, one entry an append")
-    def found_cluster_of_small_appends(self, nodes: tuple[int, ...]) -> Lines:
+    @command("nodes {nodes:ints}; {leader:int} leads term 2")
+    def found_led_cluster(self, nodes: tuple[int, ...], leader: int) -> Lines:
+        """A cluster that has elected its first leader, and that every node has heard."""
+        self.found_cluster(nodes)
+        return self._lead(leader)
+
+    @command("nodes {nodes:ints}, one entry an append; {leader:int} leads term 2")
+    def found_led_cluster_of_small_appends(self, nodes: tuple[int, ...], leader: int) -> Lines:
         self.options = Options(append_bytes_max=1)
-        return self.found_cluster(nodes)
+        return self.found_led_cluster(nodes, leader)
+
+    def _lead(self, leader: int) -> Lines:
+        self.elect(leader)
+        self.run_all(60)
+        self.lines.clear()
+        return self.show()
 
     @command("join {node:int}")
     def join(self, node: int) -> Lines:
@@ -174,7 +186,8 @@ class RaftScene(Scene):
     def wait(self, node: int, ms: int) -> Lines:
         for _ in range(ms // int(TICK_MS)):
             self._tick(node)
-        return self._take()
+        times = Counter(self._take())
+        return [line for line, count in times.items() for _ in range(count)]
 
     @command("{node:int} times out")
     def time_out(self, node: int) -> Lines:

@@ -143,7 +143,8 @@ def play(text: str, scene: Scene) -> str:
     """Return the transcript with what happens now below the rule of each block.
 
     Raises:
-        TranscriptError: there is no title or no block, or a line is no command; names the line.
+        TranscriptError: there is no title or no block, or a line is no command; names the line, and what
+            happened in its block before it.
     """
     played: list[str] = []
     blocks = 0
@@ -154,18 +155,21 @@ def play(text: str, scene: Scene) -> str:
         blocks += 1
         if not played:
             raise TranscriptError("a transcript begins with its title")
-        commands = lines[: lines.index(RULE)]
-        happened: list[str] = []
-        for number, line in enumerate(commands, begin):
-            try:
-                happened += scene.run(line)
-            except Exception as error:
-                error.add_note(f"line {number}: {line}")
-                raise
-        played.append("\n".join([*commands, RULE, *(happened or [NOTHING])]))
+        played.append("\n".join(_play_block(begin, lines[: lines.index(RULE)], scene)))
     if not blocks:
         raise TranscriptError("a transcript has at least one block")
     return "\n\n".join(played) + "\n"
+
+
+def _play_block(begin: int, commands: list[str], scene: Scene) -> list[str]:
+    happened: list[str] = []
+    for number, line in enumerate(commands, begin):
+        try:
+            happened += scene.run(line)
+        except Exception as error:
+            error.add_note("\n".join([f"line {number}: {line}", *happened]))
+            raise
+    return [*commands, RULE, *(happened or [NOTHING])]
 
 
 def difference(expected: str, happened: str) -> str:
