@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from typing import Final, NamedTuple, Protocol
 
 from controller.core.model import ClusterModel, KnownState, LiveBroker
+from controller.core.options import ControllerOptions, Counters
 from controller.core.outbox import Batch, Outbox
 from controller.election.fenced import Beside
 from controller.election.plans import Mandate
@@ -28,7 +29,6 @@ from controller.messages.entities import (
     decode_response,
 )
 from controller.runtime.bodies import Bodies, Sender
-from controller.runtime.options import ControllerOptions, Counters
 from controller.runtime.queue import ENTRY_PARTITIONS_MAX, QueueCarrier, QueueGoneError
 from controller.runtime.store import Store
 from controller.wire.codes import ErrorCode, code_name

@@ -15,9 +15,9 @@ from typing import Final
 
 from controller.core.elections import Decisions, Situation, decide
 from controller.core.model import ClusterModel, KnownState
+from controller.core.options import Counters
 from controller.runtime.cache import Cache
 from controller.runtime.channel import Channels
-from controller.runtime.options import Counters
 from controller.runtime.reader import read_settings
 from controller.runtime.store import ROUNDS_MAX, Store, Written
 from quorum.client import Client

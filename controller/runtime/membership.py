@@ -20,9 +20,9 @@ from enum import Enum
 
 from controller.core.brokers import diff_brokers, find_doubts, judgement
 from controller.core.model import ClusterModel, LiveBroker
+from controller.core.options import Counters
 from controller.runtime.channel import Channels
 from controller.runtime.deciding import Decider
-from controller.runtime.options import Counters
 from controller.runtime.reader import JudgedIncarnation, read_incarnations, read_registrations
 from controller.runtime.store import Store
 from quorum.client import Client, MultiFailedError

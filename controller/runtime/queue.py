@@ -13,6 +13,7 @@ import asyncio
 from typing import Final
 
 from controller.core.model import KnownState
+from controller.core.options import Counters
 from controller.core.outbox import Batch
 from controller.messages.entities import (
     LEADER_AND_ISR,
@@ -22,7 +23,6 @@ from controller.messages.entities import (
     UpdateMetadataResponse,
 )
 from controller.runtime.bodies import Bodies, Body, Sender
-from controller.runtime.options import Counters
 from controller.runtime.store import Store
 from quorum.client import Client, MultiFailedError
 from quorum.errors import QuorateError

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from controller.core.elections import Decisions
 from controller.core.model import KnownState
 from controller.election.fenced import Beside, ChunkOutcome, ChunkRefused, ChunkWritten, FencedWriter
-from controller.election.plans import Mandate, StateUpdate, next_version
+from controller.election.plans import Mandate, StateUpdate
 from controller.runtime.reader import JudgedIncarnation, Unreadable, read_children, read_nodes
 from quorum.client import (
     Client,
@@ -29,7 +29,7 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataError, lost_race
-from quorum.metadata.numbers import ControllerEpoch
+from quorum.metadata.numbers import ControllerEpoch, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
     IncarnationRecord,

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from controller.core.dirty import Concern
 from controller.core.model import ClusterModel
+from controller.core.options import ControllerOptions, Counters
 from controller.election.plans import Mandate, named_broker
 from controller.runtime.bodies import Bodies
 from controller.runtime.cache import Cache
@@ -28,7 +29,6 @@ from controller.runtime.channel import Channels, Connect, TermShare
 from controller.runtime.deciding import Decider
 from controller.runtime.electing import Elections
 from controller.runtime.membership import Membership, Standing
-from controller.runtime.options import ControllerOptions, Counters
 from controller.runtime.reassigning import Reassignments
 from controller.runtime.store import Store
 from controller.runtime.topics import Deletions, TopicAdmin
