@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from controller.core.reassignment import Replicas
 from controller.core.requests import NewPartitions, NewTopic
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 
@@ -98,7 +99,14 @@ class Rejected(NamedTuple):
     why: Why
     problem: str
     #: Kafka's code for it.
-    error_code: int
+    error_code: ErrorCode
+    #: What helps, "" where nothing is known.
+    remedy: str = ""
+
+    @property
+    def is_lost_race(self) -> bool:
+        """Whether the nodes are not as they were when the write was decided on."""
+        return self.why is not Why.OTHER
 
 
 class Unknown(NamedTuple):
@@ -183,6 +191,12 @@ class Requested(NamedTuple):
     request: Request
 
 
+class Withdrawn(NamedTuple):
+    """Nobody waits for a request any more; it is not carried out if it has not begun."""
+
+    id: int
+
+
 class Overrun(NamedTuple):
     """A broker leaves too many entries in its queue: this life of it counts as dead."""
 
@@ -215,6 +229,7 @@ Input = (
     | Answered
     | NoAnswer
     | Requested
+    | Withdrawn
     | Overrun
     | Tick
     | Continued
