@@ -197,12 +197,6 @@ class Withdrawn(NamedTuple):
     id: int
 
 
-class Overrun(NamedTuple):
-    """A broker leaves too many entries in its queue: this life of it counts as dead."""
-
-    broker_id: int
-
-
 class Tick(NamedTuple):
     """The time has come that `wake_ms` named."""
 
@@ -230,7 +224,6 @@ Input = (
     | NoAnswer
     | Requested
     | Withdrawn
-    | Overrun
     | Tick
     | Continued
     | Ended

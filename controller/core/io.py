@@ -8,7 +8,7 @@ Source: issue "Make the control plane steppable"; control-plane design, "Fencing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -69,7 +69,7 @@ class DeclinedError(Exception):
     """
 
     def __init__(self, problem: str, error_code: ErrorCode, remedy: str = "") -> None:
-        super().__init__(f"{problem}: {remedy}" if remedy else problem)
+        super().__init__(f"{problem} ({remedy})" if remedy else problem)
         self.problem = problem
         self.error_code = error_code
 
@@ -77,9 +77,7 @@ class DeclinedError(Exception):
 class Io:
     """The reads and writes of one term."""
 
-    def __init__(
-        self, emit: Callable[[Effect], None], *, controller_epoch: int, epoch_version: int
-    ) -> None:
+    def __init__(self, emit: Callable[[Effect], None], *, controller_epoch: int, epoch_version: int) -> None:
         """Write in the name of a controller epoch, as long as /controller_epoch has the version."""
         self._emit = emit
         self._controller_epoch = controller_epoch
@@ -99,9 +97,9 @@ class Io:
         self._open.discard(reply.id)
         self._replies[reply.id] = reply
 
-    def has_all(self, ids: Sequence[int]) -> bool:
-        """Say whether everything is answered."""
-        return all(each in self._replies for each in ids)
+    def is_open(self, ids: Iterable[int]) -> bool:
+        """Say whether one of these is still to be answered."""
+        return not self._open.isdisjoint(ids)
 
     def info(self, text: str) -> None:
         """Log a line."""
@@ -212,6 +210,12 @@ def parts_of(items: Sequence[T], size: int = AT_ONCE_MAX) -> Iterator[list[T]]:
     remaining = iter(items)
     while part := list(islice(remaining, size)):
         yield part
+
+
+def rest(part: Sequence[object], size: int = AT_ONCE_MAX) -> Steps[None]:
+    """Let others have their turn after a part that was full."""
+    if len(part) >= size:
+        yield REST
 
 
 def _problem_of(reply: Reply) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from controller.core.inputs import Unreadable, Znode
-from controller.core.io import REST, DeclinedError, Found, Io, Steps, parts_of
+from controller.core.io import DeclinedError, Found, Io, Steps, parts_of, rest
 from controller.core.model import KnownState, KnownTopic, LiveBroker, problem_of
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
@@ -100,7 +100,7 @@ def read_topics(io: Io, names: Sequence[str]) -> Steps[dict[str, KnownTopic | Un
     for part in parts_of(list(zip(names, nodes, strict=True))):
         for name, node in part:
             found[name] = _topic(name, node)
-        yield REST
+        yield from rest(part)
     return found
 
 
@@ -125,7 +125,7 @@ def read_states(
     for part in parts_of(list(zip(keys, nodes, strict=True))):
         for key, node in part:
             found[key] = _state(key, node)
-        yield REST
+        yield from rest(part)
     return found
 
 
