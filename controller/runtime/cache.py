@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from controller.core.channels import Channels
 from controller.core.dirty import Dirty
 from controller.core.model import Change, ClusterModel, KnownState, KnownTopic
-from controller.runtime.channel import Channels
 from controller.runtime.reader import Unreadable, read_children, read_states, read_topics
 from controller.runtime.store import Store
 from quorum.client import Client

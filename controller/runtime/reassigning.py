@@ -13,11 +13,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+from controller.core.channels import Channels
 from controller.core.model import ClusterModel, KnownTopic
 from controller.core.outcomes import PartitionOutcome, code_of, too_large
 from controller.core.reassignment import Replicas, with_targets, without_moves
 from controller.core.topics import Refused, check_move
-from controller.runtime.channel import Channels
 from controller.runtime.deciding import Decider
 from controller.runtime.store import Store
 from controller.wire.codes import ErrorCode

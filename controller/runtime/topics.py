@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from controller.core.channels import Channels
 from controller.core.model import ClusterModel
 from controller.core.options import ControllerOptions
 from controller.core.outcomes import TopicOutcome, refused, too_large
@@ -31,7 +32,6 @@ from controller.core.topics import (
     plan_topic,
 )
 from controller.runtime.cache import Cache
-from controller.runtime.channel import Channels
 from controller.runtime.reader import read_children
 from controller.runtime.store import Store
 from controller.wire.codes import ErrorCode
