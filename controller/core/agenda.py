@@ -18,7 +18,6 @@ REPEAT_PAUSE_MAX_MS: Final = 2_000
 class Duty(Enum):
     """The steps of a pass, by the names that operators see."""
 
-    OFFICE = "office"
     CACHE = "cache"
     DELETIONS = "deletions"
     BROKERS = "brokers"
@@ -34,7 +33,6 @@ class Duty(Enum):
 
 #: What a new controller, or one that may have missed events, has to read.
 _READ_AGAIN: Final = (
-    Duty.OFFICE,
     Duty.CACHE,
     Duty.DELETIONS,
     Duty.BROKERS,

@@ -7,28 +7,17 @@ Source: control-plane design, "Fencing"; KIP-380.
 from __future__ import annotations
 
 from controller.core.effects import Check
-from controller.core.inputs import Done, Znode
+from controller.core.inputs import Done
 from controller.core.model import KnownState, KnownTopic, LiveBroker
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
-from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
-from quorum.metadata.records import ControllerRecord, TopicRecord
+from quorum.metadata.records import TopicRecord
 
 
 def controller_epoch(epoch_version: int) -> Check:
     """Return the first operation of every write: nobody has been elected since."""
     return Check(paths.CONTROLLER_EPOCH, epoch_version)
-
-
-def holds_office(node: Znode | None, broker_id: int, session_id: int) -> bool:
-    """Say whether /controller is as the election of this broker left it."""
-    if node is None or node.ephemeral_owner != session_id or node.version != 0:
-        return False
-    try:
-        return ControllerRecord.decode(node.data).broker_id == broker_id
-    except MetadataDecodeError:
-        return False
 
 
 def partition_version(decided_on: PartitionVersion) -> int:

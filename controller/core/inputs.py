@@ -40,7 +40,6 @@ class Elected(NamedTuple):
     controller_epoch: ControllerEpoch
     #: Version of /controller_epoch, which fences every write.
     epoch_version: int
-    session_id: int
     #: Spreads replicas and draws topic ids.
     seed: int
 

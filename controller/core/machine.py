@@ -111,7 +111,6 @@ class ControllerMachine:
             balance_interval_ms=options.leader_imbalance_check_interval_ms,
         )
         self._passes = Passes(
-            elected,
             self.parts,
             self._agenda,
             self._answer,

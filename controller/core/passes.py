@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from controller.core import fences
 from controller.core.agenda import Agenda, Duty
 from controller.core.cache import Cache
 from controller.core.channels import Channels
@@ -26,7 +25,6 @@ from controller.core.elections import ElectionKind
 from controller.core.inputs import (
     CreateTopics,
     DeleteTopics,
-    Elected,
     ElectLeaders,
     ExtendTopics,
     Reassign,
@@ -63,7 +61,6 @@ WATCHED: Final[Mapping[str, Watched]] = {
     paths.REASSIGN_PARTITIONS: Watched(Duty.REASSIGNMENTS),
     paths.PREFERRED_REPLICA_ELECTION: Watched(Duty.ELECTIONS),
     CONFIG: Watched(Duty.SETTINGS, is_recursive=True),
-    paths.CONTROLLER: Watched(Duty.OFFICE),
 }
 
 
@@ -88,7 +85,6 @@ class Passes:
 
     def __init__(
         self,
-        elected: Elected,
         parts: Parts,
         agenda: Agenda,
         answer: Callable[[int, Outcome], None],
@@ -98,13 +94,11 @@ class Passes:
         """Do nothing before run().
 
         Args:
-            elected: whose term it is.
             parts: what it works with.
             agenda: what is due.
             answer: takes the outcome of a request.
             imbalance_percentage: leaderships that a broker may lack, of those that are preferably its.
         """
-        self._elected = elected
         self.parts = parts
         self.agenda = agenda
         self._answer = answer
@@ -133,12 +127,6 @@ class Passes:
         return self._is_settled and not self.parts.deletions.refused and not self.parts.model.reopened()
 
     # -- the steps -----------------------------------------------------------------------------------------
-
-    def check_office(self) -> Steps[None]:
-        """Resign if /controller is no longer as this term's election left it."""
-        node = yield from self.parts.io.read_one(paths.CONTROLLER)
-        if not fences.holds_office(node, self._elected.broker_id, self._elected.session_id):
-            raise TermOverError("/controller was deleted or overwritten")
 
     def refresh(self) -> Steps[None]:
         """Read what is dirty."""
@@ -225,7 +213,6 @@ class PassStep(NamedTuple):
 
 #: The order of a pass. Deletions are begun before anything is decided, and again right after the requests.
 STEPS: Final = (
-    PassStep(Duty.OFFICE, Passes.check_office),
     PassStep(Duty.CACHE, Passes.refresh, lambda passes: passes.parts.cache.dirty),
     PassStep(Duty.DELETIONS, lambda passes: passes.parts.deletions.begin()),
     PassStep(Duty.BROKERS, Passes.update_brokers, lambda passes: passes.parts.model.reopened()),

@@ -23,15 +23,12 @@ from quorum.metadata.numbers import (
     BrokerGeneration,
     ControllerEpoch,
     CoordinatorEpoch,
-    PartitionVersion,
     next_version,
 )
-from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import NodeView
 from quorum.metadata.records import (
     BrokerRecord,
     ControllerRecord,
-    PartitionStateRecord,
     decode_controller_epoch,
 )
 
@@ -241,15 +238,3 @@ def plan_registration(
     if registration.stat.ephemeral_owner == session_id:
         return Adopt(BrokerGeneration(registration.stat.czxid))
     return Register(registration.stat.version, generation_version)
-
-
-# -- fenced writes -------------------------------------------------------------------------------------------
-
-
-class StateUpdate(NamedTuple):
-    """A new leaderAndISR for one partition, to be written if its znode still has the version."""
-
-    key: PartitionKey
-    state: PartitionStateRecord
-    #: Version of the state znode that the decision was made on.
-    partition_version: PartitionVersion

@@ -52,15 +52,13 @@ from quorum.metadata.numbers import ControllerEpoch, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
     BrokerRecord,
-    ControllerRecord,
     PartitionStateRecord,
     TopicRecord,
 )
 from quorum.metadata.topic_settings import TopicSettings
 
 EPOCH_VERSION = 4
-SESSION_ID = 11
-ELECTED = Elected(1, ControllerEpoch(5), EPOCH_VERSION, SESSION_ID, seed=7)
+ELECTED = Elected(1, ControllerEpoch(5), EPOCH_VERSION, seed=7)
 
 E = TypeVar("E")
 
@@ -83,7 +81,6 @@ class SteppedTree:
         for path in ("/", *paths.BASE_PATHS):
             self.nodes[path] = Znode(b"", 0, 0, 0, 0)
         self.nodes[paths.CONTROLLER_EPOCH] = Znode(b"5", EPOCH_VERSION, 0, 50, 0)
-        self.nodes[paths.CONTROLLER] = Znode(ControllerRecord(1, 0).encode(), 0, 50, 50, SESSION_ID)
 
     def put(self, path: str, value: bytes, owner: int = 0) -> None:
         """Create or change a node, as somebody else."""

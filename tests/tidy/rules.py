@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.cli": {"admin", "cli.commands", "errors", "platform"},
     "quorum.__main__": {"cli"},
     "controller.core": {"wire"},
-    "controller.election": {"core"},
+    "controller.election": set(),
     "controller.wire": set(),
     "controller.messages": {"wire"},
     "controller.runtime": {"core", "election", "messages", "wire"},

@@ -168,14 +168,6 @@ def test_the_fence_ends_the_term() -> None:
     assert stepped.machine.step(Reconnected(), stepped.now_ms) == []
 
 
-def test_a_controller_whose_node_was_touched_resigns() -> None:
-    stepped = cluster(1, 2)
-    stepped.tree.put(paths.CONTROLLER, b"{}")
-    resign = resigned(stepped.settle())
-    assert resign is not None
-    assert not resign.is_fenced
-
-
 def test_a_lost_connection_breaks_the_pass_off_and_all_is_read_again_after_a_pause() -> None:
     stepped = cluster(1, 2)
     failed: list[int] = []
