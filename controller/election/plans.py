@@ -13,30 +13,25 @@ Source: control-plane design, "Controller" and "Broker"; seeds [2.4], [3.1], [3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
 from quorum.metadata.group_records import CoordinatorRecord
-from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, CoordinatorEpoch, PartitionVersion
-from quorum.metadata.paths import PartitionKey
+from quorum.metadata.numbers import (
+    BrokerGeneration,
+    ControllerEpoch,
+    CoordinatorEpoch,
+    next_version,
+)
 from quorum.metadata.reading import NodeView
 from quorum.metadata.records import (
     BrokerRecord,
     ControllerRecord,
-    PartitionStateRecord,
     decode_controller_epoch,
 )
 
-#: Operations of one fenced multi, beside its check; and the bytes of their paths and values together.
-CHUNK_OPERATIONS_MAX: Final = 1_000
-#: Below the frame limit of an untuned ZooKeeper (1,048,575) by what versions, headers and lengths add.
-CHUNK_BYTES_MAX: Final = 768 * 1024
-#: Bytes that an operation adds to its path and value: header, lengths, version, a list of two digests.
-OPERATION_OVERHEAD_BYTES: Final = 160
-
-T = TypeVar("T")
 #: What an office counts its holders with.
 E = TypeVar("E", bound=int)
 
@@ -187,14 +182,6 @@ def _stale_reason(office: Office[E], broker_id: int, holder: NodeView, registrat
     return ""
 
 
-def next_version(version: int) -> int:
-    """Version of a znode after one more setData: int32, and never -1 (ZOOKEEPER-4743)."""
-    following = version + 1
-    if following > 2**31 - 1:
-        return -(2**31)
-    return 0 if following == -1 else following
-
-
 # -- broker registration -------------------------------------------------------------------------------------
 
 
@@ -251,36 +238,3 @@ def plan_registration(
     if registration.stat.ephemeral_owner == session_id:
         return Adopt(BrokerGeneration(registration.stat.czxid))
     return Register(registration.stat.version, generation_version)
-
-
-# -- fenced writes -------------------------------------------------------------------------------------------
-
-
-class StateUpdate(NamedTuple):
-    """A new leaderAndISR for one partition, to be written if its znode still has the version."""
-
-    key: PartitionKey
-    state: PartitionStateRecord
-    #: Version of the state znode that the decision was made on.
-    partition_version: PartitionVersion
-
-
-def chunk_by_size(
-    items: Iterable[tuple[T, int]],
-    operations_max: int = CHUNK_OPERATIONS_MAX,
-    bytes_max: int = CHUNK_BYTES_MAX,
-) -> Iterator[Sequence[T]]:
-    """Cut a list of (item, bytes) into runs of at most operations_max items and bytes_max bytes, in order.
-
-    An item larger than bytes_max makes a run of its own; the client refuses it by its own limit.
-    """
-    chunk: list[T] = []
-    used = 0
-    for item, size in items:
-        if chunk and (len(chunk) >= operations_max or used + size > bytes_max):
-            yield chunk
-            chunk, used = [], 0
-        chunk.append(item)
-        used += size
-    if chunk:
-        yield chunk

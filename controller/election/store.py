@@ -40,7 +40,7 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
-from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import NodeView, read_node
 from quorum.metadata.records import (
@@ -55,6 +55,8 @@ from quorum.metadata.records import (
 from quorum.metadata.trust import Trust
 
 ROUNDS_MAX: Final = 8
+#: A re-created /controller_epoch gets the version that it would have; a multi holds no more writes than this.
+EPOCH_VERSION_MAX: Final = 9_999
 
 
 async def ensure_base_paths(client: Client) -> None:
@@ -91,6 +93,27 @@ async def _create_if_missing(client: Client, path: str, data: bytes) -> None:
 
 
 # -- offices -------------------------------------------------------------------------------------------------
+
+
+async def ensure_controller_epoch(client: Client, highest: ControllerEpoch) -> None:
+    """Create a missing /controller_epoch with the highest epoch that is known; what exists stays as it is.
+
+    The node also gets the version that so many elections would have given it. A new node begins with version
+    0, and the fence of a former controller, which is a version, must not fit a later one by accident.
+
+    Raises:
+        ConnectionLossError: the outcome is unknown; repeat it.
+    """
+    transaction = Transaction().create(paths.CONTROLLER_EPOCH, encode_controller_epoch(highest))
+    version = 0
+    for _ in range(min(highest, EPOCH_VERSION_MAX)):
+        transaction.set(paths.CONTROLLER_EPOCH, encode_controller_epoch(highest), version)
+        version = next_version(version)
+    try:
+        await client.multi(transaction)
+    except MultiFailedError as error:
+        if not isinstance(error.cause, NodeExistsError):
+            raise
 
 
 async def elect(

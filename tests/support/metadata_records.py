@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from controller.election.plans import Mandate, StateUpdate
-from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
-from quorum.metadata.paths import PartitionKey
+from controller.election.plans import Mandate
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
 from quorum.metadata.records import RECOVERED, PartitionStateRecord
 
 
@@ -19,11 +18,6 @@ def partition_state(
     return PartitionStateRecord(
         ControllerEpoch(controller_epoch), leader, LeaderEpoch(leader_epoch), isr, leader_recovery_state
     )
-
-
-def state_update(key: PartitionKey, state: PartitionStateRecord, partition_version: int) -> StateUpdate:
-    """A state to be written over the one of that version."""
-    return StateUpdate(key, state, PartitionVersion(partition_version))
 
 
 def mandate_of(

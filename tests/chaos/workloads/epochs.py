@@ -12,7 +12,7 @@ import random
 import uuid
 from typing import Any, ClassVar, Final
 
-from controller.election.fenced import FencedWriter
+from controller.election.fenced import fenced_multi
 from controller.election.plans import CONTROLLER_OFFICE, HeldBy, Mandate
 from controller.election.store import (
     compare_and_set_state,
@@ -143,7 +143,7 @@ class Epochs(QuorumWorkload):
         version, state = argument
         transaction = Transaction()
         transaction.set(paths.partition_state_path(NAMES[name]), _state(state).encode(), version)
-        results = await FencedWriter(client, mandate).multi(transaction)
+        results = await fenced_multi(client, mandate, transaction)
         stat = results[0].written_stat
         return stat.version, stat.mzxid
 
