@@ -38,6 +38,7 @@ from quorum.metadata.records import BrokerConfigRecord, BrokerRecord, TopicConfi
 from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
+from tests.support.broker_sessions import generation_of, thief_of
 
 WAIT_S = 20.0
 EVEN = {"led": 1, "followed": 1, "offline": 0, "under_replicated": 0}
@@ -246,14 +247,13 @@ async def test_a_session_that_is_over_is_followed_by_another_generation(cluster:
     async with BrokerClient(cluster.bootstrap) as kafka, Client(cluster.hosts) as client:
         await kafka.create_topics([NewTopic("t", 2, 2)])
         broker = cluster._running[2]
-        before = broker.generation
-        assert broker._client is not None
-        thief = Client(cluster.hosts, resume=broker._client.session_token)
+        before = generation_of(broker)
+        thief = thief_of(broker, cluster.hosts)
         await thief.start()
         await thief.close()
-        await until(lambda: broker.generation not in (None, before))
+        await until(lambda: generation_of(broker) not in (None, before))
         _, stat = await client.get(paths.broker_id_path(2))
-        assert stat.czxid == broker.generation
+        assert stat.czxid == generation_of(broker)
         status = f"{cluster.admin_urls[1]}/v1/status"
         async with asyncio.timeout(WAIT_S):
             while (await get(status))["partitions"] != IN_SYNC:
