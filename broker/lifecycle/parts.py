@@ -17,11 +17,12 @@ from broker.lifecycle.state_queue import StateQueue, handing_to
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.parts import ReplicaParts
 from broker.replication.settings import apply_broker_settings, apply_topic_settings
-from broker.stores.broker_configs import BrokerConfigs
 from broker.stores.producer_ids import ProducerIds
-from broker.stores.topic_configs import TopicConfigs
+from broker.stores.settings import SettingsStore, broker_configs, topic_configs
 from quorum.client import Client
 from quorum.errors import QuorateError
+from quorum.metadata.broker_settings import BrokerSettings
+from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 
 #: A shorter silence of a disk is a stall, whatever the session's timeout.
@@ -39,8 +40,8 @@ class BrokerParts(NamedTuple):
     view: ClusterView
     directory: LogDirectory
     replicas: ReplicaParts
-    configs: TopicConfigs
-    own_configs: BrokerConfigs
+    configs: SettingsStore[TopicSettings]
+    own_configs: SettingsStore[BrokerSettings]
     producer_ids: ProducerIds
     #: None where requests come directly.
     queue: StateQueue | None
@@ -93,8 +94,11 @@ async def open_parts(
     def settings_changed(topic: str) -> None:
         apply_topic_settings(replicas.registry, topic)
 
+    def own_settings_changed(name: str) -> None:
+        apply_broker_settings(replicas.registry, own_configs.settings_of(name))
+
     broker_id, trust = config.broker.id, Trust(secrets, cluster_id)
-    configs = TopicConfigs(config.topics, settings_changed, config.limits.segment_bytes_min)
+    configs = topic_configs(config.topics, settings_changed, config.limits.segment_bytes_min)
     opens = partial(LogDirectory.open, config.broker.data_dir, settings_of=configs.settings_of)
     opens = partial(opens, broker_id=broker_id, cluster_id=cluster_id)
     directory = await open_in_thread(partial(opens, open_files_max=config.limits.open_files_max))
@@ -115,7 +119,7 @@ async def open_parts(
         on_storage_error=on_failure,
         register_again=register_again,
     )
-    own_configs = BrokerConfigs(broker_id, partial(apply_broker_settings, replicas.registry))
+    own_configs = broker_configs(broker_id, own_settings_changed)
     queue = None
     if config.broker.channel == "queue":
         queue = StateQueue(broker_id, handing_to(replicas.registered), trust)

@@ -239,7 +239,7 @@ def test_a_move_to_a_broker_that_dies_is_listed_and_undone(
     cluster.start(4)
     parts = cluster._running._running[4].state.parts
     assert parts is not None
-    assert parts.own_configs.overrides == dict.fromkeys(RATES, "1")
+    assert parts.own_configs.overrides("4") == dict.fromkeys(RATES, "1")
     tools.reassign("--cancel", moves)
     assert throttles(zookeeper, "waits") == {}
 
