@@ -18,10 +18,10 @@ from broker.server.listener import Listener
 from broker.wire.codec import decode_response, encode_request
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
-from controller.wire.frames import pack_request
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_services import services
 from tests.support.broker_wire import record_batch
+from tests.support.frames import pack_request
 from tests.unit.broker_log.samples import (
     GZIP,
     LZ4,
