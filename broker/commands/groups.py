@@ -7,14 +7,12 @@ and where a reset goes; what may be reset is the coordinator's affair.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.commands.actions import add_actions
-from broker.commands.broker import require_extra
+from broker.commands.actions import Act, add_actions, run_action
 from quorum.errors import QuorateError, UsageError, printable, shown
 
 if TYPE_CHECKING:
@@ -36,11 +34,8 @@ examples:
   quorate groups delete billing
 """
 
-TIMEOUT_MS: Final = 30_000
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-
-Act = Callable[["BrokerClient", argparse.Namespace], Awaitable[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,24 +76,7 @@ def _add_reset_arguments(action: argparse.ArgumentParser) -> None:
     action.add_argument("--execute", action="store_true", help="do it")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Ask and print.
-
-    Raises:
-        UsageError: an argument has not its form, or the extra is not installed.
-        NoBrokerAnswersError: no broker can be reached; it names them.
-        BrokerRequestError: the coordinator refuses, or the outcome is unknown (it says which).
-        QuorateError: what an argument names does not exist, or is not as the action needs it.
-    """
-    require_extra()
-    from broker.client import BrokerClient
-
-    async def ask() -> int:
-        act: Act = arguments.act
-        async with BrokerClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
-            return await act(client, arguments)
-
-    return asyncio.run(ask())
+run = run_action
 
 
 async def _list(client: BrokerClient, arguments: argparse.Namespace) -> int:

@@ -208,10 +208,6 @@ class TopicsSection:
     max_message_bytes: int = _topic_setting("max.message.bytes")
     min_insync_replicas: int = _topic_setting("min.insync.replicas")
     unclean_leader_election_enable: bool = _topic_setting("unclean.leader.election.enable")
-    cleanup_policy: str = _topic_setting("cleanup.policy")
-    compression_type: str = setting(
-        text("producer", "producer: batches are stored as they are sent"), "producer"
-    )
     message_timestamp_type: str = _topic_setting("message.timestamp.type")
     message_timestamp_before_max_ms: int = _topic_setting("message.timestamp.before.max.ms")
     message_timestamp_after_max_ms: int = _topic_setting("message.timestamp.after.max.ms")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from broker.config.broker import BrokerConfig, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
-from broker.server.api.topic_config_rows import ConfigSource
+from broker.server.api.topic_config_rows import ConfigSource, config_row
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
@@ -112,30 +112,12 @@ def _topic_rows(topics: TopicSettings) -> list[_Named]:
 
 
 def _changing_row(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
-    synonyms = [{"name": name, "value": str(RATE_MAX), "source": ConfigSource.DEFAULT}]
+    values = [(str(RATE_MAX), ConfigSource.DEFAULT)]
     if name in overrides:
-        synonyms.insert(0, {"name": name, "value": overrides[name], "source": ConfigSource.DYNAMIC_BROKER})
-    return {
-        "name": name,
-        "value": synonyms[0]["value"],
-        "read_only": False,
-        "config_source": synonyms[0]["source"],
-        "is_sensitive": False,
-        "synonyms": synonyms,
-        "config_type": _LONG,
-        "documentation": BROKER_SETTINGS[name],
-    }
+        values.insert(0, (overrides[name], ConfigSource.DYNAMIC_BROKER))
+    return config_row(name, _LONG, values, BROKER_SETTINGS[name])
 
 
 def _row(name: str, value: object, kind: Kind) -> dict[str, Any]:
     text = None if value is None else text_of(value)
-    return {
-        "name": name,
-        "value": text,
-        "read_only": True,
-        "config_source": ConfigSource.STATIC_BROKER,
-        "is_sensitive": False,
-        "synonyms": [{"name": name, "value": text, "source": ConfigSource.STATIC_BROKER}],
-        "config_type": kind,
-        "documentation": None,
-    }
+    return config_row(name, kind, [(text, ConfigSource.STATIC_BROKER)], None, read_only=True)

@@ -70,7 +70,8 @@ def _describe(
             return ErrorCode.NONE, None, []
         if name != str(services.broker_id):
             return ErrorCode.INVALID_REQUEST, _another_broker(services, name), []
-        return ErrorCode.NONE, None, broker_config_rows(services.config, services.broker_configs.overrides)
+        overrides = services.broker_configs.overrides(name)
+        return ErrorCode.NONE, None, broker_config_rows(services.config, overrides)
     return ErrorCode.INVALID_REQUEST, _no_such_kind(resource_type), []
 
 
@@ -120,11 +121,8 @@ async def _alter(
             return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
         return why_no_topic(services.view, name)
     try:
-        changes = read(resource.configs)
-        if kind == _TOPIC:
-            await services.topic_configs.alter(name, changes, validate_only)
-        else:
-            await services.broker_configs.alter(changes, validate_only)
+        configs = services.topic_configs if kind == _TOPIC else services.broker_configs
+        await configs.alter(name, read(resource.configs), validate_only)
     except _UnclearError as error:
         return ErrorCode.INVALID_REQUEST, str(error)
     except QuorateError as error:

@@ -278,7 +278,7 @@ async def test_whoever_compares_replicas_reads_as_a_consumer(parts: MemoryParts,
     asked = fetch_values(replica_id=-2, replica_state={"replica_id": -2, "replica_epoch": -1})
     found = await ask(parts, ApiKey.FETCH, version, asked)
     assert found.responses[0].partitions[0].error_code == ErrorCode.NONE
-    assert parts.replicas.fetches[0][1]["replica_id"] == -1
+    assert parts.replicas.fetches[0][1].replica_id == -1
 
 
 @pytest.mark.parametrize("version", [4, 14, 15, 16])
@@ -288,8 +288,8 @@ async def test_only_a_broker_fetches_as_a_replica(parts: MemoryParts, version: i
     refused = found.responses[0].partitions[0].error_code
     assert (refused, parts.replicas.fetches) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     await ask(parts, ApiKey.FETCH, version, asked, for_brokers=True)
-    assert parts.replicas.fetches[0][1]["replica_id"] == 2
-    assert parts.replicas.fetches[0][1]["generation"] == (77 if version >= 15 else -1)
+    assert parts.replicas.fetches[0][1].replica_id == 2
+    assert parts.replicas.fetches[0][1].generation == (77 if version >= 15 else -1)
 
 
 # -- before the first UpdateMetadata ---------------------------------------------------------------
@@ -540,7 +540,7 @@ async def test_a_wrong_change_of_settings_changes_nothing(
         parts, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [row], "validate_only": False}
     )
     assert found.responses[0].error_code == error_code
-    assert (parts.configs.settings, parts.own_configs.overrides) == ({}, {})
+    assert (parts.configs.settings, parts.own_configs.settings) == ({}, {})
 
 
 async def test_rates_of_this_broker_change_while_it_runs(parts: MemoryParts) -> None:
@@ -561,7 +561,7 @@ async def test_rates_of_this_broker_change_while_it_runs(parts: MemoryParts) -> 
     # Kafka's tool removes the three together.
     third = "replica.alter.log.dirs.io.max.bytes.per.second"
     assert await change((leader, 1, None), (follower, 1, None), (third, 1, None)) == ErrorCode.NONE
-    assert parts.own_configs.overrides == {}
+    assert parts.own_configs.overrides("1") == {}
 
 
 async def test_lists_take_items_and_lose_them(parts: MemoryParts) -> None:
@@ -591,7 +591,7 @@ async def test_lists_take_items_and_lose_them(parts: MemoryParts) -> None:
 
 async def test_all_settings_are_replaced(parts: MemoryParts) -> None:
     parts.configs.settings["t"] = {"retention.ms": "5", "segment.bytes": "2000000"}
-    parts.own_configs.overrides = {"leader.replication.throttled.rate": "5"}
+    parts.own_configs.settings["1"] = {"leader.replication.throttled.rate": "5"}
 
     async def change(resource: Values, *configs: tuple[str, str | None], check: bool = False) -> ErrorCode:
         rows = [{"name": name, "value": value} for name, value in configs]
@@ -609,7 +609,7 @@ async def test_all_settings_are_replaced(parts: MemoryParts) -> None:
     assert await change(RESOURCE, ("retention.ms", "6"), ("flush.ms", "1")) == ErrorCode.NONE
     assert parts.configs.settings["t"] == {"retention.ms": "6", "flush.ms": "1"}
     assert await change(ours) == ErrorCode.NONE
-    assert parts.own_configs.overrides == {}
+    assert parts.own_configs.overrides("1") == {}
 
 
 async def test_a_change_that_is_only_checked_changes_nothing(parts: MemoryParts) -> None:
