@@ -42,9 +42,12 @@ class FetchPace:
             self.not_before_ms = now_ms + throttle.wait_ms(now_ms)
         return self.not_before_ms <= now_ms
 
-    def answered(self, high_watermark: int, log_end_offset: int) -> None:
-        """Note an answer that was applied: the leader's high watermark, and the own end."""
+    def answered(self) -> None:
+        """Note an answer without an error: the next pause is short again."""
         self.backoff_ms = 0
+
+    def copied(self, high_watermark: int, log_end_offset: int) -> None:
+        """Note an answer that was applied: the leader's high watermark, and the own end."""
         self.is_behind = high_watermark > log_end_offset
 
     def back_off(self, now_ms: int, first_ms: int, max_ms: int) -> None:

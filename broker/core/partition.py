@@ -10,7 +10,7 @@ Source: control-plane design, "ISR", "Leader and follower"; KIP-101, KIP-497, KI
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -209,19 +209,6 @@ class LeaderState:
     def knows_what_is_committed(self) -> bool:
         """Whether the high watermark has reached the start of this epoch (KIP-207)."""
         return self.high_watermark >= self.epoch_start_offset
-
-    def low_watermark(self, live: Collection[int], durable_start_offset: int) -> int:
-        """Return the smallest log start of the replicas whose brokers are live.
-
-        Args:
-            live: broker ids.
-            durable_start_offset: the leader's own, as a crash would leave it.
-        """
-        lowest = durable_start_offset
-        for replica, progress in self.followers.items():
-            if replica in live:
-                lowest = min(lowest, progress.log_start_offset)
-        return lowest
 
     # -- the ISR ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ Source: control-plane design, "Leader and follower", "Reads"; KIP-101, KIP-107, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from broker.core import fences
 from broker.core.epochs import UNDEFINED, EpochEndOffset, epoch_end_at_leader
@@ -40,6 +40,27 @@ def judge_deletion(role: ReplicaState, offset: int) -> ErrorCode:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     is_committed = 0 <= offset <= role.high_watermark
     return ErrorCode.NONE if is_committed else ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def low_watermark(role: ReplicaState, live: Collection[int], durable_start_offset: int) -> int:
+    """Return the smallest log start of the replicas whose brokers are live.
+
+    Args:
+        role: of this replica; only a leader knows of others.
+        live: broker ids.
+        durable_start_offset: of the own log, as a crash would leave it.
+    """
+    if not isinstance(role, LeaderState):
+        return durable_start_offset
+    others = (progress.log_start_offset for each, progress in role.followers.items() if each in live)
+    return min((durable_start_offset, *others))
+
+
+def judge_deleted(role: ReplicaState, low_watermark: int, required_offset: int) -> ErrorCode | None:
+    """Return what a deletion is answered; None: a live replica has not followed yet."""
+    if not isinstance(role, LeaderState):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE if low_watermark >= required_offset else None
 
 
 def judge_fetch(role: ReplicaState, replica_id: int, position: ReadPosition, log: LogView) -> ErrorCode:
@@ -88,6 +109,11 @@ def diverging(role: ReplicaState, position: ReadPosition, log: LogView) -> Epoch
         return None
     end = epoch_end(role, last_epoch, log)
     return end if fences.has_diverged(end, last_epoch, position.offset) else None
+
+
+def may_throttle(role: ReplicaState, replica_id: int) -> bool:
+    """Whether a follower may have to wait for its bytes; one in the ISR never does: producers wait for it."""
+    return isinstance(role, LeaderState) and replica_id not in role.isr
 
 
 def read_limit(role: ReplicaState, is_follower: bool, log: LogView) -> int:

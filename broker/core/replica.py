@@ -226,7 +226,7 @@ class ReplicaMachine:
             case FollowerFetch() | ConsumerFetch():
                 return self._fetched(happened, log, now_ms)
             case LeaderAnswer() | Copied() | WriteFailed() | Truncated():
-                return self._following(happened, log)
+                return self._following(happened, log, now_ms)
             case IsrWritten() | IsrRefused() | IsrFound():
                 return self._isr_outcome(happened, log, now_ms)
             case SettingsChanged(min_insync_replicas):
@@ -405,18 +405,18 @@ class ReplicaMachine:
     # -- the follower ----------------------------------------------------------------------------------------
 
     def _following(
-        self, happened: LeaderAnswer | Copied | WriteFailed | Truncated, log: LogView
+        self, happened: LeaderAnswer | Copied | WriteFailed | Truncated, log: LogView, now_ms: int
     ) -> list[ReplicaEffect]:
         follower = self.follower
         match happened:
             case LeaderAnswer():
                 self._awaited = None
-                return [] if follower is None else self._answered(follower, happened, log)
+                return [] if follower is None else self._answered(follower, happened, log, now_ms)
             case Copied(high_watermark, log_start_offset):
                 risen = self._risen() if self.copied(high_watermark, log.log_end_offset) else ()
                 return [*risen, RaiseStart(self.start_to_keep(log_start_offset))]
             case WriteFailed():
-                return [BackOff()]
+                return [BackOff(now_ms)]
             case Truncated():
                 asked, self._awaited = self._awaited, None
                 if asked is None or follower is None:
@@ -427,7 +427,9 @@ class ReplicaMachine:
                     follower.truncated(log.log_end_offset)
                 return []
 
-    def _answered(self, follower: FollowerState, answer: LeaderAnswer, log: LogView) -> list[ReplicaEffect]:
+    def _answered(
+        self, follower: FollowerState, answer: LeaderAnswer, log: LogView, now_ms: int
+    ) -> list[ReplicaEffect]:
         """Append, truncate, start over or pause, if the answer still counts."""
         if not fences.is_current_answer(
             answer.leader_epoch, follower.leader_epoch, answer.fetch_offset, log.log_end_offset
@@ -436,11 +438,11 @@ class ReplicaMachine:
         if answer.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
             has_records = log.log_start_offset < log.log_end_offset
             if has_records and log.log_end_offset >= answer.log_start_offset:
-                return [BackOff()]
+                return [BackOff(now_ms)]
             self._awaited = StartAt(answer.log_start_offset)
             return [self._awaited]
         if answer.error_code is not ErrorCode.NONE:
-            return [BackOff()]
+            return [BackOff(now_ms)]
         if answer.diverging_epoch is not None:
             leader_end = EpochEndOffset(*answer.diverging_epoch)
             own_end = EpochEndOffset(*log.end_offset_for_epoch(leader_end.leader_epoch))
@@ -448,7 +450,7 @@ class ReplicaMachine:
             return [self._awaited]
         if answer.has_records:
             return [TakeRecords()]
-        return self._following(Copied(answer.high_watermark, answer.log_start_offset), log)
+        return self._following(Copied(answer.high_watermark, answer.log_start_offset), log, now_ms)
 
 
 def refusal_of(broker_id: int, decision: LeaderAndIsr) -> ErrorCode:

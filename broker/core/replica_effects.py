@@ -89,6 +89,9 @@ class RaiseStart(NamedTuple):
 class BackOff(NamedTuple):
     """Pause before the next fetch of this partition."""
 
+    #: Monotonic; the pause begins then.
+    since_ms: int
+
 
 class ReadUpTo(NamedTuple):
     """Answer a fetch with records below this offset."""

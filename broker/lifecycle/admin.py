@@ -65,8 +65,8 @@ class BrokerView:
             registry = broker.parts.replicas.registry
             answer |= {
                 "incarnation": broker.parts.directory.incarnation,
-                "controller_id": registry.controller_id,
-                "controller_epoch": registry.controller_epoch,
+                "controller_id": registry.gate.controller_id,
+                "controller_epoch": registry.gate.controller_epoch,
                 "partitions": broker.parts.replicas.logs.counts()._asdict(),
             }
         return answer

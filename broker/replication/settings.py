@@ -5,7 +5,7 @@ Source: KIP-226; Kafka's throttled rates of replicas.
 
 from __future__ import annotations
 
-from broker.replication.clock import monotonic_ms
+from broker.core.replica_inputs import SettingsChanged
 from broker.replication.registry import Registry
 from quorum.metadata.broker_settings import BrokerSettings
 
@@ -16,11 +16,10 @@ def apply_topic_settings(registry: Registry, topic: str) -> None:
     for key, replica in registry.replicas.items():
         if key.topic == topic:
             replica.log.configure(settings)
-            replica.min_insync_replicas = settings.min_insync_replicas
+            replica.step(SettingsChanged(settings.min_insync_replicas))
 
 
 def apply_broker_settings(registry: Registry, settings: BrokerSettings) -> None:
     """Limit the copying of throttled replicas to these rates from now on."""
-    now_ms = monotonic_ms()
-    registry.leader_throttle.set_rate(settings.leader_throttled_rate, now_ms)
-    registry.follower_throttle.set_rate(settings.follower_throttled_rate, now_ms)
+    registry.leader_throttle.set_rate(settings.leader_throttled_rate)
+    registry.follower_throttle.set_rate(settings.follower_throttled_rate)

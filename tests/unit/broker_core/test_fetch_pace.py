@@ -16,20 +16,20 @@ def test_pauses_grow_and_end_with_an_answer() -> None:
     assert pauses == [50, 100, 200, 300]
     assert not pace.is_due(1299, free)
     assert pace.is_due(1300, free)
-    pace.answered(5, 5)
+    pace.answered()
     pace.back_off(2000, 50, 300)
     assert pace.not_before_ms == 2050
 
 
 def test_only_a_replica_that_lags_waits_for_the_throttle() -> None:
     pace, throttle = FetchPace(PartitionKey("orders", 0)), Throttle(1, lambda _: "*")
-    throttle.set_rate(1000, 0)
+    throttle.set_rate(1000)
     throttle.spend(1500, 0)
     assert pace.max_bytes(4096, throttle, 0) == 0
     assert pace.is_due(0, throttle)  # nobody knows yet whether it lags
-    pace.answered(5, 5)
+    pace.copied(5, 5)
     assert pace.max_bytes(4096, throttle, 0) == 4096
-    pace.answered(6, 5)
+    pace.copied(6, 5)
     assert not pace.is_due(0, throttle)
     assert pace.is_due(600, throttle)
 

@@ -430,8 +430,8 @@ def test_follower_copies_and_takes_the_high_watermark_over() -> None:
 
 def test_follower_pauses_after_an_error() -> None:
     stepped = following()
-    assert stepped.step(answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)) == [BackOff()]
-    assert stepped.step(WriteFailed()) == [BackOff()]
+    assert stepped.step(answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)) == [BackOff(1000)]
+    assert stepped.step(WriteFailed()) == [BackOff(1000)]
 
 
 def test_follower_truncates_where_the_logs_diverge() -> None:
@@ -458,7 +458,7 @@ def test_new_role_awaits_no_cut() -> None:
 def test_follower_starts_over_only_behind_the_leaders_start() -> None:
     stepped = following()
     out_of_range = ErrorCode.OFFSET_OUT_OF_RANGE
-    assert stepped.step(answer(out_of_range, log_start_offset=10)) == [BackOff()]
+    assert stepped.step(answer(out_of_range, log_start_offset=10)) == [BackOff(1000)]
     assert stepped.step(answer(out_of_range, log_start_offset=20)) == [StartAt(20)]
     stepped.log.log_start_offset = stepped.log.log_end_offset = 20
     assert stepped.step(Truncated()) == []
