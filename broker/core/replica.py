@@ -257,7 +257,7 @@ class ReplicaMachine:
                 return [*self._close(), Close()]
             case SessionLost(generation):
                 leader = self.leader
-                keeps = leader is None or fences.is_decided_in(leader.decided_in, generation)
+                keeps = leader is None or fences.may_lead_on(leader.decided_in, generation)
                 return [] if keeps else self._step_down()
             case DamageFound():
                 return self._damaged()
