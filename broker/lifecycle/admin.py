@@ -70,8 +70,8 @@ class BrokerView:
             registry = state.parts.replicas.registry
             answer |= {
                 "incarnation": state.parts.directory.incarnation,
-                "controller_id": registry.controller_id,
-                "controller_epoch": registry.controller_epoch,
+                "controller_id": registry.gate.controller_id,
+                "controller_epoch": registry.gate.controller_epoch,
                 "partitions": state.parts.replicas.logs.counts()._asdict(),
             }
         return answer

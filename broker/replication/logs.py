@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from broker.core.listed_offsets import ListedOffset
 from broker.log.disk_threads import finished
 from broker.log.errors import LogStorageError, UnreadableBatchError
 from broker.log.files import disk_space
 from broker.replication import offsets
-from broker.replication.outcomes import EpochEnd, ListedOffset, LogSize, ReplicaCounts
+from broker.replication.outcomes import EpochEnd, LogSize, ReplicaCounts
 from broker.replication.registry import Registry
 from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping
 
-from broker.core.partition import IdleState
-from broker.replication.registry import Registry, is_log_of
+from broker.core import fences
+from broker.replication.registry import NO_LEADER_EPOCH, Registry
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
 
@@ -47,13 +47,12 @@ def open_replicas(
         is_ours = topic is not None and registry.broker_id in topic.partitions.get(key.partition, ())
         if is_ours and topic is not None and topic.topic_id is not None and log.topic_id is None:
             directory.adopt(key, topic.topic_id)
-        if topic is None or not is_ours or not is_log_of(log, topic.topic_id):
+        if topic is None or not is_ours or fences.is_of_another_topic(topic.topic_id, log.topic_id):
             _log.warning("%s-%d is not assigned to this broker: its log is set aside as a stray", *key)
             directory.set_aside(key)
             continue
-        replica = registry.open_replica(key)
-        if (state := states.get(key)) is not None:
-            replica.take_role(IdleState(replica.high_watermark, state.leader_epoch), applied=False)
+        state = states.get(key)
+        registry.open_replica(key, NO_LEADER_EPOCH if state is None else state.leader_epoch)
 
     missing = [key for key in counted_on if key not in directory.logs]
     directory.note_shortened(missing)

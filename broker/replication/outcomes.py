@@ -90,15 +90,6 @@ class FetchOutcome(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
 
-class ListedOffset(NamedTuple):
-    """The offset that belongs to a timestamp."""
-
-    error_code: ErrorCode
-    timestamp: int = -1
-    offset: int = -1
-    leader_epoch: int = -1
-
-
 class EpochEnd(NamedTuple):
     """Where a leader epoch ended (exclusive)."""
 

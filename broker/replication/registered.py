@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from broker.core.replica_inputs import SessionBegun
 from broker.log.errors import LogStorageError
 from broker.replication.control import Control
 from broker.replication.isr_writer import IsrWriter
@@ -66,8 +67,7 @@ class Registered:
     def attach(self, client: Client, generation: BrokerGeneration) -> None:
         """Take up a new registration: ISRs change through this client, requests are for this generation."""
         registry = self._registry
-        if generation != registry.generation:
-            registry.begin_generation(generation)
+        registry.begin_generation(generation)
         if not self._named.issuperset(registry.log_directory.shortened):
             # Damage was met after the registration was written: another one follows, which names it.
             registry.leave_generation()
@@ -76,8 +76,7 @@ class Registered:
         self._attached.set()
         for replica in registry.replicas.values():
             # A request for this generation came before the reply to the registration, and a change since.
-            if (leader := replica.leader) is not None and leader.pending is not None:
-                self._isr_writer.write(replica, leader, leader.pending)
+            self._isr_writer.carry_out(replica, replica.step(SessionBegun()))
 
     def detach(self) -> None:
         """Note that the session is over: others lead now what this broker led."""

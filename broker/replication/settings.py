@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from broker.replication.clock import monotonic_ms
+from broker.core.replica_inputs import SettingsChanged
 from broker.replication.registry import Registry
 from quorum.metadata.broker_settings import BrokerSettings
 
@@ -20,12 +20,11 @@ def apply_topic_settings(registry: Registry, topic: str) -> None:
     for key, replica in registry.replicas.items():
         if key.topic == topic:
             replica.log.configure(settings)
-            replica.min_insync_replicas = settings.min_insync_replicas
+            replica.step(SettingsChanged(settings.min_insync_replicas))
 
 
 def apply_broker_settings(registry: Registry, settings: BrokerSettings) -> None:
     """Limit the copying of throttled replicas to these rates from now on."""
     _log.info("broker %d runs with %s", registry.broker_id, settings)
-    now_ms = monotonic_ms()
-    registry.leader_throttle.set_rate(settings.leader_throttled_rate, now_ms)
-    registry.follower_throttle.set_rate(settings.follower_throttled_rate, now_ms)
+    registry.leader_throttle.set_rate(settings.leader_throttled_rate)
+    registry.follower_throttle.set_rate(settings.follower_throttled_rate)

@@ -22,13 +22,13 @@ import uvloop
 
 from broker.config.broker import BrokerConfig, broker_config
 from broker.core.cluster_view import ClusterView
+from broker.core.listed_offsets import ListedOffset
 from broker.replication.fetching import Reader
 from broker.replication.outcomes import (
     DeleteOutcome,
     EpochEnd,
     FetchOutcome,
     FetchPosition,
-    ListedOffset,
     LogSize,
     ProduceOutcome,
 )

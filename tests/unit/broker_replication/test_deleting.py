@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from broker.replication.outcomes import DeleteOutcome, ListedOffset
+from broker.core.listed_offsets import ListedOffset
+from broker.replication.outcomes import DeleteOutcome
 from controller.wire.codes import ErrorCode
 from tests.unit.broker_log.samples import NOW_MS, batch
 from tests.unit.broker_replication.cluster import KEY, Brokers, brokers, until
@@ -57,7 +58,7 @@ async def test_a_live_replica_that_does_not_follow_costs_the_whole_time(tmp_path
         for offset, timeout_ms in ((2, 50), (3, 0), (3, -1)):
             assert await delete(cluster, offset, timeout_ms=timeout_ms) == (ErrorCode.REQUEST_TIMED_OUT, 0)
             assert cluster[1].log.log_start_offset == offset
-        assert cluster[1].replica.deletions == {}
+        assert cluster[1].replica.waiters.deletions == {}
 
 
 async def test_a_replica_whose_broker_is_gone_learns_the_start_later(tmp_path: Path) -> None:

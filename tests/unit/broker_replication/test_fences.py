@@ -106,7 +106,7 @@ async def test_an_epoch_that_was_never_published_is_not_believed(tmp_path: Path)
         assert (await parts.registered.stop_replica(stop)).error_code == not_available
         assert (await parts.registered.leader_and_isr(lead)).error_code == not_available
         assert (await parts.registered.update_metadata(update)).error_code == not_available
-        assert parts.registry.controller_epoch == 1
+        assert parts.registry.gate.controller_epoch == 1
         assert (await cluster[1].produce(b"b")).error_code is ErrorCode.NONE
         assert cluster[1].log.log_end_offset == 2
         # Once it is published, the same request counts; the epoch before it is fenced from then on.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from broker.core.replica_inputs import SettingsChanged
 from broker.log.errors import LogStorageError
 from broker.replication import producing
 from broker.replication.outcomes import ProduceOutcome
@@ -167,7 +168,7 @@ async def test_isr_is_judged_in_the_turn_of_the_append(
     gate = Gate(cluster[1].log, monkeypatch)
     tasks = await produces(cluster[1], b"a")
     tasks += await produces(cluster[1], b"b", acks=1)
-    cluster[1].replica.min_insync_replicas = 2
+    cluster[1].replica.step(SettingsChanged(2))
     gate.open()
     assert (await tasks[0]).error_code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert (await tasks[1]).base_offset == 0
@@ -183,7 +184,7 @@ async def test_request_that_ended_in_time_changes_nothing_later(
     gate.open()
     # Both have their places all the same.
     assert (await cluster[1].produce(b"c")).base_offset == 2
-    assert cluster[1].replica.produces == {}
+    assert cluster[1].replica.waiters.produces == {}
     assert cluster[1].parts.producing.waiting == 0
 
 

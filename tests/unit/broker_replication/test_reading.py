@@ -11,13 +11,14 @@ from typing import Any
 import cramjam
 import pytest
 
+from broker.core.listed_offsets import ListedOffset
 from broker.log import files, segment
 from broker.log.errors import LogStorageError
 from broker.log.files import NotCachedError
 from broker.log.partition_log import PartitionLog
 from broker.replication import fetching, producing
 from broker.replication.fetching import Reader
-from broker.replication.outcomes import EpochEnd, FetchPosition, ListedOffset
+from broker.replication.outcomes import EpochEnd, FetchPosition
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
@@ -35,7 +36,7 @@ async def test_fetch_waits_for_records(tmp_path: Path) -> None:
         await until(lambda: cluster[1].parts.fetching.waiting)
         await cluster[1].produce(b"a")
         assert (await waiting).records == cluster[1].values()
-        assert cluster[1].replica.fetches == {}
+        assert cluster[1].replica.waiters.fetches == {}
 
 
 async def test_a_log_that_is_deleted_while_a_thread_reads_it_costs_that_answer_alone(
@@ -302,7 +303,7 @@ async def test_refused_produces_name_the_reason(tmp_path: Path) -> None:
         await cluster.stop(2, kill=True)
         slow = await cluster[1].produce(b"a", timeout_ms=20)
         assert slow.error_code is ErrorCode.REQUEST_TIMED_OUT
-        assert cluster[1].replica.produces == {}
+        assert cluster[1].replica.waiters.produces == {}
 
 
 async def test_one_waiting_request_too_many_does_not_wait(
