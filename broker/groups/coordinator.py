@@ -13,10 +13,10 @@ import time
 from typing import Final
 
 from broker.core.cluster_view import ClusterView
+from broker.core.groups.model import GroupOptions
+from broker.core.groups.status import GroupStatus
 from broker.groups.errors import NotCoordinatorError
-from broker.groups.options import GroupOptions
-from broker.groups.status import GroupStatus
-from broker.groups.term import Term
+from broker.groups.term import GroupsTerm
 from controller.election.plans import COORDINATOR_OFFICE, HeldBy, Mandate, named_broker
 from controller.election.store import elect, resign
 from quorum.client import Client, ClientState, WatchEvent
@@ -54,7 +54,7 @@ class Coordinator:
         self._broker_id = broker_id
         self._options = options
         self._view = view
-        self._term: Term | None = None
+        self._term: GroupsTerm | None = None
         #: The broker that is the coordinator, as far as this one knows.
         self.coordinator_id: int | None = None
         self._stopping = False
@@ -74,9 +74,9 @@ class Coordinator:
 
     def status(self) -> GroupStatus | None:
         """Say what the running term holds; None where this candidate is not the coordinator."""
-        return None if self._term is None else self._term.status()
+        return None if self._term is None else self._term.machine.status()
 
-    async def term(self) -> Term:
+    async def term(self) -> GroupsTerm:
         """Return the running term, once its groups are loaded.
 
         Raises:
@@ -144,7 +144,7 @@ class Coordinator:
         log.info(
             "broker %d is the coordinator of groups, epoch %d", self._broker_id, mandate.controller_epoch
         )
-        term = self._term = Term(self._client, mandate, self._options, self._view)
+        term = self._term = GroupsTerm(self._client, mandate, self._options, self._view)
         self.coordinator_id = self._broker_id
         guard = asyncio.ensure_future(self._guard(term))
         reason = "its work was broken off"
@@ -169,7 +169,7 @@ class Coordinator:
             self.coordinator_id = None
             log.info("broker %d is no longer the coordinator of groups: %s", self._broker_id, reason)
 
-    async def _guard(self, term: Term) -> None:
+    async def _guard(self, term: GroupsTerm) -> None:
         """End the term when /consumers/coordinator is no longer what it wrote."""
         try:
             while True:
