@@ -56,14 +56,15 @@ _LEVELS: Final = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING}
 class GroupsTerm:
     """One term; `run` returns its reason when it is over, `ready` when requests are served."""
 
-    def __init__(self, client: Client, mandate: Mandate, options: GroupOptions, view: ClusterView) -> None:
+    def __init__(
+        self, client: Client, mandate: Mandate[CoordinatorEpoch], options: GroupOptions, view: ClusterView
+    ) -> None:
         """Know nothing yet; `run` loads."""
         self.mandate = mandate
         self._client = client
         self._store = GroupStore(client)
         self._topics = GroupTopics(client, view)
-        epoch = CoordinatorEpoch(mandate.controller_epoch)
-        own = GroupsMandate(epoch, mandate.controller_epoch_version, uuid.uuid4().hex)
+        own = GroupsMandate(mandate.epoch, mandate.epoch_version, uuid.uuid4().hex)
         self.machine = GroupsMachine(own, options, clock_ms())
         self._ids = itertools.count()
         #: {request: what waits for its answer}
@@ -135,7 +136,7 @@ class GroupsTerm:
                 # The process was stopped for a while: somebody else may have been elected meanwhile.
                 await self._client.sync(paths.COORDINATOR_EPOCH)
                 stat = await self._client.exists(paths.COORDINATOR_EPOCH)
-                if stat is None or stat.version != self.mandate.controller_epoch_version:
+                if stat is None or stat.version != self.mandate.epoch_version:
                     self.end("another coordinator was elected")
                     return
                 now_ms = clock_ms()

@@ -40,7 +40,7 @@ from controller.wire.connection import (
 from controller.wire.decoding import MalformedMessageError
 from quorum.client import Client, ConnectionLossError
 from quorum.errors import QuorateError
-from quorum.metadata.numbers import PartitionVersion
+from quorum.metadata.numbers import ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord
 from quorum.metadata.trust import Trust
@@ -96,7 +96,7 @@ class TermShare(NamedTuple):
 
     client: Client
     store: Store
-    mandate: Mandate
+    mandate: Mandate[ControllerEpoch]
     model: ClusterModel
     bodies: Bodies
     connect: Connect
@@ -158,7 +158,7 @@ class Channel:
 
     def __init__(self, share: TermShare, broker_id: int, broker: LiveBroker) -> None:
         """Begin to send what is put into the outbox."""
-        sender = Sender(share.mandate.broker_id, share.mandate.controller_epoch, broker.generation)
+        sender = Sender(share.mandate.broker_id, share.mandate.epoch, broker.generation)
         self.queue: QueueCarrier | None = None
         self.outbox = Outbox()
         if share.by_queue and broker.record.reads_queue:

@@ -65,7 +65,7 @@ class GroupWriter:
         await self._carry_out(stored, GroupWrite(is_deletion=True))
 
     async def _carry_out(self, stored: StoredGroup, write: GroupWrite) -> None:
-        fence = Check(paths.COORDINATOR_EPOCH, self.mandate.controller_epoch_version)
+        fence = Check(paths.COORDINATOR_EPOCH, self.mandate.epoch_version)
         while (multi := write.next_multi(stored)) is not None:
             outcome = await self._store.write((fence, *multi.operations))
             if isinstance(outcome, Refused) and outcome.failed_index == 0:
