@@ -248,7 +248,9 @@ class GroupsTerm:
     async def join(self, group_id: str, request: JoinRequest) -> Joined:
         """Take a member into the next generation; returns when that begins."""
         new_member_id = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
-        return await self._ask(inputs.JoinGroup(group_id, request, new_member_id), Joined)
+        asked = inputs.JoinGroup(group_id, request, new_member_id)
+        await self._learn_topics(asked)
+        return await self._ask(asked, Joined)
 
     async def sync(self, group_id: str, request: SyncRequest) -> Synced:
         """Return a member's assignment, once there is one."""
@@ -269,7 +271,9 @@ class GroupsTerm:
 
     async def consumer_heartbeat(self, group_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
         """Take in what a member of a group says whose coordinator assigns; returns what it may own."""
-        return await self._ask(inputs.ConsumerHeartbeat(group_id, request), HeartbeatAnswer)
+        asked = inputs.ConsumerHeartbeat(group_id, request)
+        await self._learn_topics(asked)
+        return await self._ask(asked, HeartbeatAnswer)
 
     async def commit(
         self,
@@ -291,7 +295,7 @@ class GroupsTerm:
         """Remove a group without members, and its offsets."""
         return await self._ask(inputs.DeleteGroup(group_id), ErrorCode)
 
-    async def _ask(self, request: inputs.GroupRequest, kind: type[T]) -> T:
+    async def _learn_topics(self, request: inputs.GroupRequest) -> None:
         names, pattern = self.machine.topics_of(request)
         while (names or pattern) and self._topics.lacks(names, pattern):
             try:
@@ -303,12 +307,20 @@ class GroupsTerm:
             self._step(inputs.TopicsLookedUp(self._topics.catalog))
             # The group may be another one by now.
             names, pattern = self.machine.topics_of(request)
+
+    async def _ask(self, request: inputs.GroupRequest, kind: type[T]) -> T:
         if self._over.is_set():
             raise NotCoordinatorError
         number = next(self._ids)
-        future = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._step(inputs.GroupAsked(number, request))
-        outcome = await future
+        effects = self.machine.step(inputs.GroupAsked(number, request), clock_ms())
+        first = effects[0] if len(effects) == 1 else None
+        if isinstance(first, Answer) and first.id == number:
+            # As with heartbeats.
+            outcome = first.outcome
+        else:
+            future = self._waiting[number] = asyncio.get_running_loop().create_future()
+            self._carry_out(effects)
+            outcome = await future
         if isinstance(outcome, GroupRefusal):
             if outcome.error_code is ErrorCode.NOT_COORDINATOR:
                 raise NotCoordinatorError(outcome.problem)

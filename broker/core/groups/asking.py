@@ -7,7 +7,7 @@ Source: control-plane design, "Coordinator"; KIP-848; seed [4.x].
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from broker.core.groups import bridge, inputs
 from broker.core.groups.bytes_held import GroupBytes
@@ -32,7 +32,8 @@ from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.paths import PartitionKey
 
 
-class GroupGround(NamedTuple):
+@dataclass(slots=True)
+class GroupGround:
     """What requests are judged on, besides their group."""
 
     options: GroupOptions
@@ -111,11 +112,12 @@ def _put_offsets(
     slot: GroupSlot, offsets: Mapping[PartitionKey, OffsetRecord | None], ground: GroupGround
 ) -> ErrorCode | GroupRefusal:
     """Let the next write of a group carry offsets; None: removed."""
-    refusal = ground.bytes.refusal(slot.group_id, slot.growth(offsets))
+    growth = slot.growth(offsets)
+    refusal = ground.bytes.refusal(slot.group_id, growth)
     if refusal is not None:
         return refusal
     if offsets:
-        ground.bytes.put(slot, offsets)
+        ground.bytes.put(slot, offsets, growth)
         if slot.stored.record is None and not (slot.flying is not None and slot.flying.saves):
             slot.machine.unsaved = True
     return ErrorCode.NONE

@@ -8,7 +8,7 @@ and the one before are there together while it is written. Soft state: a term co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker.core.groups.model import GroupRefusal, GroupState
@@ -41,12 +41,16 @@ class GroupBytes:
         self.held_bytes += size - slot.record_bytes
         slot.record_bytes = size
 
-    def put(self, slot: GroupSlot, offsets: Mapping[PartitionKey, OffsetRecord | None]) -> None:
-        """Add offsets to what a group's next write carries; None: removed."""
-        growth = slot.growth(offsets)
+    def put(self, slot: GroupSlot, offsets: Mapping[PartitionKey, OffsetRecord | None], growth: int) -> None:
+        """Add offsets to what a group's next write carries; None: removed; growth: by so many bytes."""
         slot.next_write().offsets.update(offsets)
         slot.offset_bytes += growth
         self.held_bytes += growth
+
+    def remove(self, slot: GroupSlot, keys: Iterable[PartitionKey]) -> None:
+        """Let a group's next write remove offsets."""
+        offsets = dict.fromkeys(keys)
+        self.put(slot, offsets, slot.growth(offsets))
 
     def leave(self, slot: GroupSlot) -> None:
         """Count a group no more."""

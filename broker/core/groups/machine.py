@@ -59,7 +59,6 @@ class GroupsMachine:
     def __init__(self, mandate: GroupsMandate, options: GroupOptions, now_ms: int) -> None:
         """Know nothing yet; inputs.GroupsLoaded begins."""
         self._mandate = mandate
-        self._options = options
         #: {group: its slot}
         self._slots: dict[str, GroupSlot] = {}
         #: {group: why its record is left alone}
@@ -73,8 +72,7 @@ class GroupsMachine:
         #: {multi or reading under way: whose}
         self._under_way: dict[int, GroupSlot] = {}
         self._counters = GroupCounters()
-        self._bytes = GroupBytes(options.groups_bytes_max)
-        self._catalog = Catalog()
+        self._ground = asking.GroupGround(options, Catalog(), GroupBytes(options.groups_bytes_max))
         self._clock = inputs.ClockTick(0, is_believed=False)
         self._effects: list[inputs.GroupEffect] = []
         self._is_over = False
@@ -117,7 +115,7 @@ class GroupsMachine:
         members = sum(slot.machine.member_count for slot in slots)
         return GroupStatus(
             *(dict(states), members, tuple(sorted(self._problems)), dict(self._unwritten), self._counters),
-            *(self._bytes.held_bytes, self._bytes.refused),
+            *(self._ground.bytes.held_bytes, self._ground.bytes.refused),
         )
 
     # -- inputs ----------------------------------------------------------------------------------------------
@@ -143,7 +141,7 @@ class GroupsMachine:
             case inputs.TopicsChanged():
                 self._want_topics()
             case inputs.TopicsLookedUp():
-                self._catalog = happened.catalog
+                self._ground.catalog = happened.catalog
             case inputs.TopicsRead():
                 self._take_topics(happened, now_ms)
             case inputs.GroupsLoaded():
@@ -164,7 +162,7 @@ class GroupsMachine:
 
     def _adopt(self, stored: StoredGroup, now_ms: int, *, put_off: bool = False) -> GroupSlot:
         machine: Machine
-        record, limits = stored.record, self._options.limits
+        record, limits = stored.record, self._ground.options.limits
         if isinstance(record, ConsumerGroupRecord):
             machine = ConsumerGroup.load(stored.group_id, limits, record)
             if put_off:
@@ -172,8 +170,8 @@ class GroupsMachine:
         else:
             machine = ClassicGroup(stored.group_id, limits, record)
         slot = self._slots[stored.group_id] = GroupSlot(machine, stored)
-        self._bytes.held_bytes += slot.offset_bytes
-        self._bytes.count(slot)
+        self._ground.bytes.held_bytes += slot.offset_bytes
+        self._ground.bytes.count(slot)
         if record is not None:
             slot.written_bytes = machine.size
             machine.resume(now_ms)
@@ -208,7 +206,7 @@ class GroupsMachine:
         """Remove the offsets of groups that have been empty for long, and groups that have nothing left."""
         if not self._clock.is_believed:
             return
-        too_old_ms = self._wall_ms(now_ms) - self._options.offsets_retention_ms
+        too_old_ms = self._wall_ms(now_ms) - self._ground.options.offsets_retention_ms
         for slot in self.slots():
             if slot.machine.state is not GroupState.EMPTY or slot.machine.state_timestamp_ms > too_old_ms:
                 continue
@@ -216,7 +214,7 @@ class GroupsMachine:
             if len(old) == len(slot.stored.offsets):
                 self._delete(None, slot.group_id, now_ms)
             elif old:
-                self._bytes.put(slot, dict.fromkeys(old))
+                self._ground.bytes.remove(slot, old)
                 self._settle(slot, now_ms)
 
     def _want_topics(self) -> None:
@@ -230,12 +228,12 @@ class GroupsMachine:
 
     def _take_topics(self, found: inputs.TopicsRead, now_ms: int) -> None:
         """Ask of every group whether it needs a rebalance, and drop the offsets of deleted topics."""
-        self._catalog = found.catalog
+        self._ground.catalog = found.catalog
         for slot in self.slots():
             gone = slot.known_topics - found.existing
             removed = [key for key in slot.stored.offsets if key.topic in gone] if gone else []
             if removed:
-                self._bytes.put(slot, dict.fromkeys(removed))
+                self._ground.bytes.remove(slot, removed)
             if isinstance(slot.machine, ConsumerGroup):
                 slot.machine.update_catalog(found.catalog, now_ms)
             self._settle(slot, now_ms)
@@ -253,8 +251,7 @@ class GroupsMachine:
         if not isinstance(slot, GroupSlot):
             self._effects.append(Answer(number, outcome if slot is None else slot))
             return
-        ground = asking.GroupGround(self._options, self._catalog, self._bytes)
-        outcome = asking.answer(slot, Ticket(number), request, ground, now_ms)
+        outcome = asking.answer(slot, Ticket(number), request, self._ground, now_ms)
         if isinstance(request, inputs.ClassicHeartbeat) and isinstance(slot.machine, ClassicGroup):
             # Nothing but a deadline has changed.
             self._answer(slot, number, outcome)
@@ -270,7 +267,7 @@ class GroupsMachine:
         self._carry_on(slot, now_ms)
 
     def _new_group(self, group_id: str, now_ms: int) -> GroupSlot | GroupRefusal:
-        if len(self._slots) >= self._options.groups_max:
+        if len(self._slots) >= self._ground.options.groups_max:
             problem = f"there are {len(self._slots)} groups, as many as groups.groups_max allows"
             remedy = "delete groups, or raise the limit"
             return GroupRefusal(ErrorCode.POLICY_VIOLATION, problem, remedy)
@@ -303,8 +300,8 @@ class GroupsMachine:
 
     def _refuse(self, number: int, refusal: GroupRefusal, now_ms: int) -> None:
         self._effects.append(Answer(number, refusal))
-        if refusal.error_code is ErrorCode.POLICY_VIOLATION and now_ms >= self._bytes.quiet_until_ms:
-            self._bytes.quiet_until_ms = now_ms + _LOG_INTERVAL_MS
+        if refusal.error_code is ErrorCode.POLICY_VIOLATION and now_ms >= self._ground.bytes.quiet_until_ms:
+            self._ground.bytes.quiet_until_ms = now_ms + _LOG_INTERVAL_MS
             self._trace(f"refused: {refusal.problem}; {refusal.remedy}", Level.WARNING)
 
     def _answer(
@@ -328,10 +325,14 @@ class GroupsMachine:
     def _decide(self, slot: GroupSlot, now_ms: int) -> None:
         """Take the record, the deadlines and the answers that the last call to a machine has led to."""
         machine = slot.machine
-        if isinstance(machine, ConsumerGroup) and machine.is_all_classic and self._options.may_downgrade:
+        if (
+            isinstance(machine, ConsumerGroup)
+            and machine.is_all_classic
+            and self._ground.options.may_downgrade
+        ):
             machine = slot.machine = bridge.downgraded(machine, now_ms) or machine
         if machine.unsaved or isinstance(machine, ClassicGroup):
-            self._bytes.count(slot)
+            self._ground.bytes.count(slot)
         if machine.unsaved:
             machine.unsaved = False
             before = slot.stored.record
@@ -358,7 +359,7 @@ class GroupsMachine:
     def _drop(self, slot: GroupSlot) -> None:
         if self._slots.get(slot.group_id) is slot:
             del self._slots[slot.group_id]
-            self._bytes.leave(slot)
+            self._ground.bytes.leave(slot)
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -394,7 +395,7 @@ class GroupsMachine:
         if not write.saves:
             write.begin(None, names)
             return True
-        size, bytes_max = machine.size, self._options.limits.group_bytes_max
+        size, bytes_max = machine.size, self._ground.options.limits.group_bytes_max
         # The leader of a classic group was refused when it assigned.
         if write.record is None and size > max(bytes_max, slot.written_bytes):
             problem = f"group {slot.group_id!r} would take {size} bytes, and may take {bytes_max}"
@@ -431,7 +432,7 @@ class GroupsMachine:
 
     def _read(self, happened: inputs.GroupRead | ReadFailed, now_ms: int) -> None:
         slot = self._under_way.pop(happened.id)
-        write, rounds_max = slot.flying, 1 + self._options.rebalance_retries_max
+        write, rounds_max = slot.flying, 1 + self._ground.options.rebalance_retries_max
         assert write is not None, "a group is read within a write"
         if isinstance(happened, ReadFailed):
             if write.rounds >= rounds_max:

@@ -8,7 +8,7 @@ Source: control-plane design, "Coordinator".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.consumer import ConsumerGroup
@@ -54,10 +54,11 @@ class GroupSlot:
     def growth(self, offsets: Mapping[PartitionKey, OffsetRecord | None]) -> int:
         """Return how many bytes a group's offsets take more with some; None: removed."""
         growth = 0
+        held = [write.offsets for write in (self.flying, self.pending) if write is not None]
         for key, offset in offsets.items():
             before = self.stored.offsets.get(key)
-            for write in self._writes():
-                before = write.offsets.get(key, before)
+            for each in held:
+                before = each.get(key, before)
             growth += 0 if offset is None else offset.stored_bytes
             growth -= 0 if before is None else before.stored_bytes
         return growth
@@ -70,10 +71,7 @@ class GroupSlot:
 
     def last_saving(self) -> GroupWrite | None:
         """Return the last write that has a record; None: every record that was decided is durable."""
-        last = None
-        for write in self._writes():
-            last = write if write.saves else last
-        return last
-
-    def _writes(self) -> Iterator[GroupWrite]:
-        return (each for each in (self.flying, self.pending) if each is not None)
+        for write in (self.pending, self.flying):
+            if write is not None and write.saves:
+                return write
+        return None
