@@ -1,5 +1,5 @@
-"""The coordinator of groups: its election, what it keeps in the quorum, its one loop.
+"""The coordinator of groups: its candidate, and the shell of its term.
 
-The machines in broker.core.groups decide; this package reads the clock, waits, and writes. One candidate in
-every broker, one term in the one that is elected.
+The machine in broker.core.groups decides; this package reads the clock, waits, reads and writes. One
+candidate in every broker, one term in the one that is elected.
 """

@@ -8,10 +8,10 @@ Source: control-plane design, "Coordinator", "Election"; seed [4.x].
 from __future__ import annotations
 
 from broker.core.cluster_view import ClusterView
+from broker.core.groups.model import GroupOptions
+from broker.core.groups.status import GroupStatus
 from broker.groups.errors import NotCoordinatorError
-from broker.groups.options import GroupOptions
-from broker.groups.status import GroupStatus
-from broker.groups.term import Term
+from broker.groups.term import GroupsTerm
 from controller.election.candidate import Candidate
 from controller.election.plans import COORDINATOR_OFFICE
 from quorum.client import Client
@@ -34,12 +34,12 @@ class Coordinator:
             view: tells when topics may have changed.
             trust: knows whose registrations count.
         """
-        self._candidate: Candidate[CoordinatorEpoch, Term] = Candidate(
+        self._candidate: Candidate[CoordinatorEpoch, GroupsTerm] = Candidate(
             client,
             broker_id,
             COORDINATOR_OFFICE,
             trust,
-            lambda mandate: Term(client, mandate, options, view),
+            lambda mandate: GroupsTerm(client, mandate, options, view),
         )
         #: Compete until stop(), or until the session is over.
         self.run = self._candidate.run
@@ -64,9 +64,9 @@ class Coordinator:
     def status(self) -> GroupStatus | None:
         """Say what the running term holds; None where this candidate is not the coordinator."""
         term = self._candidate.term
-        return None if term is None else term.status()
+        return None if term is None else term.machine.status()
 
-    async def term(self) -> Term:
+    async def term(self) -> GroupsTerm:
         """Return the running term, once its groups are loaded.
 
         Raises:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from controller.wire.codes import ErrorCode
 from quorum.errors import Fault, QuorateError
-from quorum.metadata.errors import FencedError
 
 
 class GroupRefusedError(QuorateError):
@@ -33,32 +32,3 @@ class NotCoordinatorError(GroupRefusedError):
 
     def __init__(self, problem: str = "this broker is not the coordinator of groups") -> None:
         super().__init__(ErrorCode.NOT_COORDINATOR, problem, "ask any broker for the coordinator")
-
-
-class CoordinatorFencedError(FencedError):
-    """Another coordinator has been elected: nothing of the refused write took effect."""
-
-    def __init__(self, coordinator_epoch: int) -> None:
-        super().__init__(
-            f"coordinator epoch {coordinator_epoch} is over: /consumers/coordinator_epoch has changed",
-            "resign",
-        )
-
-
-class GroupTooLargeError(QuorateError):
-    """What is assigned to a group's members makes its record larger than it may be: it was not written."""
-
-    fault = Fault.CLIENT
-
-    def __init__(self, group_id: str, record_bytes: int, bytes_max: int) -> None:
-        problem = f"group {group_id!r} would take {record_bytes} bytes, and may take {bytes_max}"
-        super().__init__(problem, "use several groups, or raise groups.group_bytes_max")
-
-
-class GroupChangedError(QuorateError):
-    """Somebody else has written the group's znode: what this coordinator holds of it is stale."""
-
-    fault = Fault.OPERATOR
-
-    def __init__(self, group_id: str, problem: str) -> None:
-        super().__init__(f"group {group_id!r}: {problem}", "leave /consumers/groups to the coordinator")

@@ -5,31 +5,12 @@ Source: section [groups] of broker.toml; the names are Kafka's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from broker.config.broker import GroupsSection
-from broker.core.groups.model import GroupLimits
+from broker.core.groups.model import GroupLimits, GroupOptions
 
 _MINUTE_MS: Final = 60_000
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOptions:
-    """Options of one coordinator."""
-
-    limits: GroupLimits = field(default_factory=GroupLimits)
-    groups_max: int = 10_000
-    #: Of what all groups hold together.
-    groups_bytes_max: int = 128 * 1024 * 1024
-    #: How often a write of a group is repeated.
-    rebalance_retries_max: int = 7
-    offset_metadata_bytes_max: int = 4_096
-    #: Whether a classic group becomes one whose coordinator assigns when such a member joins, and back.
-    may_upgrade: bool = True
-    may_downgrade: bool = True
-    #: An empty group's offsets are removed when they are older.
-    offsets_retention_ms: int = 10_080 * _MINUTE_MS
 
 
 def group_options(section: GroupsSection) -> GroupOptions:
@@ -50,6 +31,5 @@ def group_options(section: GroupsSection) -> GroupOptions:
         rebalance_retries_max=section.rebalance_retries_max,
         may_upgrade=section.group_consumer_migration_policy in ("bidirectional", "upgrade"),
         may_downgrade=section.group_consumer_migration_policy in ("bidirectional", "downgrade"),
-        offset_metadata_bytes_max=section.offset_metadata_max_bytes,
         offsets_retention_ms=section.offsets_retention_minutes * _MINUTE_MS,
     )

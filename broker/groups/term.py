@@ -1,21 +1,27 @@
-"""The term of an elected coordinator: what members and administrators ask of it.
+"""The term of an elected coordinator: the shell of the machine of groups.
 
-Carries each request to the machine of its group; when the answer leaves is the engine's affair.
-Source: control-plane design, "Coordinator"; KIP-848; seed [4.x].
+Reads the clock, waits, reads and writes, and hands each request to the machine. A term that was fenced, or
+that has not been heard by the quorum for a session, answers nothing more: its successor gives every member a
+full session, so a member that still talks to the old coordinator must not be kept alive here.
+Source: control-plane design, "Coordinator"; seed [4.x].
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
+import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from broker.core.groups import bridge
-from broker.core.groups.classic import ClassicGroup
-from broker.core.groups.consumer import ConsumerGroup
+from broker.core.cluster_view import ClusterView
+from broker.core.groups import inputs
+from broker.core.groups.machine import GroupsMachine, GroupsMandate
 from broker.core.groups.model import (
-    JOIN_EPOCH,
-    GroupState,
+    GroupOptions,
+    GroupRefusal,
     HeartbeatAnswer,
     HeartbeatRequest,
     Joined,
@@ -23,191 +29,251 @@ from broker.core.groups.model import (
     Synced,
     SyncRequest,
 )
-from broker.groups.engine import GroupEngine, clock_ms
-from broker.groups.errors import GroupRefusedError, GroupTooLargeError, NotCoordinatorError
-from broker.groups.slot import GroupSlot, Machine
+from broker.core.groups.slot import GroupSlot
+from broker.core.groups.timers import TICK_MS
+from broker.groups.errors import GroupRefusedError, NotCoordinatorError
+from broker.groups.store import GroupStore
+from broker.groups.topics import GroupTopics
+from controller.core.effects import Answer, Level, Resign, Trace, Write
+from controller.core.inputs import Ended, MultiDone, ReadFailed
+from controller.election.plans import Mandate
 from controller.wire.codes import ErrorCode
-from quorum.client import ClientError
+from quorum.client import Client, ClientError, ClientState
+from quorum.errors import QuorateError
+from quorum.metadata import paths
+from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.group_records import OffsetRecord
-from quorum.metadata.numbers import GenerationId
+from quorum.metadata.numbers import CoordinatorEpoch, GenerationId
 from quorum.metadata.paths import PartitionKey
+from quorum.platform.wall_clock import CLOCK
+
+log = logging.getLogger("quorate.broker.groups")
+
+T = TypeVar("T")
+_LEVELS: Final = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING}
 
 
-class Term(GroupEngine):
-    """One term; `ready` returns when requests are served."""
+class GroupsTerm:
+    """One term; `run` returns its reason when it is over, `ready` when requests are served."""
+
+    def __init__(
+        self, client: Client, mandate: Mandate[CoordinatorEpoch], options: GroupOptions, view: ClusterView
+    ) -> None:
+        """Know nothing yet; `run` loads."""
+        self.mandate = mandate
+        self._client = client
+        self._store = GroupStore(client)
+        self._topics = GroupTopics(client, view)
+        own = GroupsMandate(mandate.epoch, mandate.epoch_version, uuid.uuid4().hex)
+        self.machine = GroupsMachine(own, options, clock_ms())
+        self._ids = itertools.count()
+        #: {request: what waits for its answer}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._loaded = asyncio.Event()
+        self._over = asyncio.Event()
+        #: Set for a moment at the end of each tick.
+        self._ticked = asyncio.Event()
+        self._reason = ""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._follower: asyncio.Task[None] | None = None
+        #: When the loop last saw a connection to the quorum; monotonic.
+        self._heard_ms = clock_ms()
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> str:
+        """Load every group, then serve; returns why the term is over.
+
+        Raises:
+            ClientError: the session is over, or the quorum refused.
+        """
+        try:
+            self._step(self._clock_tick())
+            self._step(await self._store.load())
+            for effect in self.machine.step(inputs.TopicsChanged(), clock_ms()):
+                if isinstance(effect, inputs.ReadTopics):
+                    await self._read_topics(effect)
+            self._loaded.set()
+            self._heard_ms = clock_ms()
+            while not self._over.is_set():
+                await self._tick()
+                self._ticked.set()
+                self._ticked.clear()
+            return self._reason
+        finally:
+            self.end(self._reason or "its work was broken off")
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def end(self, reason: str) -> None:
+        """End the term; whoever waits is answered that this broker is not the coordinator."""
+        self._step(Ended(reason, is_fenced=False))
+
+    def _end(self, reason: str) -> None:
+        self._reason = reason
+        self._over.set()
+        self._loaded.set()
+        self._ticked.set()
+        error = NotCoordinatorError(f"this broker is no longer the coordinator of groups: {reason}")
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)
+        self._waiting.clear()
+
+    async def _tick(self) -> None:
+        """Wait for a tick, then act on what is due."""
+        try:
+            async with asyncio.timeout(TICK_MS / 1000):
+                await self._over.wait()
+        except TimeoutError:
+            pass
+        else:
+            return
+        now_ms = clock_ms()
+        if self._client.state is ClientState.CONNECTED:
+            if self._is_doubtful(now_ms):
+                # The process was stopped for a while: somebody else may have been elected meanwhile.
+                await self._client.sync(paths.COORDINATOR_EPOCH)
+                stat = await self._client.exists(paths.COORDINATOR_EPOCH)
+                if stat is None or stat.version != self.mandate.epoch_version:
+                    self.end("another coordinator was elected")
+                    return
+                now_ms = clock_ms()
+            self._heard_ms = now_ms
+        elif self._is_doubtful(now_ms):
+            self.end("the quorum was not heard for a session")
+            return
+        if self._topics.are_due(now_ms) and self._follower is None:
+            self._step(inputs.TopicsChanged())
+        self._step(self._clock_tick())
+
+    def _is_doubtful(self, now_ms: int) -> bool:
+        # A silent connection is given up after two thirds of a session; this is the last third.
+        return now_ms - self._heard_ms >= self._client.session_timeout_ms // 3
+
+    def _clock_tick(self) -> inputs.ClockTick:
+        return inputs.ClockTick(time.time_ns() // 1_000_000 - clock_ms(), CLOCK.is_believed())
+
+    # -- the machine -----------------------------------------------------------------------------------------
+
+    def _step(self, happened: inputs.GroupInput) -> None:
+        self._carry_out(self.machine.step(happened, clock_ms()))
+
+    def _carry_out(self, effects: Iterable[inputs.GroupEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Answer():
+                    future = self._waiting.pop(effect.id, None)
+                    if future is not None and not future.done():
+                        future.set_result(effect.outcome)
+                case Write():
+                    self._spawn(self._write(effect))
+                case inputs.ReadGroup():
+                    self._spawn(self._read(effect))
+                case inputs.ReadTopics():
+                    self._follower = self._spawn(self._follow_topics(effect))
+                case Trace():
+                    log.log(_LEVELS[effect.level], "%s", effect.text)
+                case Resign():
+                    self._end(effect.reason)
+
+    async def _write(self, effect: Write) -> None:
+        try:
+            self._step(MultiDone(effect.id, await self._store.write(effect.operations)))
+        except SESSION_OVER as error:
+            self.end(error.message)
+
+    async def _read(self, effect: inputs.ReadGroup) -> None:
+        try:
+            found = await self._store.read(effect.group_id)
+        except SESSION_OVER as error:
+            self.end(error.message)
+        except QuorateError as error:
+            self._step(ReadFailed(effect.id, error.message))
+        else:
+            self._step(inputs.GroupRead(effect.id, *(found or (None, None))))
+
+    async def _read_topics(self, wanted: inputs.ReadTopics) -> None:
+        await self._topics.read(wanted.names, wanted.patterns)
+        self._step(inputs.TopicsRead(self._topics.catalog, self._topics.existing))
+
+    async def _follow_topics(self, wanted: inputs.ReadTopics) -> None:
+        try:
+            await self._read_topics(wanted)
+        except ClientError as error:
+            # The next change, or the end of the session, is noticed anyway.
+            log.info("topics were not read: %s", error.message)
+            self._topics.forget()
+        finally:
+            self._follower = None
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the coordinator's work failed", exc_info=error)
+            self.end(f"a bug: {error!r}")
+
+    # -- requests: a GroupRefusedError in place of an answer -------------------------------------------------
+
+    async def ready(self) -> None:
+        """Return when requests are served.
+
+        Raises:
+            NotCoordinatorError: the term is over.
+        """
+        await self._loaded.wait()
+        while self._is_doubtful(clock_ms()) and not self._over.is_set():
+            await self._ticked.wait()
+        if self._over.is_set():
+            raise NotCoordinatorError
+
+    def group(self, group_id: str) -> GroupSlot | None:
+        """Return a group, or None.
+
+        Raises:
+            GroupRefusedError: no group can have this name, or its record is left alone.
+        """
+        found = self.machine.find(group_id)
+        if isinstance(found, GroupRefusal):
+            raise GroupRefusedError(*found)
+        return found
 
     async def join(self, group_id: str, request: JoinRequest) -> Joined:
-        """Take a member into the next generation; returns when that begins.
-
-        Raises:
-            GroupRefusedError: no answer of the group's.
-        """
-        slot = self.group(group_id)
-        if slot is None:
-            if request.member_id:
-                return Joined(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-            slot = self._group_or_new(group_id)
+        """Take a member into the next generation; returns when that begins."""
         new_member_id = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
-        if isinstance(slot.machine, ConsumerGroup) and not slot.machine.is_empty:
-            return await self._join_among_others(slot.group_id, request, new_member_id)
-        machine = slot.machine
-        if isinstance(machine, ConsumerGroup):
-            machine = slot.machine = ClassicGroup(group_id, self._options.limits)
-        self._check_room(slot, machine, machine.growth(request))
-        ticket, future = self._ticket()
-        machine.join(ticket, request, new_member_id, clock_ms())
-        self._settle(slot)
-        joined: Joined = await future
-        return joined
-
-    async def _join_among_others(self, group_id: str, request: JoinRequest, new_member_id: str) -> Joined:
-        """Take a member of the classic protocol into a group whose coordinator assigns."""
-        await self._learn_topics(bridge.subscription_topics(request) or (), None)
-        slot = self.group(group_id)
-        if slot is None or not isinstance(slot.machine, ConsumerGroup):
-            raise GroupRefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the group has just changed")
-        now_ms = clock_ms()
-        self._update_catalog(slot.machine, now_ms)
-        asked = bridge.heartbeat_of(slot.machine, request, new_member_id)
-        if asked is not None:
-            self._check_room(slot, slot.machine, slot.machine.growth(asked))
-        joined = bridge.join(slot.machine, request, new_member_id, now_ms)
-        self._settle(slot)
-        return await self._after_records(slot, joined)
+        asked = inputs.JoinGroup(group_id, request, new_member_id)
+        await self._learn_topics(asked)
+        return await self._ask(asked, Joined)
 
     async def sync(self, group_id: str, request: SyncRequest) -> Synced:
-        """Return a member's assignment, once there is one.
-
-        Raises:
-            GroupRefusedError: no answer of the group's.
-        """
-        slot = self.group(group_id)
-        if slot is None:
-            return Synced(ErrorCode.UNKNOWN_MEMBER_ID)
-        if isinstance(slot.machine, ConsumerGroup):
-            return await self._after_records(slot, bridge.sync(slot.machine, request))
-        if request.assignments and request.member_id == slot.machine.leader:
-            self._check_room(slot, slot.machine, slot.machine.growth(request.assignments))
-        ticket, future = self._ticket()
-        slot.machine.sync(ticket, request, clock_ms())
-        self._settle(slot)
-        synced: Synced = await future
-        return synced
+        """Return a member's assignment, once there is one."""
+        return await self._ask(inputs.SyncGroup(group_id, request), Synced)
 
     async def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation_id: GenerationId
     ) -> ErrorCode:
-        """Keep a member alive.
-
-        Raises:
-            GroupRefusedError: no answer of the group's.
-        """
-        slot = self.group(group_id)
-        if slot is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if isinstance(slot.machine, ConsumerGroup):
-            code = bridge.heartbeat(slot.machine, member_id, instance_id, generation_id, clock_ms())
-            self._settle(slot)
-            return await self._after_records(slot, code)
-        code = slot.machine.heartbeat(member_id, instance_id, generation_id, clock_ms())
-        return await self._after_records(slot, code)
+        """Keep a member of the classic protocol alive."""
+        request = inputs.ClassicHeartbeat(group_id, member_id, instance_id, generation_id)
+        return await self._ask(request, ErrorCode)
 
     async def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]]
     ) -> list[tuple[ErrorCode, str]]:
-        """Remove members: (member id or "", instance id); returns the error and the member id of each.
-
-        Raises:
-            GroupRefusedError: no answer of the group's.
-        """
-        slot = self.group(group_id)
-        if slot is None:
-            return [(ErrorCode.UNKNOWN_MEMBER_ID, member_id) for member_id, _ in members]
-        now_ms, machine = clock_ms(), slot.machine
-        if isinstance(machine, ConsumerGroup):
-            left = [
-                bridge.leave(machine, member_id, instance_id, now_ms) for member_id, instance_id in members
-            ]
-        else:
-            left = [machine.leave(*each, now_ms) for each in members]
-        self._settle(slot)
-        return await self._after_records(slot, left)
+        """Remove members: (member id or "", instance id); returns the error and the member id of each."""
+        return await self._ask(inputs.LeaveGroup(group_id, members), list)
 
     async def consumer_heartbeat(self, group_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
-        """Take in what a member of a group says whose coordinator assigns; returns what it may own.
-
-        Raises:
-            GroupRefusedError: no answer of the group's.
-        """
-        slot = self.group(group_id)
-        if slot is not None or request.member_epoch == JOIN_EPOCH:
-            await self._learn_topics(request.topics or (), request.topic_pattern)
-            slot = self.group(group_id)
-        if slot is not None and request.member_epoch == JOIN_EPOCH and isinstance(slot.machine, ClassicGroup):
-            await self._learn_topics(slot.machine.subscribed_topics() or (), None)
-            slot = self.group(group_id)
-        if slot is None:
-            if request.member_epoch != JOIN_EPOCH:
-                return HeartbeatAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-            slot = self._group_or_new(group_id)
-        now_ms = clock_ms()
-        before = slot.machine
-        machine = before if isinstance(before, ConsumerGroup) else self._upgraded(before, request, now_ms)
-        self._update_catalog(machine, now_ms)
-        self._check_room(slot, machine, machine.growth(request))
-        answer = machine.heartbeat(request, now_ms)
-        if before is machine or answer.error_code is ErrorCode.NONE:
-            slot.machine = machine
-        self._settle(slot)
-        try:
-            return await self._after_records(slot, answer)
-        except NotCoordinatorError as error:
-            cause = error.__cause__
-            if request.member_epoch != JOIN_EPOCH or not isinstance(cause, GroupTooLargeError):
-                raise
-            # With this member there is more to assign than a group may hold; the others go on as before.
-            code = ErrorCode.GROUP_MAX_SIZE_REACHED
-            raise GroupRefusedError(code, cause.message, cause.remedy) from error
-
-    def _upgraded(self, machine: ClassicGroup, request: HeartbeatRequest, now_ms: int) -> ConsumerGroup:
-        """Return a classic group as one whose coordinator assigns.
-
-        Raises:
-            GroupRefusedError: it is none that can go over, or not at this moment.
-        """
-        if request.member_epoch != JOIN_EPOCH:
-            raise GroupRefusedError(ErrorCode.UNKNOWN_MEMBER_ID, "not a member of this group")
-        if machine.is_empty:
-            return ConsumerGroup(machine.group_id, self._options.limits)
-        problem, remedy = "the members of this group assign among themselves", "use another group"
-        readable = machine.protocol_type == bridge.CONSUMERS and machine.subscribed_topics() is not None
-        if not (self._options.may_upgrade and readable):
-            raise GroupRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, problem, remedy)
-        if machine.state is not GroupState.STABLE:
-            raise GroupRefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{problem}, right now")
-        found = bridge.upgraded(machine, self._options.limits, self._topics.catalog, now_ms)
-        if found is None:
-            raise GroupRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"{problem} by an unknown rule", remedy)
-        return found
-
-    async def _learn_topics(self, names: Collection[str], pattern: str | None) -> None:
-        """See that the catalog has some topics.
-
-        Raises:
-            GroupRefusedError: they cannot be looked up now, or the pattern is malformed.
-        """
-        if not self._topics.lacks(names, pattern):
-            return
-        try:
-            await self._topics.look_up(names, pattern)
-        except ClientError as error:
-            self._topics.forget()
-            problem = f"topics could not be looked up: {error.message}"
-            raise GroupRefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem) from error
-
-    def _update_catalog(self, machine: ConsumerGroup, now_ms: int) -> None:
-        if machine.catalog is not self._topics.catalog:
-            machine.update_catalog(self._topics.catalog, now_ms)
+        """Take in what a member of a group says whose coordinator assigns; returns what it may own."""
+        asked = inputs.ConsumerHeartbeat(group_id, request)
+        await self._learn_topics(asked)
+        return await self._ask(asked, HeartbeatAnswer)
 
     async def commit(
         self,
@@ -217,56 +283,52 @@ class Term(GroupEngine):
         generation_id: GenerationId,
         offsets: Mapping[PartitionKey, OffsetRecord],
     ) -> ErrorCode:
-        """Commit offsets in the name of a member, or of nobody to an empty group.
-
-        Raises:
-            GroupRefusedError: no answer of the group's.
-        """
-        slot = self.group(group_id)
-        if slot is None:
-            if generation_id >= 0:
-                return ErrorCode.ILLEGAL_GENERATION
-            slot = self._group_or_new(group_id)
-        code = slot.machine.check_commit(member_id, instance_id, generation_id, clock_ms())
-        if code is not ErrorCode.NONE or not offsets:
-            return await self._after_records(slot, code)
-        return await self._write_offsets(slot, offsets, code)
+        """Commit offsets in the name of a member, or of nobody to an empty group."""
+        request = inputs.CommitOffsets(group_id, member_id, instance_id, generation_id, offsets)
+        return await self._ask(request, ErrorCode)
 
     async def remove_offsets(self, slot: GroupSlot, keys: Sequence[PartitionKey]) -> ErrorCode:
-        """Remove committed offsets.
+        """Remove committed offsets."""
+        return await self._ask(inputs.RemoveOffsets(slot.group_id, keys), ErrorCode)
 
-        Raises:
-            GroupRefusedError: the term is over.
-        """
-        return await self._write_offsets(slot, dict.fromkeys(keys), ErrorCode.NONE)
+    async def delete(self, group_id: str) -> ErrorCode:
+        """Remove a group without members, and its offsets."""
+        return await self._ask(inputs.DeleteGroup(group_id), ErrorCode)
 
-    def _check_room(self, slot: GroupSlot, machine: Machine, growth: int) -> None:
-        """See that a group's record can become larger by what a request brings.
+    async def _learn_topics(self, request: inputs.GroupRequest) -> None:
+        names, pattern = self.machine.topics_of(request)
+        while (names or pattern) and self._topics.lacks(names, pattern):
+            try:
+                await self._topics.look_up(names, pattern)
+            except ClientError as error:
+                self._topics.forget()
+                problem = f"topics could not be looked up: {error.message}"
+                raise GroupRefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem) from error
+            self._step(inputs.TopicsLookedUp(self._topics.catalog))
+            # The group may be another one by now.
+            names, pattern = self.machine.topics_of(request)
 
-        Raises:
-            GroupRefusedError: there is no room.
-        """
-        if growth > 0:
-            # A rebalance keeps the room that the record had.
-            self._see_to_room(slot, machine.size + growth - slot.record_bytes)
+    async def _ask(self, request: inputs.GroupRequest, kind: type[T]) -> T:
+        if self._over.is_set():
+            raise NotCoordinatorError
+        number = next(self._ids)
+        effects = self.machine.step(inputs.GroupAsked(number, request), clock_ms())
+        first = effects[0] if len(effects) == 1 else None
+        if isinstance(first, Answer) and first.id == number:
+            # As with heartbeats.
+            outcome = first.outcome
+        else:
+            future = self._waiting[number] = asyncio.get_running_loop().create_future()
+            self._carry_out(effects)
+            outcome = await future
+        if isinstance(outcome, GroupRefusal):
+            if outcome.error_code is ErrorCode.NOT_COORDINATOR:
+                raise NotCoordinatorError(outcome.problem)
+            raise GroupRefusedError(*outcome)
+        assert isinstance(outcome, kind), outcome
+        return outcome
 
-    def _see_to_room(self, slot: GroupSlot, growth: int) -> None:
-        try:
-            self._room.check(slot.group_id, growth)
-        except GroupRefusedError:
-            # A group that is new goes again.
-            self._settle(slot)
-            raise
 
-    async def _write_offsets(
-        self, slot: GroupSlot, offsets: Mapping[PartitionKey, OffsetRecord | None], code: ErrorCode
-    ) -> ErrorCode:
-        self._see_to_room(slot, slot.growth(offsets))
-        self._room.put(slot, offsets)
-        batch = slot.next_batch()
-        if slot.stored.record is None and not (slot.flying is not None and slot.flying.saves):
-            slot.machine.unsaved = True
-        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        batch.answers.append((future, code))
-        self._settle(slot)
-        return await future
+def clock_ms() -> int:
+    """Return the monotonic clock, in milliseconds."""
+    return time.monotonic_ns() // 1_000_000

@@ -16,7 +16,6 @@ from typing import Final
 import re2
 
 from broker.core.cluster_view import ClusterView
-from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import Catalog
 from broker.groups.errors import GroupRefusedError
 from controller.wire.codes import ErrorCode
@@ -137,23 +136,20 @@ class GroupTopics:
         self.existing = frozenset(await self._client.get_children(paths.BROKER_TOPICS))
         self._listed_changes = changes
 
-    async def read(self, groups: Iterable[ConsumerGroup]) -> None:
-        """Look up the topics of all groups, and what members have brought since the last time.
+    async def read(self, names: Collection[str], patterns: Collection[str]) -> None:
+        """Look up what all groups subscribe to, and what members have brought since the last time.
 
         Raises:
             ClientError: the quorum cannot be asked.
         """
         async with self._lock:
             self._seen_changes = self._view.changes
-            names, self._new_names = self._new_names, set()
-            patterns, self._new_patterns = self._new_patterns, set()
-            for group in groups:
-                names |= group.topic_names
-                patterns |= group.patterns
+            wanted, self._new_names = self._new_names.union(names), set()
+            matched, self._new_patterns = self._new_patterns.union(patterns), set()
             await self._list()
-            names &= self.existing
-            self.catalog = await read_catalog(self._client, self.existing, names, patterns)
-            self._names = names.union(*self.catalog.matched.values())
+            wanted &= self.existing
+            self.catalog = await read_catalog(self._client, self.existing, wanted, matched)
+            self._names = wanted.union(*self.catalog.matched.values())
 
 
 async def read_catalog(

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from controller.core.model import KnownState, LiveBroker
 from controller.core.outbox import Batch
-from controller.core.outcomes import Outcome
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 
@@ -112,7 +111,7 @@ class Answer(NamedTuple):
     """The outcome of a request of a client."""
 
     id: int
-    outcome: Outcome
+    outcome: object
 
 
 class Resign(NamedTuple):

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from typing import Final
+from typing import Any, Final
 
 from controller.core.effects import (
     Answer,
@@ -109,7 +109,7 @@ class Shell:
         self._wake = asyncio.Event()
         self._progress = asyncio.Event()
         #: {request: its outcome}
-        self._asked: dict[int, asyncio.Future[Outcome]] = {}
+        self._asked: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: tuple[int, asyncio.TimerHandle] | None = None
@@ -159,7 +159,7 @@ class Shell:
             return RequestFailed(ErrorCode.NOT_CONTROLLER, self._resign.reason)
         self._last_id += 1
         number = self._last_id
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[number] = outcome
         self.put(Requested(number, request))
         try:

@@ -7,6 +7,7 @@ Source: control-plane design, "Paths and values"; kafka.zk.*ZNode (Kafka 3.9); K
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -161,6 +162,7 @@ def partition_state_path(key: PartitionKey) -> str:
     return f"{BROKER_TOPICS}/{key.topic}/partitions/{key.partition}/state"
 
 
+@functools.lru_cache(maxsize=4_096)
 def group_path(group_id: str) -> str:
     """Path of a consumer group: its members and their assignment."""
     name = group_id.encode("utf-8", "surrogatepass")

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from broker.core.cluster_view import ClusterView
+from broker.core.groups.model import GroupOptions
 from broker.groups.coordinator import Coordinator
 from broker.groups.errors import GroupRefusedError
-from broker.groups.options import GroupOptions
 from controller.core.requests import NewPartitions, NewTopic
 from controller.election.store import ensure_base_paths, register_broker
 from controller.runtime.controller import Controller
@@ -303,7 +303,7 @@ async def test_a_coordinator_that_cannot_load_lets_another_one_try(client: Clien
         running.append(asyncio.create_task(second.run()))
         while second.coordinator_epoch is None:
             await other.sync()
-        assert (await second.term()).status().left_alone == ()
+        assert (await second.term()).machine.status().left_alone == ()
         assert not running[0].done()
         await second.stop()
     await first.stop()

@@ -13,11 +13,17 @@ from dataclasses import replace
 import pytest
 
 from broker.core.cluster_view import ClusterView
-from broker.core.groups.model import JOIN_EPOCH, GroupLimits, HeartbeatRequest, JoinRequest, SyncRequest
-from broker.groups.content import CHUNK_BYTES
+from broker.core.groups.model import (
+    JOIN_EPOCH,
+    GroupLimits,
+    GroupOptions,
+    HeartbeatRequest,
+    JoinRequest,
+    SyncRequest,
+)
+from broker.core.groups.writing import CHUNK_BYTES
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
-from broker.groups.options import GroupOptions
-from broker.groups.term import Term
+from broker.groups.term import GroupsTerm
 from controller.election.plans import COORDINATOR_OFFICE, Won
 from controller.election.store import elect, ensure_base_paths
 from controller.wire.codes import ErrorCode
@@ -45,10 +51,10 @@ async def client() -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def term_of(client: Client, options: GroupOptions = OPTIONS) -> AsyncIterator[Term]:
+async def term_of(client: Client, options: GroupOptions = OPTIONS) -> AsyncIterator[GroupsTerm]:
     outcome = await elect(client, COORDINATOR_OFFICE, 1, 0, TRUST)
     assert isinstance(outcome, Won)
-    term = Term(client, outcome.mandate, options, ClusterView())
+    term = GroupsTerm(client, outcome.mandate, options, ClusterView())
     run = asyncio.ensure_future(term.run())
     try:
         await term.ready()
@@ -68,20 +74,20 @@ def joining(metadata: bytes, member_id: str = "", client_id: str = "c") -> JoinR
     return JoinRequest(member_id, None, client_id, "/h", 10_000, 10_000, "consumer", protocols, False)
 
 
-async def fill(term: Term) -> None:
+async def fill(term: GroupsTerm) -> None:
     """Commit until there is no room for 4,000 bytes of metadata; every group has one offset."""
 
     async def commit_all() -> None:
         for number in itertools.count():
             await term.commit(f"filler-{number}", *NOBODY, offsets(1, "x" * 4_000))
 
-    before = len(term.slots())
+    before = len(term.machine.slots())
     with pytest.raises(GroupRefusedError, match=r"groups\.groups_bytes_max") as caught:
         await commit_all()
     assert caught.value.error_code is ErrorCode.POLICY_VIOLATION
-    assert before < len(term.slots()) < before + 1_000
-    assert all(slot.stored.offsets for slot in term.slots()[before:]), "what was refused is no group"
-    assert BYTES_MAX - 10_000 < term.status().held_bytes <= BYTES_MAX
+    assert before < len(term.machine.slots()) < before + 1_000
+    assert all(slot.stored.offsets for slot in term.machine.slots()[before:]), "what was refused is no group"
+    assert BYTES_MAX - 10_000 < term.machine.status().held_bytes <= BYTES_MAX
 
 
 async def test_what_makes_groups_larger_is_refused_and_all_else_is_taken(client: Client) -> None:
@@ -114,7 +120,7 @@ async def test_what_makes_groups_larger_is_refused_and_all_else_is_taken(client:
             with pytest.raises(GroupRefusedError) as caught:
                 await refused
             assert caught.value.error_code is ErrorCode.POLICY_VIOLATION
-        assert term.status().refused == 7
+        assert term.machine.status().refused == 7
         assert term.group("others") is None
         # Room comes back with what is deleted.
         for number in range(20):
@@ -129,7 +135,7 @@ def sync_of(
     return None, generation_id, None, None, {leader: bytes(20_000)}
 
 
-async def settle_alone(term: Term, rng: random.Random) -> str:
+async def settle_alone(term: GroupsTerm, rng: random.Random) -> str:
     """Join an empty classic group and assign; returns the member's id."""
     joined = await term.join("classic", joining(rng.randbytes(500)))
     given = {joined.member_id: rng.randbytes(500)}
@@ -162,16 +168,16 @@ async def test_every_term_counts_the_same(client: Client) -> None:
                     written = offsets(rng.randrange(9), "é\x01" * rng.randrange(50), number)
                     await asyncio.gather(*(term.commit(group, *NOBODY, written) for _ in range(2)))
         member_id = await settle_alone(term, rng)
-        held_bytes = term.status().held_bytes
+        held_bytes = term.machine.status().held_bytes
         assert held_bytes > 10_000
     async with term_of(client) as term:
-        assert term.status().held_bytes == held_bytes
+        assert term.machine.status().held_bytes == held_bytes
         await term.leave("classic", [(member_id, None)])
-        for group in [slot.group_id for slot in term.slots()]:
+        for group in [slot.group_id for slot in term.machine.slots()]:
             with contextlib.suppress(GroupRefusedError, NotCoordinatorError):
                 await term.consumer_heartbeat(group, HeartbeatRequest("m", -1))
             assert await term.delete(group) is ErrorCode.NONE
-        assert term.status().held_bytes == 0
+        assert term.machine.status().held_bytes == 0
 
 
 async def test_a_group_to_which_too_much_would_be_assigned_says_so(client: Client) -> None:
@@ -214,11 +220,11 @@ async def test_a_group_to_which_too_much_would_be_assigned_says_so(client: Clien
         written_bytes = len(stored.record.encode())
         assert written_bytes <= size <= 1.05 * written_bytes
         assert len(stored.chunks) == -(-written_bytes // CHUNK_BYTES) > 2
-        held_bytes = term.status().held_bytes
+        held_bytes = term.machine.status().held_bytes
         assert held_bytes == size
     # A limit that is lower by now takes nothing away.
     async with term_of(client, options) as term:
-        assert term.status().held_bytes == held_bytes
+        assert term.machine.status().held_bytes == held_bytes
         slot = term.group("large")
         assert slot is not None and slot.stored == stored
         for member_id in ("m", "s"):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from broker.core.cluster_view import ClusterView
-from broker.groups import engine
-from broker.groups.errors import CoordinatorFencedError, GroupChangedError
-from broker.groups.options import GroupOptions
-from broker.groups.store import GroupStore, StoredGroup
-from broker.groups.term import Term
+from broker.core.groups import machine
+from broker.core.groups.model import GroupOptions
+from broker.core.groups.writing import StoredGroup
+from broker.groups import term as term_module
+from broker.groups.term import GroupsTerm
 from controller.election.plans import COORDINATOR_OFFICE, HeldBy, Won
 from controller.election.store import elect, ensure_base_paths, register_broker, resign
 from quorum.client import Client, ConnectionLossError, NoNodeError, OperationResult, Transaction
@@ -24,6 +25,7 @@ from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord
 from quorum.platform.wall_clock import PARTED_MS_MAX, WallClock
+from tests.support.stored_groups import FencedOutError, GivenUpError, GroupWriter
 from tests.support.trust import TRUST
 
 GROUP = "a/b ü.%"
@@ -47,16 +49,16 @@ async def client() -> AsyncIterator[Client]:
         yield made
 
 
-async def become_coordinator(client: Client, broker_id: int = 1) -> GroupStore:
+async def become_coordinator(client: Client, broker_id: int = 1) -> GroupWriter:
     outcome = await elect(client, COORDINATOR_OFFICE, broker_id, 0, TRUST)
     assert isinstance(outcome, Won)
-    return GroupStore(client, outcome.mandate, retries_max=7)
+    return GroupWriter(client, outcome.mandate)
 
 
-async def loaded(store: GroupStore, group: str = GROUP) -> StoredGroup:
-    found = await store.load()
-    assert not found.problems
-    return found.groups[group]
+async def loaded(store: GroupWriter, group: str = GROUP) -> StoredGroup:
+    found, problems = await store.load()
+    assert not problems
+    return found[group]
 
 
 async def test_a_group_and_its_offsets_come_back_as_written(client: Client) -> None:
@@ -91,7 +93,7 @@ async def test_a_deposed_coordinator_writes_nothing(client: Client) -> None:
         store.write(stored, None, {KEY: offset(1)}),
         store.delete(stored),
     ):
-        with pytest.raises(CoordinatorFencedError):
+        with pytest.raises(FencedOutError):
             await write
     found = await loaded(successor)
     assert (found.record, found.offsets) == (record(1), {KEY: offset(5)})
@@ -110,7 +112,7 @@ async def test_a_foreign_hand_on_the_znode_is_noticed(client: Client) -> None:
     await store.write(stored, record(1), {KEY: offset(5)})
     await client.set(paths.group_path(GROUP), record(7).encode())
     for part in (record(2), None):
-        with pytest.raises(GroupChangedError):
+        with pytest.raises(GivenUpError, match="has changed"):
             await store.write(stored, part, {KEY: offset(6)})
     assert (await loaded(store)).offsets == {KEY: offset(5)}
 
@@ -130,10 +132,10 @@ async def test_a_malformed_group_is_left_alone(client: Client) -> None:
     await store.write(StoredGroup("good"), record(1), {})
     await client.create(paths.group_path("bad"), b"no json")
     await client.create(f"{paths.GROUPS}/%zz", b"")
-    found = await store.load()
-    assert set(found.groups) == {"good"}
-    assert set(found.problems) == {"bad", "%zz"}
-    assert paths.group_path("bad") in found.problems["bad"]
+    found, problems = await store.load()
+    assert set(found) == {"good"}
+    assert set(problems) == {"bad", "%zz"}
+    assert paths.group_path("bad") in problems["bad"]
 
 
 class LossyClient:
@@ -164,7 +166,7 @@ async def test_a_lost_reply_is_looked_up(client: Client, after: bool, part: str)
     if part != "new":
         await store.write(stored, record(1), {KEY: offset(5)})
     lossy: Any = LossyClient(client, after=after)
-    again = GroupStore(lossy, store._fence.mandate, retries_max=7)
+    again = GroupWriter(lossy, store.mandate)
     await again.write(stored, None if part == "offsets" else record(2), {OTHER: offset(8)})
     assert lossy.losses == 0
     await store.write(stored, None, {KEY: offset(6)})
@@ -178,7 +180,7 @@ async def test_the_deletion_of_a_group_may_lose_its_reply(client: Client) -> Non
     stored = StoredGroup(GROUP)
     await store.write(stored, record(1), {})
     lossy: Any = LossyClient(client, after=True)
-    await GroupStore(lossy, store._fence.mandate, retries_max=7).delete(stored)
+    await GroupWriter(lossy, store.mandate).delete(stored)
     with pytest.raises(NoNodeError):
         await client.get(paths.group_path(GROUP))
 
@@ -188,16 +190,18 @@ async def test_offsets_of_a_group_that_was_empty_for_long_are_removed(
     client: Client, members: bool, set_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless the time of day was set since the start: then nothing goes for its age."""
-    passed_ms = iter([0, set_ms, set_ms])
-    monkeypatch.setattr(engine, "CLOCK", WallClock(lambda: next(passed_ms), lambda: 0))
+    passed_ms = itertools.chain([0], itertools.repeat(set_ms))
+    monkeypatch.setattr(term_module, "CLOCK", WallClock(lambda: next(passed_ms), lambda: 0))
+    monkeypatch.setattr(machine, "SWEEP_MS", 0)
     store = await become_coordinator(client)
     empty = ClassicGroupRecord(GenerationId(2), "consumer", None, None, False, 5)
     await store.write(StoredGroup(GROUP), record(1) if members else empty, {KEY: offset(5)})
     await client.create(paths.topic_path(KEY.topic), b"{}")
-    term = Term(client, store._fence.mandate, GroupOptions(offsets_retention_ms=1), ClusterView())
+    term = GroupsTerm(client, store.mandate, GroupOptions(offsets_retention_ms=1), ClusterView())
     run = asyncio.ensure_future(term.run())
     await term.ready()
-    term._sweep()
+    for _ in range(3):
+        await term._ticked.wait()
     while term._tasks:
         await asyncio.gather(*term._tasks)
     assert (await client.get_children(paths.GROUPS) == []) is (not members and not set_ms)
@@ -226,5 +230,5 @@ async def test_a_group_with_many_long_topics_is_deleted(client: Client) -> None:
     topics = [f"{each:05}-{'t' * 243}" for each in range(300)]
     await store.write(stored, record(1), {PartitionKey(topic, 0): offset(1) for topic in topics})
     lossy: Any = LossyClient(client, after=True)
-    await GroupStore(lossy, store._fence.mandate, retries_max=7).delete(stored)
+    await GroupWriter(lossy, store.mandate).delete(stored)
     assert await client.get_children(paths.GROUPS) == []

@@ -12,9 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from broker.groups.content import CHUNK_BYTES
-from broker.groups.errors import CoordinatorFencedError, GroupChangedError
-from broker.groups.store import GroupStore, StoredGroup
+from broker.core.groups.writing import CHUNK_BYTES, StoredGroup
 from broker.local import BlockingBrokers, brokers_in_thread
 from broker.wire.codec import encode_request
 from controller.election.plans import COORDINATOR_OFFICE, Won
@@ -32,7 +30,6 @@ from quorum.client import (
 from quorum.errors import QuorateError
 from quorum.local import ensemble
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError
 from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord, OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
@@ -40,6 +37,7 @@ from tests.support.broker_wire import BrokerLink
 from tests.support.embedded_brokers import zookeeper
 from tests.support.failing_client import FailingClient
 from tests.support.nodes import eventually
+from tests.support.stored_groups import FencedOutError, GivenUpError, GroupWriter
 from tests.support.trust import TRUST
 
 __all__ = ["zookeeper"]
@@ -69,27 +67,27 @@ async def client() -> AsyncIterator[Client]:
         await ensure_base_paths(made)
         yield made
         store = await elected(made)
-        for stored in (await store.load()).groups.values():
+        for stored in (await store.load())[0].values():
             await store.delete(stored)
         assert await made.get_children(paths.GROUPS) == []
 
 
-async def elected(client: Client, writer: Any = None) -> GroupStore:
+async def elected(client: Client, writer: Any = None) -> GroupWriter:
     """Win an election, after whoever has won one before, and return a store; its calls pass a writer."""
     outcome = await elect(client, COORDINATOR_OFFICE, 1, 0, TRUST)
     assert isinstance(outcome, Won)
     await resign(client, COORDINATOR_OFFICE, outcome.mandate)
     outcome = await elect(client, COORDINATOR_OFFICE, 1, 0, TRUST)
     assert isinstance(outcome, Won)
-    return GroupStore(writer or client, outcome.mandate, retries_max=RETRIES_MAX)
+    return GroupWriter(writer or client, outcome.mandate, RETRIES_MAX)
 
 
 async def loaded(client: Client) -> StoredGroup | None:
     """Return the group as a new coordinator finds it; its chunks are those that it names and no others."""
     store = await elected(client)
-    found = await store.load()
-    assert not found.problems
-    stored = found.groups.get(GROUP)
+    found, problems = await store.load()
+    assert not problems
+    stored = found.get(GROUP)
     if stored is not None:
         assert set(stored.chunks) == await chunks(client)
     return stored
@@ -233,7 +231,7 @@ async def test_a_deposed_coordinator_leaves_nothing(client: Client) -> None:
             return found
 
         recorder.multi = multi  # type: ignore[method-assign]
-        with pytest.raises(CoordinatorFencedError):
+        with pytest.raises(FencedOutError):
             await store.write(stored, LARGER, {})
         (held,) = successor
         assert held is not None and held.record == LARGE
@@ -246,7 +244,7 @@ async def test_an_attempt_that_comes_late_changes_nothing(client: Client) -> Non
     stored = await write_before(client, SMALL)
     held_back = Recorder(client, 4, after=False, times=1 + RETRIES_MAX)
     store = await elected(client, held_back)
-    with pytest.raises(ContendedError):
+    with pytest.raises(GivenUpError, match="no outcome"):
         await store.write(stored, LARGER, {})
     late = held_back.multis[-1]
     assert len(await chunks(client)) == 4
@@ -264,8 +262,8 @@ async def test_a_chunk_that_a_foreign_hand_removed_is_named(client: Client) -> N
     path = paths.group_chunk_path(GROUP, name)
     data, _ = await client.get(path)
     await client.delete(path)
-    found = await (await elected(client)).load()
-    assert path in found.problems[GROUP]
+    _, problems = await (await elected(client)).load()
+    assert path in problems[GROUP]
     with pytest.raises(QuorateError, match=name):
         await (await elected(client)).write(stored, SMALL, {})
     await client.create(path, data)
@@ -276,7 +274,7 @@ async def test_a_foreign_hand_on_a_large_group_is_noticed(client: Client) -> Non
     value, _ = await client.get(paths.group_path(GROUP))
     await client.set(paths.group_path(GROUP), value)
     for after in (SMALL, LARGER):
-        with pytest.raises(GroupChangedError):
+        with pytest.raises(GivenUpError, match="has changed"):
             await (await elected(client)).write(stored, after, {})
     found = await loaded(client)
     assert found is not None and found.record == LARGE

@@ -113,6 +113,7 @@ PURE_RECORDS = {
     *("quorum.metadata.topic_settings", "quorum.metadata.topic_setting_rows"),
     *("quorum.metadata.broker_settings", "quorum.metadata.group_records"),
     *("quorum.metadata.admin_requests", "quorum.metadata.errors"),
+    *("controller.core.inputs", "controller.core.effects"),
     "controller.wire.codes",
 }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.core.groups import group_fences
 from broker.core.groups.assignors import DEFAULT_ASSIGNOR
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.consumer import ConsumerGroup
@@ -228,7 +229,7 @@ def _member(
     member = group.member(member_id)
     if member is None or member.record.classic is None:
         return None, ErrorCode.UNKNOWN_MEMBER_ID
-    if member.record.member_epoch != generation_id:
+    if not group_fences.is_of_member_epoch(generation_id, member.record.member_epoch):
         return None, ErrorCode.ILLEGAL_GENERATION
     return member, ErrorCode.NONE
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from broker.core.groups import group_fences
 from broker.core.groups.model import (
     WHOLE_GROUP,
     Answer,
@@ -88,6 +89,12 @@ class ClassicGroup:
         """Return the answers that have become due."""
         answers, self._answers = self._answers, []
         return answers
+
+    def waiting(self) -> list[Ticket]:
+        """Return the requests that have no answer yet."""
+        return [
+            ticket for each in self._roster for ticket in (each.joining, each.syncing) if ticket is not None
+        ]
 
     def take_timers(self) -> list[tuple[str, int]]:
         """Return (member id or WHOLE_GROUP, deadline) of deadlines that are new or may have come nearer."""
@@ -341,16 +348,8 @@ class ClassicGroup:
             for each in self._roster
             if leads
         )
-        return Joined(
-            ErrorCode.NONE,
-            member.member_id,
-            self.generation_id,
-            self.protocol_type,
-            protocol,
-            self.leader,
-            skip_assignment and leads,
-            members,
-        )
+        generation = self.generation_id, self.protocol_type, protocol, self.leader
+        return Joined(ErrorCode.NONE, member.member_id, *generation, skip_assignment and leads, members)
 
     # -- the assignment --------------------------------------------------------------------------------------
 
@@ -457,7 +456,7 @@ class ClassicGroup:
     ) -> ErrorCode:
         """Fence whoever is no member of this generation."""
         error = self._roster.refusal(member_id, instance_id)
-        if error is ErrorCode.NONE and generation_id != self.generation_id:
+        if error is ErrorCode.NONE and not group_fences.is_of_generation(generation_id, self.generation_id):
             return ErrorCode.ILLEGAL_GENERATION
         return error
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from broker.core.groups import group_fences
 from broker.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, select_assignor, targets_of
 from broker.core.groups.consumer_member import (
     ConsumerMember,
@@ -281,7 +282,7 @@ class ConsumerGroup:
         if member is None:
             return _refused(request, ErrorCode.UNKNOWN_MEMBER_ID, "not a member of this group")
         record = member.record
-        if request.member_epoch == record.member_epoch:
+        if group_fences.is_of_member_epoch(request.member_epoch, record.member_epoch):
             return None
         # The answer that told of the present epoch was lost.
         again = request.member_epoch == record.previous_member_epoch and request.owned is not None
@@ -300,8 +301,7 @@ class ConsumerGroup:
         if holder is not None:
             # It takes over what its former life owned; a client that returns owns nothing yet.
             former = self._members[holder]
-            member.target = former.target
-            was, owned = former.record, former.assigned
+            member.target, was, owned = former.target, former.record, former.assigned
             member.record = replace(member.record, topics=was.topics, assignor=was.assignor)
             member.record = replace(member.record, topic_pattern=was.topic_pattern)
             self._remove(former)
@@ -459,7 +459,7 @@ class ConsumerGroup:
         member = self._members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if member_epoch == member.record.member_epoch:
+        if group_fences.is_of_member_epoch(member_epoch, member.record.member_epoch):
             return ErrorCode.NONE
         classic = member.record.classic is not None
         return ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH

@@ -1,6 +1,6 @@
 """What goes in and out of the machines of groups.
 
-Shapes only. A ticket names a request that waits for its answer; its meaning is the shell's.
+Shapes only. A ticket names a request that waits for its answer.
 Source: Kafka's JoinGroup, SyncGroup and LeaveGroup requests; KIP-345 (static members), KIP-394 (member ids).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NewType
+from typing import Final, NamedTuple, NewType
 
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import Assignment, ClassicSupport, TopicId
@@ -53,6 +53,31 @@ class GroupLimits:
     consumer_heartbeat_interval_ms: int = 5_000
     #: Assignments of one group are at least so far apart; what happens between them is one change.
     assignment_interval_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """Options of one coordinator."""
+
+    limits: GroupLimits = field(default_factory=GroupLimits)
+    groups_max: int = 10_000
+    #: Of what all groups hold together.
+    groups_bytes_max: int = 128 * 1024 * 1024
+    #: How often a write of a group is repeated.
+    rebalance_retries_max: int = 7
+    #: Whether a classic group becomes one whose coordinator assigns when such a member joins, and back.
+    may_upgrade: bool = True
+    may_downgrade: bool = True
+    #: An empty group's offsets are removed when they are older.
+    offsets_retention_ms: int = 10_080 * 60_000
+
+
+class GroupRefusal(NamedTuple):
+    """An error in place of an answer of the group's."""
+
+    error_code: ErrorCode
+    problem: str
+    remedy: str = "ask the coordinator again"
 
 
 @dataclass(frozen=True, slots=True)

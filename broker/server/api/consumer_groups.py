@@ -12,7 +12,7 @@ from typing import Any, Final
 from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import JOIN_EPOCH, HeartbeatRequest
 from broker.groups.errors import GroupRefusedError
-from broker.groups.term import Term
+from broker.groups.term import GroupsTerm
 from broker.server.api.groups import term_of
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -88,7 +88,7 @@ async def consumer_group_describe(services: BrokerServices, call: Call) -> Answe
     return {"groups": (_row(term, name) for name in names)}
 
 
-def _row(term: Term, group_id: str) -> Values:
+def _row(term: GroupsTerm, group_id: str) -> Values:
     try:
         slot = term.group(group_id)
     except GroupRefusedError as error:
@@ -96,7 +96,7 @@ def _row(term: Term, group_id: str) -> Values:
     if slot is None or not isinstance(slot.machine, ConsumerGroup):
         problem = f"there is no group {group_id!r} whose coordinator assigns"
         return _not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, problem)
-    return {**_described(slot.machine), "error_message": term.problem(group_id)}
+    return {**_described(slot.machine), "error_message": term.machine.problem(group_id)}
 
 
 def _not_described(group_id: str, error_code: ErrorCode, message: str | None = None) -> dict[str, Any]:

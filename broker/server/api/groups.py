@@ -12,7 +12,7 @@ from typing import Any, Final
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.model import GroupState, JoinRequest, SyncRequest
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
-from broker.groups.term import Term
+from broker.groups.term import GroupsTerm
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
@@ -28,7 +28,7 @@ _LEAVE_MANY_VERSION: Final = 3
 _NOT_FOUND_VERSION: Final = 6
 
 
-async def term_of(services: BrokerServices) -> Term:
+async def term_of(services: BrokerServices) -> GroupsTerm:
     """Return the term of this broker as the coordinator.
 
     Raises:
@@ -169,13 +169,13 @@ def _refused(group_id: str, error: GroupRefusedError) -> Values:
     return {**_described(group_id, "", error.error_code), "error_message": error.message}
 
 
-def _classic_row(term: Term, group_id: str, api_version: int) -> Values:
+def _classic_row(term: GroupsTerm, group_id: str, api_version: int) -> Values:
     try:
         slot = term.group(group_id)
     except GroupRefusedError as error:
         return _refused(group_id, error)
     machine = None if slot is None else slot.machine
-    problem = term.problem(group_id)
+    problem = term.machine.problem(group_id)
     if isinstance(machine, ClassicGroup):
         return {**_described_group(machine), "error_message": problem}
     # A group whose coordinator assigns is described by ConsumerGroupDescribe.
@@ -224,7 +224,7 @@ async def list_groups(services: BrokerServices, call: Call) -> Answer:
     """
     candidate = services.groups()
     try:
-        slots = (await term_of(services)).slots()
+        slots = (await term_of(services)).machine.slots()
     except GroupRefusedError:
         unknown = candidate is None or candidate.coordinator_id in (None, services.broker_id)
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if unknown else ErrorCode.NONE

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from broker.core.cluster_view import ClusterView
-from broker.core.groups.consumer import ConsumerGroup
-from broker.core.groups.model import JOIN_EPOCH, GroupLimits, HeartbeatRequest
 from broker.groups import topics as topics_module
 from broker.groups.topics import GroupTopics
 from quorum.client import NoNodeError
@@ -37,15 +35,6 @@ class Quorum:
         return [NoNodeError(-101, "") if each is None else (each.encode(), None) for each in found]
 
 
-def group_of(names: tuple[str, ...], pattern: str | None = None) -> ConsumerGroup:
-    group = ConsumerGroup("g", GroupLimits())
-    request = HeartbeatRequest(
-        "m", JOIN_EPOCH, rebalance_timeout_ms=1, topics=names, topic_pattern=pattern, owned={}
-    )
-    group.heartbeat(request, 0)
-    return group
-
-
 class Desk:
     """Topics of groups over such a quorum."""
 
@@ -66,7 +55,7 @@ class Desk:
 
 async def test_a_name_is_looked_up_once_and_alone() -> None:
     desk = Desk("a", "b", "c")
-    await desk.topics.read([group_of(("a",))])
+    await desk.topics.read({"a"}, ())
     assert set(desk.topics.catalog.topics) == {"a"}
     assert await desk.bring("a", "b") == ["b"]
     assert await desk.bring("b", "a") == []
@@ -76,7 +65,7 @@ async def test_a_name_is_looked_up_once_and_alone() -> None:
 
 async def test_names_of_no_topic_cost_nothing_however_many_come() -> None:
     desk = Desk("a")
-    await desk.topics.read([])
+    await desk.topics.read((), ())
     lists = desk.quorum.lists
     for number in range(100):
         assert await desk.bring(*(f"{number}-{each}" for each in range(2_000))) == []
@@ -91,7 +80,7 @@ async def test_names_of_no_topic_cost_nothing_however_many_come() -> None:
 
 async def test_a_topic_that_is_new_is_found_once_it_may_be_there() -> None:
     desk = Desk("a")
-    await desk.topics.read([])
+    await desk.topics.read((), ())
     await desk.bring("later")
     desk.quorum.topics[paths.topic_path("later")] = TopicRecord(uuid.uuid4(), {0: (1,)})
     desk.view.changes += 1
@@ -102,26 +91,26 @@ async def test_a_topic_that_is_new_is_found_once_it_may_be_there() -> None:
 async def test_a_record_that_is_malformed_is_read_once() -> None:
     desk = Desk("bad")
     desk.quorum.topics[paths.topic_path("bad")] = TopicRecord(None, {0: (1,)})
-    await desk.topics.read([])
+    await desk.topics.read((), ())
     assert await desk.bring("bad") == ["bad"]
     assert await desk.bring("bad") == []
 
 
 async def test_what_a_member_brought_outlives_the_next_reading_of_all() -> None:
     desk = Desk("a", "b")
-    await desk.topics.read([])
+    await desk.topics.read((), ())
     await desk.bring("a")
     # It has not joined yet when all is read.
-    await desk.topics.read([])
+    await desk.topics.read((), ())
     assert set(desk.topics.catalog.topics) == {"a"}
-    await desk.topics.read([group_of(("b",))])
+    await desk.topics.read({"b"}, ())
     assert set(desk.topics.catalog.topics) == {"b"}
 
 
 async def test_patterns_read_what_they_match_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics_module, "PATTERNS_MAX", 3)
     desk = Desk("a1", "a2", "b1")
-    await desk.topics.read([])
+    await desk.topics.read((), ())
     assert sorted(await desk.bring(pattern="a.*")) == ["a1", "a2"]
     assert await desk.bring(pattern=".*") == ["b1"]
     assert await desk.bring(pattern=".*") == []
@@ -130,6 +119,6 @@ async def test_patterns_read_what_they_match_once(monkeypatch: pytest.MonkeyPatc
         await desk.bring(pattern=f"a{number}")
     # All is read again: patterns to which nobody subscribes go.
     assert desk.topics.are_due(10_000)
-    await desk.topics.read([group_of((), "a.*")])
-    await desk.topics.read([group_of((), "a.*")])
+    await desk.topics.read((), {"a.*"})
+    await desk.topics.read((), {"a.*"})
     assert desk.topics.catalog.matched == {"a.*": ("a1", "a2")}

@@ -8,26 +8,19 @@ and the one before are there together while it is written. Soft state: a term co
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from broker.core.groups.model import GroupState
-from broker.groups.errors import GroupRefusedError
-from broker.groups.slot import GroupSlot
+from broker.core.groups.model import GroupRefusal, GroupState
+from broker.core.groups.slot import GroupSlot
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.paths import PartitionKey
 
-log = logging.getLogger("quorate.broker.groups")
-
-#: Refusals are logged at most so often.
-LOG_INTERVAL_S: Final = 60.0
 _REBALANCES: Final = (GroupState.PREPARING, GroupState.COMPLETING)
 
 
-class Room:
+class GroupBytes:
     """The bytes of all groups of one term."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -36,7 +29,8 @@ class Room:
         self.held_bytes = 0
         #: requests for which there was no room
         self.refused = 0
-        self._quiet_until_s = 0.0
+        #: Until when a refusal is no news.
+        self.quiet_until_ms = 0
 
     def count(self, slot: GroupSlot) -> None:
         """Count a group's record as its machine has it now."""
@@ -47,33 +41,30 @@ class Room:
         self.held_bytes += size - slot.record_bytes
         slot.record_bytes = size
 
-    def put(self, slot: GroupSlot, offsets: Mapping[PartitionKey, OffsetRecord | None]) -> None:
-        """Add offsets to what a group's next write carries; None: removed."""
-        growth = slot.growth(offsets)
-        slot.next_batch().offsets.update(offsets)
+    def put(self, slot: GroupSlot, offsets: Mapping[PartitionKey, OffsetRecord | None], growth: int) -> None:
+        """Add offsets to what a group's next write carries; None: removed; growth: by so many bytes."""
+        slot.next_write().offsets.update(offsets)
         slot.offset_bytes += growth
         self.held_bytes += growth
+
+    def remove(self, slot: GroupSlot, keys: Iterable[PartitionKey]) -> None:
+        """Let a group's next write remove offsets."""
+        offsets = dict.fromkeys(keys)
+        self.put(slot, offsets, slot.growth(offsets))
 
     def leave(self, slot: GroupSlot) -> None:
         """Count a group no more."""
         self.held_bytes -= slot.record_bytes + slot.offset_bytes
         slot.record_bytes = slot.offset_bytes = 0
 
-    def check(self, group_id: str, growth: int) -> None:
-        """See that a group can become larger by some bytes; by none or fewer it always can.
-
-        Raises:
-            GroupRefusedError: all groups together would hold more than they may.
-        """
+    def refusal(self, group_id: str, growth: int) -> GroupRefusal | None:
+        """Say why a group cannot become larger by some bytes; None: it can, by none or fewer always."""
         if growth <= 0 or self.held_bytes + growth <= self._bytes_max:
-            return
+            return None
         self.refused += 1
         problem = (
             f"group {group_id!r} needs {growth} bytes more, and groups hold {self.held_bytes} of the "
             f"{self._bytes_max} that groups.groups_bytes_max allows"
         )
         remedy = "delete groups or offsets, send less metadata, or raise the limit"
-        if time.monotonic() >= self._quiet_until_s:
-            self._quiet_until_s = time.monotonic() + LOG_INTERVAL_S
-            log.warning("refused: %s; %s", problem, remedy)
-        raise GroupRefusedError(ErrorCode.POLICY_VIOLATION, problem, remedy)
+        return GroupRefusal(ErrorCode.POLICY_VIOLATION, problem, remedy)

@@ -1,0 +1,496 @@
+"""The machine of one elected coordinator: all groups of its term, one timer wheel, what is written of them.
+
+`step` takes what has happened and the time, and returns what to do. Carries the records of the groups'
+machines to the quorum, one multi of a group at a time, and their answers back when those are durable. Groups
+decide first and write afterwards: a group whose write is given up goes on from what the quorum has.
+Hard state is in the quorum; the answers that wait are soft state.
+Source: control-plane design, "Coordinator"; seed [4.x].
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from broker.core.groups import asking, bridge, group_fences, inputs
+from broker.core.groups.bytes_held import GroupBytes
+from broker.core.groups.classic import ClassicGroup
+from broker.core.groups.consumer import ConsumerGroup
+from broker.core.groups.model import JOIN_EPOCH, Catalog, GroupOptions, GroupRefusal, GroupState, Ticket
+from broker.core.groups.slot import GroupSlot, Machine
+from broker.core.groups.status import GroupCounters, GroupStatus
+from broker.core.groups.timers import TimerWheel
+from broker.core.groups.writing import GroupWrite, StoredGroup
+from controller.core.effects import Answer, Check, Level, Resign, Trace, Write
+from controller.core.inputs import Done, Ended, MultiDone, ReadFailed, Unknown
+from controller.wire.codes import ErrorCode
+from quorum.metadata.group_records import ConsumerGroupRecord
+from quorum.metadata.numbers import CoordinatorEpoch
+from quorum.metadata.paths import COORDINATOR_EPOCH, GROUP_BYTES_MAX, GROUP_CHUNK
+
+#: How often empty groups are looked at for offsets that nobody needs any more.
+SWEEP_MS: Final = 60_000
+#: In the timer wheel, in place of a group and a member.
+_SWEEP: Final = ("", "")
+#: Groups that are remembered whose last write was given up.
+UNWRITTEN_MAX: Final = 1_000
+#: Refusals for want of room are logged at most so often.
+_LOG_INTERVAL_MS: Final = 60_000
+
+
+class GroupsMandate(NamedTuple):
+    """The right to write groups, until another coordinator is elected."""
+
+    epoch: CoordinatorEpoch
+    #: Of /consumers/coordinator_epoch.
+    epoch_version: int
+    #: Begins the names of chunks; no other term has it.
+    nonce: str
+
+
+class GroupsMachine:
+    """All groups of one term; after Resign it does nothing more, and whoever waits has no answer.
+
+    A request is answered by one Answer with its id. At most one multi or reading of a group is under way.
+    """
+
+    def __init__(self, mandate: GroupsMandate, options: GroupOptions, now_ms: int) -> None:
+        """Know nothing yet; inputs.GroupsLoaded begins."""
+        self._mandate = mandate
+        #: {group: its slot}
+        self._slots: dict[str, GroupSlot] = {}
+        #: {group: why its record is left alone}
+        self._problems: dict[str, str] = {}
+        #: Groups that are being deleted.
+        self._ending: set[str] = set()
+        #: {group: why its last write was given up}; the latest ones
+        self._unwritten: dict[str, str] = {}
+        self._wheel: TimerWheel[tuple[str, str]] = TimerWheel(now_ms)
+        self._numbers = itertools.count()
+        #: {multi or reading under way: whose}
+        self._under_way: dict[int, GroupSlot] = {}
+        self._counters = GroupCounters()
+        self._ground = asking.GroupGround(options, Catalog(), GroupBytes(options.groups_bytes_max))
+        self._clock = inputs.ClockTick(0, is_believed=False)
+        self._effects: list[inputs.GroupEffect] = []
+        self._is_over = False
+
+    # -- what others see -------------------------------------------------------------------------------------
+
+    def find(self, group_id: str) -> GroupSlot | GroupRefusal | None:
+        """Return a group, None where there is none, or why there can be none at present."""
+        slot = self._slots.get(group_id)
+        if slot is not None:
+            return slot
+        if not group_id or len(group_id.encode("utf-8", "surrogatepass")) > GROUP_BYTES_MAX:
+            remedy = f"give a name of 1 to {GROUP_BYTES_MAX} bytes"
+            return GroupRefusal(ErrorCode.INVALID_GROUP_ID, f"group {group_id[:64]!r} has no name", remedy)
+        if group_id in self._problems:
+            problem = f"the record of group {group_id!r} is malformed: {self._problems[group_id]}"
+            return GroupRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, problem, "correct or delete its znode")
+        if group_id in self._ending:
+            return GroupRefusal(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id!r} is being deleted"
+            )
+        return None
+
+    def slots(self) -> list[GroupSlot]:
+        """Return every group."""
+        return list(self._slots.values())
+
+    def topics_of(self, request: inputs.GroupRequest) -> tuple[Collection[str], str | None]:
+        """Return the topics, and the pattern, that the catalog has to know before a request is answered."""
+        return asking.topics_of(self._slots.get(request.group_id), request)
+
+    def problem(self, group_id: str) -> str | None:
+        """Return why the last write of a group was given up; None if it was not."""
+        return self._unwritten.get(group_id)
+
+    def status(self) -> GroupStatus:
+        """Say what this term holds."""
+        slots = self._slots.values()
+        states = Counter(slot.machine.state.value for slot in slots)
+        members = sum(slot.machine.member_count for slot in slots)
+        return GroupStatus(
+            *(dict(states), members, tuple(sorted(self._problems)), dict(self._unwritten), self._counters),
+            *(self._ground.bytes.held_bytes, self._ground.bytes.refused),
+        )
+
+    # -- inputs ----------------------------------------------------------------------------------------------
+
+    def step(self, happened: inputs.GroupInput, now_ms: int) -> list[inputs.GroupEffect]:
+        """Take in what has happened; returns what to do, in order.
+
+        Args:
+            happened: the input.
+            now_ms: monotonic.
+        """
+        if self._is_over:
+            return []
+        match happened:
+            case inputs.GroupAsked():
+                self._ask(happened.id, happened.request, now_ms)
+            case MultiDone():
+                self._multi_done(happened, now_ms)
+            case inputs.GroupRead() | ReadFailed():
+                self._read(happened, now_ms)
+            case inputs.ClockTick():
+                self._tick(happened, now_ms)
+            case inputs.TopicsChanged():
+                self._want_topics()
+            case inputs.TopicsLookedUp():
+                self._ground.catalog = happened.catalog
+            case inputs.TopicsRead():
+                self._take_topics(happened, now_ms)
+            case inputs.GroupsLoaded():
+                self._load(happened, now_ms)
+            case Ended():
+                self._resign(happened.reason, happened.is_fenced)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _load(self, loaded: inputs.GroupsLoaded, now_ms: int) -> None:
+        for group_id, problem in loaded.problems.items():
+            self._trace(f"group {group_id!r} is left alone: {problem}", Level.WARNING)
+        self._problems = dict(loaded.problems)
+        for stored in loaded.groups:
+            self._adopt(stored, now_ms)
+        self._wheel.schedule(_SWEEP, now_ms + SWEEP_MS)
+        self._trace(f"coordinator epoch {self._mandate.epoch}: loaded {len(self._slots)} groups")
+
+    def _adopt(self, stored: StoredGroup, now_ms: int, *, put_off: bool = False) -> GroupSlot:
+        machine: Machine
+        record, limits = stored.record, self._ground.options.limits
+        if isinstance(record, ConsumerGroupRecord):
+            machine = ConsumerGroup.load(stored.group_id, limits, record)
+            if put_off:
+                machine.put_off_assignment(now_ms)
+        else:
+            machine = ClassicGroup(stored.group_id, limits, record)
+        slot = self._slots[stored.group_id] = GroupSlot(machine, stored)
+        self._ground.bytes.held_bytes += slot.offset_bytes
+        self._ground.bytes.count(slot)
+        if record is not None:
+            slot.written_bytes = machine.size
+            machine.resume(now_ms)
+            if stored.strays:
+                slot.next_write()
+            self._settle(slot, now_ms)
+        return slot
+
+    def _tick(self, clock: inputs.ClockTick, now_ms: int) -> None:
+        self._clock = clock
+        for group_id, key in self._wheel.expired(now_ms):
+            if (group_id, key) == _SWEEP:
+                self._wheel.schedule(_SWEEP, now_ms + SWEEP_MS)
+                self._sweep(now_ms)
+                continue
+            slot = self._slots.get(group_id)
+            deadline_ms = None if slot is None else slot.machine.deadline_ms(key)
+            if slot is None or deadline_ms is None:
+                continue
+            if deadline_ms > now_ms:
+                self._wheel.schedule((group_id, key), deadline_ms)
+                continue
+            generation_id = slot.machine.generation_id
+            slot.machine.expire(key, now_ms)
+            self._counters.deadlines += 1
+            self._trace(
+                f"group {group_id!r}, generation {generation_id}: deadline of {key or 'group'!r} passed"
+            )
+            self._settle(slot, now_ms)
+
+    def _sweep(self, now_ms: int) -> None:
+        """Remove the offsets of groups that have been empty for long, and groups that have nothing left."""
+        if not self._clock.is_believed:
+            return
+        too_old_ms = self._wall_ms(now_ms) - self._ground.options.offsets_retention_ms
+        for slot in self.slots():
+            if slot.machine.state is not GroupState.EMPTY or slot.machine.state_timestamp_ms > too_old_ms:
+                continue
+            old = [key for key, each in slot.stored.offsets.items() if each.commit_timestamp_ms <= too_old_ms]
+            if len(old) == len(slot.stored.offsets):
+                self._delete(None, slot.group_id, now_ms)
+            elif old:
+                self._ground.bytes.remove(slot, old)
+                self._settle(slot, now_ms)
+
+    def _want_topics(self) -> None:
+        groups = [slot.machine for slot in self._slots.values() if isinstance(slot.machine, ConsumerGroup)]
+        for slot in self._slots.values():
+            # A topic that comes while it is read, with the offsets that are committed for it, is not deleted.
+            slot.known_topics = frozenset(slot.stored.nodes)
+        names = frozenset[str]().union(*(each.topic_names for each in groups))
+        patterns = frozenset[str]().union(*(each.patterns for each in groups))
+        self._effects.append(inputs.ReadTopics(names, patterns))
+
+    def _take_topics(self, found: inputs.TopicsRead, now_ms: int) -> None:
+        """Ask of every group whether it needs a rebalance, and drop the offsets of deleted topics."""
+        self._ground.catalog = found.catalog
+        for slot in self.slots():
+            gone = slot.known_topics - found.existing
+            removed = [key for key in slot.stored.offsets if key.topic in gone] if gone else []
+            if removed:
+                self._ground.bytes.remove(slot, removed)
+            if isinstance(slot.machine, ConsumerGroup):
+                slot.machine.update_catalog(found.catalog, now_ms)
+            self._settle(slot, now_ms)
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def _ask(self, number: int, request: inputs.GroupRequest, now_ms: int) -> None:
+        if isinstance(request, inputs.DeleteGroup):
+            self._delete(number, request.group_id, now_ms)
+            return
+        slot = self.find(request.group_id)
+        outcome: object | None = None
+        if slot is None and (outcome := asking.answer_of_nobody(request)) is None:
+            slot = self._new_group(request.group_id, now_ms)
+        if not isinstance(slot, GroupSlot):
+            self._effects.append(Answer(number, outcome if slot is None else slot))
+            return
+        outcome = asking.answer(slot, Ticket(number), request, self._ground, now_ms)
+        if isinstance(request, inputs.ClassicHeartbeat) and isinstance(slot.machine, ClassicGroup):
+            # Nothing but a deadline has changed.
+            self._answer(slot, number, outcome)
+            return
+        self._decide(slot, now_ms)
+        if isinstance(outcome, GroupRefusal):
+            self._refuse(number, outcome, now_ms)
+        elif outcome is not None:
+            writes = isinstance(request, inputs.CommitOffsets | inputs.RemoveOffsets) and not outcome
+            write = self._answer(slot, number, outcome, slot.pending if writes else None)
+            if write is not None and isinstance(request, inputs.ConsumerHeartbeat):
+                write.joins.update((number,) if request.request.member_epoch == JOIN_EPOCH else ())
+        self._carry_on(slot, now_ms)
+
+    def _new_group(self, group_id: str, now_ms: int) -> GroupSlot | GroupRefusal:
+        if len(self._slots) >= self._ground.options.groups_max:
+            problem = f"there are {len(self._slots)} groups, as many as groups.groups_max allows"
+            remedy = "delete groups, or raise the limit"
+            return GroupRefusal(ErrorCode.POLICY_VIOLATION, problem, remedy)
+        return self._adopt(StoredGroup(group_id), now_ms)
+
+    def _delete(self, number: int | None, group_id: str, now_ms: int) -> None:
+        """Remove a group without members, and its offsets; number: of the request, None: nobody asked."""
+        slot = self.find(group_id)
+        outcome: object
+        if slot is None:
+            outcome = ErrorCode.GROUP_ID_NOT_FOUND
+        elif isinstance(slot, GroupRefusal):
+            outcome = slot
+        elif not slot.machine.is_empty:
+            outcome = ErrorCode.NON_EMPTY_GROUP
+        elif slot.flying is not None:
+            slot.deletions.append(number)
+            return
+        else:
+            # A member that comes meanwhile finds no group, and begins a new one when this is gone.
+            self._drop(slot)
+            self._ending.add(group_id)
+            slot.pending = GroupWrite(is_deletion=True)
+            if number is not None:
+                slot.pending.answers.append((number, ErrorCode.NONE))
+            self._write(slot, now_ms)
+            return
+        if number is not None:
+            self._effects.append(Answer(number, outcome))
+
+    def _refuse(self, number: int, refusal: GroupRefusal, now_ms: int) -> None:
+        self._effects.append(Answer(number, refusal))
+        if refusal.error_code is ErrorCode.POLICY_VIOLATION and now_ms >= self._ground.bytes.quiet_until_ms:
+            self._ground.bytes.quiet_until_ms = now_ms + _LOG_INTERVAL_MS
+            self._trace(f"refused: {refusal.problem}; {refusal.remedy}", Level.WARNING)
+
+    def _answer(
+        self, slot: GroupSlot, number: int, outcome: object, write: GroupWrite | None = None
+    ) -> GroupWrite | None:
+        """Answer now, or behind the write that holds what the answer says; returns that."""
+        write = write or slot.last_saving()
+        if write is None or group_fences.may_answer(is_written=False):
+            self._effects.append(Answer(number, outcome))
+            return None
+        write.answers.append((number, outcome))
+        return write
+
+    # -- what has been decided -------------------------------------------------------------------------------
+
+    def _settle(self, slot: GroupSlot, now_ms: int) -> None:
+        """Carry out what the last call to a group's machine has led to."""
+        self._decide(slot, now_ms)
+        self._carry_on(slot, now_ms)
+
+    def _decide(self, slot: GroupSlot, now_ms: int) -> None:
+        """Take the record, the deadlines and the answers that the last call to a machine has led to."""
+        machine = slot.machine
+        if (
+            isinstance(machine, ConsumerGroup)
+            and machine.is_all_classic
+            and self._ground.options.may_downgrade
+        ):
+            machine = slot.machine = bridge.downgraded(machine, now_ms) or machine
+        if machine.unsaved or isinstance(machine, ClassicGroup):
+            self._ground.bytes.count(slot)
+        if machine.unsaved:
+            machine.unsaved = False
+            before = slot.stored.record
+            if before is None or (machine.member_count > 0) != bool(before.members):
+                machine.state_timestamp_ms = self._wall_ms(now_ms)
+            write = slot.next_write()
+            write.saves = True
+            # Who has come for the next generation of a classic group is no part of this one.
+            write.record = machine.record() if isinstance(machine, ClassicGroup) else None
+            if machine.generation_id != slot.generation_id:
+                slot.generation_id = machine.generation_id
+                self._counters.rebalances += 1
+        for key, deadline_ms in machine.take_timers():
+            self._wheel.schedule((slot.group_id, key), deadline_ms)
+        for ticket, answer in machine.take_answers() if isinstance(machine, ClassicGroup) else ():
+            self._answer(slot, ticket, answer)
+
+    def _carry_on(self, slot: GroupSlot, now_ms: int) -> None:
+        if slot.pending is not None and slot.flying is None:
+            self._write(slot, now_ms)
+        elif slot.is_idle:
+            self._drop(slot)
+
+    def _drop(self, slot: GroupSlot) -> None:
+        if self._slots.get(slot.group_id) is slot:
+            del self._slots[slot.group_id]
+            self._ground.bytes.leave(slot)
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def _write(self, slot: GroupSlot, now_ms: int) -> None:
+        """Send the next multi of a group; after a write its answers leave, and the next one begins."""
+        while True:
+            write = slot.flying
+            if write is None:
+                write, slot.pending = slot.pending, None
+                if write is None:
+                    break
+                slot.flying = write
+                if not write.is_deletion and not self._begin(slot, write, now_ms):
+                    return
+            multi = write.next_multi(slot.stored)
+            if multi is not None:
+                fence = Check(COORDINATOR_EPOCH, group_fences.coordinator_epoch(self._mandate.epoch_version))
+                self._effects.append(Write(self._number(slot), (fence, *multi.operations)))
+                return
+            slot.flying = None
+            self._unwritten.pop(slot.group_id, None)
+            self._effects += (Answer(*each) for each in write.answers)
+            if write.is_deletion:
+                self._ending.discard(slot.group_id)
+                self._trace(f"group {slot.group_id!r} deleted")
+                return
+        self._end_writes(slot, now_ms)
+
+    def _begin(self, slot: GroupSlot, write: GroupWrite, now_ms: int) -> bool:
+        """Take the record that a write carries; False: it is larger than it may be, so it is given up."""
+        machine = slot.machine
+        names = (f"{GROUP_CHUNK}{self._mandate.nonce}-{number}" for number in self._numbers)
+        if not write.saves:
+            write.begin(None, names)
+            return True
+        size, bytes_max = machine.size, self._ground.options.limits.group_bytes_max
+        # The leader of a classic group was refused when it assigned.
+        if write.record is None and size > max(bytes_max, slot.written_bytes):
+            problem = f"group {slot.group_id!r} would take {size} bytes, and may take {bytes_max}"
+            remedy = "use several groups, or raise groups.group_bytes_max"
+            # With a member that joins there is more to assign than a group may hold; the others go on.
+            refusal = GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, problem, remedy)
+            self._give_up(slot, slot.stored, problem, now_ms, to_joins=refusal)
+            return False
+        slot.written_bytes = size
+        self._trace(
+            f"group {slot.group_id!r}: {machine.state.value}, generation {machine.generation_id}, "
+            f"{machine.member_count} members, protocol {machine.protocol} ({machine.reason})"
+        )
+        write.begin(write.record or machine.record(), names)
+        return True
+
+    def _number(self, slot: GroupSlot) -> int:
+        number = next(self._numbers)
+        self._under_way[number] = slot
+        return number
+
+    def _multi_done(self, done: MultiDone, now_ms: int) -> None:
+        slot = self._under_way.pop(done.id)
+        write, outcome = slot.flying, done.outcome
+        assert write is not None and write.multi is not None, "a multi is part of a write"
+        if not isinstance(outcome, Done | Unknown) and outcome.failed_index == 0:
+            epoch = self._mandate.epoch
+            problem = f"coordinator epoch {epoch} is over: {COORDINATOR_EPOCH} has changed"
+            self._resign(problem, is_fenced=True)
+        elif write.take_outcome(outcome, slot.stored):
+            self._write(slot, now_ms)
+        else:
+            self._effects.append(inputs.ReadGroup(self._number(slot), slot.group_id))
+
+    def _read(self, happened: inputs.GroupRead | ReadFailed, now_ms: int) -> None:
+        slot = self._under_way.pop(happened.id)
+        write, rounds_max = slot.flying, 1 + self._ground.options.rebalance_retries_max
+        assert write is not None, "a group is read within a write"
+        if isinstance(happened, ReadFailed):
+            if write.rounds >= rounds_max:
+                self._resign(happened.problem, is_fenced=False)
+                return
+            write.rounds += 1
+            self._effects.append(inputs.ReadGroup(self._number(slot), slot.group_id))
+            return
+        problem = write.judge(slot.stored, happened.stored, happened.value, rounds_max)
+        if problem:
+            self._give_up(slot, happened.stored, problem, now_ms)
+            return
+        slot.stored = happened.stored or StoredGroup(slot.group_id)
+        self._write(slot, now_ms)
+
+    def _give_up(
+        self,
+        slot: GroupSlot,
+        found: StoredGroup | None,
+        problem: str,
+        now_ms: int,
+        *,
+        to_joins: GroupRefusal | None = None,
+    ) -> None:
+        """Leave a group as the quorum has it: it could not be written, or somebody else has written it."""
+        self._counters.writes_failed += 1
+        self._unwritten[slot.group_id] = problem
+        if len(self._unwritten) > UNWRITTEN_MAX:
+            del self._unwritten[next(iter(self._unwritten))]
+        self._trace(f"group {slot.group_id!r} is left as it was: {problem}", Level.WARNING)
+        refusal = GroupRefusal(ErrorCode.NOT_COORDINATOR, problem)
+        for write in (slot.flying, slot.pending):
+            for number, _ in write.answers if write is not None else ():
+                joins = write is not None and number in write.joins
+                self._effects.append(Answer(number, to_joins if joins and to_joins is not None else refusal))
+        if isinstance(slot.machine, ClassicGroup):
+            self._effects += (Answer(ticket, refusal) for ticket in slot.machine.waiting())
+        slot.flying = slot.pending = None
+        self._drop(slot)
+        self._ending.discard(slot.group_id)
+        if found is not None and found.record is not None:
+            self._adopt(found, now_ms, put_off=True)
+        self._end_writes(slot, now_ms)
+
+    def _end_writes(self, slot: GroupSlot, now_ms: int) -> None:
+        """Act on what has waited for the last write of a group."""
+        if slot.is_idle:
+            self._drop(slot)
+        deletions, slot.deletions = slot.deletions, []
+        for number in deletions:
+            self._delete(number, slot.group_id, now_ms)
+
+    def _resign(self, reason: str, is_fenced: bool) -> None:
+        self._is_over = True
+        self._effects.append(Resign(reason, is_fenced))
+
+    def _trace(self, text: str, level: Level = Level.INFO) -> None:
+        self._effects.append(Trace(level, text))
+
+    def _wall_ms(self, now_ms: int) -> int:
+        return self._clock.wall_offset_ms + now_ms
