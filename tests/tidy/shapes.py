@@ -26,8 +26,6 @@ ATTRIBUTES_MAX = 15
 KNOWN_LARGE_CLASSES: set[str] = {
     "broker.groups.engine.GroupEngine",
     "broker.lifecycle.broker.Broker",
-    "broker.log.partition_log.PartitionLog",
-    "broker.log.segment.Segment",
     "controller.runtime.controller.Controller",
     "controller.runtime.term.Term",
 }
