@@ -9,6 +9,7 @@ Source: CONTRIBUTING.md, "Rules that a test keeps".
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator
 
 from tests.tidy.rules import PRODUCT, REPOSITORY, module_name, python_files
@@ -20,6 +21,8 @@ KNOWN_CIRCLES: list[list[str]] = [
     ["broker.lifecycle.admin", "broker.lifecycle.broker"],
     ["broker.replication.replica", "broker.replication.waiting"],
 ]
+#: {folder: how often its files say Any, which types nothing}
+ANY_MAX = {"broker/server": 20}
 #: attributes of one object of the control plane
 ATTRIBUTES_MAX = 15
 #: classes with more that are still there
@@ -101,3 +104,13 @@ def _attributes_set(node: ast.ClassDef) -> Iterator[str]:
         match each:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
                 yield name
+
+
+def untyped(files: Files) -> dict[str, int]:
+    """Return {folder: how often its files say Any}, where that is too often."""
+    counts = dict.fromkeys(ANY_MAX, 0)
+    for path, text in files.items():
+        for folder in ANY_MAX:
+            if path.startswith(folder + "/"):
+                counts[folder] += len(re.findall(r"\bAny\b", text))
+    return {folder: count for folder, count in counts.items() if count > ANY_MAX[folder]}

@@ -32,3 +32,14 @@ def test_a_class_with_too_many_attributes_is_found_and_a_record_is_not() -> None
     assert shapes.large_classes({"broker/a.py": body}) == {"broker.a.C": 16}
     assert shapes.large_classes({"broker/a.py": body + "        self.c += 1\n"}) == {"broker.a.C": 16}
     assert shapes.large_classes({"broker/a.py": "@dataclass(slots=True)\n" + body}) == {}
+
+
+def test_answers_of_brokers_have_types() -> None:
+    assert shapes.untyped(shapes.product("broker")) == {}
+
+
+def test_a_folder_that_says_any_too_often_is_found() -> None:
+    count = shapes.ANY_MAX["broker/server"]
+    files = {"broker/server/a.py": count * "a: Any\n", "broker/wire/b.py": "b: Any\n"}
+    assert shapes.untyped(files) == {}
+    assert shapes.untyped(files | {"broker/server/b.py": "b: Any"}) == {"broker/server": count + 1}

@@ -7,11 +7,11 @@ Source: Kafka's broker configuration (3.9); deploy/broker.toml.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.config.broker import BrokerConfig, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
-from broker.server.api.topic_config_rows import ConfigSource
+from broker.server.api.topic_config_rows import ConfigRow, ConfigSource, ConfigSynonym
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
@@ -28,7 +28,7 @@ _LIST: Final = Kind.LIST
 _Named = tuple[str, object, Kind]
 
 
-def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[dict[str, Any]]:
+def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigRow]:
     """Return the settings of a broker.
 
     Args:
@@ -111,31 +111,15 @@ def _topic_rows(topics: TopicSettings) -> list[_Named]:
     ]
 
 
-def _changing_row(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
-    synonyms = [{"name": name, "value": str(RATE_MAX), "source": ConfigSource.DEFAULT}]
+def _changing_row(name: str, overrides: Mapping[str, str]) -> ConfigRow:
+    synonyms = [ConfigSynonym(name, str(RATE_MAX), ConfigSource.DEFAULT)]
     if name in overrides:
-        synonyms.insert(0, {"name": name, "value": overrides[name], "source": ConfigSource.DYNAMIC_BROKER})
-    return {
-        "name": name,
-        "value": synonyms[0]["value"],
-        "read_only": False,
-        "config_source": synonyms[0]["source"],
-        "is_sensitive": False,
-        "synonyms": synonyms,
-        "config_type": _LONG,
-        "documentation": BROKER_SETTINGS[name],
-    }
+        synonyms.insert(0, ConfigSynonym(name, overrides[name], ConfigSource.DYNAMIC_BROKER))
+    first = synonyms[0]
+    return ConfigRow(name, first.value, False, first.source, synonyms, _LONG, BROKER_SETTINGS[name])
 
 
-def _row(name: str, value: object, kind: Kind) -> dict[str, Any]:
+def _row(name: str, value: object, kind: Kind) -> ConfigRow:
     text = None if value is None else text_of(value)
-    return {
-        "name": name,
-        "value": text,
-        "read_only": True,
-        "config_source": ConfigSource.STATIC_BROKER,
-        "is_sensitive": False,
-        "synonyms": [{"name": name, "value": text, "source": ConfigSource.STATIC_BROKER}],
-        "config_type": kind,
-        "documentation": None,
-    }
+    source = ConfigSource.STATIC_BROKER
+    return ConfigRow(name, text, True, source, [ConfigSynonym(name, text, source)], kind, None)

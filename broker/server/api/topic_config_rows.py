@@ -5,12 +5,13 @@ Source: Kafka's DescribeConfigs and CreateTopics responses (KIP-226, KIP-525, KI
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
-from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Setting, text_of
+from broker.wire.codec import Values
+from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Kind, Setting, text_of
 from quorum.metadata.topic_settings import TopicSettings, shown_value
 
 
@@ -25,7 +26,33 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
-def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[Mapping[str, Any]]:
+class ConfigSynonym(NamedTuple):
+    """One place that gives a setting a value."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigRow(NamedTuple):
+    """One setting as DescribeConfigs and CreateTopics show it."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: ConfigSource
+    #: every place that gives it a value; the first one counts
+    synonyms: Sequence[ConfigSynonym]
+    config_type: Kind
+    documentation: str | None
+    is_sensitive: bool = False
+
+    def values(self) -> Values:
+        """Return the fields of the response's row."""
+        return {**self._asdict(), "synonyms": [each._asdict() for each in self.synonyms]}
+
+
+def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[ConfigRow]:
     """Return every setting of a topic.
 
     Args:
@@ -39,31 +66,24 @@ def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> 
 
 
 @lru_cache(maxsize=8)
-def _default_rows(defaults: TopicSettings) -> Mapping[str, Mapping[str, Any]]:
+def _default_rows(defaults: TopicSettings) -> Mapping[str, ConfigRow]:
     """Return the rows of a topic that sets nothing: most rows of most topics."""
     return {name: _row(setting, defaults, None) for name, setting in TOPIC_SETTINGS.items()}
 
 
-def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> Mapping[str, Any]:
+def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> ConfigRow:
     default = shown_value(setting, defaults, None)
     built_in = text_of(setting.default)
-    below = [{"name": setting.name, "value": built_in, "source": ConfigSource.DEFAULT}]
+    synonyms = [ConfigSynonym(setting.name, built_in, ConfigSource.DEFAULT)]
     if default != built_in:
-        below.insert(0, {"name": setting.name, "value": default, "source": ConfigSource.STATIC_BROKER})
-    value, source = default, below[0]["source"]
+        synonyms.insert(0, ConfigSynonym(setting.name, default, ConfigSource.STATIC_BROKER))
     if override is not None:
-        value, source = shown_value(setting, defaults, override), ConfigSource.TOPIC
-        below.insert(0, {"name": setting.name, "value": value, "source": source})
-    return {
-        "name": setting.name,
-        "value": value,
-        "read_only": False,
-        "config_source": source,
-        "is_sensitive": False,
-        "synonyms": below,
-        "config_type": setting.kind,
-        "documentation": _documentation(setting),
-    }
+        shown = shown_value(setting, defaults, override)
+        synonyms.insert(0, ConfigSynonym(setting.name, shown, ConfigSource.TOPIC))
+    first = synonyms[0]
+    return ConfigRow(
+        setting.name, first.value, False, first.source, synonyms, setting.kind, _documentation(setting)
+    )
 
 
 def _documentation(setting: Setting) -> str:
