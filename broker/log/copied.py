@@ -8,17 +8,18 @@ from __future__ import annotations
 from broker.log.batches import BatchHeader, Buffer, checked_batches
 from broker.log.errors import AppendError
 from controller.wire.codes import ErrorCode
+from quorum.metadata.paths import PartitionKey
 
 
 def copied_batches(
-    records: Buffer, offset: int, name: str, *, is_empty: bool
+    records: Buffer, offset: int, key: PartitionKey, *, is_empty: bool
 ) -> tuple[list[BatchHeader], list[tuple[Buffer, ...]]]:
     """Split what a leader answered into its batches.
 
     Args:
         records: one or more whole batches.
         offset: where the log ends.
-        name: of the log, for the error.
+        key: the partition, for the error.
         is_empty: whether the log has no batch. Its first one may begin before the log does, if records of
             that batch were deleted.
 
@@ -37,7 +38,8 @@ def copied_batches(
         if header.base_offset != offset and not spans_start:
             raise AppendError(
                 ErrorCode.INVALID_RECORD,
-                f"batch at offset {header.base_offset} of the leader; {name} goes on at {offset}",
+                f"batch at offset {header.base_offset} of the leader; "
+                f"{key.topic}-{key.partition} goes on at {offset}",
             )
         buffers.append((view[position : position + header.size],))
         position += header.size

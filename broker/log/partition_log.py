@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
 from broker.log.batches import NO_PRODUCER, PREFIX, BatchHeader, Buffer
@@ -35,8 +34,9 @@ from broker.log.reading import read_segment, segment_of
 from broker.log.recovery import EPOCHS_NAME, recover_log
 from broker.log.results import Appended, Read
 from broker.log.retention import Retention
-from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name, remove_all
+from broker.log.segment import RELATIVE_OFFSET_MAX, Segment, remove_all
 from broker.log.time_lookup import TimedBatch, batch_at_or_after, newest_batch
+from broker.log.unsaved import Unsaved
 from quorum.metadata.numbers import LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
@@ -85,33 +85,32 @@ class PartitionLog:
         self.key = key
         self.topic_id = topic_id
         self.folder = folder
-        self._name = f"{key.topic}-{key.partition}"
         self._settings = settings
         self._files = files
         self._flusher = flusher
         recovered = recover_log(files, folder, now_ms, is_clean=is_clean, on_shortened=on_shortened)
         self._segments = recovered.segments
-        self._active = self._segments[-1]
         self._epochs = recovered.epochs
         self._producers = recovered.producers
         self._start = LogStart(folder, recovered.log_start_offset)
-        self._unsynced = tuple(unsynced)
         self._pending = PendingJobs(flusher)
         #: what a truncation has still to do on the disk; nothing is appended before
         self._cutting: CutJob | None = None
         #: rises whenever records go: what was read before may be another log's
         self._version = 0
-        #: bytes of the active segment that are durable or on their way
-        self._flushed_bytes = 0
         #: the last time that was given, for producers that are found again in the log
         self._now_ms = now_ms
-        #: whether the files lack something that only memory has
-        self._unsaved = self.size_bytes > 0 and not Path(self._snapshot_path()).exists()
+        self._unsaved = Unsaved(folder, unsynced, self._segments)
         if recovered.unsaved:
             replace_file(f"{folder}/{EPOCHS_NAME}", self._epochs.to_bytes())
             for segment in recovered.unsaved:
-                self._job(segment, closed=True).run()
+                self._unsaved.job(segment, self._epochs).run()
                 segment.release_indexes()
+
+    @property
+    def _active(self) -> Segment:
+        """The newest segment, which is written to."""
+        return self._segments[-1]
 
     @property
     def log_start_offset(self) -> int:
@@ -126,7 +125,7 @@ class PartitionLog:
     @property
     def log_end_offset(self) -> int:
         """The offset of the next record."""
-        return self._active.next_offset
+        return self._segments[-1].next_offset
 
     @property
     def size_bytes(self) -> int:
@@ -189,7 +188,7 @@ class PartitionLog:
         """
         self._look_at_disk()
         is_empty = not self._active.size and len(self._segments) == 1
-        headers, buffers = copied_batches(records, self.log_end_offset, self._name, is_empty=is_empty)
+        headers, buffers = copied_batches(records, self.log_end_offset, self.key, is_empty=is_empty)
         self._store(headers, buffers, now_ms)
         return Appended(headers[0].base_offset, headers[-1].last_offset, False)
 
@@ -210,8 +209,8 @@ class PartitionLog:
                 first, size = number, 0
             size += header.size
         self._write(headers[first:], buffers[first:], now_ms)
-        if self._active.size - self._flushed_bytes > FLUSH_BYTES and not self._pending:
-            self._submit(self._active, closed=False)
+        if self._active.size - self._unsaved.flushed_bytes > FLUSH_BYTES and not self._pending:
+            self._flush()
 
     async def before_append(self, size_bytes: int, records_count: int) -> None:
         """Return when the next append may go; in that turn it may, later it may have to wait again.
@@ -247,7 +246,7 @@ class PartitionLog:
         if not headers:
             return
         segment = self._active
-        self._unsaved = True
+        self._unsaved.is_anything = True
         segment.write(buffers[0] if len(buffers) == 1 else [part for parts in buffers for part in parts])
         for header in headers:
             segment.note(header)
@@ -258,31 +257,15 @@ class PartitionLog:
         """Close the active segment and begin the next one."""
         closed = self._active
         closed.note_time()
-        self._submit(closed, closed=True)
-        self._active = Segment.create(self._files, self.folder, base_offset)
-        self._segments.append(self._active)
-        self._flushed_bytes = 0
+        job = self._unsaved.job(closed, self._epochs, self._producers)
+        self._pending.add(job.steps, closed.release_indexes, closed)
+        self._segments.append(Segment.create(self._files, self.folder, base_offset))
+        self._unsaved.flushed_bytes = 0
 
-    def _job(self, segment: Segment, *, closed: bool) -> FlushJob:
-        """Collect what makes a segment durable up to now; a closed one with the producers at its end."""
-        files = [*self._unsynced, (f"{self.folder}/{EPOCHS_NAME}", self._epochs.to_bytes())]
-        self._unsynced = ()
-        if closed and segment is self._active:
-            files.append((self._snapshot_path(), self._producers.to_bytes()))
-        files.append((segment.stem + ".timeindex", segment.times.to_bytes()))
-        files.append((segment.stem + ".index", segment.offsets.to_bytes()))
-        return FlushJob(segment.log_path, tuple(files))
-
-    def _snapshot_path(self) -> str:
-        return f"{self.folder}/{file_name(self.log_end_offset)}.snapshot"
-
-    def _submit(self, segment: Segment, *, closed: bool) -> None:
-        job = self._job(segment, closed=closed)
-        if closed:
-            self._pending.add(job.steps, segment.release_indexes, segment)
-        else:
-            self._pending.add(job.steps)
-        self._flushed_bytes = segment.size
+    def _flush(self) -> None:
+        """Make what the active segment has durable."""
+        self._pending.add(self._unsaved.job(self._active, self._epochs).steps)
+        self._unsaved.flushed_bytes = self._active.size
 
     def settle_flushes(self) -> None:
         """Wait until what was begun is durable; raises LogStorageError."""
@@ -310,7 +293,7 @@ class PartitionLog:
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
-                f"offset {offset} of {self._name}: "
+                f"offset {offset} of {self.key.topic}-{self.key.partition}: "
                 f"the log has {self.log_start_offset} to {self.log_end_offset}"
             )
         if offset >= min(below, self.log_end_offset):
@@ -389,22 +372,23 @@ class PartitionLog:
         self._version += 1
         removed = self._segments[plan.kept :]
         # Another list: a thread may look for a segment in the old one.
-        self._segments = self._segments[: plan.kept]
+        if plan.cut is not None:
+            self._segments = self._segments[: plan.kept]
+        else:
+            self._segments = [Segment(self._files, self.folder, plan.end_offset)]
         for segment in removed:
             segment.close()
         if plan.cut is not None:
-            self._segments[-1].apply_cut(plan.cut)
+            self._active.apply_cut(plan.cut)
             self._epochs.truncate_to(plan.end_offset)
             recovers = not self._producers.truncate_to(plan.end_offset)
         else:
-            self._segments = [Segment(self._files, self.folder, plan.end_offset)]
             self._start.clear()
             self._epochs.clear()
             self._producers.clear()
             recovers = False
-        self._active = self._segments[-1]
-        self._flushed_bytes = 0
-        self._unsaved = True
+        self._unsaved.flushed_bytes = 0
+        self._unsaved.is_anything = True
         epochs = self._epochs.to_bytes()
         self._cutting = CutJob(
             self.folder, plan, removed, self._segments, epochs, self._now_ms if recovers else None
@@ -472,14 +456,14 @@ class PartitionLog:
     def closing_job(self) -> FlushJob | None:
         """Return what must be written before the log may be closed; None: the files have everything."""
         self.settle_flushes()
-        if not self._unsaved:
+        if not self._unsaved.is_anything:
             return None
         self._active.note_time()
-        return self._job(self._active, closed=True)
+        return self._unsaved.job(self._active, self._epochs, self._producers)
 
     def abandon(self) -> None:
         """Let go of the files as they are: the disk has failed, or nothing is left to be done."""
         self._pending.forget()
-        self._unsaved = False
+        self._unsaved.is_anything = False
         for segment in self._segments:
             segment.close()

@@ -100,14 +100,12 @@ class Segment:
         "max_timestamp_offset",
         "next_offset",
         "size",
-        "stem",
     )
 
     def __init__(self, files: FilePool, folder: str, base_offset: int) -> None:
         self._files = files
         self.base_offset = base_offset
-        self.stem = f"{folder}/{file_name(base_offset)}"
-        self.log_path = self.stem + ".log"
+        self.log_path = f"{folder}/{file_name(base_offset)}.log"
         #: offset behind the last record
         self.next_offset = base_offset
         self.size = 0
@@ -147,6 +145,11 @@ class Segment:
         segment.hold_indexes()
         _, segment._vouched_to = segment.offsets.last or (0, 0)
         return segment
+
+    @property
+    def stem(self) -> str:
+        """The path of its files, without a suffix."""
+        return self.log_path[: -len(".log")]
 
     @property
     def offsets(self) -> SparseIndex:

@@ -16,9 +16,10 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from inspect import iscoroutine
-from struct import Struct
 from typing import Final, cast
 
+from broker.server.flow import MOVES, Flow, FlowInput
+from broker.server.incoming import HEAD, Incoming
 from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request, Response, Row, advertised
 from broker.server.shedding import ListenerLimits, Shedder
@@ -27,23 +28,25 @@ from broker.wire.codec import LongResponse, encode_response, is_flexible
 from broker.wire.packing import Parts
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
-from controller.wire.frames import LENGTH, parse_request_header, response_head
+from controller.wire.frames import parse_request_header, response_head
 from controller.wire.sasl import SaslGate
 from controller.wire.scram import ScramServer
 from quorum.errors import ProtocolError
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.platform.histogram import Histogram
 
-_HEAD: Final = Struct(">hhi")
 #: Bytes of responses that the transport holds above which no further request begins.
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
 
 #: The largest frame of a peer that has something to prove first.
 UNPROVEN_FRAME_BYTES_MAX: Final = 8 * 1024
-#: What a piece of a frame costs besides its bytes.
-PIECE_BYTES: Final = 64
 #: An answer may not grow larger, those with records apart.
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+
+# Members of an enum cost a look-up each; these stand on the path of every request.
+_READING: Final = Flow.READING
+_FULL: Final = Flow.FULL
+_UNREAD: Final = Flow.UNREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,31 +82,20 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, shared: Shared) -> None:
         """Serve one connection of a listener."""
+        self._shared = shared
         self._api = shared.api
         self._gate = None if shared.sasl is None else SaslGate(shared.sasl)
-        self._limits = shared.limits
-        self._refusals = shared.refusals
-        self._failures = shared.failures
         self._shedder = shared.shedder
-        self._turns = shared.turns
-        self._times = shared.times
         self._transport: asyncio.Transport | None = None
         #: host:port of the peer, for the log
         self.peer = ""
         self._client_host = ""
-        #: Received and not yet taken apart, but for the first bytes of the first piece.
-        self._pieces: list[bytes] = []
-        self._taken_bytes = 0
-        self._held_bytes = 0
-        #: Held bytes below which taking apart is in vain.
-        self._wanted_bytes = 4
+        self._incoming = Incoming()
         self._waiting: deque[Request] = deque()
         #: Begun, in the order of the requests.
         self._running: deque[_Running] = deque()
         self._request_bytes = 0
-        self._stalled = False
-        self._writable = True
-        self._reading = True
+        self._flow = Flow.READING
         self._deadline: asyncio.TimerHandle | None = None
 
     # -- the transport's calls ---------------------------------------------------------------------------
@@ -119,7 +111,7 @@ class Connection(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._gate is not None:
             self._deadline = asyncio.get_running_loop().call_later(
-                self._limits.authentication_timeout_ms / 1000, self._check_authenticated
+                self._shared.limits.authentication_timeout_ms / 1000, self._check_authenticated
             )
         self._shedder.opened(self)
 
@@ -135,7 +127,7 @@ class Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._waiting.clear()
-        self._pieces.clear()
+        self._incoming.clear()
         for running in self._running:
             if running.task is not None and self._row(running.request).ends_with_connection:
                 running.task.cancel()
@@ -144,9 +136,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes in."""
         self._shedder.touched(self)
-        self._pieces.append(data)
-        self._held_bytes += len(data)
-        if not self._stalled and self._held_bytes >= self._wanted_bytes:
+        self._incoming.add(data)
+        if self._flow is _READING and self._incoming.is_ready:
             self._take_apart()
         self._note_received()
         self._shedder.settle()
@@ -157,13 +148,13 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Begin nothing more until the peer takes its responses."""
-        self._writable = False
+        self._move(FlowInput.NOT_READ)
         self._update_reading()
 
     def resume_writing(self) -> None:
         """Go on."""
         self._shedder.touched(self)
-        self._writable = True
+        self._move(FlowInput.READ)
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._go_on()
@@ -186,7 +177,7 @@ class Connection(asyncio.Protocol):
     def drop(self) -> None:
         """End the connection at once, with all that it has not sent; what has begun ends by itself."""
         self._waiting.clear()
-        self._pieces.clear()
+        self._incoming.clear()
         if self._transport is not None:
             self._transport.abort()
 
@@ -202,13 +193,13 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, problem: str) -> None:
         """End the connection because of what its peer did."""
-        self._refusals.note(self.peer, problem)
+        self._shared.refusals.note(self.peer, problem)
         self._waiting.clear()
         self.close()
 
     def _check_authenticated(self) -> None:
         if self._gate is not None and not self._gate.authenticated:
-            self._refuse(f"not authenticated within {self._limits.authentication_timeout_ms} ms")
+            self._refuse(f"not authenticated within {self._shared.limits.authentication_timeout_ms} ms")
 
     @property
     def _closing(self) -> bool:
@@ -216,68 +207,54 @@ class Connection(asyncio.Protocol):
 
     # -- requests ----------------------------------------------------------------------------------------
 
+    def _move(self, happened: FlowInput) -> None:
+        self._flow = MOVES[self._flow, happened]
+
     def _take_apart(self) -> None:
         """Take whole frames out of what was received, as far as there is room for them."""
-        data, position = self._pieces[0], self._taken_bytes
-        if len(self._pieces) > 1:
-            data, position = b"".join([memoryview(data)[position:], *self._pieces[1:]]), 0
-        view = memoryview(data)
-        end = len(data)
-        self._wanted_bytes = 4
-        while end - position >= 4 and not self._closing:
-            length = LENGTH.unpack_from(data, position)[0]
-            if (problem := self._frame_problem(data, position, length)) is not None:
+        incoming = self._incoming
+        while not self._closing and (length := incoming.length()) is not None:
+            if (problem := self._frame_problem(length, incoming.api_key())) is not None:
                 self._refuse(problem)
                 break
-            if end - position < 4 + length:
-                # The key is looked at as soon as it is there, before its frame is kept.
-                known = end - position >= 4 + _HEAD.size
-                self._wanted_bytes = 4 + (length if known else _HEAD.size)
+            if not incoming.has_whole(length):
                 break
             if not self._has_room():
-                self._stalled = True
+                self._move(FlowInput.NO_ROOM)
                 break
-            position += 4
-            self._receive(view[position : position + length])
-            position += length
-        if position > end // 2:
-            # What is left shall not hold what was taken.
-            data, position, end = data[position:], 0, end - position
-        self._pieces = [data] if position < end and not self._closing else []
-        self._taken_bytes = position if self._pieces else 0
-        self._held_bytes = end - position if self._pieces else 0
+            self._receive(incoming.take(length))
+        if self._closing:
+            incoming.clear()
+        incoming.let_go()
         self._update_reading()
 
     def _note_received(self) -> None:
-        """Count what is held of the peer's requests; a piece costs more than its bytes."""
-        pieces_bytes = self._held_bytes + PIECE_BYTES * len(self._pieces)
-        self._shedder.received.note(
-            self, 0 if self._transport is None else pieces_bytes + self._request_bytes
-        )
+        """Count what is held of the peer's requests."""
+        held_bytes = self._incoming.size_bytes + self._request_bytes
+        self._shedder.received.note(self, 0 if self._transport is None else held_bytes)
 
-    def _frame_problem(self, data: bytes, position: int, length: int) -> str | None:
-        """Return what is wrong with the size of a frame that begins there, as far as it has arrived."""
-        limits = [(self._limits.frame_bytes_max, "limits.frame_bytes_max")]
+    def _frame_problem(self, length: int, api_key: int | None) -> str | None:
+        """Return what is wrong with the size of a frame, whose key may not have arrived yet."""
+        limits = [(self._shared.limits.frame_bytes_max, "limits.frame_bytes_max")]
         if self._gate is not None and not self._gate.authenticated:
             limits.append((UNPROVEN_FRAME_BYTES_MAX, "before authentication"))
-        if len(data) - position >= 4 + _HEAD.size:
-            api_key = _HEAD.unpack_from(data, position + 4)[0]
-            served = self._api.served.get(api_key)
-            if served is not None and served.row.frame_bytes_max is not None:
-                limits.append((served.row.frame_bytes_max, ApiKey(api_key).name))
+        served = None if api_key is None else self._api.served.get(api_key)
+        if api_key is not None and served is not None and served.row.frame_bytes_max is not None:
+            limits.append((served.row.frame_bytes_max, ApiKey(api_key).name))
         bytes_max, why = min(limits)
-        if _HEAD.size <= length <= bytes_max:
+        if HEAD.size <= length <= bytes_max:
             return None
-        return f"a frame of {length} bytes; {_HEAD.size} to {bytes_max} are allowed ({why})"
+        return f"a frame of {length} bytes; {HEAD.size} to {bytes_max} are allowed ({why})"
 
     def _has_room(self) -> bool:
+        limits = self._shared.limits
         return (
-            len(self._waiting) + len(self._running) < self._limits.requests_in_flight_max
-            and self._request_bytes < self._limits.frame_bytes_max
+            len(self._waiting) + len(self._running) < limits.requests_in_flight_max
+            and self._request_bytes < limits.frame_bytes_max
         )
 
     def _receive(self, frame: memoryview) -> None:
-        api_key, api_version, correlation_id = _HEAD.unpack_from(frame)
+        api_key, api_version, correlation_id = HEAD.unpack_from(frame)
         served = self._api.served.get(api_key)
         if served is None:
             self._refuse(f"api key {api_key} is not served here")
@@ -307,7 +284,9 @@ class Connection(asyncio.Protocol):
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        while self._waiting and self._writable and self._transport is not None and not self._closing:
+        while (
+            self._waiting and self._flow is not _UNREAD and self._transport is not None and not self._closing
+        ):
             request = self._waiting[0]
             row = self._row(request)
             if self._running and not (row.overlaps and request.api_key == self._running[-1].request.api_key):
@@ -356,7 +335,7 @@ class Connection(asyncio.Protocol):
                 )
             return not self._closing
 
-        return response.parts if await self._turns.take(response.steps(), may_go_on) else None
+        return response.parts if await self._shared.turns.take(response.steps(), may_go_on) else None
 
     def _answer(self, request: Request) -> Response | Awaitable[Response]:
         api_key = request.api_key
@@ -400,7 +379,7 @@ class Connection(asyncio.Protocol):
         if isinstance(error, ProtocolError):
             self._refuse(f"{name}: {error.message}")
         else:
-            self._failures.note(self.peer, f"{name} failed", error)
+            self._shared.failures.note(self.peer, f"{name} failed", error)
             self.close()
 
     def _finish(self, running: _Running, response: Parts | None) -> None:
@@ -409,7 +388,8 @@ class Connection(asyncio.Protocol):
         while self._running and self._running[0].done:
             first = self._running.popleft()
             self._request_bytes -= first.request.size
-            self._times[first.request.api_key].add((time.monotonic() - first.request.received_s) * 1000)
+            elapsed_s = time.monotonic() - first.request.received_s
+            self._shared.times[first.request.api_key].add(elapsed_s * 1000)
             if first.response is not None and not self._closing:
                 self._write(first.request, first.response)
         self._note_received()
@@ -419,8 +399,8 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Begin what waited for a response to leave, then take apart what waited for room."""
         self._start_waiting()
-        if self._stalled and self._has_room() and self._writable and not self._closing:
-            self._stalled = False
+        if self._flow is _FULL and self._has_room() and not self._closing:
+            self._move(FlowInput.ROOM)
             self._take_apart()
         self._update_reading()
 
@@ -443,12 +423,10 @@ class Connection(asyncio.Protocol):
             self._shedder.unread.note(self, unread)
 
     def _update_reading(self) -> None:
-        wanted = self._writable and not self._stalled
-        if wanted == self._reading or self._closing:
+        transport = self._transport
+        if transport is None or transport.is_closing() or (self._flow is _READING) == transport.is_reading():
             return
-        assert self._transport is not None
-        self._reading = wanted
-        if wanted:
-            self._transport.resume_reading()
+        if self._flow is _READING:
+            transport.resume_reading()
         else:
-            self._transport.pause_reading()
+            transport.pause_reading()

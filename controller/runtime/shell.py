@@ -159,11 +159,12 @@ class Shell:
             return RequestFailed(ErrorCode.NOT_CONTROLLER, self._resign.reason)
         self._last_id += 1
         number = self._last_id
-        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[number] = outcome
+        asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[number] = asked
         self.put(Requested(number, request))
         try:
-            return await outcome
+            outcome: Outcome = await asked
+            return outcome
         except asyncio.CancelledError:
             self.put(Withdrawn(number))
             raise

@@ -10,7 +10,7 @@ import pytest
 
 from broker.server.api.broker_config_rows import broker_config_rows
 from quorum.metadata.broker_settings import BROKER_SETTINGS
-from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Kind, text_of
+from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, text_of
 from tests.support.kafka_jars import kafka_java_command
 from tests.support.memory_broker import config
 
@@ -111,7 +111,7 @@ def test_a_setting_of_a_topic_takes_what_kafka_takes(said: list[str]) -> None:
 
 def test_the_settings_of_brokers_have_kafkas_names_and_types(said: list[str], tmp_path: Path) -> None:
     known = rows(said, "broker")
-    ours = {row["name"]: Kind(row["config_type"]).name for row in broker_config_rows(config(tmp_path), {})}
+    ours = {row.name: row.config_type.name for row in broker_config_rows(config(tmp_path), {})}
     # Rates of replication are known to Kafka as dynamic settings alone.
     assert {name: known[name][0] for name in ours if name not in BROKER_SETTINGS} == {
         name: kind for name, kind in ours.items() if name not in BROKER_SETTINGS

@@ -9,6 +9,7 @@ Source: CONTRIBUTING.md, "Rules that a test keeps".
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator
 
 from tests.tidy.rules import PRODUCT, REPOSITORY, module_name, python_files
@@ -20,6 +21,17 @@ KNOWN_CIRCLES: list[list[str]] = [
     ["broker.lifecycle.admin", "broker.lifecycle.broker"],
     ["broker.replication.replica", "broker.replication.waiting"],
 ]
+#: {folder: how often its files say Any, which types nothing}
+ANY_MAX = {"broker/server": 20}
+#: attributes of one object of the control plane
+ATTRIBUTES_MAX = 15
+#: classes with more that are still there
+KNOWN_LARGE_CLASSES: set[str] = {
+    "broker.groups.engine.GroupEngine",
+    "broker.lifecycle.broker.Broker",
+    "controller.runtime.controller.Controller",
+    "controller.runtime.term.Term",
+}
 
 
 def product(*packages: str) -> Files:
@@ -69,3 +81,36 @@ def _reached(graph: dict[str, set[str]], module: str) -> set[str]:
         seen |= new
         ahead += new
     return seen
+
+
+def large_classes(files: Files) -> dict[str, int]:
+    """Return {class: how many attributes its methods set}, where they are too many; no record counts."""
+    return {
+        f"{module_name(path)}.{node.name}": count
+        for path, text in files.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef) and not _is_record(node)
+        if (count := len(set(_attributes_set(node)))) > ATTRIBUTES_MAX
+    }
+
+
+def _is_record(node: ast.ClassDef) -> bool:
+    made = [*(ast.unparse(each) for each in node.decorator_list), *map(ast.unparse, node.bases)]
+    return any(name in each for each in made for name in ("dataclass", "NamedTuple"))
+
+
+def _attributes_set(node: ast.ClassDef) -> Iterator[str]:
+    for each in ast.walk(node):
+        match each:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+
+
+def untyped(files: Files) -> dict[str, int]:
+    """Return {folder: how often its files say Any}, where that is too often."""
+    counts = dict.fromkeys(ANY_MAX, 0)
+    for path, text in files.items():
+        for folder in ANY_MAX:
+            if path.startswith(folder + "/"):
+                counts[folder] += len(re.findall(r"\bAny\b", text))
+    return {folder: count for folder, count in counts.items() if count > ANY_MAX[folder]}

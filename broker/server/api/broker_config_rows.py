@@ -7,11 +7,11 @@ Source: Kafka's broker configuration (3.9); deploy/broker.toml.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from broker.config.broker import BrokerConfig, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
-from broker.server.api.topic_config_rows import ConfigSource, config_row
+from broker.server.api.topic_config_rows import ConfigRow, ConfigSource, config_row
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
@@ -28,7 +28,7 @@ _LIST: Final = Kind.LIST
 _Named = tuple[str, object, Kind]
 
 
-def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[dict[str, Any]]:
+def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigRow]:
     """Return the settings of a broker.
 
     Args:
@@ -111,13 +111,13 @@ def _topic_rows(topics: TopicSettings) -> list[_Named]:
     ]
 
 
-def _changing_row(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
+def _changing_row(name: str, overrides: Mapping[str, str]) -> ConfigRow:
     values = [(str(RATE_MAX), ConfigSource.DEFAULT)]
     if name in overrides:
         values.insert(0, (overrides[name], ConfigSource.DYNAMIC_BROKER))
     return config_row(name, _LONG, values, BROKER_SETTINGS[name])
 
 
-def _row(name: str, value: object, kind: Kind) -> dict[str, Any]:
+def _row(name: str, value: object, kind: Kind) -> ConfigRow:
     text = None if value is None else text_of(value)
     return config_row(name, kind, [(text, ConfigSource.STATIC_BROKER)], None, read_only=True)

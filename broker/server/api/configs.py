@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final, Protocol
 
 from broker.server.api.broker_config_rows import broker_config_rows
 from broker.server.api.partitions import why_no_topic
-from broker.server.api.topic_config_rows import topic_config_rows
+from broker.server.api.topic_config_rows import ConfigRow, topic_config_rows
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
@@ -37,28 +37,57 @@ class _Operation(IntEnum):
     SUBTRACT = 3
 
 
+class _Resource(Protocol):
+    """A topic or a broker that a request names."""
+
+    resource_type: int
+    resource_name: str
+
+
+class _AskedResource(_Resource, Protocol):
+    """One whose settings are wanted."""
+
+    #: None: all
+    configuration_keys: Sequence[str] | None
+
+
+class _NewValue(Protocol):
+    """What a request wants of one setting."""
+
+    name: str
+    value: str | None
+    #: of IncrementalAlterConfigs alone
+    config_operation: int
+
+
+class _ChangedResource(_Resource, Protocol):
+    """One whose settings are to change."""
+
+    configs: Sequence[_NewValue]
+
+
 def describe_configs(services: BrokerServices, call: Call) -> Answer:
     """Answer with settings and where they come from."""
     resources = {(each.resource_type, each.resource_name): each for each in call.body.resources}
     return {"results": (_described(services, call, each) for each in resources.values())}
 
 
-def _described(services: BrokerServices, call: Call, resource: Any) -> Values:
+def _described(services: BrokerServices, call: Call, resource: _AskedResource) -> Values:
     request = call.body
     error_code, message, rows = _describe(services, resource.resource_type, resource.resource_name)
     if resource.configuration_keys is not None:
         names = set(resource.configuration_keys)
-        rows = [row for row in rows if row["name"] in names]
+        rows = [row for row in rows if row.name in names]
     if not request.include_synonyms:
-        rows = [{**row, "synonyms": ()} for row in rows]
+        rows = [row._replace(synonyms=()) for row in rows]
     if call.api_version < 3 or not request.include_documentation:
-        rows = [{**row, "documentation": None} for row in rows]
-    return {**_result(resource, error_code, message), "configs": rows}
+        rows = [row._replace(documentation=None) for row in rows]
+    return {**_result(resource, error_code, message), "configs": [row.values() for row in rows]}
 
 
 def _describe(
     services: BrokerServices, resource_type: int, name: str
-) -> tuple[ErrorCode, str | None, Sequence[Mapping[str, Any]]]:
+) -> tuple[ErrorCode, str | None, list[ConfigRow]]:
     if resource_type == _TOPIC:
         if name not in services.view.topics:
             return *why_no_topic(services.view, name), []
@@ -75,7 +104,7 @@ def _describe(
     return ErrorCode.INVALID_REQUEST, _no_such_kind(resource_type), []
 
 
-def _result(resource: Any, error_code: ErrorCode, message: str | None) -> dict[str, Any]:
+def _result(resource: _Resource, error_code: ErrorCode, message: str | None) -> Values:
     return {
         "error_code": error_code,
         "error_message": message,
@@ -109,7 +138,7 @@ async def _altered(services: BrokerServices, call: Call, read: _Read) -> Answer:
 
 
 async def _alter(
-    services: BrokerServices, resource: Any, read: _Read, validate_only: bool
+    services: BrokerServices, resource: _ChangedResource, read: _Read, validate_only: bool
 ) -> tuple[ErrorCode, str | None]:
     name, kind = resource.resource_name, resource.resource_type
     if kind not in (_TOPIC, _BROKER):
@@ -134,15 +163,15 @@ class _UnclearError(Exception):
     """What a request wants of a setting is not clear."""
 
 
-_Read = Callable[[Sequence[Any]], SettingChanges]
+_Read = Callable[[Sequence[_NewValue]], SettingChanges]
 
 
-def _whole_change(configs: Sequence[Any]) -> SettingChanges:
+def _whole_change(configs: Sequence[_NewValue]) -> SettingChanges:
     """Read what AlterConfigs wants."""
     return SettingChanges({each.name: _value_of(each) for each in _each_once(configs)}, is_whole=True)
 
 
-def _some_changes(configs: Sequence[Any]) -> SettingChanges:
+def _some_changes(configs: Sequence[_NewValue]) -> SettingChanges:
     """Read what IncrementalAlterConfigs wants."""
     removed: list[str] = []
     given: dict[_Operation, dict[str, str]] = {each: {} for each in _Operation}
@@ -158,7 +187,7 @@ def _some_changes(configs: Sequence[Any]) -> SettingChanges:
     )
 
 
-def _each_once(configs: Sequence[Any]) -> Iterator[Any]:
+def _each_once(configs: Sequence[_NewValue]) -> Iterator[_NewValue]:
     seen: set[str] = set()
     for each in configs:
         if each.name in seen:
@@ -167,12 +196,12 @@ def _each_once(configs: Sequence[Any]) -> Iterator[Any]:
         yield each
 
 
-def _value_of(config: Any) -> str:
+def _value_of(config: _NewValue) -> str:
     if config.value is None:
         raise _UnclearError(
             f"Null value not supported for : {quoted(config.name)}; delete it for its default"
         )
-    return str(config.value)
+    return config.value
 
 
 def _no_such_kind(kind: int) -> str:

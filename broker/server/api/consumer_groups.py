@@ -7,7 +7,7 @@ Source: KIP-848; Kafka's protocol guide.
 from __future__ import annotations
 
 import uuid
-from typing import Any, Final
+from typing import Final
 
 from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.model import JOIN_EPOCH, HeartbeatRequest
@@ -99,7 +99,7 @@ def _row(term: GroupsTerm, group_id: str) -> Values:
     return {**_described(slot.machine), "error_message": term.machine.problem(group_id)}
 
 
-def _not_described(group_id: str, error_code: ErrorCode, message: str | None = None) -> dict[str, Any]:
+def _not_described(group_id: str, error_code: ErrorCode, message: str | None = None) -> Values:
     return {
         "error_code": error_code,
         "error_message": message,

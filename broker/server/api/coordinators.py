@@ -7,7 +7,7 @@ Source: KIP-699; control-plane design, "Coordinator" (the seed's Consult).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from broker.server.api.produce import NO_TRANSACTIONS
 from broker.server.requests import Answer, Call
@@ -19,35 +19,37 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 
 
+class _Coordinator(NamedTuple):
+    """What one row says, and the whole response before version 4."""
+
+    error_code: ErrorCode
+    error_message: str | None
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
+
+
 def find_coordinator(services: BrokerServices, call: Call) -> Answer:
     """Answer which broker is the coordinator, or why there is none."""
     key_type = call.body.key_type if call.api_version >= 1 else _GROUP
     if key_type == _GROUP:
         row = _coordinator(services)
     elif key_type == _TRANSACTION:
-        row = _none(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+        row = _Coordinator(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
     else:
         problem = "the type of the key is neither group (0) nor transaction (1)"
-        row = _none(ErrorCode.INVALID_REQUEST, problem)
+        row = _Coordinator(ErrorCode.INVALID_REQUEST, problem)
     if call.api_version < 4:
-        return row
-    return {"coordinators": [{**row, "key": key} for key in dict.fromkeys(call.body.coordinator_keys)]}
-
-
-def _coordinator(services: BrokerServices) -> dict[str, Any]:
-    candidate = services.groups()
-    broker_id = None if candidate is None else candidate.coordinator_id
-    address = None if broker_id is None else services.view.endpoint(broker_id, CLIENT_LISTENER)
-    if address is None:
-        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator of groups is elected yet")
+        return row._asdict()
     return {
-        "node_id": broker_id,
-        "host": address[0],
-        "port": address[1],
-        "error_code": ErrorCode.NONE,
-        "error_message": None,
+        "coordinators": [{**row._asdict(), "key": key} for key in dict.fromkeys(call.body.coordinator_keys)]
     }
 
 
-def _none(error_code: ErrorCode, message: str) -> dict[str, Any]:
-    return {"node_id": -1, "host": "", "port": -1, "error_code": error_code, "error_message": message}
+def _coordinator(services: BrokerServices) -> _Coordinator:
+    candidate = services.groups()
+    broker_id = None if candidate is None else candidate.coordinator_id
+    address = None if broker_id is None else services.view.endpoint(broker_id, CLIENT_LISTENER)
+    if broker_id is None or address is None:
+        return _Coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator of groups is elected yet")
+    return _Coordinator(ErrorCode.NONE, None, broker_id, *address)

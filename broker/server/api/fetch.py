@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from broker.replication.fetching import Reader
 from broker.replication.outcomes import FetchOutcome, FetchPosition
@@ -38,6 +38,19 @@ _CONSUMER: Final = -1
 _FULL: Final = (-1, 0)
 
 
+class _AskedPartition(Protocol):
+    """What a request asks of one partition; older versions lack the fields that say so."""
+
+    fetch_offset: int
+    partition_max_bytes: int
+    #: from version 9 on
+    current_leader_epoch: int
+    #: from version 12 on
+    last_fetched_epoch: int
+    #: from version 5 on
+    log_start_offset: int
+
+
 class _Asked(NamedTuple):
     """What a request asks of one topic."""
 
@@ -45,7 +58,7 @@ class _Asked(NamedTuple):
     #: as it was asked for; None: by its name
     topic_id: uuid.UUID | None
     #: {partition: its row}
-    partitions: dict[int, Any]
+    partitions: dict[int, _AskedPartition]
 
 
 async def fetch(services: BrokerServices, call: Call) -> Answer:
@@ -92,7 +105,7 @@ def _replica(request: Any, version: int) -> tuple[int, int]:
     return max(request.replica_id, _CONSUMER), -1
 
 
-def _position(each: Any, asked_id: uuid.UUID | None, version: int) -> FetchPosition:
+def _position(each: _AskedPartition, asked_id: uuid.UUID | None, version: int) -> FetchPosition:
     return FetchPosition(
         each.fetch_offset,
         each.partition_max_bytes,
@@ -122,8 +135,7 @@ def _pack(
             outcome = outcomes[key]
             leader = outcome.current_leader
             if outcome.error_code is not ErrorCode.NONE and leader is None:
-                known = current_leader(view, key, outcome.error_code)
-                leader = (known["leader_id"], known["leader_epoch"]) if known else None
+                leader = current_leader(view, key, outcome.error_code)
             if leader is not None:
                 leaders.add(leader[0])
             partitions.append(

@@ -7,7 +7,7 @@ Source: Kafka's protocol guide; control-plane design, "Coordinator".
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.model import GroupState, JoinRequest, SyncRequest
@@ -184,7 +184,7 @@ def _classic_row(term: GroupsTerm, group_id: str, api_version: int) -> Values:
     return {**_described(group_id, GroupState.DEAD.value, code), "error_message": problem}
 
 
-def _described(group_id: str, state: str, error_code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
+def _described(group_id: str, state: str, error_code: ErrorCode = ErrorCode.NONE) -> Values:
     return {
         "error_code": error_code,
         "group_id": group_id,

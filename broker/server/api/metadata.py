@@ -9,8 +9,8 @@ Source: control-plane design, "API versions"; KIP-4, KIP-516; KafkaApis.handleTo
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from broker.core.cluster_view import NO_LEADER, ClusterView, PartitionView, TopicView
 from broker.server.api.partitions import client_endpoints, why_no_topic
@@ -88,7 +88,7 @@ def _answer(
 
 
 def _wanted_topic(
-    view: ClusterView, brokers: Mapping[int, Any], name: str, refused: Mapping[str, ErrorCode]
+    view: ClusterView, brokers: Collection[int], name: str, refused: Mapping[str, ErrorCode]
 ) -> Values:
     topic = view.topics.get(name)
     if topic is not None:
@@ -100,7 +100,7 @@ def _no_topic(name: str | None, topic_id: uuid.UUID | None, error_code: ErrorCod
     return {"error_code": error_code, "name": name, "topic_id": topic_id, "partitions": ()}
 
 
-def _topic(brokers: Mapping[int, Any], name: str, topic: TopicView) -> Values:
+def _topic(brokers: Collection[int], name: str, topic: TopicView) -> Values:
     return {
         "error_code": ErrorCode.NONE,
         "name": name,
@@ -111,7 +111,7 @@ def _topic(brokers: Mapping[int, Any], name: str, topic: TopicView) -> Values:
     }
 
 
-def _partition(brokers: Mapping[int, Any], index: int, partition: PartitionView) -> Values:
+def _partition(brokers: Collection[int], index: int, partition: PartitionView) -> Values:
     led = partition.leader in brokers
     return {
         "error_code": ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,

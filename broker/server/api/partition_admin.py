@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -110,7 +110,7 @@ def _move_row(key: PartitionKey, move: Move) -> Values:
     }
 
 
-def _error(outcome: PartitionOutcome) -> dict[str, Any]:
+def _error(outcome: PartitionOutcome) -> Values:
     return {"error_code": outcome.error_code, "error_message": outcome.message}
 
 

@@ -59,14 +59,14 @@ def topic_id(view: ClusterView, topic: str) -> uuid.UUID | None:
     return found.topic_id if found is not None and isinstance(found.topic_id, uuid.UUID) else None
 
 
-def current_leader(view: ClusterView, key: PartitionKey, error_code: int) -> dict[str, Any]:
-    """Return where to go on after a wrong leader was asked (KIP-951); empty where there is nothing to say."""
+def current_leader(view: ClusterView, key: PartitionKey, error_code: int) -> tuple[int, int] | None:
+    """Return (broker id, leader epoch) to go on with after a wrong leader was asked (KIP-951), if known."""
     if error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-        return {}
+        return None
     partition = view.partition(*key)
     if partition is None or partition.leader not in view.brokers:
-        return {}
-    return {"leader_id": partition.leader, "leader_epoch": partition.leader_epoch}
+        return None
+    return partition.leader, partition.leader_epoch
 
 
 def client_endpoints(view: ClusterView, broker_ids: Collection[int]) -> list[Endpoint]:

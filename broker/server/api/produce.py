@@ -8,7 +8,7 @@ Source: control-plane design, "Broker" (Produce); Kafka's Produce request (3.9).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from broker.replication.outcomes import ProduceOutcome
 from broker.server.api.partitions import client_endpoints, current_leader, partition_error
@@ -28,7 +28,7 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
     request = call.body
     batches: dict[PartitionKey, bytes] = {}
     outcomes: dict[PartitionKey, ProduceOutcome] = {}
-    refused = _refusal(request)
+    refused = _refusal(request.transactional_id, request.acks)
     for topic in request.topic_data:
         for each in topic.partition_data:
             key = PartitionKey(topic.name, each.index)
@@ -54,11 +54,11 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
     return _packed(services, call, outcomes)
 
 
-def _refusal(request: Any) -> ProduceOutcome | None:
-    if request.transactional_id is not None:
+def _refusal(transactional_id: str | None, acks: int) -> ProduceOutcome | None:
+    if transactional_id is not None:
         return ProduceOutcome(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message=NO_TRANSACTIONS)
-    if request.acks not in (-1, 0, 1):
-        problem = f"acks = {request.acks}: -1 (all), 0 or 1 are possible"
+    if acks not in (-1, 0, 1):
+        problem = f"acks = {acks}: -1 (all), 0 or 1 are possible"
         return ProduceOutcome(ErrorCode.INVALID_REQUIRED_ACKS, message=problem)
     return None
 
@@ -81,8 +81,8 @@ def _packed(services: BrokerServices, call: Call, outcomes: dict[PartitionKey, P
             key = PartitionKey(topic.name, each.index)
             outcome = outcomes[key]
             leader = current_leader(view, key, outcome.error_code)
-            if leader:
-                leaders.add(leader["leader_id"])
+            if leader is not None:
+                leaders.add(leader[0])
             rows.append(
                 ProducedPartition(
                     each.index,
@@ -91,7 +91,7 @@ def _packed(services: BrokerServices, call: Call, outcomes: dict[PartitionKey, P
                     outcome.log_append_time_ms,
                     outcome.log_start_offset,
                     outcome.message,
-                    (leader["leader_id"], leader["leader_epoch"]) if leader else None,
+                    leader,
                 )
             )
         topics.append((topic.name, rows))

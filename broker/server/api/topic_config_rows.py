@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
+from broker.wire.codec import Values
 from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Kind, Setting, text_of
 from quorum.metadata.topic_settings import TopicSettings, shown_value
 
@@ -25,7 +26,33 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
-def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[Mapping[str, Any]]:
+class ConfigSynonym(NamedTuple):
+    """One place that gives a setting a value."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigRow(NamedTuple):
+    """One setting as DescribeConfigs and CreateTopics show it."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: ConfigSource
+    #: every place that gives it a value; the first one counts
+    synonyms: Sequence[ConfigSynonym]
+    config_type: Kind
+    documentation: str | None
+    is_sensitive: bool = False
+
+    def values(self) -> Values:
+        """Return the fields of the response's row."""
+        return {**self._asdict(), "synonyms": [each._asdict() for each in self.synonyms]}
+
+
+def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[ConfigRow]:
     """Return every setting of a topic.
 
     Args:
@@ -39,12 +66,12 @@ def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> 
 
 
 @lru_cache(maxsize=8)
-def _default_rows(defaults: TopicSettings) -> Mapping[str, Mapping[str, Any]]:
+def _default_rows(defaults: TopicSettings) -> Mapping[str, ConfigRow]:
     """Return the rows of a topic that sets nothing: most rows of most topics."""
     return {name: _row(setting, defaults, None) for name, setting in TOPIC_SETTINGS.items()}
 
 
-def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> Mapping[str, Any]:
+def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> ConfigRow:
     default, built_in = shown_value(setting, defaults, None), text_of(setting.default)
     values = [(built_in, ConfigSource.DEFAULT)]
     if default != built_in:
@@ -62,16 +89,8 @@ def config_row(
     documentation: str | None,
     *,
     read_only: bool = False,
-) -> dict[str, Any]:
+) -> ConfigRow:
     """Return one setting; values: each with its source, the one that holds first."""
     value, source = values[0]
-    return {
-        "name": name,
-        "value": value,
-        "read_only": read_only,
-        "config_source": source,
-        "is_sensitive": False,
-        "synonyms": [{"name": name, "value": each, "source": source} for each, source in values],
-        "config_type": kind,
-        "documentation": documentation,
-    }
+    synonyms = [ConfigSynonym(name, each, source) for each, source in values]
+    return ConfigRow(name, value, read_only, source, synonyms, kind, documentation)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from broker.server.api.partitions import partition_error
 from broker.server.api.topic_config_rows import topic_config_rows
@@ -32,12 +32,21 @@ class _RefusedError(Exception):
         self.message = message
 
 
-def _row(name: str | None, error_code: int, message: str | None) -> dict[str, Any]:
-    return {"name": name, "error_code": error_code, "error_message": message}
+class _Result(NamedTuple):
+    """What became of one topic; requests without a topic id or settings in their answers drop those."""
+
+    name: str | None
+    error_code: int
+    error_message: str | None
+    topic_id: uuid.UUID | None = None
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Sequence[Values] = ()
 
 
-def _not_controller(name: str | None) -> dict[str, Any]:
-    return _row(name, ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+def _not_controller(name: str | None, topic_id: uuid.UUID | None = None) -> Values:
+    problem = "this broker is not the controller"
+    return _Result(name, ErrorCode.NOT_CONTROLLER, problem, topic_id)._asdict()
 
 
 async def create_topics(services: BrokerServices, call: Call) -> Answer:
@@ -46,7 +55,7 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
     controller = services.active_controller()
     if controller is None:
         names = dict.fromkeys(topic.name for topic in request.topics)
-        return {"topics": [_new_topic_row(_not_controller(name)) for name in names]}
+        return {"topics": [_not_controller(name) for name in names]}
     counts = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
     refused: dict[str, Values] = {}
@@ -56,7 +65,7 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
                 raise _RefusedError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
             wanted.append(_new_topic(topic))
         except _RefusedError as error:
-            refused[topic.name] = _new_topic_row(_row(topic.name, error.error_code, error.message))
+            refused[topic.name] = _Result(topic.name, error.error_code, error.message)._asdict()
     outcomes: Mapping[str, TopicOutcome] = {}
     count = sum(_partition_count(services, topic) for topic in wanted)
     if count > TOPIC_PARTITIONS_MAX and len(wanted) > 1:
@@ -95,22 +104,18 @@ def _too_many(count: int) -> TopicOutcome:
     return TopicOutcome(ErrorCode.POLICY_VIOLATION, problem)
 
 
-def _new_topic_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "topic_id": None, "configs": ()}
-
-
 def _created_row(services: BrokerServices, name: str, outcome: TopicOutcome) -> Values:
-    row = _new_topic_row(_row(name, outcome.error_code, outcome.message))
     if outcome.error_code != ErrorCode.NONE:
-        return row
-    configs = topic_config_rows(services.topic_configs.defaults, outcome.settings or {})
-    return {
-        **row,
-        "topic_id": outcome.topic_id,
-        "num_partitions": outcome.num_partitions,
-        "replication_factor": outcome.replication_factor,
-        "configs": configs,
-    }
+        return _Result(name, outcome.error_code, outcome.message)._asdict()
+    return _Result(
+        name,
+        outcome.error_code,
+        outcome.message,
+        outcome.topic_id,
+        outcome.num_partitions,
+        outcome.replication_factor,
+        [row.values() for row in topic_config_rows(services.topic_configs.defaults, outcome.settings or {})],
+    )._asdict()
 
 
 async def delete_topics(services: BrokerServices, call: Call) -> Answer:
@@ -124,11 +129,7 @@ async def delete_topics(services: BrokerServices, call: Call) -> Answer:
     )
     controller = services.active_controller()
     if controller is None:
-        return {
-            "responses": [
-                {**_not_controller(name), "topic_id": found} for name, found in dict.fromkeys(asked)
-            ]
-        }
+        return {"responses": [_not_controller(name, found) for name, found in dict.fromkeys(asked)]}
     counts = Counter(
         services.view.topic_name(found) if name is None else name
         for name, found in asked
@@ -141,17 +142,17 @@ async def delete_topics(services: BrokerServices, call: Call) -> Answer:
         if found is not None and name is None:
             named = services.view.topic_name(found)
         if found is not None and name is not None:
-            row = _row(name, ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+            code, problem = ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
         elif found is None and name is None:
-            row = _row(name, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+            code, problem = ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."
         elif named is None:
-            row = _row(name, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            code, problem = ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
         elif counts[named] > 1:
-            row = _row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            code, problem = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
         else:
             wanted[named] = found
             continue
-        rows.append({**row, "topic_id": found})
+        rows.append(_Result(name, code, problem, found)._asdict())
     if wanted:
         outcomes = await controller.delete_topics(list(wanted), timeout_ms=milliseconds(request.timeout))
         rows += [_deleted_row(services, name, outcomes[name], found) for name, found in wanted.items()]
@@ -162,7 +163,7 @@ def _deleted_row(
     services: BrokerServices, name: str, outcome: TopicOutcome, asked_id: uuid.UUID | None
 ) -> Values:
     error_code = partition_error(services.view, ErrorCode(outcome.error_code))
-    return {**_row(name, error_code, outcome.message), "topic_id": outcome.topic_id or asked_id}
+    return _Result(name, error_code, outcome.message, outcome.topic_id or asked_id)._asdict()
 
 
 async def create_partitions(services: BrokerServices, call: Call) -> Answer:
@@ -174,7 +175,7 @@ async def create_partitions(services: BrokerServices, call: Call) -> Answer:
         return {"results": [_not_controller(name) for name in names]}
     counts = Counter(topic.name for topic in request.topics)
     rows: dict[str, Values] = {
-        name: _row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        name: _Result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")._asdict()
         for name, count in counts.items()
         if count > 1
     }
@@ -192,7 +193,7 @@ async def create_partitions(services: BrokerServices, call: Call) -> Answer:
             wanted, timeout_ms=milliseconds(request.timeout), validate_only=request.validate_only
         )
     for name, outcome in outcomes.items():
-        rows[name] = _row(name, outcome.error_code, outcome.message)
+        rows[name] = _Result(name, outcome.error_code, outcome.message)._asdict()
     return {"results": list(rows.values())}
 
 

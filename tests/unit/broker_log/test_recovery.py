@@ -19,7 +19,7 @@ from broker.log.results import Appended
 from broker.log.segment import Segment, distrust
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from quorum.metadata.numbers import LeaderEpoch
-from tests.support.nodes import REPOSITORY
+from tests.support.nodes import REPOSITORY, eventually
 from tests.unit.broker_log.samples import (
     EPOCH,
     KEY,
@@ -364,8 +364,11 @@ def test_a_failing_fsync_is_raised_by_an_append(broker: Broker, monkeypatch: pyt
     log = broker.create(segment_bytes=1000)
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", refuse)
+        # the sixth batch begins another segment
+        fill(log, 6)
+        eventually(lambda: broker.directory.flusher.failure is not None, 60, "a failed fsync")
         with pytest.raises(LogStorageError, match="Input/output error"):
-            fill(log, 100)
+            fill(log, 1)
         broker.directory.abandon()
     assert offsets(broker.open().logs[KEY]) == list(range(broker.log.log_end_offset))
 

@@ -1,0 +1,50 @@
+"""Whether a connection's requests are taken, and the moves between the answers.
+
+Two rules: whatever changes the state is in MOVES, and this file knows no bytes and no transport. A
+connection that is not READING is not read: what its peer sends waits in the sockets. Soft state only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+
+class Flow(Enum):
+    """What becomes of a connection's requests."""
+
+    #: they are taken as they come
+    READING = "reading"
+    #: enough of them wait for their responses; the next ones are kept as bytes
+    FULL = "full"
+    #: the peer does not take its responses: none begins, and the next ones are kept as bytes
+    UNREAD = "unread"
+
+
+class FlowInput(Enum):
+    """What moves a connection from one to another."""
+
+    #: one more request would be too many
+    NO_ROOM = "no room"
+    #: there is room again
+    ROOM = "room"
+    #: the transport holds too many bytes of responses
+    NOT_READ = "not read"
+    #: the peer has taken them
+    READ = "read"
+
+
+#: What is not listed does not happen: room is asked for only where there was none, and a transport that holds
+#: too much says so once. A connection whose peer reads again looks for room before it takes more.
+MOVES: Final[Mapping[tuple[Flow, FlowInput], Flow]] = MappingProxyType(
+    {
+        (Flow.READING, FlowInput.NO_ROOM): Flow.FULL,
+        (Flow.READING, FlowInput.NOT_READ): Flow.UNREAD,
+        (Flow.FULL, FlowInput.ROOM): Flow.READING,
+        (Flow.FULL, FlowInput.NOT_READ): Flow.UNREAD,
+        (Flow.UNREAD, FlowInput.NO_ROOM): Flow.UNREAD,
+        (Flow.UNREAD, FlowInput.READ): Flow.FULL,
+    }
+)
