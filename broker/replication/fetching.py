@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.core.epochs import UNDEFINED, EpochEndOffset, has_diverged
+from broker.core.epochs import UNDEFINED, EpochEndOffset
+from broker.core.fences import has_diverged
 from broker.core.partition import LeaderState
 from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
 from broker.log.errors import LogStorageError, OffsetOutOfRangeError
