@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.scenarios.raft_scene import RaftScene
+from tests.scenarios.replica_scene import ReplicaScene
 from tests.scenarios.transcript import Scene
 
 FOLDER = Path(__file__).parent
@@ -13,6 +14,7 @@ FOLDER = Path(__file__).parent
 #: {folder of transcripts: what makes the scene of one of them}
 SUBJECTS: dict[str, Callable[[], Scene]] = {
     "raft": RaftScene,
+    "replica": ReplicaScene,
 }
 
 
