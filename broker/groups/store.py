@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 from broker.groups.content import CHUNK_BYTES, Content, Contents
 from broker.groups.errors import CoordinatorFencedError, GroupChangedError
 from broker.groups.fence import Fence
-from controller.election.plans import Mandate, chunk_by_size, next_version
+from controller.core.chunks import chunk_by_size
+from controller.election.plans import Mandate
 from quorum.client import (
     BadVersionError,
     Client,
@@ -35,7 +36,7 @@ from quorum.client import (
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
 from quorum.metadata.group_records import OFFSET_BYTES, ClassicGroupRecord, GroupRecord, OffsetRecord
-from quorum.metadata.numbers import GenerationId, GroupVersion
+from quorum.metadata.numbers import GenerationId, GroupVersion, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import read_node
 

@@ -39,10 +39,10 @@ from broker.log.errors import LogStorageError
 from broker.replication.manager import ReplicaManager
 from broker.replication.outcomes import ReplicationOptions
 from broker.server.services import BrokerServices
+from controller.core.options import ControllerOptions
 from controller.election.published import Published, read_published
 from controller.election.store import ensure_base_paths, ensure_cluster_id, register_broker
 from controller.runtime.controller import Controller
-from controller.runtime.options import ControllerOptions
 from quorum.client import Client, ClientState, ConnectionLossError
 from quorum.config.node import read_peer_secrets
 from quorum.errors import NodeStoppedError, QuorateError

@@ -24,6 +24,7 @@ from broker.replication.outcomes import (
     LogSize,
     ProduceOutcome,
 )
+from controller.core.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
 from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
 from controller.messages.entities import (
@@ -34,7 +35,6 @@ from controller.messages.entities import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey

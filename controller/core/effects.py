@@ -59,7 +59,7 @@ class RoleEntry(NamedTuple):
     is_new: bool
 
 
-class Read(NamedTuple):
+class ReadNodes(NamedTuple):
     """Read nodes; answered by NodesRead."""
 
     id: int
@@ -140,4 +140,6 @@ class Trace(NamedTuple):
     text: str
 
 
-Effect = Read | ReadChildren | Write | OpenChannel | CloseChannel | Send | Answer | Resign | GiveWay | Trace
+Effect = (
+    ReadNodes | ReadChildren | Write | OpenChannel | CloseChannel | Send | Answer | Resign | GiveWay | Trace
+)

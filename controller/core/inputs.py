@@ -15,7 +15,7 @@ from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 
 
-class Node(NamedTuple):
+class Znode(NamedTuple):
     """A znode as it was read."""
 
     data: bytes | None
@@ -58,7 +58,7 @@ class NodesRead(NamedTuple):
     """Nodes in the order of the effect's paths; None for one that does not exist."""
 
     id: int
-    nodes: tuple[Node | Unreadable | None, ...]
+    nodes: tuple[Znode | Unreadable | None, ...]
 
 
 class ChildrenRead(NamedTuple):
@@ -69,17 +69,14 @@ class ChildrenRead(NamedTuple):
 
 
 class ReadFailed(NamedTuple):
-    """The connection was lost, or the quorum refused."""
+    """The connection was lost; a session that is over comes as Ended."""
 
     id: int
     problem: str
 
 
 class Done(NamedTuple):
-    """The multi was committed: {index of an operation: new version, or the path of a created node}."""
-
-    versions: tuple[int, ...]
-    paths: tuple[str, ...]
+    """The multi was committed; what versions its nodes have follows from the operations."""
 
 
 class Why(Enum):
@@ -93,7 +90,7 @@ class Why(Enum):
     OTHER = "other"
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     """Nothing of the multi was written."""
 
     #: Of the operation that failed, the fence counted; -1: none in particular.
@@ -114,7 +111,7 @@ class MultiDone(NamedTuple):
     """What became of a write."""
 
     id: int
-    outcome: Done | Refused | Unknown
+    outcome: Done | Rejected | Unknown
 
 
 class Answered(NamedTuple):
@@ -179,7 +176,7 @@ class ShutDown(NamedTuple):
 Request = CreateTopics | ExtendTopics | DeleteTopics | ElectLeaders | Reassign | ShutDown
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """A client, or a broker, asks for something; answered by Answer."""
 
     id: int
@@ -193,7 +190,7 @@ class Overrun(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """The time has come that `due_ms` named."""
+    """The time has come that `wake_ms` named."""
 
 
 class Continued(NamedTuple):
@@ -217,7 +214,7 @@ Input = (
     | MultiDone
     | Answered
     | NoAnswer
-    | Asked
+    | Requested
     | Overrun
     | Tick
     | Continued

@@ -14,15 +14,13 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from controller.election.plans import (
+from controller.core.chunks import (
     CHUNK_BYTES_MAX,
     CHUNK_OPERATIONS_MAX,
     OPERATION_OVERHEAD_BYTES,
-    Mandate,
-    StateUpdate,
     chunk_by_size,
-    next_version,
 )
+from controller.election.plans import Mandate, StateUpdate
 from quorum.client import (
     Client,
     ClientError,
@@ -35,7 +33,7 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER, ContendedError, ControllerFencedError, lost_race
-from quorum.metadata.numbers import PartitionVersion
+from quorum.metadata.numbers import PartitionVersion, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord
 

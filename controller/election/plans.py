@@ -13,13 +13,13 @@ Source: control-plane design, "Controller" and "Broker"; seeds [2.4], [3.1], [3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
 from quorum.metadata.group_records import CoordinatorRecord
-from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import NodeView
 from quorum.metadata.records import (
@@ -28,16 +28,6 @@ from quorum.metadata.records import (
     PartitionStateRecord,
     decode_controller_epoch,
 )
-
-#: Operations of one fenced multi, beside its check; and the bytes of their paths and values together.
-CHUNK_OPERATIONS_MAX: Final = 1_000
-#: Below the frame limit of an untuned ZooKeeper (1,048,575) by what versions, headers and lengths add.
-CHUNK_BYTES_MAX: Final = 768 * 1024
-#: Bytes that an operation adds to its path and value: header, lengths, version, a list of two digests.
-OPERATION_OVERHEAD_BYTES: Final = 160
-
-T = TypeVar("T")
-
 
 # -- controller ----------------------------------------------------------------------------------------------
 
@@ -184,14 +174,6 @@ def _stale_reason(office: Office, broker_id: int, controller: NodeView, registra
     return ""
 
 
-def next_version(version: int) -> int:
-    """Version of a znode after one more setData: int32, and never -1 (ZOOKEEPER-4743)."""
-    following = version + 1
-    if following > 2**31 - 1:
-        return -(2**31)
-    return 0 if following == -1 else following
-
-
 # -- broker registration -------------------------------------------------------------------------------------
 
 
@@ -260,24 +242,3 @@ class StateUpdate(NamedTuple):
     state: PartitionStateRecord
     #: Version of the state znode that the decision was made on.
     partition_version: PartitionVersion
-
-
-def chunk_by_size(
-    items: Iterable[tuple[T, int]],
-    operations_max: int = CHUNK_OPERATIONS_MAX,
-    bytes_max: int = CHUNK_BYTES_MAX,
-) -> Iterator[Sequence[T]]:
-    """Cut a list of (item, bytes) into runs of at most operations_max items and bytes_max bytes, in order.
-
-    An item larger than bytes_max makes a run of its own; the client refuses it by its own limit.
-    """
-    chunk: list[T] = []
-    used = 0
-    for item, size in items:
-        if chunk and (len(chunk) >= operations_max or used + size > bytes_max):
-            yield chunk
-            chunk, used = [], 0
-        chunk.append(item)
-        used += size
-    if chunk:
-        yield chunk

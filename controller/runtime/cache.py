@@ -16,16 +16,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from controller.core.channels import Channels
 from controller.core.dirty import Dirty
 from controller.core.model import Change, ClusterModel, KnownState, KnownTopic
-from controller.election.plans import next_version
-from controller.runtime.channel import Channels
 from controller.runtime.reader import Unreadable, read_children, read_states, read_topics
 from controller.runtime.store import Store
 from quorum.client import Client
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import concerns_term
+from quorum.metadata.numbers import next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.platform.pace import Pace
 

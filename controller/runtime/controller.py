@@ -17,21 +17,21 @@ from typing import Final
 
 from controller.core.brokers import broker_endpoint
 from controller.core.model import LiveBroker
+from controller.core.options import ControllerOptions, ControllerStatus, Counters
+from controller.core.outcomes import (
+    PartitionOutcome,
+    ShutdownOutcome,
+    TopicOutcome,
+)
 from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
 from controller.election.plans import HeldBy, Mandate
 from controller.election.store import elect_controller, resign_controller
 from controller.runtime.membership import Standing
-from controller.runtime.options import ControllerOptions, ControllerStatus, Counters
-from controller.runtime.outcomes import (
-    PartitionOutcome,
-    ShutdownOutcome,
-    TopicOutcome,
-    failed,
-)
 from controller.runtime.reader import highest_controller_epoch
 from controller.runtime.store import ensure_controller_epoch
 from controller.runtime.term import DeposedError, Term
+from controller.runtime.topics import failed
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerConnection, BrokerUnreachableError
 from controller.wire.error_codes import code_of_error

@@ -15,9 +15,9 @@ from typing import Final
 
 from controller.core.elections import Decisions, Situation, decide
 from controller.core.model import ClusterModel, KnownState
+from controller.core.options import Counters
 from controller.runtime.cache import Cache
-from controller.runtime.channel import Channels
-from controller.runtime.options import Counters
+from controller.runtime.carrying import Carrying
 from controller.runtime.reader import read_settings
 from controller.runtime.store import ROUNDS_MAX, Store, Written
 from quorum.client import Client
@@ -46,7 +46,7 @@ class Decider:
         controller_epoch: ControllerEpoch,
         default_settings: TopicSettings,
         counters: Counters,
-        channels: Channels,
+        carrying: Carrying,
     ) -> None:
         """Decide from a model that a cache keeps, write by a store; channels may add to its multis."""
         self._client = client
@@ -56,7 +56,7 @@ class Decider:
         self._controller_epoch = controller_epoch
         self._default_settings = default_settings
         self._counters = counters
-        self._channels = channels
+        self._carrying = carrying
 
     async def settle(
         self,
@@ -97,6 +97,7 @@ class Decider:
                 if key in written.states:
                     self._model.announced[key] = replicas
             await self._cache.take_written(written.states, decisions.creations)
+            self._carrying.flush()
             self._count(decisions, written.states)
             for key, problem in written.refused.items():
                 self._cache.leave_alone(key.topic, f"partition {key.partition}: {problem}")
@@ -113,13 +114,13 @@ class Decider:
         return False
 
     async def _write(self, decisions: Decisions, *, one_by_one: bool) -> Written:
-        beside = self._channels.beside()
+        self._carrying.channels.begin_write()
         try:
             return await self._store.write(
-                decisions, one_by_one=one_by_one, beside=None if one_by_one else beside
+                decisions, one_by_one=one_by_one, beside=None if one_by_one else self._carrying
             )
         except ContendedError:
-            self._channels.lost_queue()
+            self._carrying.lost_queue()
             raise
 
     async def _decide(self, situation: Situation, keys: list[PartitionKey]) -> Decisions:

@@ -14,10 +14,10 @@ from typing import Final
 
 from controller.core.balance import find_imbalanced
 from controller.core.model import ClusterModel
+from controller.core.options import Counters
+from controller.core.outcomes import PartitionOutcome
 from controller.core.topics import NO_SUCH_PARTITION
 from controller.runtime.deciding import Decider
-from controller.runtime.options import Counters
-from controller.runtime.outcomes import PartitionOutcome
 from controller.runtime.store import Store
 from controller.wire.codes import ErrorCode
 from quorum.client import Client

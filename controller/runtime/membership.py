@@ -19,10 +19,10 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 
 from controller.core.brokers import diff_brokers, find_doubts, judgement
+from controller.core.channels import Channels
 from controller.core.model import ClusterModel, LiveBroker
-from controller.runtime.channel import Channels
+from controller.core.options import Counters
 from controller.runtime.deciding import Decider
-from controller.runtime.options import Counters
 from controller.runtime.reader import JudgedIncarnation, read_incarnations, read_registrations
 from controller.runtime.store import Store
 from quorum.client import Client, MultiFailedError
@@ -56,6 +56,8 @@ class Membership:
         channels: Channels,
         counters: Counters,
         trust: Trust,
+        *,
+        by_queue: bool,
     ) -> None:
         """Know no broker yet."""
         self._client = client
@@ -65,6 +67,7 @@ class Membership:
         self._channels = channels
         self._counters = counters
         self._trust = trust
+        self._by_queue = by_queue
         #: Whether brokers may have bounced while nobody watched, until all partitions were decided once.
         self._taking_office = True
         #: Brokers whose failure is not settled yet.
@@ -98,13 +101,13 @@ class Membership:
             log.info("broker %d %s", each, "bounced" if each in diff.bounced else "is gone")
             self._model.drop_broker(each)
             self._failed[each] = None
-        await self._channels.close((*diff.dead, *diff.bounced))
+        self._channels.close((*diff.dead, *diff.bounced))
         judged = await self._doubt(arrived, current)
         live = [each for each in current if each not in self._failed]
         touched = dict.fromkeys((*self._naming(self._failed), *self._doubtful()))
         if not await self._decider.settle(touched, live=live):
             return False
-        await self._channels.remove_queues(current)
+        await self._store.remove_queues(current if self._by_queue else ())
         gone = tuple(self._failed)
         self._failed.clear()
         reopened = await self._record(current, judged)

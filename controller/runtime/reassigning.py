@@ -13,13 +13,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+from controller.core.channels import Channels
 from controller.core.model import ClusterModel, KnownTopic
+from controller.core.outcomes import PartitionOutcome, code_of, too_large
 from controller.core.reassignment import Replicas, with_targets, without_moves
 from controller.core.topics import Refused, check_move
-from controller.election.plans import next_version
-from controller.runtime.channel import Channels
 from controller.runtime.deciding import Decider
-from controller.runtime.outcomes import PartitionOutcome, code_of, too_large
 from controller.runtime.store import Store
 from controller.wire.codes import ErrorCode
 from controller.wire.error_codes import code_of_error
@@ -28,6 +27,7 @@ from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.admin_requests import ReassignmentRecord
 from quorum.metadata.errors import MetadataDecodeError, concerns_term
+from quorum.metadata.numbers import next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import read_node
 from quorum.metadata.records import TopicRecord

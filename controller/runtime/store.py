@@ -9,27 +9,25 @@ Source: control-plane design, "Fencing", "change_leaders"; seeds [2.4], [3.3].
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from controller.core.elections import Decisions
 from controller.core.model import KnownState
 from controller.election.fenced import Beside, ChunkOutcome, ChunkRefused, ChunkWritten, FencedWriter
-from controller.election.plans import Mandate, StateUpdate, next_version
+from controller.election.plans import Mandate, StateUpdate
+from controller.runtime.queue import delete_node, purge_queue
 from controller.runtime.reader import JudgedIncarnation, Unreadable, read_children, read_nodes
 from quorum.client import (
     Client,
     ConnectionLossError,
-    CreateMode,
     MultiFailedError,
     NodeExistsError,
-    NoNodeError,
     Transaction,
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataError, lost_race
-from quorum.metadata.numbers import ControllerEpoch
+from quorum.metadata.numbers import ControllerEpoch, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
     IncarnationRecord,
@@ -65,6 +63,7 @@ class Store:
         self._client = client
         self._writer = FencedWriter(client, mandate)
         self._one_by_one = FencedWriter(client, mandate, operations_max=1)
+        self.multi = self._writer.multi
 
     async def write(
         self, decisions: Decisions, *, one_by_one: bool = False, beside: Beside | None = None
@@ -98,38 +97,6 @@ class Store:
 
     # -- queues of brokers ---------------------------------------------------------------------------------
 
-    async def open_queue(self, broker_id: int) -> None:
-        """Make an empty queue for a life of a broker: what stands in it is for former lives, or was owed by
-        a former controller.
-
-        Raises:
-            ControllerFencedError: another controller has been elected.
-            ConnectionLossError: the outcome is unknown; repeat it.
-        """
-        path = paths.queue_path(broker_id)
-        try:
-            await self._writer.multi(Transaction().create(path, b""))
-        except MultiFailedError as error:
-            if not isinstance(error.cause, NodeExistsError):
-                raise
-            await self._purge_queue(path)
-
-    async def enqueue(self, broker_id: int, value: bytes) -> str:
-        """Append an entry to a broker's queue and return its path.
-
-        Raises:
-            ControllerFencedError: another controller has been elected.
-            MultiFailedError: there is no such queue.
-            ConnectionLossError: the outcome is unknown.
-        """
-        transaction = Transaction().create(
-            f"{paths.queue_path(broker_id)}/", value, CreateMode.PERSISTENT_SEQUENTIAL
-        )
-        results = await self._writer.multi(transaction)
-        path = results[0].path
-        assert path is not None
-        return path
-
     async def remove_queues(self, kept: Collection[int]) -> None:
         """Remove the queues of all brokers but these.
 
@@ -140,20 +107,8 @@ class Store:
         for name in await read_children(self._client, paths.BROKER_QUEUES):
             if name.isdecimal() and int(name) not in kept:
                 path = f"{paths.BROKER_QUEUES}/{name}"
-                await self._purge_queue(path)
-                await self._delete(path)
-
-    async def _purge_queue(self, path: str) -> None:
-        names = await read_children(self._client, path)
-        await asyncio.gather(*(self._delete(f"{path}/{name}") for name in names))
-
-    async def _delete(self, path: str) -> None:
-        """Delete a node; one that is gone already is as good."""
-        try:
-            await self._writer.multi(Transaction().delete(path))
-        except MultiFailedError as error:
-            if not isinstance(error.cause, NoNodeError):
-                raise
+                await purge_queue(self._client, self.multi, path)
+                await delete_node(self.multi, path)
 
     # -- other records -------------------------------------------------------------------------------------
 

@@ -17,19 +17,21 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from controller.core.dirty import Concern
 from controller.core.model import ClusterModel
+from controller.core.options import ControllerOptions, Counters
 from controller.election.plans import Mandate, named_broker
 from controller.runtime.bodies import Bodies
 from controller.runtime.cache import Cache
-from controller.runtime.channel import Channels, Connect, TermShare
+from controller.runtime.carrying import Carrying
 from controller.runtime.deciding import Decider
 from controller.runtime.electing import Elections
 from controller.runtime.membership import Membership, Standing
-from controller.runtime.options import ControllerOptions, Counters
 from controller.runtime.reassigning import Reassignments
+from controller.runtime.senders import Connect, TermShare
 from controller.runtime.store import Store
 from controller.runtime.topics import Deletions, TopicAdmin
 from quorum.client import (
@@ -111,23 +113,13 @@ class Term:
         self._client = client
         self._options = options
         store = Store(client, mandate)
-        self.channels = Channels(
-            TermShare(
-                client=client,
-                store=store,
-                mandate=mandate,
-                model=self.model,
-                bodies=Bodies(self.model),
-                connect=connect,
-                options=options,
-                counters=counters,
-                trust=trust,
-                on_progress=self._on_progress,
-                on_over=self.end,
-                on_overrun=self._on_overrun,
-                on_failure=self._on_failure,
-            )
+        number, epoch, bodies = mandate.broker_id, mandate.controller_epoch, Bodies(self.model)
+        share = partial(
+            TermShare, client, store.multi, number, epoch, bodies, connect, options, counters, trust
         )
+        share = partial(share, on_failure=self._on_failure)
+        self._carrying = Carrying(share, self.model, self._on_progress, self.end, self._on_overrun)
+        self.channels = self._carrying.channels
         self._cache = Cache(client, self.model, store, self.channels, rng)
         self._decider = Decider(
             client,
@@ -137,9 +129,18 @@ class Term:
             controller_epoch=mandate.controller_epoch,
             default_settings=default_settings,
             counters=counters,
-            channels=self.channels,
+            carrying=self._carrying,
         )
-        self.membership = Membership(client, self.model, store, self._decider, self.channels, counters, trust)
+        self.membership = Membership(
+            client,
+            self.model,
+            store,
+            self._decider,
+            self.channels,
+            counters,
+            trust,
+            by_queue=self._carrying.by_queue,
+        )
         self.elections = Elections(client, self.model, store, self._decider, counters)
         self.reassignments = Reassignments(client, self.model, store, self._decider, self.channels)
         self._deletions = Deletions(client, self.model, store, self._cache, self.channels)
@@ -379,6 +380,7 @@ class Term:
         if await self._deletions.finish():
             self._on_progress()
         self._unsettled = self._unsettled or bool(self._deletions.refused) or self.model.reopened()
+        self._carrying.flush()
 
     async def _begin_deletions(self) -> None:
         if self._deletions_due:
@@ -449,7 +451,7 @@ class Term:
         for command in self._commands:
             command.fail(DeposedError(self._over))
         self._commands.clear()
-        await self.channels.close_all()
+        await self._carrying.close_all()
         if self._client.state in (ClientState.CONNECTED, ClientState.SUSPENDED):
             await self._remove_watches()
 

@@ -15,7 +15,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from controller.core.channels import Channels
 from controller.core.model import ClusterModel
+from controller.core.options import ControllerOptions
+from controller.core.outcomes import TopicOutcome, refused, too_large
 from controller.core.requests import NewPartitions, NewTopic
 from controller.core.topics import (
     Defaults,
@@ -29,12 +32,10 @@ from controller.core.topics import (
     plan_topic,
 )
 from controller.runtime.cache import Cache
-from controller.runtime.channel import Channels
-from controller.runtime.options import ControllerOptions
-from controller.runtime.outcomes import TopicOutcome, failed, refused, too_large
 from controller.runtime.reader import read_children
 from controller.runtime.store import Store
 from controller.wire.codes import ErrorCode
+from controller.wire.error_codes import code_of_error
 from quorum.client import Client, ClientError
 from quorum.errors import QuorateError, quoted
 from quorum.metadata import paths
@@ -157,6 +158,11 @@ async def _outcome(work: Awaitable[TopicOutcome]) -> TopicOutcome:
         if concerns_term(error):
             raise
         return failed(error)
+
+
+def failed(error: QuorateError) -> TopicOutcome:
+    """Return the outcome of a request that the quorum did not carry out."""
+    return TopicOutcome(code_of_error(error), str(error))
 
 
 def _given_settings(settings: Mapping[str, str | None], segment_bytes_min: int) -> dict[str, str] | Refused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.scenarios.channel_scene import ChannelScene
 from tests.scenarios.raft_scene import RaftScene
 from tests.scenarios.replica_scene import ReplicaScene
 from tests.scenarios.transcript import Scene
@@ -13,6 +14,7 @@ FOLDER = Path(__file__).parent
 
 #: {folder of transcripts: what makes the scene of one of them}
 SUBJECTS: dict[str, Callable[[], Scene]] = {
+    "controller_channels": ChannelScene,
     "raft": RaftScene,
     "replica": ReplicaScene,
 }

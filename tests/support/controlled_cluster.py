@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import pytest
 
+from controller.core.options import ControllerOptions
 from controller.election import store
 from controller.runtime.controller import Controller
-from controller.runtime.options import ControllerOptions
 from controller.runtime.term import Term
 from quorum.local import ensemble
 from quorum.metadata.paths import PartitionKey

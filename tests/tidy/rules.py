@@ -61,8 +61,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "quorum.cli": {"admin", "cli.commands", "errors", "platform"},
     "quorum.__main__": {"cli"},
-    "controller.core": set(),
-    "controller.election": set(),
+    "controller.core": {"wire"},
+    "controller.election": {"core"},
     "controller.wire": set(),
     "controller.messages": {"wire"},
     "controller.runtime": {"core", "election", "messages", "wire"},
@@ -111,6 +111,7 @@ PURE_RECORDS = {
     *("quorum.metadata.numbers", "quorum.metadata.paths", "quorum.metadata.records"),
     *("quorum.metadata.topic_settings", "quorum.metadata.topic_setting_rows"),
     *("quorum.metadata.broker_settings", "quorum.metadata.group_records"),
+    *("quorum.metadata.admin_requests", "quorum.metadata.errors"),
     "controller.wire.codes",
 }
 

@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 
 from controller.core.model import KnownState, KnownTopic, LiveBroker
+from controller.core.options import ControllerOptions, Counters
 from controller.election.plans import Mandate
-from controller.runtime.channel import Connection
-from controller.runtime.options import ControllerOptions, Counters
+from controller.runtime.senders import Connection
 from controller.runtime.term import Term
 from controller.wire.connection import BrokerUnreachableError
 from quorum.client import Client, NoNodeError, OperationResult, Transaction
@@ -65,7 +65,7 @@ async def term() -> AsyncIterator[Term]:
         for partition in replicas:
             term.model.states[PartitionKey(topic, partition)] = KnownState(state, PartitionVersion(0), None)
     yield term
-    await term.channels.close_all()
+    await term._carrying.close_all()
 
 
 async def elect(term: Term) -> Sequence[object]:

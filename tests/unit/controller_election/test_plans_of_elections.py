@@ -8,21 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core.chunks import chunk_by_size
 from controller.election.plans import (
     Adopt,
     Compete,
     HeldBy,
     Register,
     Won,
-    chunk_by_size,
     named_broker,
-    next_version,
     plan_election,
     plan_registration,
 )
 from quorum.client import Stat
 from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
-from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.numbers import BrokerGeneration, next_version
 from quorum.metadata.reading import NodeView
 from quorum.metadata.records import BrokerRecord, ControllerRecord
 from tests.support.metadata_records import mandate_of
