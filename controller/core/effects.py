@@ -120,6 +120,8 @@ class Resign(NamedTuple):
     reason: str
     #: Another controller has been elected, or the session is over: /controller is not this one's to delete.
     is_fenced: bool = False
+    #: The work cannot go on: the next election waits.
+    is_broken: bool = False
 
 
 class GiveWay(NamedTuple):

@@ -33,7 +33,7 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER, ContendedError, ControllerFencedError, lost_race
-from quorum.metadata.numbers import PartitionVersion, next_version
+from quorum.metadata.numbers import ControllerEpoch, PartitionVersion, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord
 
@@ -108,7 +108,7 @@ class FencedWriter:
     def __init__(
         self,
         client: Client,
-        mandate: Mandate,
+        mandate: Mandate[ControllerEpoch],
         *,
         operations_max: int = CHUNK_OPERATIONS_MAX,
         bytes_max: int = CHUNK_BYTES_MAX,
@@ -120,7 +120,7 @@ class FencedWriter:
         self._bytes_max = bytes_max
 
     @property
-    def mandate(self) -> Mandate:
+    def mandate(self) -> Mandate[ControllerEpoch]:
         """In whose name this writes."""
         return self._mandate
 
@@ -133,13 +133,13 @@ class FencedWriter:
             ConnectionLossError: the outcome is unknown.
         """
         fenced = Transaction()
-        fenced.check(paths.CONTROLLER_EPOCH, self._mandate.controller_epoch_version)
+        fenced.check(paths.CONTROLLER_EPOCH, self._mandate.epoch_version)
         fenced.extend(transaction)
         try:
             results = await self._client.multi(fenced)
         except MultiFailedError as error:
             if error.index == 0:
-                raise ControllerFencedError(self._mandate.controller_epoch) from error
+                raise ControllerFencedError(self._mandate.epoch) from error
             raise MultiFailedError(error.index - 1, error.cause) from error
         return results[1:]
 

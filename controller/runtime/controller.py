@@ -1,8 +1,6 @@
-"""A candidate for controller in every broker: it competes, works its term, and competes again.
+"""The candidate for controller in every broker, and what brokers and clients ask of the controller.
 
-One session of the quorum, one candidate: when the session is over, run() returns and the broker makes a new
-one. Being elected and resigning are decided by the znodes alone (controller.election.plans). A missing
-/controller_epoch goes on from the highest controller epoch that any partition state carries.
+A missing /controller_epoch goes on from the highest controller epoch that any partition state carries.
 Source: control-plane design, "Election"; seeds [0.D], [2.4], [3.1], [3.5].
 """
 
@@ -11,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -25,8 +22,8 @@ from controller.core.outcomes import (
 )
 from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
-from controller.election.plans import HeldBy, Mandate
-from controller.election.store import elect_controller, resign_controller
+from controller.election.candidate import Candidate
+from controller.election.plans import CONTROLLER_OFFICE, Mandate
 from controller.runtime.membership import Standing
 from controller.runtime.reader import highest_controller_epoch
 from controller.runtime.store import ensure_controller_epoch
@@ -35,7 +32,7 @@ from controller.runtime.topics import failed
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerConnection, BrokerUnreachableError
 from controller.wire.error_codes import code_of_error
-from quorum.client import Client, WatchEvent
+from quorum.client import Client
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER, ControllerFencedError
@@ -46,10 +43,6 @@ from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.controller")
 
-PAUSE_MIN_S: Final = 0.05
-PAUSE_MAX_S: Final = 2.0
-#: How long stop() waits for a quorum that does not answer.
-STOP_TIMEOUT_S: Final = 5.0
 #: What a request meets whose controller is none any more.
 _NOT_IN_OFFICE: Final = (DeposedError, ControllerFencedError, *SESSION_OVER)
 
@@ -94,32 +87,33 @@ class Controller:
         self._dial = dial
         self._rng = rng if rng is not None else random.SystemRandom()
         self._counters = Counters()
-        self._term: Term | None = None
-        self._controller_id: int | None = None
-        self._stopping = False
-        self._changed = asyncio.Event()
-        self._stopped = asyncio.Event()
-        self._task: asyncio.Task[object] | None = None
+        self._candidate: Candidate[ControllerEpoch, Term] = Candidate(
+            client, broker_id, CONTROLLER_OFFICE, self._trust, self._begin, self._ensure_epoch
+        )
+        #: Compete until stop(), or until the session is over.
+        self.run = self._candidate.run
+        self.stop = self._candidate.stop
 
     @property
     def active(self) -> bool:
         """Whether this candidate is the controller."""
-        return self._term is not None
+        return self._candidate.term is not None
 
     @property
     def controller_epoch(self) -> ControllerEpoch | None:
         """Epoch of the running term; None where this candidate is not the controller."""
-        return None if self._term is None else self._term.mandate.controller_epoch
+        mandate = self._candidate.mandate
+        return None if mandate is None else mandate.epoch
 
     def status(self) -> ControllerStatus:
         """Say what this candidate knows."""
-        term = self._term
+        term = self._candidate.term
         if term is None:
-            return ControllerStatus(self._controller_id, None, counters=self._counters)
+            return ControllerStatus(self._candidate.holder_id, None, counters=self._counters)
         model = term.model
         return ControllerStatus(
             controller_id=self._broker_id,
-            controller_epoch=term.mandate.controller_epoch,
+            controller_epoch=term.mandate.epoch,
             brokers={each: broker.generation for each, broker in sorted(model.brokers.items())},
             under_replicated=tuple(model.under_replicated()),
             offline=tuple(model.offline()),
@@ -131,70 +125,15 @@ class Controller:
 
     # -- elections -----------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Compete, work, resign, compete again; return after stop() or when the session is over."""
-        self._task = asyncio.current_task()
-        pause = PAUSE_MIN_S
-        complaint = ""
-        try:
-            while not self._stopping:
-                try:
-                    await self._compete()
-                    pause = PAUSE_MIN_S
-                    continue
-                except SESSION_OVER:
-                    return
-                except QuorateError as error:
-                    if str(error) != complaint:
-                        complaint = str(error)
-                        log.warning("the election of a controller is tried again: %s", error)
-                await self._wait_for_change(pause)
-                pause = min(2 * pause, PAUSE_MAX_S)
-        except asyncio.CancelledError:
-            if not self._stopping or self._task is None:
-                raise
-            # stop() has waited long enough for the quorum.
-            self._task.uncancel()
-        finally:
-            self._task = None
-            self._stopped.set()
-
-    async def stop(self) -> None:
-        """Resign if this candidate is the controller, and end run(), even if the quorum does not answer."""
-        self._stopping = True
-        self._changed.set()
-        if self._term is not None:
-            self._term.end("the broker stops")
-        if self._task is None:
-            return
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await self._stopped.wait()
-        except TimeoutError:
-            if self._task is not None:
-                self._task.cancel()
-            await self._stopped.wait()
-
-    async def _compete(self) -> None:
-        """Take part in one election; returns when it is time for another."""
-        self._changed.clear()
+    async def _ensure_epoch(self) -> None:
         if await self._client.exists(paths.CONTROLLER_EPOCH) is None:
             await ensure_controller_epoch(
                 self._client, ControllerEpoch(await highest_controller_epoch(self._client))
             )
-        await self._client.exists(paths.CONTROLLER, self._on_controller)
-        outcome = await elect_controller(self._client, self._broker_id, int(time.time() * 1000), self._trust)
-        if isinstance(outcome, HeldBy):
-            self._controller_id = outcome.broker_id
-            await self._changed.wait()
-        else:
-            await self._lead(outcome.mandate)
 
-    async def _lead(self, mandate: Mandate) -> None:
+    def _begin(self, mandate: Mandate[ControllerEpoch]) -> Term:
         self._counters.elections_won += 1
-        self._controller_id = self._broker_id
-        log.info("broker %d is the controller, epoch %d", self._broker_id, mandate.controller_epoch)
-        term = self._term = Term(
+        return Term(
             self._client,
             mandate,
             options=self._options,
@@ -204,38 +143,6 @@ class Controller:
             rng=self._rng,
             trust=self._trust,
         )
-        reason = "its work was broken off"
-        try:
-            if self._stopping:
-                term.end("the broker stops")
-            try:
-                reason = await term.run()
-            except SESSION_OVER:
-                raise
-            except ControllerFencedError as error:
-                reason = error.message
-                return
-            except QuorateError as error:
-                reason = error.message
-                await resign_controller(self._client, mandate)
-                raise
-            # Nobody else is kept from being elected by what this term leaves behind.
-            await resign_controller(self._client, mandate)
-        finally:
-            self._term = None
-            self._controller_id = None
-            self._counters.resignations += 1
-            log.info("broker %d is no longer the controller: %s", self._broker_id, reason)
-
-    def _on_controller(self, _event: WatchEvent) -> None:
-        self._changed.set()
-
-    async def _wait_for_change(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
-        except TimeoutError:
-            return
 
     async def _connect(self, broker_id: int, broker: LiveBroker) -> BrokerConnection:
         address = self._dial.get(broker_id)
@@ -262,7 +169,7 @@ class Controller:
         A generation above the known one waits for its registration to be noticed. The answer waits until the
         brokers concerned have answered, but no longer than the option shutdown_settle_ms.
         """
-        term = self._term
+        term = self._candidate.term
         if term is None:
             return ShutdownOutcome(ErrorCode.NOT_CONTROLLER)
         if not await term.wait_for_broker(broker_id, generation, self._options.broker_event_ms / 1000):
@@ -319,12 +226,12 @@ class Controller:
 
         As things are at the first one, however slowly they are taken.
         """
-        return None if self._term is None else self._term.model.moves()
+        return None if self._candidate.term is None else self._candidate.term.model.moves()
 
     async def _ask_partitions(
         self, work: Callable[[Term], Awaitable[PartitionOutcomes]], timeout_ms: int
     ) -> PartitionOutcomes | ErrorCode:
-        term = self._term
+        term = self._candidate.term
         if term is None:
             return ErrorCode.NOT_CONTROLLER
         try:
@@ -394,7 +301,7 @@ class Controller:
         wait: Callable[[Term, Collection[str]], Awaitable[None]] | None,
         timeout_ms: int,
     ) -> Outcomes:
-        term = self._term
+        term = self._candidate.term
         if term is None:
             return _all(names, ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
         outcomes: Outcomes = {}

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from controller.core.elections import Decisions, Situation, decide
+from controller.core.elections import Decisions, ElectionKind, Situation, decide
 from controller.core.model import ClusterModel, KnownState
 from controller.core.options import Counters
 from controller.runtime.cache import Cache
@@ -64,8 +64,7 @@ class Decider:
         *,
         live: Collection[int] | None = None,
         generations: Mapping[int, BrokerGeneration] | None = None,
-        preferring: bool = False,
-        forcing: bool = False,
+        kind: ElectionKind = ElectionKind.CLEAN,
     ) -> bool:
         """Decide about partitions and write until nothing is left to decide.
 
@@ -73,8 +72,7 @@ class Decider:
             keys: which; None: all.
             live: brokers that may lead; None: the admitted ones.
             generations: of a new controller only, to find bounces that nobody saw.
-            preferring: the preferred replicas shall lead, where they can.
-            forcing: a partition without a live member of its ISR gets a leader all the same.
+            kind: what the election is for.
 
         Returns:
             False if others changed some of them in every round: those are dirty again.
@@ -84,8 +82,7 @@ class Decider:
             live=frozenset(self._model.brokers if live is None else live),
             generations=generations or {},
             leaving=frozenset(self._model.leaving),
-            preferring=preferring,
-            forcing=forcing,
+            kind=kind,
         )
         keys = [key for key, _ in self._model.partitions()] if keys is None else list(keys)
         for number in range(ROUNDS_MAX + 1):

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Final
 
 from controller.core.balance import find_imbalanced
+from controller.core.elections import ElectionKind
 from controller.core.model import ClusterModel
 from controller.core.options import Counters
 from controller.core.outcomes import PartitionOutcome
@@ -72,7 +73,9 @@ class Elections:
             else:
                 needed.append(key)
         if needed:
-            await self._decider.settle(needed, preferring=not unclean, forcing=unclean)
+            await self._decider.settle(
+                needed, kind=ElectionKind.UNCLEAN if unclean else ElectionKind.PREFERRED
+            )
         for key in needed:
             await pace.rest()
             outcomes[key] = self._outcome(key, unclean=unclean)
@@ -100,7 +103,7 @@ class Elections:
         keys = find_imbalanced(self._model, percentage)
         if keys:
             log.info("%d partitions go back to their preferred leaders", len(keys))
-            await self._decider.settle(keys, preferring=True)
+            await self._decider.settle(keys, kind=ElectionKind.PREFERRED)
             self._counters.leaders_rebalanced += sum(self._is_led(key, unclean=False) for key in keys)
 
     def _is_led(self, key: PartitionKey, *, unclean: bool) -> bool:

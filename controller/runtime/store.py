@@ -58,7 +58,7 @@ class Written(NamedTuple):
 class Store:
     """Writes in the name of one mandate."""
 
-    def __init__(self, client: Client, mandate: Mandate) -> None:
+    def __init__(self, client: Client, mandate: Mandate[ControllerEpoch]) -> None:
         """Write through a client."""
         self._client = client
         self._writer = FencedWriter(client, mandate)

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeVar
 from controller.core.dirty import Concern
 from controller.core.model import ClusterModel
 from controller.core.options import ControllerOptions, Counters
-from controller.election.plans import Mandate, named_broker
+from controller.election.plans import Mandate
 from controller.runtime.bodies import Bodies
 from controller.runtime.cache import Cache
 from controller.runtime.carrying import Carrying
@@ -48,9 +48,8 @@ from quorum.client import (
 from quorum.errors import Fault, QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, concerns_term
-from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.reading import read_node
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 
@@ -98,7 +97,7 @@ class Term:
     def __init__(
         self,
         client: Client,
-        mandate: Mandate,
+        mandate: Mandate[ControllerEpoch],
         *,
         options: ControllerOptions,
         default_settings: TopicSettings,
@@ -112,8 +111,9 @@ class Term:
         self.model = ClusterModel()
         self._client = client
         self._options = options
+        self._counters = counters
         store = Store(client, mandate)
-        number, epoch, bodies = mandate.broker_id, mandate.controller_epoch, Bodies(self.model)
+        number, epoch, bodies = mandate.broker_id, mandate.epoch, Bodies(self.model)
         share = partial(
             TermShare, client, store.multi, number, epoch, bodies, connect, options, counters, trust
         )
@@ -126,7 +126,7 @@ class Term:
             self.model,
             store,
             self._cache,
-            controller_epoch=mandate.controller_epoch,
+            controller_epoch=mandate.epoch,
             default_settings=default_settings,
             counters=counters,
             carrying=self._carrying,
@@ -150,7 +150,7 @@ class Term:
         self._progress = asyncio.Event()
         self._commands: deque[_Command] = deque()
         #: What is due beside dirty records.
-        self._office_due = self._settings_due = self._balance_due = False
+        self._settings_due = self._balance_due = False
         self._brokers_due = self._deletions_due = True
         self._reassignments_due = self._elections_due = True
         self._balancing: asyncio.TimerHandle | None = None
@@ -173,7 +173,6 @@ class Term:
             (paths.REASSIGN_PARTITIONS, self._on_reassignments, False),
             (paths.PREFERRED_REPLICA_ELECTION, self._on_elections, False),
             (CONFIG, self._on_settings, True),
-            (paths.CONTROLLER, self._on_office, False),
         )
 
     # -- what others call ----------------------------------------------------------------------------------
@@ -298,11 +297,6 @@ class Term:
             self._settings_due = True
             self._wake.set()
 
-    def _on_office(self, event: WatchEvent) -> None:
-        if _tells(event):
-            self._office_due = True
-            self._wake.set()
-
     def _on_client_state(self, state: ClientState) -> None:
         match state:
             case ClientState.CONNECTED:
@@ -330,7 +324,7 @@ class Term:
 
     def _mark_all_due(self) -> None:
         self._cache.dirty.mark_everything()
-        self._office_due = self._brokers_due = self._deletions_due = self._settings_due = True
+        self._brokers_due = self._deletions_due = self._settings_due = True
         self._reassignments_due = self._elections_due = True
         self._wake.set()
 
@@ -357,9 +351,6 @@ class Term:
         if self._coalescing is not None:
             self._coalescing.cancel()
             self._coalescing = None
-        if self._office_due:
-            self._office_due = False
-            await self._check_office()
         touched = await self._cache.refresh()
         await self._begin_deletions()
         if self._brokers_due or self.model.reopened():
@@ -402,13 +393,6 @@ class Term:
         if keys and not await self._decider.settle(keys):
             self._unsettled = True
 
-    async def _check_office(self) -> None:
-        """Resign if /controller is no longer as this term's election left it."""
-        node = await read_node(self._client, paths.CONTROLLER)
-        mine = node is not None and node.stat.ephemeral_owner == self._client.session_id
-        if node is None or not mine or node.stat.version != 0 or named_broker(node) != self.mandate.broker_id:
-            self.end("/controller was deleted or overwritten")
-
     async def _run_commands(self) -> None:
         # One at a time, each on what the one before has left.
         while self._commands:
@@ -442,6 +426,7 @@ class Term:
 
     async def _leave(self) -> None:
         """Stop everything; nothing of this term acts any more."""
+        self._counters.resignations += 1
         self.end("the term is over")
         self._client.remove_listener(self._on_client_state)
         for timer in (self._coalescing, self._balancing, self._repeating):

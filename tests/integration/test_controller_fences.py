@@ -227,7 +227,7 @@ async def test_a_touched_controller_node_leads_to_a_new_election(
 async def test_the_former_controllers_watches_are_gone(cluster: ControlledCluster) -> None:
     one, two = await cluster.start(2)
     assert watched(one.client) == {
-        *(paths.BROKER_TOPICS, paths.BROKER_IDS, paths.DELETE_TOPICS, paths.CONTROLLER, "/config"),
+        *(paths.BROKER_TOPICS, paths.BROKER_IDS, paths.DELETE_TOPICS, "/config"),
         *(paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION),
     }
     await depose(cluster, two)

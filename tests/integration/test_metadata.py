@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from controller.election.fenced import ChunkConflict, ChunkUnknown, ChunkWritten, FencedWriter
-from controller.election.plans import HeldBy, Mandate, Won
+from controller.election.plans import CONTROLLER_OFFICE, HeldBy, Mandate, Won
 from controller.election.store import (
     compare_and_set_state,
     create_topic,
-    elect_controller,
+    elect,
     ensure_base_paths,
     ensure_cluster_id,
     read_partition_states,
     register_broker,
-    resign_controller,
+    resign,
 )
 from quorum.client import (
     BadVersionError,
@@ -38,7 +38,7 @@ from quorum.metadata.errors import (
     ControllerFencedError,
     MetadataDecodeError,
 )
-from quorum.metadata.numbers import PartitionVersion
+from quorum.metadata.numbers import ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import read_node, registered_brokers
 from quorum.metadata.records import (
@@ -88,12 +88,12 @@ def broker(broker_id: int, incarnation: str | None = None) -> BrokerRecord:
     )
 
 
-async def candidate(client: Client, broker_id: int) -> Won | HeldBy:
+async def candidate(client: Client, broker_id: int) -> Won[ControllerEpoch] | HeldBy:
     await register_broker(client, broker_id, broker(broker_id), TRUST)
-    return await elect_controller(client, broker_id, NOW_MS, TRUST)
+    return await elect(client, CONTROLLER_OFFICE, broker_id, NOW_MS, TRUST)
 
 
-async def won(client: Client, broker_id: int = 1) -> Mandate:
+async def won(client: Client, broker_id: int = 1) -> Mandate[ControllerEpoch]:
     outcome = await candidate(client, broker_id)
     assert isinstance(outcome, Won)
     return outcome.mandate
@@ -106,7 +106,9 @@ async def epoch_now(client: Client) -> int:
     return int(data)
 
 
-async def make_partitions(client: Client, mandate: Mandate, count: int) -> list[PartitionKey]:
+async def make_partitions(
+    client: Client, mandate: Mandate[ControllerEpoch], count: int
+) -> list[PartitionKey]:
     keys = [PartitionKey("orders", number) for number in range(count)]
     await create_topic(client, "orders", TopicRecord(uuid.UUID(int=1), dict.fromkeys(range(count), (1, 2))))
     writer = FencedWriter(client, mandate)
@@ -135,8 +137,8 @@ async def test_everybody_agrees_on_one_cluster_id(client: Client, hosts: str) ->
 
 async def test_the_first_controller_has_epoch_1_and_others_learn_of_it(client: Client, hosts: str) -> None:
     mandate = await won(client, 1)
-    assert (mandate.broker_id, mandate.controller_epoch) == (1, 1)
-    assert await elect_controller(client, 1, NOW_MS, TRUST) == Won(mandate)
+    assert (mandate.broker_id, mandate.epoch) == (1, 1)
+    assert await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST) == Won(mandate)
     async with connect(hosts) as other:
         await other.sync()
         assert await candidate(other, 2) == HeldBy(1)
@@ -157,7 +159,7 @@ async def test_of_many_candidates_one_wins_and_epochs_rise_by_one(client: Client
             await asyncio.gather(*(one.sync() for one in candidates.values()))
             outcomes = await asyncio.gather(*(candidate(one, number) for number, one in candidates.items()))
             winners = [outcome.mandate for outcome in outcomes if isinstance(outcome, Won)]
-            assert [mandate.controller_epoch for mandate in winners] == [expected_epoch]
+            assert [mandate.epoch for mandate in winners] == [expected_epoch]
             losers = [outcome for outcome in outcomes if isinstance(outcome, HeldBy)]
             assert losers == [HeldBy(winners[0].broker_id)] * (len(candidates) - 1)
             await candidates.pop(winners[0].broker_id).close()
@@ -174,7 +176,7 @@ async def test_a_replaced_controller_is_fenced_and_changes_nothing(client: Clien
     async with connect(hosts) as other:
         await other.sync()
         successor = await won(other, 2)
-        assert successor.controller_epoch == 2
+        assert successor.epoch == 2
         update = state_update(keys[0], partition_state(1, 2, 1, (2,)), 0)
         old, new = FencedWriter(client, mandate), FencedWriter(other, successor)
         with pytest.raises(ControllerFencedError, match="epoch 1") as caught:
@@ -183,9 +185,9 @@ async def test_a_replaced_controller_is_fenced_and_changes_nothing(client: Clien
         assert (await new.write_states([update])) == [ChunkWritten({keys[0]: PartitionVersion(1)})]
         with pytest.raises(ControllerFencedError):
             await old.create_states({PartitionKey("orders", 9): partition_state(1, 1, 0, (1,))})
-        assert not await resign_controller(client, mandate)
-        assert await resign_controller(other, successor)
-        assert not await resign_controller(other, successor)
+        assert not await resign(client, CONTROLLER_OFFICE, mandate)
+        assert await resign(other, CONTROLLER_OFFICE, successor)
+        assert not await resign(other, CONTROLLER_OFFICE, successor)
         assert await other.exists(paths.CONTROLLER) is None
 
 
@@ -208,9 +210,9 @@ async def test_overwriting_the_controller_forces_an_election(
         await other.set(paths.CONTROLLER, foreign)
         outcome = await candidate(other, 2)
         assert isinstance(outcome, Won)
-        assert outcome.mandate.controller_epoch == 2
+        assert outcome.mandate.epoch == 2
         await client.sync()
-        assert await elect_controller(client, 1, NOW_MS, TRUST) == HeldBy(2)
+        assert await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST) == HeldBy(2)
 
 
 async def test_a_controller_node_that_no_broker_owns_is_replaced(client: Client, hosts: str) -> None:
@@ -219,14 +221,14 @@ async def test_a_controller_node_that_no_broker_owns_is_replaced(client: Client,
         # Persistent, and in the name of a broker that did not create it.
         await client.create(paths.CONTROLLER, ControllerRecord(2, NOW_MS).encode())
         mandate = await won(client, 1)
-        assert mandate.controller_epoch == 1
+        assert mandate.epoch == 1
 
 
 async def test_the_controller_takes_its_own_overwritten_node_back_with_a_new_epoch(client: Client) -> None:
     first = await won(client, 1)
     await client.set(paths.CONTROLLER, b"rubbish")
     second = await won(client, 1)
-    assert second.controller_epoch == first.controller_epoch + 1
+    assert second.epoch == first.epoch + 1
     with pytest.raises(ControllerFencedError):
         await FencedWriter(client, first).multi(Transaction().set(paths.CLUSTER_ID, b""))
 
@@ -234,29 +236,29 @@ async def test_the_controller_takes_its_own_overwritten_node_back_with_a_new_epo
 async def test_an_earlier_life_is_replaced_at_once(client: Client, hosts: str) -> None:
     earlier = connect(hosts)
     await earlier.start()
-    assert (await won(earlier, 1)).controller_epoch == 1
+    assert (await won(earlier, 1)).epoch == 1
     await earlier.close(keep_session=True)
     await client.sync()
-    assert (await won(client, 1)).controller_epoch == 2
+    assert (await won(client, 1)).epoch == 2
 
 
 async def test_no_controller_is_elected_on_a_malformed_epoch(client: Client) -> None:
     await client.set(paths.CONTROLLER_EPOCH, b"many")
     await register_broker(client, 1, broker(1), TRUST)
     with pytest.raises(MetadataDecodeError, match="/controller_epoch"):
-        await elect_controller(client, 1, NOW_MS, TRUST)
+        await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST)
 
 
 async def test_a_missing_epoch_is_created(client: Client) -> None:
     await client.delete(paths.CONTROLLER_EPOCH)
-    assert (await won(client, 1)).controller_epoch == 1
+    assert (await won(client, 1)).epoch == 1
 
 
 async def test_an_election_whose_reply_was_lost_is_recognised_as_won(client: Client, hosts: str) -> None:
     async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
         await register_broker(behind, 1, broker(1), TRUST)
         before_multi(behind, proxy.swallow_replies)
-        outcome = asyncio.ensure_future(elect_controller(behind, 1, NOW_MS, TRUST))
+        outcome = asyncio.ensure_future(elect(behind, CONTROLLER_OFFICE, 1, NOW_MS, TRUST))
         await proxy.cut_after_reply()
         assert await outcome == Won(mandate_of(1, 1, 1))
         assert await epoch_now(client) == 1
@@ -277,11 +279,11 @@ async def test_a_new_controller_is_not_mistaken_for_the_stale_one_it_replaced(
         async def the_other_wins() -> None:
             # The node that the candidate wants to delete is another one now, of the same version.
             await other.delete(paths.CONTROLLER)
-            assert isinstance(await elect_controller(other, 2, NOW_MS, TRUST), Won)
+            assert isinstance(await elect(other, CONTROLLER_OFFICE, 2, NOW_MS, TRUST), Won)
 
         await register_broker(client, 1, broker(1), TRUST)
         before_multi(client, the_other_wins)
-        assert await elect_controller(client, 1, NOW_MS, TRUST) == HeldBy(2)
+        assert await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST) == HeldBy(2)
         assert await epoch_now(client) == 2
 
 
@@ -586,7 +588,7 @@ async def test_a_strangers_registration_goes_and_holds_no_office(
         record = ControllerRecord(1, NOW_MS).encode()
         await stranger.create(paths.CONTROLLER, record, CreateMode.EPHEMERAL)
         await client.sync()
-        assert isinstance(await elect_controller(client, 2, NOW_MS, TRUST), Won)
+        assert isinstance(await elect(client, CONTROLLER_OFFICE, 2, NOW_MS, TRUST), Won)
         generation = await register_broker(client, 1, broker(1), TRUST)
         data, stat = await client.get(path)
         assert (stat.czxid, stat.ephemeral_owner) == (generation, client.session_id)
@@ -597,9 +599,9 @@ async def test_a_holders_node_that_cannot_be_deleted_is_contended_and_not_fatal(
     await client.create(paths.CONTROLLER)
     await client.create(f"{paths.CONTROLLER}/child")
     with pytest.raises(ContendedError):
-        await elect_controller(client, 1, NOW_MS, TRUST)
+        await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST)
     await client.delete(f"{paths.CONTROLLER}/child")
-    assert isinstance(await elect_controller(client, 1, NOW_MS, TRUST), Won)
+    assert isinstance(await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST), Won)
 
 
 async def test_a_malformed_registration_hides_no_other(client: Client) -> None:

@@ -78,8 +78,8 @@ class ControlledCluster:
 
 def term_of(controller: Controller) -> Term:
     """The running term of a controller."""
-    assert controller._term is not None
-    return controller._term
+    assert controller._candidate.term is not None
+    return controller._candidate.term
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:

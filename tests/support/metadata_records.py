@@ -26,6 +26,8 @@ def state_update(key: PartitionKey, state: PartitionStateRecord, partition_versi
     return StateUpdate(key, state, PartitionVersion(partition_version))
 
 
-def mandate_of(broker_id: int, controller_epoch: int, controller_epoch_version: int) -> Mandate:
+def mandate_of(
+    broker_id: int, controller_epoch: int, controller_epoch_version: int
+) -> Mandate[ControllerEpoch]:
     """The right of a broker to write in that epoch."""
     return Mandate(broker_id, ControllerEpoch(controller_epoch), controller_epoch_version)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.election import fenced, store
-from controller.election.plans import Mandate, StateUpdate, Won
+from controller.election.plans import CONTROLLER_OFFICE, Mandate, StateUpdate, Won
 from quorum.client import Client, ClientError, CreateMode, NodeExistsError, Transaction, WatchEvent
 from quorum.errors import QuorateError
 from quorum.metadata import paths
@@ -56,7 +56,7 @@ class Broker:
     broker_id: int
     session_timeout_ms: int
     client: Client
-    mandate: Mandate | None = None
+    mandate: Mandate[ControllerEpoch] | None = None
     events: list[WatchEvent] = field(default_factory=list)
 
     def new_client(self) -> Client:
@@ -93,10 +93,10 @@ class Broker:
 
     async def elect(self, _command: Command) -> object:
         """Compete until this broker or a live other one is the controller."""
-        outcome = await store.elect_controller(self.client, self.broker_id, timestamp_ms=0, trust=TRUST)
+        outcome = await store.elect(self.client, CONTROLLER_OFFICE, self.broker_id, 0, TRUST)
         if isinstance(outcome, Won):
             self.mandate = outcome.mandate
-            return {"won": True, "epoch": outcome.mandate.controller_epoch}
+            return {"won": True, "epoch": outcome.mandate.epoch}
         return {"won": False, "held_by": outcome.broker_id}
 
     async def elect_when_free(self, _command: Command) -> object:
@@ -231,7 +231,7 @@ class Broker:
     @property
     def _epoch(self) -> ControllerEpoch:
         assert self.mandate is not None, "this broker was never elected"
-        return self.mandate.controller_epoch
+        return self.mandate.epoch
 
     def _writer(self) -> fenced.FencedWriter:
         assert self.mandate is not None, "this broker was never elected"
