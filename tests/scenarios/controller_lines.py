@@ -34,7 +34,7 @@ def numbers(several: Iterable[int]) -> str:
 
 
 def state(found: PartitionStateRecord) -> str:
-    """Write who leads and who is in sync."""
+    """Write a partition's leader and ISR."""
     leader = "nobody leads" if found.leader == NO_LEADER else f"{found.leader} leads"
     recovering = ", recovering" if found.leader_recovery_state == RECOVERING else ""
     ends = [f"{each} at {end.offset} of epoch {end.leader_epoch}" for each, end in found.shortened.items()]

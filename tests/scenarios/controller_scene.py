@@ -127,7 +127,7 @@ class ControllerScene(Scene):
 
     @command("broker {broker:int} registers")
     def register(self, broker: int) -> Lines:
-        """Its first life, another one, or one that nobody saw end."""
+        """Its first life or another one, also where the former one was not seen to end."""
         self._register(broker)
         return self._settle()
 
@@ -211,6 +211,15 @@ class ControllerScene(Scene):
         self.tree.put(paths.topic_path(topic), TopicRecord(topic_id, {0: replicas}).encode())
         return self._settle()
 
+    @command("topic {topic} is removed and created again on {replicas:ints}, unnoticed")
+    def create_again(self, topic: str, replicas: tuple[int, ...]) -> Lines:
+        """By an operator's hand, between two looks of the controller."""
+        for path in [
+            path for path in self.tree.nodes if f"{path}/".startswith(f"{paths.topic_path(topic)}/")
+        ]:
+            del self.tree.nodes[path]
+        return self.create(topic, replicas)
+
     @command("the record of topic {topic} is spoilt")
     def spoil(self, topic: str) -> Lines:
         self.spoilt[topic] = self._value(paths.topic_path(topic))
@@ -238,23 +247,23 @@ class ControllerScene(Scene):
 
     # --- requests
 
-    @command("somebody deletes topic {topic}")
+    @command("a client deletes topic {topic}")
     def delete(self, topic: str) -> Lines:
         return self._ask(DeleteTopics((topic,)))
 
-    @command("somebody moves {key} to {replicas:ints}")
+    @command("a client moves {key} to {replicas:ints}")
     def move(self, key: str, replicas: tuple[int, ...]) -> Lines:
         return self._ask(Reassign({key_of(key): replicas}))
 
-    @command("somebody cancels the move of {key}")
+    @command("a client cancels the move of {key}")
     def cancel(self, key: str) -> Lines:
         return self._ask(Reassign({key_of(key): None}))
 
-    @command("somebody elects the preferred leader of {key}")
+    @command("a client elects the preferred leader of {key}")
     def elect_preferred(self, key: str) -> Lines:
         return self._ask(ElectLeaders((key_of(key),), unclean=False))
 
-    @command("somebody elects a leader of {key} uncleanly")
+    @command("a client elects a leader of {key} uncleanly")
     def elect_uncleanly(self, key: str) -> Lines:
         return self._ask(ElectLeaders((key_of(key),), unclean=True))
 
@@ -317,7 +326,7 @@ class ControllerScene(Scene):
 
     @command("the controller is paused")
     def pause(self) -> Lines:
-        """What it has sent is on its way; what it is told waits."""
+        """What it has sent is on its way; its inputs wait."""
         self.offices[-1].is_paused = True
         self.waits = False
         return ()
@@ -336,7 +345,7 @@ class ControllerScene(Scene):
         self._finish(office, write, MultiDone(write.id, self.tree.multi(write.operations)), first=True)
         return self._settle()
 
-    @command("somebody overwrites /controller")
+    @command("an operator overwrites /controller")
     def overwrite(self) -> Lines:
         self.tree.put(paths.CONTROLLER, b"{}")
         return self._settle()
@@ -380,7 +389,7 @@ class ControllerScene(Scene):
         return self.held.popleft()
 
     def _finish(self, office: _Office, write: Write, done: MultiDone, *, first: bool = False) -> None:
-        """Let the outcome of a write arrive, behind the events that it causes."""
+        """Let the outcome of a write arrive, after the events that it causes."""
         self._spread()
         if first:
             office.inbox.appendleft(done)
@@ -393,7 +402,7 @@ class ControllerScene(Scene):
                 problem = controller_lines.operations(write.operations[index : index + 1]) or ["its fence"]
                 self.lines.append(f"quorum: refused, {why.value} of {problem[0]}")
             case Unknown(problem_text):
-                self.lines.append(f"quorum: nobody knows, {problem_text}")
+                self.lines.append(f"quorum: unknown, {problem_text}")
 
     @command("{ms:int} ms pass")
     def wait(self, ms: int) -> Lines:
@@ -516,6 +525,6 @@ class ControllerScene(Scene):
 
 
 def _receivers(brokers: list[int]) -> str:
-    """Write who gets a request, and who gets it more than once."""
+    """Write which brokers get a request, and which of them more than once."""
     counts = sorted(Counter(brokers).items())
     return " ".join(str(broker) if count == 1 else f"{broker} ({count} times)" for broker, count in counts)

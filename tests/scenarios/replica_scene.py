@@ -293,6 +293,17 @@ class ReplicaScene(Scene):
         self._ask(follower, leader)
         return self._take()
 
+    @command(
+        "a fetch of {follower:int} from generation {generation:int} at {offset:int} reaches {leader:int} late"
+    )
+    def ask_late(self, follower: int, generation: int, offset: int, leader: int) -> Lines:
+        """Its answer reaches no process."""
+        led = self.brokers[leader]
+        log = led.log
+        asked = _Position(offset, led.machine.leader_epoch, log.latest_epoch, 0, log.topic_id)
+        self._step(led, inputs.FollowerFetch(follower, BrokerGeneration(generation), asked))
+        return self._take()
+
     @command("{follower:int} takes the answer")
     def hear_leader(self, follower: int) -> Lines:
         self._hear(follower)
@@ -363,7 +374,7 @@ class ReplicaScene(Scene):
         return self._take()
 
     def _judge(self, broker: int) -> tuple[int, bool | None]:
-        """Compare and set; None: who joins is not registered with the generation that it fetched with."""
+        """Compare and set; None: a broker that joins has registered since it fetched."""
         number, change = self._change(broker)
         for joining, generation in change.joining.items():
             registered = self.brokers[joining].generation
@@ -446,7 +457,7 @@ class ReplicaScene(Scene):
             case effects.BackOff():
                 self.lines.append(f"{name} pauses its fetches")
             case _:
-                # Wake-ups, and what is told with the role or by who asked.
+                # Wake-ups, and what the role's line or the caller says.
                 pass
 
     def _take(self) -> Lines:
