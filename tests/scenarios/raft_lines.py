@@ -28,7 +28,7 @@ from quorum.raft.core.status import Status
 
 
 def members(configuration: Configuration) -> str:
-    """Write who is in the cluster."""
+    """Write the members of the cluster."""
     voters = f"voters {_ids(configuration.voters)}"
     learners = f", learner {_ids(configuration.learners)}" if configuration.learners else ""
     return voters + learners

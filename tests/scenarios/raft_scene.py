@@ -120,7 +120,7 @@ class RaftScene(Scene):
 
     @command("join {node:int}")
     def join(self, node: int) -> Lines:
-        """Start a node that nobody knows yet, with an empty disk."""
+        """Start a node that is no member yet, with an empty disk."""
         self.peers[node] = _Peer({}, Disk())
         self._start(node)
         return self._take()

@@ -6,15 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.scenarios.channel_scene import ChannelScene
+from tests.scenarios.controller_scene import ControllerScene
 from tests.scenarios.raft_scene import RaftScene
+from tests.scenarios.replica_scene import ReplicaScene
 from tests.scenarios.transcript import Scene
 
 FOLDER = Path(__file__).parent
 
 #: {folder of transcripts: what makes the scene of one of them}
 SUBJECTS: dict[str, Callable[[], Scene]] = {
+    "controller": ControllerScene,
     "controller_channels": ChannelScene,
     "raft": RaftScene,
+    "replica": ReplicaScene,
 }
 
 
