@@ -36,7 +36,7 @@ from quorum.client import (
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
 from quorum.metadata.group_records import OFFSET_BYTES, ClassicGroupRecord, GroupRecord, OffsetRecord
-from quorum.metadata.numbers import GenerationId, GroupVersion, next_version
+from quorum.metadata.numbers import CoordinatorEpoch, GenerationId, GroupVersion, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import read_node
 
@@ -77,7 +77,7 @@ class Loaded(NamedTuple):
 class GroupStore:
     """Groups in the name of one mandate."""
 
-    def __init__(self, client: Client, mandate: Mandate, *, retries_max: int) -> None:
+    def __init__(self, client: Client, mandate: Mandate[CoordinatorEpoch], *, retries_max: int) -> None:
         """Write through a client, as long as the mandate holds.
 
         Args:
@@ -335,7 +335,7 @@ class GroupStore:
             CoordinatorFencedError, GroupChangedError: see write.
         """
         if error.index == 0:
-            raise CoordinatorFencedError(self._fence.mandate.controller_epoch) from error
+            raise CoordinatorFencedError(self._fence.mandate.epoch) from error
         if error.index == 1 or not isinstance(error.cause, NoNodeError | NodeExistsError | BadVersionError):
             raise GroupChangedError(stored.group_id, error.cause.message) from error
         # A node below offsets/ came or went, by an earlier attempt of ours or by an operator's hand.

@@ -6,9 +6,48 @@ Source: control-plane design, "Fencing"; KIP-380.
 
 from __future__ import annotations
 
+from controller.core.effects import Check
 from controller.core.inputs import Done
+from controller.core.model import KnownState, KnownTopic, LiveBroker
 from controller.wire.codes import ErrorCode
-from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata import paths
+from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
+from quorum.metadata.records import TopicRecord
+
+
+def controller_epoch(epoch_version: int) -> Check:
+    """Return the first operation of every write: nobody has been elected since."""
+    return Check(paths.CONTROLLER_EPOCH, epoch_version)
+
+
+def partition_version(decided_on: PartitionVersion) -> int:
+    """Return the version at which a state may be written: the one that it was decided on."""
+    return decided_on
+
+
+def bounced_unseen(known: KnownState, generation: BrokerGeneration | None) -> bool:
+    """Say whether a leader registered after its state was written: that life of it was never elected.
+
+    Args:
+        known: the state; one that this controller wrote has no transaction, as it knew all brokers.
+        generation: of the leader; None: not asked for.
+    """
+    return generation is not None and known.mzxid is not None and generation > known.mzxid
+
+
+def is_other_topic(before: KnownTopic, record: TopicRecord) -> bool:
+    """Say whether a topic was deleted and created again between two looks."""
+    return before.record.topic_id != record.topic_id
+
+
+def is_former_life(broker: LiveBroker, generation: BrokerGeneration) -> bool:
+    """Say whether a request of a broker is from a life of it that is over."""
+    return broker.generation > generation
+
+
+def is_other_disk(judged: str, incarnation: str) -> bool:
+    """Say whether ISR memberships were judged by another incarnation than the one that is registered."""
+    return judged != incarnation
 
 
 def is_acknowledged(outcome: object) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from controller.core.reassignment import Replicas
 from controller.core.requests import NewPartitions, NewTopic
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 
@@ -39,7 +40,6 @@ class Elected(NamedTuple):
     controller_epoch: ControllerEpoch
     #: Version of /controller_epoch, which fences every write.
     epoch_version: int
-    session_id: int
     #: Spreads replicas and draws topic ids.
     seed: int
 
@@ -98,7 +98,14 @@ class Rejected(NamedTuple):
     why: Why
     problem: str
     #: Kafka's code for it.
-    error_code: int
+    error_code: ErrorCode
+    #: What helps, "" where nothing is known.
+    remedy: str = ""
+
+    @property
+    def is_lost_race(self) -> bool:
+        """Whether the nodes are not as they were when the write was decided on."""
+        return self.why is not Why.OTHER
 
 
 class Unknown(NamedTuple):
@@ -183,10 +190,10 @@ class Requested(NamedTuple):
     request: Request
 
 
-class Overrun(NamedTuple):
-    """A broker leaves too many entries in its queue: this life of it counts as dead."""
+class Withdrawn(NamedTuple):
+    """Nobody waits for a request any more; it is not carried out if it has not begun."""
 
-    broker_id: int
+    id: int
 
 
 class Tick(NamedTuple):
@@ -215,7 +222,7 @@ Input = (
     | Answered
     | NoAnswer
     | Requested
-    | Overrun
+    | Withdrawn
     | Tick
     | Continued
     | Ended

@@ -81,3 +81,17 @@ def refused(refusal: Refused) -> TopicOutcome:
 def code_of(refusal: Refused) -> ErrorCode:
     """Return Kafka's code for a refusal."""
     return _CODES[refusal.reason]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """A request of which nothing was carried out, or nobody knows."""
+
+    error_code: ErrorCode
+    message: str
+
+
+Outcome = (
+    Mapping[str, TopicOutcome] | Mapping[PartitionKey, PartitionOutcome] | ShutdownOutcome | RequestFailed
+)
+"""What Answer brings."""

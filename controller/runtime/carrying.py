@@ -1,116 +1,130 @@
-"""Carries the effects of a term's channels out, and their inputs in, while the term has a loop of its own.
+"""Reads and writes of the controller's machine as requests of a client, and their results as inputs.
 
-Source: issue "Make the control plane steppable".
+A lost connection is a result, too. That the session is over is raised, as is what nobody foresaw.
+Source: issue "Make the control plane steppable"; control-plane design, "Fencing".
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from typing import Final
 
-from controller.core.channels import Channels
-from controller.core.effects import CloseChannel, Effect, Level, OpenChannel, Send, Trace
-from controller.core.inputs import Answered, Ended, Input, NoAnswer
-from controller.core.model import ClusterModel, KnownState
-from controller.runtime.senders import Senders, TermShare
-from quorum.metadata.numbers import PartitionVersion
-from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import PartitionStateRecord
+from controller.core.effects import (
+    Check,
+    Create,
+    Delete,
+    ReadChildren,
+    ReadNodes,
+    RoleEntry,
+    SetData,
+    Write,
+)
+from controller.core.inputs import (
+    ChildrenRead,
+    Done,
+    MultiDone,
+    NodesRead,
+    ReadFailed,
+    Rejected,
+    Unknown,
+    Unreadable,
+    Why,
+    Znode,
+)
+from controller.wire.error_codes import code_of_error
+from quorum.client import (
+    BadVersionError,
+    Client,
+    ClientError,
+    ConnectionLossError,
+    CreateMode,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    ReadOutcome,
+    ServerError,
+    Transaction,
+)
+from quorum.metadata.errors import SESSION_OVER
 
-log = logging.getLogger("quorate.controller.channel")
-
-
-class Carrying:
-    """The channels of one term and their senders."""
-
-    def __init__(
-        self,
-        share: Callable[..., TermShare],
-        model: ClusterModel,
-        on_progress: Callable[[], None],
-        on_over: Callable[[str], None],
-        on_overrun: Callable[[int], None],
-    ) -> None:
-        """Have no channels yet."""
-        made = share(put=self._put)
-        options = made.options
-        self.senders = Senders(made)
-        self.by_queue = options.channel == "queue"
-        self.channels = Channels(
-            model,
-            made.counters,
-            self._carry_out,
-            by_queue=self.by_queue,
-            queue_entries_max=options.queue_entries_max,
-        )
-        self._on_progress = on_progress
-        self._on_over = on_over
-        self._on_overrun = on_overrun
-        self._timer: asyncio.TimerHandle | None = None
-
-    def flush(self) -> None:
-        """Send what is due, and again when the next pause is over."""
-        now_ms = _now_ms()
-        for each in self.channels.overrun():
-            self._on_overrun(each)
-        self.channels.flush(now_ms)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if (wake_ms := self.channels.wake_ms) is not None:
-            self._timer = asyncio.get_running_loop().call_later((wake_ms - now_ms) / 1000, self.flush)
-
-    async def close_all(self) -> None:
-        """Send nothing more."""
-        self.channels.close_all()
-        await self.senders.close_all()
-        self.flush()
-
-    def bytes_of(self, key: PartitionKey) -> int:
-        """Say how many bytes the entries of a partition take at most."""
-        return self.channels.entry_bytes(key)
-
-    def nodes(
-        self, states: Mapping[PartitionKey, tuple[PartitionStateRecord, PartitionVersion]], *, is_new: bool
-    ) -> Iterator[tuple[str, bytes]]:
-        """Yield the entries of the brokers that get roles by these states."""
-        known = {key: KnownState(state, version, None) for key, (state, version) in states.items()}
-        yield from map(self.senders.node, self.channels.entries(known, is_new=is_new))
-
-    def lost_queue(self) -> None:
-        """End the term: somebody has removed a queue, and nobody knows what stood in it."""
-        self._on_over("a queue of a broker was removed")
-
-    def _put(self, taken: Input) -> None:
-        match taken:
-            case Answered():
-                resign = self.channels.answered(taken, _now_ms())
-                if resign is not None:
-                    self._on_over(resign.reason)
-            case NoAnswer():
-                self.channels.no_answer(taken, _now_ms())
-            case Ended(reason):
-                self._on_over(reason)
-            case _:
-                raise AssertionError(taken)
-        self.flush()
-        self._on_progress()
-
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case OpenChannel():
-                self.senders.open(effect)
-            case CloseChannel():
-                self.senders.close(effect)
-            case Send():
-                self.senders.send(effect)
-            case Trace(level, text):
-                log.log(logging.INFO if level is Level.INFO else logging.WARNING, text)
-            case _:
-                raise AssertionError(effect)
+_WHYS: Final = (
+    (BadVersionError, Why.BAD_VERSION),
+    (NoNodeError, Why.NO_NODE),
+    (NodeExistsError, Why.NODE_EXISTS),
+    (NotEmptyError, Why.NOT_EMPTY),
+)
 
 
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+async def read_nodes(client: Client, effect: ReadNodes) -> NodesRead | ReadFailed:
+    """Read nodes, as few requests as their number and sizes allow."""
+    try:
+        outcomes = await client.read_all(effect.paths)
+    except ConnectionLossError as error:
+        return ReadFailed(effect.id, error.message)
+    return NodesRead(effect.id, tuple(map(_node, outcomes)))
+
+
+async def read_children(client: Client, effect: ReadChildren) -> ChildrenRead | ReadFailed:
+    """Read the names below a node."""
+    try:
+        names = await client.get_children(effect.path)
+    except ConnectionLossError as error:
+        return ReadFailed(effect.id, error.message)
+    except NoNodeError:
+        names = []
+    return ChildrenRead(effect.id, tuple(sorted(names)))
+
+
+async def write(
+    client: Client, effect: Write, node_of: Callable[[RoleEntry], tuple[str, bytes]]
+) -> MultiDone:
+    """Run a multi and say what became of it.
+
+    Args:
+        client: whose session it is.
+        effect: the multi.
+        node_of: makes the sequential node of an entry that goes with it: (path without number, value).
+    """
+    transaction = Transaction()
+    for operation in effect.operations:
+        match operation:
+            case SetData(path, value, version):
+                transaction.set(path, value, version)
+            case Create(path, value):
+                transaction.create(path, value)
+            case Check(path, version):
+                transaction.check(path, version)
+            case Delete(path, version):
+                transaction.delete(path, version)
+    for entry in effect.entries:
+        transaction.create(*node_of(entry), CreateMode.PERSISTENT_SEQUENTIAL)
+    try:
+        await client.multi(transaction)
+    except SESSION_OVER:
+        raise
+    except ClientError as error:
+        return MultiDone(effect.id, _failure(error))
+    return MultiDone(effect.id, Done())
+
+
+def _node(outcome: ReadOutcome) -> Znode | Unreadable | None:
+    if isinstance(outcome, NoNodeError):
+        return None
+    if isinstance(outcome, ServerError):
+        return Unreadable(outcome.message)
+    data, stat = outcome
+    return Znode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeral_owner)
+
+
+def _failure(error: ClientError) -> Rejected | Unknown:
+    if not isinstance(error, MultiFailedError):
+        if error.retriable or not error.definite:
+            return Unknown(error.message)
+        return Rejected(-1, Why.OTHER, error.message, code_of_error(error), error.remedy)
+    if error.index > 0 and (error.retriable or not error.definite):
+        return Unknown(error.message)
+    # Whoever reads the message does not know of the fence before the operations.
+    shown = MultiFailedError(max(0, error.index - 1), error.cause)
+    why = next((why for kind, why in _WHYS if isinstance(error.cause, kind)), Why.OTHER)
+    return Rejected(error.index, why, shown.message, code_of_error(shown), shown.remedy)

@@ -84,8 +84,8 @@ class ControllerRecord:
         )
 
 
-def encode_controller_epoch(controller_epoch: ControllerEpoch) -> bytes:
-    """Return the value of /controller_epoch."""
+def encode_controller_epoch(controller_epoch: int) -> bytes:
+    """Return the value of /controller_epoch, or of the epoch of another office."""
     return b"%d" % controller_epoch
 
 
