@@ -56,10 +56,7 @@ class BrokerParts(NamedTuple):
         await self.own_configs.attach(client)
 
     async def close(self, *, clean: bool) -> None:
-        """Stop the replicas and leave the data directory.
-
-        Args:
-            clean: False: as after SIGKILL.
+        """Stop the replicas and leave the data directory; not clean: as after SIGKILL.
 
         Raises:
             LogStorageError: the disk refused.

@@ -45,10 +45,7 @@ class Logs:
         return list(self._registry.log_directory.logs)
 
     def size(self, key: PartitionKey) -> tuple[int, int] | None:
-        """Return (bytes of a log, how far its end is below its high watermark); None: it is not here.
-
-        Without a replica the lag is -1.
-        """
+        """Return (bytes, how far the end is below the high watermark, -1: unknown); None: no log is here."""
         log = self._registry.log_directory.logs.get(key)
         if log is None:
             return None
