@@ -6,8 +6,8 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.commands.broker import require_extra
 from quorum.errors import printable
@@ -101,3 +101,22 @@ def report_partitions(
     count = len(results) - unneeded - len(refused)
     print(f"{done} {count} of {len(results)} partitions{rest}")
     return 1 if refused else 0
+
+
+def print_rows(
+    arguments: argparse.Namespace, fields: Sequence[Mapping[str, Any]], columns: Sequence[str]
+) -> int:
+    """Print rows as JSON or as a table; returns the exit code."""
+    print(json.dumps(fields) if arguments.json else "\n".join(lay_out(fields, columns)))
+    return 0
+
+
+def lay_out(fields: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
+    """Return the lines of a table."""
+    from quorum.platform.terminal import table
+
+    rows = [
+        [printable(value) if isinstance(value := each[name], str) else value for name in columns]
+        for each in fields
+    ]
+    return table([name.upper().replace("_", "-") for name in columns], rows)

@@ -72,7 +72,7 @@ class BrokerView:
                 "incarnation": state.parts.directory.incarnation,
                 "controller_id": registry.gate.controller_id,
                 "controller_epoch": registry.gate.controller_epoch,
-                "partitions": state.parts.replicas.logs.counts()._asdict(),
+                "partitions": state.parts.replicas.logs.counts(),
             }
         return answer
 
@@ -139,7 +139,7 @@ def _loop_metrics(watch: LoopWatch) -> Iterable[Metric]:
 
 def _replica_metrics(parts: BrokerParts) -> Iterable[Metric]:
     replicas, registry, counters = parts.replicas, parts.replicas.registry, parts.replicas.counters
-    roles = replicas.logs.counts()._asdict()
+    roles = replicas.logs.counts()
     yield _by("role", roles, "quorate_broker_partitions", "partitions of this broker by role")
     yield GaugeMetricFamily(
         "quorate_broker_shortened_logs",

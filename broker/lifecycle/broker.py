@@ -33,7 +33,7 @@ from broker.replication.opening import open_replicas
 from broker.server.services import BrokerServices
 from controller.election.published import Published, read_published
 from controller.election.store import ensure_base_paths, ensure_cluster_id
-from quorum.client import Client, ConnectionLossError
+from quorum.client import ConnectionLossError
 from quorum.config.node import read_peer_secrets
 from quorum.errors import NodeStoppedError, QuorateError
 from quorum.metadata import paths
@@ -200,8 +200,20 @@ class Broker:
                 trust = Trust(self._secrets, state.cluster_id)
                 await prove_secrets(client, trust)
                 await check_peer_secret(client, trust)
-                await self._make_tree(client, trust)
-                parts = state.parts = state.parts or await self._open_parts()
+                wanted = state.config.security.protect_znodes
+                self._is_protected = await protect_znodes(client, trust, wanted=wanted)
+                await ensure_base_paths(client)
+                if self._is_protected:
+                    await keep_node(client, paths.CONTROLLER_EPOCH)
+                    await keep_node(client, paths.LATEST_PRODUCER_ID_BLOCK)
+                parts = state.parts = state.parts or await open_parts(
+                    state.config,
+                    self._secrets,
+                    state.cluster_id,
+                    state.view,
+                    on_failure=self.fail,
+                    register_again=self._give_session_up,
+                )
                 await parts.attach(client)
                 if parts.queue is not None:
                     await parts.queue.watch(client)
@@ -211,24 +223,6 @@ class Broker:
                 if state.is_stopping:
                     raise
                 log.info("broker %d asks the quorum again: %s", self.broker_id, error.message)
-
-    async def _make_tree(self, client: Client, trust: Trust) -> None:
-        wanted = self.state.config.security.protect_znodes
-        self._is_protected = await protect_znodes(client, trust, wanted=wanted)
-        await ensure_base_paths(client)
-        if self._is_protected:
-            await keep_node(client, paths.CONTROLLER_EPOCH)
-            await keep_node(client, paths.LATEST_PRODUCER_ID_BLOCK)
-
-    async def _open_parts(self) -> BrokerParts:
-        return await open_parts(
-            self.state.config,
-            self._secrets,
-            self.state.cluster_id,
-            self.state.view,
-            on_failure=self.fail,
-            register_again=self._give_session_up,
-        )
 
     def _give_session_up(self) -> None:
         if self.state.session is not None:

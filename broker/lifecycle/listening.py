@@ -97,19 +97,18 @@ class Listeners:
         sasl = ScramServer(self._secrets, services.cluster_id)
         api = ApiHandlers(services, for_brokers=True)
         self._listeners.append(
-            await Listener.start_on(bound.broker, name="broker", api=api, sasl=sasl, limits=limits)
+            await Listener.start(bound.broker, name="broker", api=api, sasl=sasl, limits=limits)
         )
         self._client_start = asyncio.ensure_future(self._accept_clients(bound.client, services))
 
     def advertised(self) -> tuple[Address, Address, Address]:
         """Return what clients, brokers and people dial; only after `start_admin`."""
         assert self._bound is not None
-        advertised = self._config.advertised
-        client, broker, admin = (Address(*each.getsockname()[:2]) for each in self._bound)
         config = self._config
+        client, broker, admin = (Address(*each.getsockname()[:2]) for each in self._bound)
         return (
-            config.advertised_client() if advertised.client else client,
-            config.advertised_broker() if advertised.broker else broker,
+            config.advertised_client() if config.advertised.client else client,
+            config.advertised_broker() if config.advertised.broker else broker,
             admin,
         )
 
@@ -132,7 +131,7 @@ class Listeners:
         await self._view.first.wait()
         api = ApiHandlers(services, for_brokers=False)
         self._listeners.append(
-            await Listener.start_on(bound, name="client", api=api, sasl=None, limits=self._limits())
+            await Listener.start(bound, name="client", api=api, sasl=None, limits=self._limits())
         )
 
     def _limits(self) -> ListenerLimits:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from broker.config.broker import BrokerConfig
 from broker.core.cluster_view import ClusterView
 from broker.datadir.directory import LogDirectory, open_in_thread
-from broker.lifecycle.state_queue import StateQueue, handing_to
+from broker.lifecycle.state_queue import StateQueue, apply_to
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.parts import ReplicaParts
 from broker.replication.settings import apply_broker_settings, apply_topic_settings
@@ -56,10 +56,7 @@ class BrokerParts(NamedTuple):
         await self.own_configs.attach(client)
 
     async def close(self, *, clean: bool) -> None:
-        """Stop the replicas and leave the data directory.
-
-        Args:
-            clean: False: as after SIGKILL.
+        """Stop the replicas and leave the data directory; not clean: as after SIGKILL.
 
         Raises:
             LogStorageError: the disk refused.
@@ -79,13 +76,9 @@ async def open_parts(
 ) -> BrokerParts:
     """Open the data directory, in a thread, and put the parts together.
 
-    Args:
-        config: of the broker.
-        secrets: peer secrets.
-        cluster_id: of /cluster/id.
-        view: gets what UpdateMetadata says.
+    Args: as of BrokerParts, and
         on_failure: called when the broker must stop.
-        register_again: called when the broker must follow its session by another one.
+        register_again: called when another session must follow.
 
     Raises:
         QuorateError: the data directory is of another broker or cluster, or in use, or the disk refused.
@@ -122,7 +115,7 @@ async def open_parts(
     own_configs = broker_configs(broker_id, own_settings_changed)
     queue = None
     if config.broker.channel == "queue":
-        queue = StateQueue(broker_id, handing_to(replicas.registered), trust)
+        queue = StateQueue(broker_id, partial(apply_to, replicas.registered), trust)
     return BrokerParts(
         config=config,
         secrets=secrets,

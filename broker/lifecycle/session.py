@@ -81,11 +81,8 @@ class BrokerSession:
         if sum(map(len, shortened.values())) > SHORTENED_MAX:
             parts.directory.forget_shortened(config.broker.id, parts.cluster_id)
             shortened = {}
-        client_address, broker_address, admin_address = addresses
         record = broker_record(
-            client=client_address,
-            broker=broker_address,
-            admin=admin_address,
+            *addresses,
             rack=config.broker.rack,
             incarnation=parts.directory.incarnation,
             timestamp_ms=time.time_ns() // 1_000_000,

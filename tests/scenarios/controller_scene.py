@@ -296,7 +296,7 @@ class ControllerScene(Scene):
         self.tree.put(paths.CONTROLLER, ControllerRecord(broker, 0).encode(), owner=session_id)
         self._spread()
         version = self.tree.nodes[paths.CONTROLLER_EPOCH].version
-        elected = Elected(broker, ControllerEpoch(self.controller_epoch), version, session_id, seed=7)
+        elected = Elected(broker, ControllerEpoch(self.controller_epoch), version, seed=7)
         machine = ControllerMachine(
             elected,
             options=ControllerOptions(),

@@ -29,7 +29,6 @@ from broker.replication.outcomes import (
     EpochEnd,
     FetchOutcome,
     FetchPosition,
-    LogSize,
     ProduceOutcome,
 )
 from broker.server.handlers import ApiHandlers
@@ -59,6 +58,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_setting_rows import TOPIC_LISTS
 from quorum.metadata.topic_settings import TopicSettings, check_topic_settings
+from quorum.platform.listening import bind
 from tests.support.broker_services import CLUSTER_ID, in_every_part, services
 
 SECRET = "a secret of sixteen bytes"
@@ -246,11 +246,11 @@ class MemoryReplicas:
             PartitionKey(name, each) for name, topic in self.view.topics.items() for each in topic.partitions
         ]
 
-    def size(self, key: PartitionKey) -> LogSize | None:
+    def size(self, key: PartitionKey) -> tuple[int, int] | None:
         """Return the size of its batches."""
         if key not in self.keys():
             return None
-        return LogSize(sum(len(batch) for _, _, batch in self.batches.get(key, ())), 0)
+        return sum(len(batch) for _, _, batch in self.batches.get(key, ())), 0
 
     async def disk_space(self) -> tuple[int, int] | ErrorCode:
         """Return some space, or refuse."""
@@ -483,10 +483,12 @@ class MemoryBroker:
         clients = ApiHandlers(parts.services, for_brokers=False)
         brokers = ApiHandlers(parts.services, for_brokers=True)
         scram = ScramServer([SECRET], CLUSTER_ID)
-        host = "127.0.0.1"
+        address = ("127.0.0.1", 0)
         self._listeners = [
-            await Listener.start(host, 0, name="client", api=clients, limits=self._limits),
-            await Listener.start(host, 0, name="broker", api=brokers, sasl=scram, limits=self._limits),
+            await Listener.start(bind("client", address), name="client", api=clients, limits=self._limits),
+            await Listener.start(
+                bind("broker", address), name="broker", api=brokers, sasl=scram, limits=self._limits
+            ),
         ]
         parts.controller.client = self.client_address
         states = {
