@@ -62,6 +62,7 @@ from broker.core.replica_moves import MOVES, IllegalMoveError
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.records import NO_LEADER, PartitionStateRecord
+from tests.support.moves_page import PAGE, page
 
 SELF, OTHER, THIRD = 1, 2, 3
 GENERATION = BrokerGeneration(40)
@@ -535,6 +536,10 @@ def test_every_input_leads_only_to_the_roles_that_the_table_names(role: type, ki
     assert reached == MOVES.get((role, kind), set())
 
 
+def test_page_of_moves_is_made_from_the_table() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
 @pytest.mark.parametrize("kind", [IsrWritten, IsrRefused, IsrFound])
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.__name__)
 def test_outcome_of_a_change_that_was_never_proposed_is_illegal(role: type, kind: type) -> None:
@@ -546,9 +551,10 @@ def test_outcome_of_a_change_that_was_never_proposed_is_illegal(role: type, kind
 @pytest.mark.parametrize("happened", [Truncated(), LogGrew(), Copied(9, 0), WriteFailed(), Opened(3)])
 def test_completion_that_nobody_asked_for_raises_with_the_last_inputs(happened: ReplicaInput) -> None:
     stepped = leading() if not isinstance(happened, LogGrew) else following()
-    for _ in range(20):
+    for count in range(20):
+        stepped.step(SettingsChanged(count))
         stepped.step(LagTick(10**6))
     with pytest.raises(IllegalMoveError, match=type(happened).__name__) as caught:
         stepped.step(happened)
-    assert len(caught.value.inputs) == INPUTS_KEPT
-    assert caught.value.inputs[-1] == happened
+    last = [SettingsChanged(count) for count in range(20)][1 - INPUTS_KEPT :]
+    assert list(caught.value.inputs) == [*last, happened]
