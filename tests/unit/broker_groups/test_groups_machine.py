@@ -156,7 +156,7 @@ def test_every_multi_is_fenced_by_epoch_and_group() -> None:
     world.done(world.committing(GROUP, {0: 1}, committed_by(generation_id)))
     world.done(inputs.LeaveGroup(GROUP, [("m", None)]))
     world.done(inputs.DeleteGroup(GROUP))
-    assert len(world.tree.multis) > 5
+    assert len(world.tree.multis) == 5
     for operations in world.tree.multis:
         assert operations[0] == Check(paths.COORDINATOR_EPOCH, 1)
         assert any(each.path == paths.group_path(GROUP) for each in operations[1:])
@@ -316,10 +316,10 @@ def test_a_large_record_is_written_in_chunks_and_what_a_dead_coordinator_left_go
 
 
 @pytest.mark.parametrize("took_effect", [True, False])
-@pytest.mark.parametrize("lost", range(3))
+@pytest.mark.parametrize("lost", range(2))
 def test_a_deletion_may_lose_any_reply(took_effect: bool, lost: int) -> None:
     world = GroupsWorld()
-    world.done(world.committing(GROUP, {0: 1, 1: 1}))
+    world.done(world.committing(GROUP, dict.fromkeys(range(1_500), 1)))
     asked = world.ask(inputs.DeleteGroup(GROUP))
     for _ in range(lost):
         effect = world.take(Write)
