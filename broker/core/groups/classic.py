@@ -12,6 +12,7 @@ Source: GroupCoordinator (Kafka 3.9); KIP-62, KIP-345, KIP-394, KIP-814; seed [4
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from broker.core.groups import group_fences
@@ -27,7 +28,7 @@ from broker.core.groups.model import (
     SyncRequest,
     Ticket,
 )
-from broker.core.groups.roster import Member, Roster, member_of, new_member
+from broker.core.groups.roster import Member, Roster, said_by
 from broker.core.groups.subscriptions import subscribed_topics
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord
@@ -72,7 +73,8 @@ class ClassicGroup:
         self.protocol_type, self.protocol, self.leader = record.protocol_type, record.protocol, record.leader
         self.state_timestamp_ms = record.state_timestamp_ms
         for each in record.members:
-            self._roster.add(member_of(each, synced=record.assigned))
+            said = replace(each, assignment=b"")
+            self._roster.add(Member(said, each.assignment, synced=record.assigned))
         if self._roster:
             self.state = GroupState.STABLE if record.assigned else GroupState.COMPLETING
 
@@ -214,7 +216,7 @@ class ClassicGroup:
             self._answers.append((ticket, Joined(error, request.member_id)))
             return
         member = self._roster[request.member_id]
-        same = member.protocols == request.protocols
+        same = member.said.protocols == request.protocols
         if (self.state is GroupState.COMPLETING and same) or (
             # A leader that joins again wants a new generation: what it assigns has changed.
             self.state is GroupState.STABLE and same and member.member_id != self.leader
@@ -237,7 +239,7 @@ class ClassicGroup:
             self._answers.append((before.joining, fenced))
         if before.syncing is not None:
             self._answers.append((before.syncing, Synced(ErrorCode.FENCED_INSTANCE_ID)))
-        member = new_member(new_member_id, request)
+        member = Member(said_by(new_member_id, request))
         member.assignment, member.synced = before.assignment, before.synced
         self._roster.replace(before, member)
         led = self.leader
@@ -260,7 +262,7 @@ class ClassicGroup:
     def _add(self, ticket: Ticket, request: JoinRequest, member_id: str, now_ms: int) -> None:
         if not self._roster:
             self.protocol_type = request.protocol_type
-        member = new_member(member_id, request)
+        member = Member(said_by(member_id, request))
         self._roster.add(member)
         if self.leader is None:
             self.leader = member_id
@@ -418,7 +420,7 @@ class ClassicGroup:
             return error
         member = self._roster[member_id]
         if member.deadline_ms is not None:
-            member.deadline_ms = now_ms + member.session_timeout_ms
+            member.deadline_ms = now_ms + member.said.session_timeout_ms
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else ErrorCode.NONE
 
     def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> tuple[ErrorCode, str]:
@@ -491,7 +493,7 @@ class ClassicGroup:
             self.maybe_prepare(now_ms, f"{late[0].member_id} did not ask for its assignment")
 
     def _keep_alive(self, member: Member, now_ms: int) -> None:
-        member.deadline_ms = now_ms + member.session_timeout_ms
+        member.deadline_ms = now_ms + member.said.session_timeout_ms
         self._timers[member.member_id] = None
 
     def _set_phase_deadline(self, deadline_ms: int) -> None:
