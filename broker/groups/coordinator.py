@@ -51,11 +51,6 @@ class Coordinator:
         return self._candidate.holder_id
 
     @property
-    def active(self) -> bool:
-        """Whether this candidate is the coordinator."""
-        return self._candidate.term is not None
-
-    @property
     def coordinator_epoch(self) -> CoordinatorEpoch | None:
         """Epoch of the running term; None where this candidate is not the coordinator."""
         mandate = self._candidate.mandate

@@ -46,8 +46,8 @@ class GroupWriter:
         """Read one group, and remove what an earlier write left."""
         found = await self._store.read(group_id)
         if found is not None:
-            await self._carry_out(found.stored, GroupWrite())
-        return None if found is None else found.stored
+            await self._carry_out(found[0], GroupWrite())
+        return None if found is None else found[0]
 
     async def write(
         self,

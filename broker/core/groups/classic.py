@@ -235,12 +235,10 @@ class ClassicGroup:
     ) -> None:
         """Let a static member return under another member id, without a rebalance where that is possible."""
         if before.joining is not None:
-            fenced = Joined(ErrorCode.FENCED_INSTANCE_ID, before.member_id)
-            self._answers.append((before.joining, fenced))
+            self._answers.append((before.joining, Joined(ErrorCode.FENCED_INSTANCE_ID, before.member_id)))
         if before.syncing is not None:
             self._answers.append((before.syncing, Synced(ErrorCode.FENCED_INSTANCE_ID)))
-        member = Member(said_by(new_member_id, request))
-        member.assignment, member.synced = before.assignment, before.synced
+        member = Member(said_by(new_member_id, request), before.assignment, synced=before.synced)
         self._roster.replace(before, member)
         led = self.leader
         if led == before.member_id:
@@ -251,9 +249,7 @@ class ClassicGroup:
             joined = self._joined(member, skip_assignment=request.may_skip_assignment)
             if not request.may_skip_assignment and led is not None:
                 # Named as the leader it would assign, in a generation that has its assignment.
-                joined = Joined(
-                    ErrorCode.NONE, new_member_id, self.generation_id, self.protocol_type, self.protocol, led
-                )
+                joined = replace(joined, leader=led, members=())
             self._answers.append((ticket, joined))
             return
         self._await_generation(member, ticket)

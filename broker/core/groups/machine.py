@@ -91,9 +91,8 @@ class GroupsMachine:
             problem = f"the record of group {group_id!r} is malformed: {self._problems[group_id]}"
             return GroupRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, problem, "correct or delete its znode")
         if group_id in self._ending:
-            return GroupRefusal(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id!r} is being deleted"
-            )
+            problem = f"group {group_id!r} is being deleted"
+            return GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, problem)
         return None
 
     def slots(self) -> list[GroupSlot]:
@@ -276,27 +275,19 @@ class GroupsMachine:
     def _delete(self, number: int | None, group_id: str, now_ms: int) -> None:
         """Remove a group without members, and its offsets; number: of the request, None: nobody asked."""
         slot = self.find(group_id)
-        outcome: object
-        if slot is None:
-            outcome = ErrorCode.GROUP_ID_NOT_FOUND
-        elif isinstance(slot, GroupRefusal):
-            outcome = slot
-        elif not slot.machine.is_empty:
-            outcome = ErrorCode.NON_EMPTY_GROUP
+        if not isinstance(slot, GroupSlot) or not slot.machine.is_empty:
+            missing = slot or ErrorCode.GROUP_ID_NOT_FOUND
+            outcome = ErrorCode.NON_EMPTY_GROUP if isinstance(slot, GroupSlot) else missing
+            self._effects += () if number is None else (Answer(number, outcome),)
         elif slot.flying is not None:
             slot.deletions.append(number)
-            return
         else:
             # A member that comes meanwhile finds no group, and begins a new one when this is gone.
             self._drop(slot)
             self._ending.add(group_id)
-            slot.pending = GroupWrite(is_deletion=True)
-            if number is not None:
-                slot.pending.answers.append((number, ErrorCode.NONE))
+            answers: list[tuple[int, object]] = [] if number is None else [(number, ErrorCode.NONE)]
+            slot.pending = GroupWrite(is_deletion=True, answers=answers)
             self._write(slot, now_ms)
-            return
-        if number is not None:
-            self._effects.append(Answer(number, outcome))
 
     def _refuse(self, number: int, refusal: GroupRefusal, now_ms: int) -> None:
         self._effects.append(Answer(number, refusal))
@@ -324,12 +315,8 @@ class GroupsMachine:
 
     def _decide(self, slot: GroupSlot, now_ms: int) -> None:
         """Take the record, the deadlines and the answers that the last call to a machine has led to."""
-        machine = slot.machine
-        if (
-            isinstance(machine, ConsumerGroup)
-            and machine.is_all_classic
-            and self._ground.options.may_downgrade
-        ):
+        machine, options = slot.machine, self._ground.options
+        if isinstance(machine, ConsumerGroup) and machine.is_all_classic and options.may_downgrade:
             machine = slot.machine = bridge.downgraded(machine, now_ms) or machine
         if machine.unsaved or isinstance(machine, ClassicGroup):
             self._ground.bytes.count(slot)
@@ -402,7 +389,7 @@ class GroupsMachine:
             remedy = "use several groups, or raise groups.group_bytes_max"
             # With a member that joins there is more to assign than a group may hold; the others go on.
             refusal = GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, problem, remedy)
-            self._give_up(slot, slot.stored, problem, now_ms, to_joins=refusal)
+            self._give_up(slot, slot.stored, refusal, now_ms)
             return False
         slot.written_bytes = size
         self._trace(
@@ -443,31 +430,25 @@ class GroupsMachine:
             return
         problem = write.judge(slot.stored, happened.stored, happened.value, rounds_max)
         if problem:
-            self._give_up(slot, happened.stored, problem, now_ms)
+            refusal = GroupRefusal(ErrorCode.NOT_COORDINATOR, problem)
+            self._give_up(slot, happened.stored, refusal, now_ms)
             return
         slot.stored = happened.stored or StoredGroup(slot.group_id)
         self._write(slot, now_ms)
 
     def _give_up(
-        self,
-        slot: GroupSlot,
-        found: StoredGroup | None,
-        problem: str,
-        now_ms: int,
-        *,
-        to_joins: GroupRefusal | None = None,
+        self, slot: GroupSlot, found: StoredGroup | None, to_joins: GroupRefusal, now_ms: int
     ) -> None:
         """Leave a group as the quorum has it: it could not be written, or somebody else has written it."""
         self._counters.writes_failed += 1
-        self._unwritten[slot.group_id] = problem
+        self._unwritten[slot.group_id] = problem = to_joins.problem
         if len(self._unwritten) > UNWRITTEN_MAX:
             del self._unwritten[next(iter(self._unwritten))]
         self._trace(f"group {slot.group_id!r} is left as it was: {problem}", Level.WARNING)
         refusal = GroupRefusal(ErrorCode.NOT_COORDINATOR, problem)
-        for write in (slot.flying, slot.pending):
-            for number, _ in write.answers if write is not None else ():
-                joins = write is not None and number in write.joins
-                self._effects.append(Answer(number, to_joins if joins and to_joins is not None else refusal))
+        for write in (each for each in (slot.flying, slot.pending) if each is not None):
+            for number, _ in write.answers:
+                self._effects.append(Answer(number, to_joins if number in write.joins else refusal))
         if isinstance(slot.machine, ClassicGroup):
             self._effects += (Answer(ticket, refusal) for ticket in slot.machine.waiting())
         slot.flying = slot.pending = None
