@@ -11,7 +11,7 @@ from broker.core.groups.model import (
     HeartbeatRequest,
     Joined,
     JoinRequest,
-    Synced,
+    SyncAnswer,
     SyncRequest,
 )
 from broker.groups.term import GroupsTerm
@@ -28,8 +28,8 @@ class AskedTerm(GroupsTerm):
         new_member_id = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
         return await self.ask(inputs.JoinGroup(group_id, request, new_member_id), Joined)
 
-    async def sync(self, group_id: str, request: SyncRequest) -> Synced:
-        return await self.ask(inputs.SyncGroup(group_id, request), Synced)
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
+        return await self.ask(inputs.SyncGroup(group_id, request), SyncAnswer)
 
     async def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]]

@@ -30,7 +30,7 @@ class JoinGroup(NamedTuple):
 
 
 class SyncGroup(NamedTuple):
-    """Return a member's assignment, once there is one; the outcome is a Synced."""
+    """Return a member's assignment, once there is one; the outcome is a SyncAnswer."""
 
     group_id: str
     request: SyncRequest

@@ -138,7 +138,7 @@ class SyncRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SyncAnswer:
     """The answer to a SyncRequest."""
 
     error_code: ErrorCode
@@ -147,7 +147,7 @@ class Synced:
     assignment: bytes = b""
 
 
-Answer = Joined | Synced
+ClassicAnswer = Joined | SyncAnswer
 
 
 # -- groups whose coordinator assigns (KIP-848) --------------------------------------------------------------

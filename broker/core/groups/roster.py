@@ -16,7 +16,7 @@ from quorum.metadata.group_records import GROUP_BYTES, MemberRecord, assignment_
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class ClassicMember:
     """A member and what it waits for."""
 
     #: What it says of itself, without an assignment.
@@ -76,7 +76,7 @@ class Roster:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ClassicMember] = {}
         #: {instance id: member id}
         self._instances: dict[str, str] = {}
         #: {member id that was given out: when it is forgotten}
@@ -86,7 +86,7 @@ class Roster:
         """Count the members, without ids that were only given out."""
         return len(self._members)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ClassicMember]:
         """Go through a copy of the members."""
         return iter(list(self._members.values()))
 
@@ -94,32 +94,32 @@ class Roster:
         """Say whether it is a member's id."""
         return member_id in self._members
 
-    def __getitem__(self, member_id: str) -> Member:
+    def __getitem__(self, member_id: str) -> ClassicMember:
         """Return a member."""
         return self._members[member_id]
 
-    def get(self, member_id: str) -> Member | None:
+    def get(self, member_id: str) -> ClassicMember | None:
         """Return a member, or None."""
         return self._members.get(member_id)
 
-    def of_instance(self, instance_id: str | None) -> Member | None:
+    def of_instance(self, instance_id: str | None) -> ClassicMember | None:
         """Return the static member of an instance id, or None."""
         member_id = None if instance_id is None else self._instances.get(instance_id)
         return None if member_id is None else self._members[member_id]
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         """Take a member in."""
         self._members[member.member_id] = member
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicMember) -> None:
         """Take a member out."""
         del self._members[member.member_id]
         if member.instance_id is not None:
             del self._instances[member.instance_id]
 
-    def replace(self, before: Member, member: Member) -> None:
+    def replace(self, before: ClassicMember, member: ClassicMember) -> None:
         """Put the new life of a static member in its old place."""
         assert member.instance_id is not None
         self._members = {each.member_id: each for each in (member if it is before else it for it in self)}

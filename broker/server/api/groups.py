@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.inputs import ClassicHeartbeat, DeleteGroup, JoinGroup, LeaveGroup, SyncGroup
-from broker.core.groups.model import GroupState, Joined, JoinRequest, Synced, SyncRequest
+from broker.core.groups.model import GroupState, Joined, JoinRequest, SyncAnswer, SyncRequest
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
 from broker.groups.term import GroupsTerm
 from broker.server.requests import Answer, Call
@@ -107,7 +107,7 @@ async def sync_group(services: BrokerServices, call: Call) -> Answer:
         {each.member_id: bytes(each.assignment) for each in body.assignments},
     )
     try:
-        synced = await (await term_of(services)).ask(SyncGroup(body.group_id, request), Synced)
+        synced = await (await term_of(services)).ask(SyncGroup(body.group_id, request), SyncAnswer)
     except GroupRefusedError as error:
         return {
             "error_code": error.error_code,

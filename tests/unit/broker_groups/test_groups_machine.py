@@ -380,3 +380,39 @@ def test_who_makes_a_group_too_large_is_refused_and_the_others_go_on() -> None:
     assert refused.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     beaten = world.done(world.consumer(GROUP, "m", joined.member_epoch))
     assert beaten.error_code is ErrorCode.NONE
+
+
+# -- fences that are switched off ----------------------------------------------------------------------------
+
+
+def test_without_the_fence_of_versions_a_foreign_write_is_overwritten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupsWorld()
+    generation_id = world.settle(GROUP)
+    path = paths.group_path(GROUP)
+    value, version = world.tree.nodes[path]
+    world.tree.nodes[path] = value, version + 1
+    monkeypatch.setattr(group_fences, "group_version", lambda _: -1)
+    assert world.done(world.committing(GROUP, {0: 1}, committed_by(generation_id))) is ErrorCode.NONE
+
+
+def test_without_the_fence_of_generations_a_member_of_another_one_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupsWorld()
+    stale = committed_by(world.settle(GROUP) - 1)
+    assert world.done(world.committing(GROUP, {0: 1}, stale)) is ErrorCode.ILLEGAL_GENERATION
+    monkeypatch.setattr(group_fences, "is_of_generation", lambda *_: True)
+    assert world.done(world.committing(GROUP, {0: 1}, stale)) is ErrorCode.NONE
+
+
+def test_without_the_fence_of_member_epochs_a_member_that_missed_one_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupsWorld()
+    world.look_up()
+    stale = committed_by(world.done(world.consumer(GROUP, "m")).member_epoch - 1)
+    assert world.done(world.committing(GROUP, {0: 1}, stale)) is ErrorCode.STALE_MEMBER_EPOCH
+    monkeypatch.setattr(group_fences, "is_of_member_epoch", lambda *_: True)
+    assert world.done(world.committing(GROUP, {0: 1}, stale)) is ErrorCode.NONE
