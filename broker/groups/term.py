@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from broker.core.cluster_view import ClusterView
 from broker.core.groups import inputs
-from broker.core.groups.machine import GroupsMachine, GroupsMandate
+from broker.core.groups.machine import GroupsMachine
 from broker.core.groups.model import GroupOptions, GroupRefusal
 from broker.core.groups.slot import GroupSlot
 from broker.core.groups.timers import TICK_MS
@@ -53,8 +53,7 @@ class GroupsTerm:
         self._client = client
         self._store = GroupStore(client)
         self._topics = GroupTopics(client, view)
-        own = GroupsMandate(mandate.epoch, mandate.epoch_version, uuid.uuid4().hex)
-        self.machine = GroupsMachine(own, options, clock_ms())
+        self.machine = GroupsMachine(mandate.epoch_version, uuid.uuid4().hex, options, clock_ms())
         self._ids = itertools.count()
         #: {request: what waits for its answer}
         self._waiting: dict[int, asyncio.Future[Any]] = {}

@@ -56,8 +56,8 @@ class GroupWriter:
         offsets: Mapping[PartitionKey, OffsetRecord | None],
     ) -> None:
         """Write a record, None: it stays, and offsets, None: removed; `stored` follows."""
-        write = GroupWrite(offsets=dict(offsets))
-        write.begin(record, self._names)
+        write = GroupWrite(record, dict(offsets))
+        write.begin(self._names)
         await self._carry_out(stored, write)
 
     async def delete(self, stored: StoredGroup) -> None:

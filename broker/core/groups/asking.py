@@ -118,7 +118,7 @@ def _put_offsets(
         return refusal
     if offsets:
         ground.bytes.put(slot, offsets, growth)
-        if slot.stored.record is None and not (slot.flying is not None and slot.flying.saves):
+        if slot.stored.record is None and (slot.flying is None or slot.flying.record is None):
             slot.machine.unsaved = True
     return ErrorCode.NONE
 

@@ -12,22 +12,29 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.core.groups import asking, bridge, group_fences, inputs
 from broker.core.groups.bytes_held import GroupBytes
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.consumer import ConsumerGroup
-from broker.core.groups.model import JOIN_EPOCH, Catalog, GroupOptions, GroupRefusal, GroupState, Ticket
+from broker.core.groups.model import (
+    JOIN_EPOCH,
+    Catalog,
+    GroupCounters,
+    GroupOptions,
+    GroupRefusal,
+    GroupState,
+    GroupStatus,
+    Ticket,
+)
 from broker.core.groups.slot import GroupSlot, Machine
-from broker.core.groups.status import GroupCounters, GroupStatus
 from broker.core.groups.timers import TimerWheel
 from broker.core.groups.writing import GroupWrite, StoredGroup
 from controller.core.effects import Answer, Check, Level, Resign, Trace, Write
 from controller.core.inputs import Done, Ended, MultiDone, ReadFailed, Unknown
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ConsumerGroupRecord
-from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.metadata.paths import COORDINATOR_EPOCH, GROUP_BYTES_MAX, GROUP_CHUNK
 
 #: How often empty groups are looked at for offsets that nobody needs any more.
@@ -40,25 +47,23 @@ UNWRITTEN_MAX: Final = 1_000
 _LOG_INTERVAL_MS: Final = 60_000
 
 
-class GroupsMandate(NamedTuple):
-    """The right to write groups, until another coordinator is elected."""
-
-    epoch: CoordinatorEpoch
-    #: Of /consumers/coordinator_epoch.
-    epoch_version: int
-    #: Begins the names of chunks; no other term has it.
-    nonce: str
-
-
 class GroupsMachine:
     """All groups of one term; after Resign it does nothing more, and whoever waits has no answer.
 
     A request is answered by one Answer with its id. At most one multi or reading of a group is under way.
     """
 
-    def __init__(self, mandate: GroupsMandate, options: GroupOptions, now_ms: int) -> None:
-        """Know nothing yet; inputs.GroupsLoaded begins."""
-        self._mandate = mandate
+    def __init__(self, epoch_version: int, nonce: str, options: GroupOptions, now_ms: int) -> None:
+        """Know nothing yet; GroupsLoaded begins.
+
+        Args:
+            epoch_version: of /consumers/coordinator_epoch, as the election has left it.
+            nonce: begins the names of chunks; no other term has it.
+            options: of the coordinator.
+            now_ms: monotonic.
+        """
+        self._epoch_version = epoch_version
+        self._nonce = nonce
         #: {group: its slot}
         self._slots: dict[str, GroupSlot] = {}
         #: {group: why its record is left alone}
@@ -157,7 +162,7 @@ class GroupsMachine:
         for stored in loaded.groups:
             self._adopt(stored, now_ms)
         self._wheel.schedule(_SWEEP, now_ms + SWEEP_MS)
-        self._trace(f"coordinator epoch {self._mandate.epoch}: loaded {len(self._slots)} groups")
+        self._trace(f"loaded {len(self._slots)} groups")
 
     def _adopt(self, stored: StoredGroup, now_ms: int, *, put_off: bool = False) -> GroupSlot:
         machine: Machine
@@ -326,9 +331,8 @@ class GroupsMachine:
             if before is None or (machine.member_count > 0) != bool(before.members):
                 machine.state_timestamp_ms = self._wall_ms(now_ms)
             write = slot.next_write()
-            write.saves = True
             # Who has come for the next generation of a classic group is no part of this one.
-            write.record = machine.record() if isinstance(machine, ClassicGroup) else None
+            write.record = machine.record() if isinstance(machine, ClassicGroup) else machine
             if machine.generation_id != slot.generation_id:
                 slot.generation_id = machine.generation_id
                 self._counters.rebalances += 1
@@ -363,7 +367,7 @@ class GroupsMachine:
                     return
             multi = write.next_multi(slot.stored)
             if multi is not None:
-                fence = Check(COORDINATOR_EPOCH, group_fences.coordinator_epoch(self._mandate.epoch_version))
+                fence = Check(COORDINATOR_EPOCH, group_fences.coordinator_epoch(self._epoch_version))
                 self._effects.append(Write(self._number(slot), (fence, *multi.operations)))
                 return
             slot.flying = None
@@ -378,13 +382,11 @@ class GroupsMachine:
     def _begin(self, slot: GroupSlot, write: GroupWrite, now_ms: int) -> bool:
         """Take the record that a write carries; False: it is larger than it may be, so it is given up."""
         machine = slot.machine
-        names = (f"{GROUP_CHUNK}{self._mandate.nonce}-{number}" for number in self._numbers)
-        if not write.saves:
-            write.begin(None, names)
+        if write.record is None:
             return True
         size, bytes_max = machine.size, self._ground.options.limits.group_bytes_max
         # The leader of a classic group was refused when it assigned.
-        if write.record is None and size > max(bytes_max, slot.written_bytes):
+        if isinstance(write.record, ConsumerGroup) and size > max(bytes_max, slot.written_bytes):
             problem = f"group {slot.group_id!r} would take {size} bytes, and may take {bytes_max}"
             remedy = "use several groups, or raise groups.group_bytes_max"
             # With a member that joins there is more to assign than a group may hold; the others go on.
@@ -396,7 +398,7 @@ class GroupsMachine:
             f"group {slot.group_id!r}: {machine.state.value}, generation {machine.generation_id}, "
             f"{machine.member_count} members, protocol {machine.protocol} ({machine.reason})"
         )
-        write.begin(write.record or machine.record(), names)
+        write.begin(f"{GROUP_CHUNK}{self._nonce}-{number}" for number in self._numbers)
         return True
 
     def _number(self, slot: GroupSlot) -> int:
@@ -409,8 +411,7 @@ class GroupsMachine:
         write, outcome = slot.flying, done.outcome
         assert write is not None and write.multi is not None, "a multi is part of a write"
         if not isinstance(outcome, Done | Unknown) and outcome.failed_index == 0:
-            epoch = self._mandate.epoch
-            problem = f"coordinator epoch {epoch} is over: {COORDINATOR_EPOCH} has changed"
+            problem = f"another coordinator was elected: {COORDINATOR_EPOCH} has changed"
             self._resign(problem, is_fenced=True)
         elif write.take_outcome(outcome, slot.stored):
             self._write(slot, now_ms)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from broker.core.groups import group_fences
+from broker.core.groups.consumer import ConsumerGroup
 from controller.core.effects import Check, Create, Delete, Operation, SetData
 from controller.core.inputs import Done, Refused, Unknown, Why
 from quorum.metadata.group_records import (
@@ -104,10 +105,8 @@ class GroupMulti(NamedTuple):
 class GroupWrite:
     """What shall be written of a group, and the answers that wait for it."""
 
-    #: Whether the group's record is written.
-    saves: bool = False
-    #: What it is then; None: what the group says when the write begins.
-    record: GroupRecord | None = None
+    #: The group's record, or a group that says it when the write begins; None: it stays.
+    record: GroupRecord | ConsumerGroup | None = None
     #: None: the offset is removed.
     offsets: dict[PartitionKey, OffsetRecord | None] = field(default_factory=dict)
     #: (request, its outcome)
@@ -124,11 +123,12 @@ class GroupWrite:
     _encoded: bytes = b""
     _chunks: tuple[str, ...] = ()
 
-    def begin(self, record: GroupRecord | None, names: Iterator[str]) -> None:
+    def begin(self, names: Iterator[str]) -> None:
         """Take the record that is written, and names for its chunks that no chunk ever had."""
-        self.record = record
-        if record is not None:
-            self._encoded = record.encode()
+        if isinstance(self.record, ConsumerGroup):
+            self.record = self.record.record()
+        if self.record is not None:
+            self._encoded = self.record.encode()
             count = -(-len(self._encoded) // CHUNK_BYTES)
             self._chunks = tuple(next(names) for _ in range(count)) if count > 1 else ()
 
@@ -137,6 +137,7 @@ class GroupWrite:
         if self.is_deletion:
             self.multi = _removal(stored)
         elif self.record is not None:
+            assert not isinstance(self.record, ConsumerGroup), "the write has begun"
             missing = next(
                 (index for index, name in enumerate(self._chunks) if name not in stored.strays), None
             )
