@@ -8,8 +8,7 @@ Source: control-plane design, "Coordinator", "Election"; seed [4.x].
 from __future__ import annotations
 
 from broker.core.cluster_view import ClusterView
-from broker.core.groups.model import GroupOptions
-from broker.core.groups.status import GroupStatus
+from broker.core.groups.model import GroupOptions, GroupStatus
 from broker.groups.errors import NotCoordinatorError
 from broker.groups.term import GroupsTerm
 from controller.election.candidate import Candidate
@@ -49,11 +48,6 @@ class Coordinator:
     def coordinator_id(self) -> int | None:
         """The broker that is the coordinator, as far as this one knows."""
         return self._candidate.holder_id
-
-    @property
-    def active(self) -> bool:
-        """Whether this candidate is the coordinator."""
-        return self._candidate.term is not None
 
     @property
     def coordinator_epoch(self) -> CoordinatorEpoch | None:

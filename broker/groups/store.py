@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.core.groups.inputs import GroupsLoaded
 from broker.core.groups.writing import StoredGroup
@@ -38,19 +38,13 @@ from quorum.metadata.reading import NodeView, read_node
 READ_CHUNK: Final = 8_000
 #: Groups that are read at a time.
 LOAD_CHUNK: Final = 500
+#: A group as it was read, and the value of its znode.
+FoundGroup = tuple[StoredGroup, bytes | None]
 _WHY: Final[dict[type[ServerError], Why]] = {
     BadVersionError: Why.BAD_VERSION,
     NoNodeError: Why.NO_NODE,
     NodeExistsError: Why.NODE_EXISTS,
 }
-
-
-class FoundGroup(NamedTuple):
-    """A group as it was read."""
-
-    stored: StoredGroup
-    #: Of its znode.
-    value: bytes | None
 
 
 class GroupStore:
@@ -77,7 +71,7 @@ class GroupStore:
                 if isinstance(each, str):
                     problems[paths.group_id_of(name) or name] = each
                 elif each is not None:
-                    groups.append(each.stored)
+                    groups.append(each[0])
         return GroupsLoaded(groups, problems)
 
     async def _load(self, name: str) -> FoundGroup | str | None:
@@ -90,7 +84,7 @@ class GroupStore:
             return error.message
 
     async def read(self, group_id: str) -> FoundGroup | None:
-        """Read one group, behind all that this session has written; None if there is none.
+        """Read one group, behind all that this session has written; None: there is none.
 
         Raises:
             MetadataDecodeError: a value is malformed, or a chunk is not there.
@@ -106,7 +100,7 @@ class GroupStore:
         stored = StoredGroup(group_id, version=GroupVersion(node.stat.version))
         await self._read_record(stored, node)
         await self._read_offsets(stored)
-        return FoundGroup(stored, node.data)
+        return stored, node.data
 
     async def _read_record(self, stored: StoredGroup, node: NodeView) -> None:
         group_id, data = stored.group_id, node.data

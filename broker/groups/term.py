@@ -13,22 +13,13 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from broker.core.cluster_view import ClusterView
 from broker.core.groups import inputs
-from broker.core.groups.machine import GroupsMachine, GroupsMandate
-from broker.core.groups.model import (
-    GroupOptions,
-    GroupRefusal,
-    HeartbeatAnswer,
-    HeartbeatRequest,
-    Joined,
-    JoinRequest,
-    Synced,
-    SyncRequest,
-)
+from broker.core.groups.machine import GroupsMachine
+from broker.core.groups.model import GroupOptions, GroupRefusal
 from broker.core.groups.slot import GroupSlot
 from broker.core.groups.timers import TICK_MS
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
@@ -42,9 +33,7 @@ from quorum.client import Client, ClientError, ClientState
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER
-from quorum.metadata.group_records import OffsetRecord
-from quorum.metadata.numbers import CoordinatorEpoch, GenerationId
-from quorum.metadata.paths import PartitionKey
+from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.platform.wall_clock import CLOCK
 
 log = logging.getLogger("quorate.broker.groups")
@@ -64,8 +53,7 @@ class GroupsTerm:
         self._client = client
         self._store = GroupStore(client)
         self._topics = GroupTopics(client, view)
-        own = GroupsMandate(mandate.epoch, mandate.epoch_version, uuid.uuid4().hex)
-        self.machine = GroupsMachine(own, options, clock_ms())
+        self.machine = GroupsMachine(mandate.epoch_version, uuid.uuid4().hex, options, clock_ms())
         self._ids = itertools.count()
         #: {request: what waits for its answer}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -220,7 +208,7 @@ class GroupsTerm:
             log.error("the coordinator's work failed", exc_info=error)
             self.end(f"a bug: {error!r}")
 
-    # -- requests: a GroupRefusedError in place of an answer -------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     async def ready(self) -> None:
         """Return when requests are served.
@@ -245,70 +233,18 @@ class GroupsTerm:
             raise GroupRefusedError(*found)
         return found
 
-    async def join(self, group_id: str, request: JoinRequest) -> Joined:
-        """Take a member into the next generation; returns when that begins."""
-        new_member_id = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
-        asked = inputs.JoinGroup(group_id, request, new_member_id)
-        await self._learn_topics(asked)
-        return await self._ask(asked, Joined)
+    async def ask(self, request: inputs.GroupRequest, kind: type[T]) -> T:
+        """Return the outcome of a request, as soon as it may leave.
 
-    async def sync(self, group_id: str, request: SyncRequest) -> Synced:
-        """Return a member's assignment, once there is one."""
-        return await self._ask(inputs.SyncGroup(group_id, request), Synced)
+        Args:
+            request: of a member or an administrator.
+            kind: of its outcome.
 
-    async def heartbeat(
-        self, group_id: str, member_id: str, instance_id: str | None, generation_id: GenerationId
-    ) -> ErrorCode:
-        """Keep a member of the classic protocol alive."""
-        request = inputs.ClassicHeartbeat(group_id, member_id, instance_id, generation_id)
-        return await self._ask(request, ErrorCode)
-
-    async def leave(
-        self, group_id: str, members: Sequence[tuple[str, str | None]]
-    ) -> list[tuple[ErrorCode, str]]:
-        """Remove members: (member id or "", instance id); returns the error and the member id of each."""
-        return await self._ask(inputs.LeaveGroup(group_id, members), list)
-
-    async def consumer_heartbeat(self, group_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
-        """Take in what a member of a group says whose coordinator assigns; returns what it may own."""
-        asked = inputs.ConsumerHeartbeat(group_id, request)
-        await self._learn_topics(asked)
-        return await self._ask(asked, HeartbeatAnswer)
-
-    async def commit(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation_id: GenerationId,
-        offsets: Mapping[PartitionKey, OffsetRecord],
-    ) -> ErrorCode:
-        """Commit offsets in the name of a member, or of nobody to an empty group."""
-        request = inputs.CommitOffsets(group_id, member_id, instance_id, generation_id, offsets)
-        return await self._ask(request, ErrorCode)
-
-    async def remove_offsets(self, slot: GroupSlot, keys: Sequence[PartitionKey]) -> ErrorCode:
-        """Remove committed offsets."""
-        return await self._ask(inputs.RemoveOffsets(slot.group_id, keys), ErrorCode)
-
-    async def delete(self, group_id: str) -> ErrorCode:
-        """Remove a group without members, and its offsets."""
-        return await self._ask(inputs.DeleteGroup(group_id), ErrorCode)
-
-    async def _learn_topics(self, request: inputs.GroupRequest) -> None:
-        names, pattern = self.machine.topics_of(request)
-        while (names or pattern) and self._topics.lacks(names, pattern):
-            try:
-                await self._topics.look_up(names, pattern)
-            except ClientError as error:
-                self._topics.forget()
-                problem = f"topics could not be looked up: {error.message}"
-                raise GroupRefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem) from error
-            self._step(inputs.TopicsLookedUp(self._topics.catalog))
-            # The group may be another one by now.
-            names, pattern = self.machine.topics_of(request)
-
-    async def _ask(self, request: inputs.GroupRequest, kind: type[T]) -> T:
+        Raises:
+            GroupRefusedError: an error in place of an answer of the group's.
+        """
+        if isinstance(request, inputs.JoinGroup | inputs.ConsumerHeartbeat):
+            await self._learn_topics(request)
         if self._over.is_set():
             raise NotCoordinatorError
         number = next(self._ids)
@@ -327,6 +263,19 @@ class GroupsTerm:
             raise GroupRefusedError(*outcome)
         assert isinstance(outcome, kind), outcome
         return outcome
+
+    async def _learn_topics(self, request: inputs.GroupRequest) -> None:
+        names, pattern = self.machine.topics_of(request)
+        while (names or pattern) and self._topics.lacks(names, pattern):
+            try:
+                await self._topics.look_up(names, pattern)
+            except ClientError as error:
+                self._topics.forget()
+                problem = f"topics could not be looked up: {error.message}"
+                raise GroupRefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem) from error
+            self._step(inputs.TopicsLookedUp(self._topics.catalog))
+            # The group may be another one by now.
+            names, pattern = self.machine.topics_of(request)
 
 
 def clock_ms() -> int:

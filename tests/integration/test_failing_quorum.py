@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from broker.core.cluster_view import ClusterView
+from broker.core.groups.inputs import CommitOffsets, DeleteGroup
 from broker.core.groups.model import GroupOptions
 from broker.groups.coordinator import Coordinator
 from broker.groups.errors import GroupRefusedError
@@ -260,7 +261,8 @@ async def test_an_error_of_the_quorum_ends_no_coordinator(
         offsets = {PartitionKey("t", 0): OffsetRecord(1, -1, "", 0)}
         try:
             term = await candidate().term()
-            return await term.commit(group_id, "", None, GenerationId(-1), offsets)
+            request = CommitOffsets(group_id, "", None, GenerationId(-1), offsets)
+            return await term.ask(request, ErrorCode)
         except GroupRefusedError as refusal:
             return refusal.error_code
 
@@ -271,7 +273,7 @@ async def test_an_error_of_the_quorum_ends_no_coordinator(
             await client.sync()
         await commit("g")
         try:
-            await (await candidate().term()).delete("g")
+            await (await candidate().term()).ask(DeleteGroup("g"), ErrorCode)
         except GroupRefusedError:
             return
 

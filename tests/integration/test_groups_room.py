@@ -23,7 +23,6 @@ from broker.core.groups.model import (
 )
 from broker.core.groups.writing import CHUNK_BYTES
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
-from broker.groups.term import GroupsTerm
 from controller.election.plans import COORDINATOR_OFFICE, Won
 from controller.election.store import elect, ensure_base_paths
 from controller.wire.codes import ErrorCode
@@ -34,6 +33,7 @@ from quorum.metadata.group_records import OffsetRecord
 from quorum.metadata.numbers import GenerationId
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import TopicRecord
+from tests.support.groups_term import AskedTerm
 from tests.support.trust import TRUST
 
 BYTES_MAX = 1024 * 1024
@@ -51,10 +51,10 @@ async def client() -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def term_of(client: Client, options: GroupOptions = OPTIONS) -> AsyncIterator[GroupsTerm]:
+async def term_of(client: Client, options: GroupOptions = OPTIONS) -> AsyncIterator[AskedTerm]:
     outcome = await elect(client, COORDINATOR_OFFICE, 1, 0, TRUST)
     assert isinstance(outcome, Won)
-    term = GroupsTerm(client, outcome.mandate, options, ClusterView())
+    term = AskedTerm(client, outcome.mandate, options, ClusterView())
     run = asyncio.ensure_future(term.run())
     try:
         await term.ready()
@@ -74,7 +74,7 @@ def joining(metadata: bytes, member_id: str = "", client_id: str = "c") -> JoinR
     return JoinRequest(member_id, None, client_id, "/h", 10_000, 10_000, "consumer", protocols, False)
 
 
-async def fill(term: GroupsTerm) -> None:
+async def fill(term: AskedTerm) -> None:
     """Commit until there is no room for 4,000 bytes of metadata; every group has one offset."""
 
     async def commit_all() -> None:
@@ -135,7 +135,7 @@ def sync_of(
     return None, generation_id, None, None, {leader: bytes(20_000)}
 
 
-async def settle_alone(term: GroupsTerm, rng: random.Random) -> str:
+async def settle_alone(term: AskedTerm, rng: random.Random) -> str:
     """Join an empty classic group and assign; returns the member's id."""
     joined = await term.join("classic", joining(rng.randbytes(500)))
     given = {joined.member_id: rng.randbytes(500)}
@@ -152,8 +152,8 @@ async def test_every_term_counts_the_same(client: Client) -> None:
             match rng.randrange(7):
                 case 0:
                     await term.delete(group)
-                case 1 if (slot := term.group(group)) is not None:
-                    await term.remove_offsets(slot, [PartitionKey("t", rng.randrange(9))])
+                case 1 if term.group(group) is not None:
+                    await term.remove_offsets(group, [PartitionKey("t", rng.randrange(9))])
                 case 2:
                     heartbeat = HeartbeatRequest("m", JOIN_EPOCH, rebalance_timeout_ms=1, topics=("t",))
                     with contextlib.suppress(GroupRefusedError):

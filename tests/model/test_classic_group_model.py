@@ -13,7 +13,15 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.core.groups.classic import ClassicGroup
-from broker.core.groups.model import GroupLimits, GroupState, Joined, JoinRequest, Synced, SyncRequest, Ticket
+from broker.core.groups.model import (
+    GroupLimits,
+    GroupState,
+    Joined,
+    JoinRequest,
+    SyncAnswer,
+    SyncRequest,
+    Ticket,
+)
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ClassicGroupRecord, decode_group
 from quorum.metadata.numbers import GenerationId
@@ -73,7 +81,7 @@ class ClassicGroups(RuleBasedStateMachine):
                 client.waits_for = None
                 self.take(client, answer)
 
-    def take(self, client: Client, answer: Joined | Synced) -> None:
+    def take(self, client: Client, answer: Joined | SyncAnswer) -> None:
         code = answer.error_code
         if isinstance(answer, Joined) and code is ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = answer.member_id

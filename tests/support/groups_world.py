@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.core.groups import inputs
-from broker.core.groups.machine import GroupsMachine, GroupsMandate
+from broker.core.groups.machine import GroupsMachine
 from broker.core.groups.model import (
     Catalog,
     GroupLimits,
@@ -25,7 +25,7 @@ from controller.core.inputs import Done, MultiDone, Rejected, Unknown, Why
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
 from quorum.metadata.group_records import OffsetRecord, chunk_names, decode_group
-from quorum.metadata.numbers import CoordinatorEpoch, GenerationId, GroupVersion
+from quorum.metadata.numbers import GenerationId, GroupVersion
 from quorum.metadata.paths import PartitionKey
 
 LIMITS = GroupLimits(initial_rebalance_delay_ms=0, assignment_interval_ms=0)
@@ -118,8 +118,7 @@ class GroupsWorld:
         self.tree = tree or TreeOfGroups()
         self.now_ms = now_ms
         epoch_version = self.tree.nodes[paths.COORDINATOR_EPOCH][1]
-        mandate = GroupsMandate(CoordinatorEpoch(epoch_version), epoch_version, uuid.uuid4().hex)
-        self.machine = GroupsMachine(mandate, options, now_ms)
+        self.machine = GroupsMachine(epoch_version, uuid.uuid4().hex, options, now_ms)
         self.effects: list[inputs.GroupEffect] = []
         #: {request: its outcome}
         self.answers: dict[int, Any] = {}

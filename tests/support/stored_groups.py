@@ -46,8 +46,8 @@ class GroupWriter:
         """Read one group, and remove what an earlier write left."""
         found = await self._store.read(group_id)
         if found is not None:
-            await self._carry_out(found.stored, GroupWrite())
-        return None if found is None else found.stored
+            await self._carry_out(found[0], GroupWrite())
+        return None if found is None else found[0]
 
     async def write(
         self,
@@ -56,8 +56,8 @@ class GroupWriter:
         offsets: Mapping[PartitionKey, OffsetRecord | None],
     ) -> None:
         """Write a record, None: it stays, and offsets, None: removed; `stored` follows."""
-        write = GroupWrite(offsets=dict(offsets))
-        write.begin(record, self._names)
+        write = GroupWrite(record, dict(offsets))
+        write.begin(self._names)
         await self._carry_out(stored, write)
 
     async def delete(self, stored: StoredGroup) -> None:

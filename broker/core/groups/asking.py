@@ -22,7 +22,7 @@ from broker.core.groups.model import (
     HeartbeatAnswer,
     HeartbeatRequest,
     Joined,
-    Synced,
+    SyncAnswer,
     SyncRequest,
     Ticket,
 )
@@ -66,7 +66,7 @@ def answer_of_nobody(request: inputs.GroupRequest) -> object | None:
         case inputs.CommitOffsets() if request.generation_id >= 0:
             return ErrorCode.ILLEGAL_GENERATION
         case inputs.SyncGroup():
-            return Synced(ErrorCode.UNKNOWN_MEMBER_ID)
+            return SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
         case inputs.ClassicHeartbeat():
             return ErrorCode.UNKNOWN_MEMBER_ID
         case inputs.LeaveGroup():
@@ -118,7 +118,7 @@ def _put_offsets(
         return refusal
     if offsets:
         ground.bytes.put(slot, offsets, growth)
-        if slot.stored.record is None and not (slot.flying is not None and slot.flying.saves):
+        if slot.stored.record is None and (slot.flying is None or slot.flying.record is None):
             slot.machine.unsaved = True
     return ErrorCode.NONE
 
@@ -144,7 +144,7 @@ def _join(
 
 def _sync(
     slot: GroupSlot, ticket: Ticket, asked: SyncRequest, ground: GroupGround, now_ms: int
-) -> Synced | GroupRefusal | None:
+) -> SyncAnswer | GroupRefusal | None:
     """Return a member's assignment; None: it is answered when there is one."""
     machine = slot.machine
     if isinstance(machine, ConsumerGroup):

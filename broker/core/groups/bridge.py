@@ -27,7 +27,7 @@ from broker.core.groups.model import (
     HeartbeatRequest,
     Joined,
     JoinRequest,
-    Synced,
+    SyncAnswer,
     SyncRequest,
 )
 from broker.core.groups.subscriptions import Partitions, read_assignment, read_subscription, write_assignment
@@ -188,13 +188,13 @@ def join(group: ConsumerGroup, request: JoinRequest, new_member_id: str, now_ms:
     return Joined(ErrorCode.NONE, asked.member_id, GenerationId(answer.member_epoch), CONSUMERS, protocol)
 
 
-def sync(group: ConsumerGroup, request: SyncRequest) -> Synced:
+def sync(group: ConsumerGroup, request: SyncRequest) -> SyncAnswer:
     """Return what the coordinator has assigned to a member."""
     member, error = _member(group, request.member_id, request.instance_id, request.generation_id)
     if member is None or member.record.classic is None:
-        return Synced(error)
+        return SyncAnswer(error)
     assignment = write_assignment(_by_name(group, assignment_of(member.assigned)))
-    return Synced(ErrorCode.NONE, CONSUMERS, member.record.classic.protocols[0][0], assignment)
+    return SyncAnswer(ErrorCode.NONE, CONSUMERS, member.record.classic.protocols[0][0], assignment)
 
 
 def heartbeat(

@@ -12,22 +12,23 @@ Source: GroupCoordinator (Kafka 3.9); KIP-62, KIP-345, KIP-394, KIP-814; seed [4
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from broker.core.groups import group_fences
 from broker.core.groups.model import (
     WHOLE_GROUP,
-    Answer,
+    ClassicAnswer,
     GroupLimits,
     GroupState,
     Joined,
     JoinedMember,
     JoinRequest,
-    Synced,
+    SyncAnswer,
     SyncRequest,
     Ticket,
 )
-from broker.core.groups.roster import Member, Roster, member_of, new_member
+from broker.core.groups.roster import ClassicMember, Roster, said_by
 from broker.core.groups.subscriptions import subscribed_topics
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord
@@ -62,7 +63,7 @@ class ClassicGroup:
         self._phase_deadline_ms: int | None = None
         #: Until when a first join phase may be prolonged; None in other phases.
         self._initial_until_ms: int | None = None
-        self._answers: list[tuple[Ticket, Answer]] = []
+        self._answers: list[tuple[Ticket, ClassicAnswer]] = []
         self._timers: dict[str, None] = {}
         if record is not None:
             self._load(record)
@@ -72,7 +73,8 @@ class ClassicGroup:
         self.protocol_type, self.protocol, self.leader = record.protocol_type, record.protocol, record.leader
         self.state_timestamp_ms = record.state_timestamp_ms
         for each in record.members:
-            self._roster.add(member_of(each, synced=record.assigned))
+            said = replace(each, assignment=b"")
+            self._roster.add(ClassicMember(said, each.assignment, synced=record.assigned))
         if self._roster:
             self.state = GroupState.STABLE if record.assigned else GroupState.COMPLETING
 
@@ -85,7 +87,7 @@ class ClassicGroup:
 
     # -- what calls have led to ------------------------------------------------------------------------------
 
-    def take_answers(self) -> list[tuple[Ticket, Answer]]:
+    def take_answers(self) -> list[tuple[Ticket, ClassicAnswer]]:
         """Return the answers that have become due."""
         answers, self._answers = self._answers, []
         return answers
@@ -214,7 +216,7 @@ class ClassicGroup:
             self._answers.append((ticket, Joined(error, request.member_id)))
             return
         member = self._roster[request.member_id]
-        same = member.protocols == request.protocols
+        same = member.said.protocols == request.protocols
         if (self.state is GroupState.COMPLETING and same) or (
             # A leader that joins again wants a new generation: what it assigns has changed.
             self.state is GroupState.STABLE and same and member.member_id != self.leader
@@ -229,16 +231,14 @@ class ClassicGroup:
         self.maybe_prepare(now_ms, f"{member.member_id} joins again")
 
     def _join_again_static(
-        self, ticket: Ticket, request: JoinRequest, before: Member, new_member_id: str, now_ms: int
+        self, ticket: Ticket, request: JoinRequest, before: ClassicMember, new_member_id: str, now_ms: int
     ) -> None:
         """Let a static member return under another member id, without a rebalance where that is possible."""
         if before.joining is not None:
-            fenced = Joined(ErrorCode.FENCED_INSTANCE_ID, before.member_id)
-            self._answers.append((before.joining, fenced))
+            self._answers.append((before.joining, Joined(ErrorCode.FENCED_INSTANCE_ID, before.member_id)))
         if before.syncing is not None:
-            self._answers.append((before.syncing, Synced(ErrorCode.FENCED_INSTANCE_ID)))
-        member = new_member(new_member_id, request)
-        member.assignment, member.synced = before.assignment, before.synced
+            self._answers.append((before.syncing, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID)))
+        member = ClassicMember(said_by(new_member_id, request), before.assignment, synced=before.synced)
         self._roster.replace(before, member)
         led = self.leader
         if led == before.member_id:
@@ -249,9 +249,7 @@ class ClassicGroup:
             joined = self._joined(member, skip_assignment=request.may_skip_assignment)
             if not request.may_skip_assignment and led is not None:
                 # Named as the leader it would assign, in a generation that has its assignment.
-                joined = Joined(
-                    ErrorCode.NONE, new_member_id, self.generation_id, self.protocol_type, self.protocol, led
-                )
+                joined = replace(joined, leader=led, members=())
             self._answers.append((ticket, joined))
             return
         self._await_generation(member, ticket)
@@ -260,7 +258,7 @@ class ClassicGroup:
     def _add(self, ticket: Ticket, request: JoinRequest, member_id: str, now_ms: int) -> None:
         if not self._roster:
             self.protocol_type = request.protocol_type
-        member = new_member(member_id, request)
+        member = ClassicMember(said_by(member_id, request))
         self._roster.add(member)
         if self.leader is None:
             self.leader = member_id
@@ -270,17 +268,17 @@ class ClassicGroup:
             self._set_phase_deadline(min(delay, self._initial_until_ms))
         self.maybe_prepare(now_ms, f"{member_id} is new")
 
-    def _await_generation(self, member: Member, ticket: Ticket) -> None:
+    def _await_generation(self, member: ClassicMember, ticket: Ticket) -> None:
         member.joining = ticket
         member.deadline_ms = None
 
-    def _supersede(self, member: Member) -> None:
+    def _supersede(self, member: ClassicMember) -> None:
         """Answer an earlier request of a member that has sent another: its connection is gone."""
         if member.joining is not None:
             self._answers.append((member.joining, Joined(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id)))
             member.joining = None
         if member.syncing is not None:
-            self._answers.append((member.syncing, Synced(ErrorCode.REBALANCE_IN_PROGRESS)))
+            self._answers.append((member.syncing, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)))
             member.syncing = None
 
     # -- the join phase --------------------------------------------------------------------------------------
@@ -291,7 +289,7 @@ class ClassicGroup:
             self.reason = reason
             was_empty = self.state is GroupState.EMPTY
             for member in self._roster:
-                self._answer_sync(member, Synced(ErrorCode.REBALANCE_IN_PROGRESS), now_ms)
+                self._answer_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS), now_ms)
             self.state = GroupState.PREPARING
             timeout_ms = self._roster.rebalance_timeout_ms()
             delay_ms = self._limits.initial_rebalance_delay_ms
@@ -339,7 +337,7 @@ class ClassicGroup:
                 member.joining = None
                 self._keep_alive(member, now_ms)
 
-    def _joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
+    def _joined(self, member: ClassicMember, *, skip_assignment: bool = False) -> Joined:
         assert self.leader is not None and self.protocol is not None
         leads = member.member_id == self.leader
         protocol = self.protocol
@@ -357,7 +355,7 @@ class ClassicGroup:
         """Answer with the member's assignment, once the leader has brought it."""
         error = self._refusal_of_sync(request)
         if error is not ErrorCode.NONE:
-            self._answers.append((ticket, Synced(error)))
+            self._answers.append((ticket, SyncAnswer(error)))
             return
         member = self._roster[request.member_id]
         self._supersede(member)
@@ -384,7 +382,7 @@ class ClassicGroup:
     def _assign(self, assignments: dict[str, bytes], now_ms: int) -> None:
         if self.size + self.growth(assignments) > self._limits.group_bytes_max:
             for member in self._roster:
-                self._answer_sync(member, Synced(ErrorCode.GROUP_MAX_SIZE_REACHED), now_ms)
+                self._answer_sync(member, SyncAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED), now_ms)
             self.maybe_prepare(now_ms, "the assignment is too large")
             return
         self.state = GroupState.STABLE
@@ -398,14 +396,14 @@ class ClassicGroup:
         if all(each.synced for each in self._roster):
             self._phase_deadline_ms = None
 
-    def _answer_sync(self, member: Member, synced: Synced, now_ms: int) -> None:
+    def _answer_sync(self, member: ClassicMember, synced: SyncAnswer, now_ms: int) -> None:
         if member.syncing is not None:
             self._answers.append((member.syncing, synced))
             member.syncing = None
             self._keep_alive(member, now_ms)
 
-    def _synced(self, member: Member) -> Synced:
-        return Synced(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
+    def _synced(self, member: ClassicMember) -> SyncAnswer:
+        return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
     # -- members ---------------------------------------------------------------------------------------------
 
@@ -418,7 +416,7 @@ class ClassicGroup:
             return error
         member = self._roster[member_id]
         if member.deadline_ms is not None:
-            member.deadline_ms = now_ms + member.session_timeout_ms
+            member.deadline_ms = now_ms + member.said.session_timeout_ms
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else ErrorCode.NONE
 
     def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> tuple[ErrorCode, str]:
@@ -460,7 +458,7 @@ class ClassicGroup:
             return ErrorCode.ILLEGAL_GENERATION
         return error
 
-    def _remove(self, member: Member) -> None:
+    def _remove(self, member: ClassicMember) -> None:
         self._supersede(member)
         self._roster.remove(member)
         if self.leader == member.member_id:
@@ -490,8 +488,8 @@ class ClassicGroup:
                 self._remove(member)
             self.maybe_prepare(now_ms, f"{late[0].member_id} did not ask for its assignment")
 
-    def _keep_alive(self, member: Member, now_ms: int) -> None:
-        member.deadline_ms = now_ms + member.session_timeout_ms
+    def _keep_alive(self, member: ClassicMember, now_ms: int) -> None:
+        member.deadline_ms = now_ms + member.said.session_timeout_ms
         self._timers[member.member_id] = None
 
     def _set_phase_deadline(self, deadline_ms: int) -> None:

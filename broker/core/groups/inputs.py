@@ -30,7 +30,7 @@ class JoinGroup(NamedTuple):
 
 
 class SyncGroup(NamedTuple):
-    """Return a member's assignment, once there is one; the outcome is a Synced."""
+    """Return a member's assignment, once there is one; the outcome is a SyncAnswer."""
 
     group_id: str
     request: SyncRequest
@@ -83,16 +83,8 @@ class DeleteGroup(NamedTuple):
     group_id: str
 
 
-GroupRequest = (
-    JoinGroup
-    | SyncGroup
-    | ClassicHeartbeat
-    | LeaveGroup
-    | ConsumerHeartbeat
-    | CommitOffsets
-    | RemoveOffsets
-    | DeleteGroup
-)
+MemberRequest = JoinGroup | SyncGroup | ClassicHeartbeat | LeaveGroup | ConsumerHeartbeat
+GroupRequest = MemberRequest | CommitOffsets | RemoveOffsets | DeleteGroup
 
 # -- inputs --------------------------------------------------------------------------------------------------
 
@@ -148,18 +140,9 @@ class ClockTick(NamedTuple):
     is_believed: bool
 
 
-GroupInput = (
-    GroupAsked
-    | GroupsLoaded
-    | MultiDone
-    | GroupRead
-    | ReadFailed
-    | TopicsChanged
-    | TopicsLookedUp
-    | TopicsRead
-    | ClockTick
-    | Ended
-)
+GroupsWorkDone = MultiDone | GroupRead | ReadFailed
+TopicsSeen = TopicsChanged | TopicsLookedUp | TopicsRead
+GroupInput = GroupsLoaded | GroupAsked | GroupsWorkDone | TopicsSeen | ClockTick | Ended
 
 # -- effects -------------------------------------------------------------------------------------------------
 

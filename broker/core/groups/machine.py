@@ -12,22 +12,29 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.core.groups import asking, bridge, group_fences, inputs
 from broker.core.groups.bytes_held import GroupBytes
 from broker.core.groups.classic import ClassicGroup
 from broker.core.groups.consumer import ConsumerGroup
-from broker.core.groups.model import JOIN_EPOCH, Catalog, GroupOptions, GroupRefusal, GroupState, Ticket
+from broker.core.groups.model import (
+    JOIN_EPOCH,
+    Catalog,
+    GroupCounters,
+    GroupOptions,
+    GroupRefusal,
+    GroupState,
+    GroupStatus,
+    Ticket,
+)
 from broker.core.groups.slot import GroupSlot, Machine
-from broker.core.groups.status import GroupCounters, GroupStatus
 from broker.core.groups.timers import TimerWheel
 from broker.core.groups.writing import GroupWrite, StoredGroup
 from controller.core.effects import Answer, Check, Level, Resign, Trace, Write
 from controller.core.inputs import Done, Ended, MultiDone, ReadFailed, Unknown
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ConsumerGroupRecord
-from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.metadata.paths import COORDINATOR_EPOCH, GROUP_BYTES_MAX, GROUP_CHUNK
 
 #: How often empty groups are looked at for offsets that nobody needs any more.
@@ -40,25 +47,23 @@ UNWRITTEN_MAX: Final = 1_000
 _LOG_INTERVAL_MS: Final = 60_000
 
 
-class GroupsMandate(NamedTuple):
-    """The right to write groups, until another coordinator is elected."""
-
-    epoch: CoordinatorEpoch
-    #: Of /consumers/coordinator_epoch.
-    epoch_version: int
-    #: Begins the names of chunks; no other term has it.
-    nonce: str
-
-
 class GroupsMachine:
     """All groups of one term; after Resign it does nothing more, and whoever waits has no answer.
 
     A request is answered by one Answer with its id. At most one multi or reading of a group is under way.
     """
 
-    def __init__(self, mandate: GroupsMandate, options: GroupOptions, now_ms: int) -> None:
-        """Know nothing yet; inputs.GroupsLoaded begins."""
-        self._mandate = mandate
+    def __init__(self, epoch_version: int, nonce: str, options: GroupOptions, now_ms: int) -> None:
+        """Know nothing yet; GroupsLoaded begins.
+
+        Args:
+            epoch_version: of /consumers/coordinator_epoch, as the election has left it.
+            nonce: begins the names of chunks; no other term has it.
+            options: of the coordinator.
+            now_ms: monotonic.
+        """
+        self._epoch_version = epoch_version
+        self._nonce = nonce
         #: {group: its slot}
         self._slots: dict[str, GroupSlot] = {}
         #: {group: why its record is left alone}
@@ -91,9 +96,8 @@ class GroupsMachine:
             problem = f"the record of group {group_id!r} is malformed: {self._problems[group_id]}"
             return GroupRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, problem, "correct or delete its znode")
         if group_id in self._ending:
-            return GroupRefusal(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id!r} is being deleted"
-            )
+            problem = f"group {group_id!r} is being deleted"
+            return GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, problem)
         return None
 
     def slots(self) -> list[GroupSlot]:
@@ -158,7 +162,7 @@ class GroupsMachine:
         for stored in loaded.groups:
             self._adopt(stored, now_ms)
         self._wheel.schedule(_SWEEP, now_ms + SWEEP_MS)
-        self._trace(f"coordinator epoch {self._mandate.epoch}: loaded {len(self._slots)} groups")
+        self._trace(f"loaded {len(self._slots)} groups")
 
     def _adopt(self, stored: StoredGroup, now_ms: int, *, put_off: bool = False) -> GroupSlot:
         machine: Machine
@@ -276,27 +280,19 @@ class GroupsMachine:
     def _delete(self, number: int | None, group_id: str, now_ms: int) -> None:
         """Remove a group without members, and its offsets; number: of the request, None: nobody asked."""
         slot = self.find(group_id)
-        outcome: object
-        if slot is None:
-            outcome = ErrorCode.GROUP_ID_NOT_FOUND
-        elif isinstance(slot, GroupRefusal):
-            outcome = slot
-        elif not slot.machine.is_empty:
-            outcome = ErrorCode.NON_EMPTY_GROUP
+        if not isinstance(slot, GroupSlot) or not slot.machine.is_empty:
+            missing = slot or ErrorCode.GROUP_ID_NOT_FOUND
+            outcome = ErrorCode.NON_EMPTY_GROUP if isinstance(slot, GroupSlot) else missing
+            self._effects += () if number is None else (Answer(number, outcome),)
         elif slot.flying is not None:
             slot.deletions.append(number)
-            return
         else:
             # A member that comes meanwhile finds no group, and begins a new one when this is gone.
             self._drop(slot)
             self._ending.add(group_id)
-            slot.pending = GroupWrite(is_deletion=True)
-            if number is not None:
-                slot.pending.answers.append((number, ErrorCode.NONE))
+            answers: list[tuple[int, object]] = [] if number is None else [(number, ErrorCode.NONE)]
+            slot.pending = GroupWrite(is_deletion=True, answers=answers)
             self._write(slot, now_ms)
-            return
-        if number is not None:
-            self._effects.append(Answer(number, outcome))
 
     def _refuse(self, number: int, refusal: GroupRefusal, now_ms: int) -> None:
         self._effects.append(Answer(number, refusal))
@@ -324,12 +320,8 @@ class GroupsMachine:
 
     def _decide(self, slot: GroupSlot, now_ms: int) -> None:
         """Take the record, the deadlines and the answers that the last call to a machine has led to."""
-        machine = slot.machine
-        if (
-            isinstance(machine, ConsumerGroup)
-            and machine.is_all_classic
-            and self._ground.options.may_downgrade
-        ):
+        machine, options = slot.machine, self._ground.options
+        if isinstance(machine, ConsumerGroup) and machine.is_all_classic and options.may_downgrade:
             machine = slot.machine = bridge.downgraded(machine, now_ms) or machine
         if machine.unsaved or isinstance(machine, ClassicGroup):
             self._ground.bytes.count(slot)
@@ -339,9 +331,8 @@ class GroupsMachine:
             if before is None or (machine.member_count > 0) != bool(before.members):
                 machine.state_timestamp_ms = self._wall_ms(now_ms)
             write = slot.next_write()
-            write.saves = True
             # Who has come for the next generation of a classic group is no part of this one.
-            write.record = machine.record() if isinstance(machine, ClassicGroup) else None
+            write.record = machine.record() if isinstance(machine, ClassicGroup) else machine
             if machine.generation_id != slot.generation_id:
                 slot.generation_id = machine.generation_id
                 self._counters.rebalances += 1
@@ -376,7 +367,7 @@ class GroupsMachine:
                     return
             multi = write.next_multi(slot.stored)
             if multi is not None:
-                fence = Check(COORDINATOR_EPOCH, group_fences.coordinator_epoch(self._mandate.epoch_version))
+                fence = Check(COORDINATOR_EPOCH, group_fences.coordinator_epoch(self._epoch_version))
                 self._effects.append(Write(self._number(slot), (fence, *multi.operations)))
                 return
             slot.flying = None
@@ -391,25 +382,23 @@ class GroupsMachine:
     def _begin(self, slot: GroupSlot, write: GroupWrite, now_ms: int) -> bool:
         """Take the record that a write carries; False: it is larger than it may be, so it is given up."""
         machine = slot.machine
-        names = (f"{GROUP_CHUNK}{self._mandate.nonce}-{number}" for number in self._numbers)
-        if not write.saves:
-            write.begin(None, names)
+        if write.record is None:
             return True
         size, bytes_max = machine.size, self._ground.options.limits.group_bytes_max
         # The leader of a classic group was refused when it assigned.
-        if write.record is None and size > max(bytes_max, slot.written_bytes):
+        if isinstance(write.record, ConsumerGroup) and size > max(bytes_max, slot.written_bytes):
             problem = f"group {slot.group_id!r} would take {size} bytes, and may take {bytes_max}"
             remedy = "use several groups, or raise groups.group_bytes_max"
             # With a member that joins there is more to assign than a group may hold; the others go on.
             refusal = GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, problem, remedy)
-            self._give_up(slot, slot.stored, problem, now_ms, to_joins=refusal)
+            self._give_up(slot, slot.stored, refusal, now_ms)
             return False
         slot.written_bytes = size
         self._trace(
             f"group {slot.group_id!r}: {machine.state.value}, generation {machine.generation_id}, "
             f"{machine.member_count} members, protocol {machine.protocol} ({machine.reason})"
         )
-        write.begin(write.record or machine.record(), names)
+        write.begin(f"{GROUP_CHUNK}{self._nonce}-{number}" for number in self._numbers)
         return True
 
     def _number(self, slot: GroupSlot) -> int:
@@ -422,8 +411,7 @@ class GroupsMachine:
         write, outcome = slot.flying, done.outcome
         assert write is not None and write.multi is not None, "a multi is part of a write"
         if not isinstance(outcome, Done | Unknown) and outcome.failed_index == 0:
-            epoch = self._mandate.epoch
-            problem = f"coordinator epoch {epoch} is over: {COORDINATOR_EPOCH} has changed"
+            problem = f"another coordinator was elected: {COORDINATOR_EPOCH} has changed"
             self._resign(problem, is_fenced=True)
         elif write.take_outcome(outcome, slot.stored):
             self._write(slot, now_ms)
@@ -443,31 +431,25 @@ class GroupsMachine:
             return
         problem = write.judge(slot.stored, happened.stored, happened.value, rounds_max)
         if problem:
-            self._give_up(slot, happened.stored, problem, now_ms)
+            refusal = GroupRefusal(ErrorCode.NOT_COORDINATOR, problem)
+            self._give_up(slot, happened.stored, refusal, now_ms)
             return
         slot.stored = happened.stored or StoredGroup(slot.group_id)
         self._write(slot, now_ms)
 
     def _give_up(
-        self,
-        slot: GroupSlot,
-        found: StoredGroup | None,
-        problem: str,
-        now_ms: int,
-        *,
-        to_joins: GroupRefusal | None = None,
+        self, slot: GroupSlot, found: StoredGroup | None, to_joins: GroupRefusal, now_ms: int
     ) -> None:
         """Leave a group as the quorum has it: it could not be written, or somebody else has written it."""
         self._counters.writes_failed += 1
-        self._unwritten[slot.group_id] = problem
+        self._unwritten[slot.group_id] = problem = to_joins.problem
         if len(self._unwritten) > UNWRITTEN_MAX:
             del self._unwritten[next(iter(self._unwritten))]
         self._trace(f"group {slot.group_id!r} is left as it was: {problem}", Level.WARNING)
         refusal = GroupRefusal(ErrorCode.NOT_COORDINATOR, problem)
-        for write in (slot.flying, slot.pending):
-            for number, _ in write.answers if write is not None else ():
-                joins = write is not None and number in write.joins
-                self._effects.append(Answer(number, to_joins if joins and to_joins is not None else refusal))
+        for write in (each for each in (slot.flying, slot.pending) if each is not None):
+            for number, _ in write.answers:
+                self._effects.append(Answer(number, to_joins if number in write.joins else refusal))
         if isinstance(slot.machine, ClassicGroup):
             self._effects += (Answer(ticket, refusal) for ticket in slot.machine.waiting())
         slot.flying = slot.pending = None

@@ -138,7 +138,7 @@ class SyncRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SyncAnswer:
     """The answer to a SyncRequest."""
 
     error_code: ErrorCode
@@ -147,7 +147,7 @@ class Synced:
     assignment: bytes = b""
 
 
-Answer = Joined | Synced
+ClassicAnswer = Joined | SyncAnswer
 
 
 # -- groups whose coordinator assigns (KIP-848) --------------------------------------------------------------
@@ -209,3 +209,33 @@ class Catalog:
     topics: Mapping[str, tuple[TopicId, int]] = field(default_factory=dict)
     #: {pattern: topics that match it}
     matched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+# -- what a term holds ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class GroupCounters:
+    """What has happened in a term."""
+
+    rebalances: int = 0
+    #: deadlines of members and phases that have passed
+    deadlines: int = 0
+    #: writes that the quorum did not take; their groups were left as they were
+    writes_failed: int = 0
+
+
+class GroupStatus(NamedTuple):
+    """What a term holds."""
+
+    #: {state: number of groups}
+    groups: Mapping[str, int]
+    members: int
+    #: Groups whose records are malformed.
+    left_alone: tuple[str, ...]
+    #: {group: why its last write was given up}
+    unwritten: Mapping[str, str]
+    counters: GroupCounters
+    #: Bytes that groups hold in the quorum, roughly, and requests for which there was no room.
+    held_bytes: int
+    refused: int

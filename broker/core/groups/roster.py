@@ -16,16 +16,11 @@ from quorum.metadata.group_records import GROUP_BYTES, MemberRecord, assignment_
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class ClassicMember:
     """A member and what it waits for."""
 
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
+    #: What it says of itself, without an assignment.
+    said: MemberRecord
     assignment: bytes = b""
     #: When it is found dead; None while it waits for an answer of ours.
     deadline_ms: int | None = None
@@ -38,7 +33,17 @@ class Member:
 
     def __post_init__(self) -> None:
         """Measure what was sent."""
-        self.own_bytes = member_bytes(replace(self.record(), assignment=b""))
+        self.own_bytes = member_bytes(self.said)
+
+    @property
+    def member_id(self) -> str:
+        """Its id."""
+        return self.said.member_id
+
+    @property
+    def instance_id(self) -> str | None:
+        """Of a static member."""
+        return self.said.instance_id
 
     @property
     def size(self) -> int:
@@ -47,56 +52,23 @@ class Member:
 
     def metadata(self, protocol: str) -> bytes:
         """Return what it has sent for a protocol."""
-        return next((data for name, data in self.protocols if name == protocol), b"")
+        return next((data for name, data in self.said.protocols if name == protocol), b"")
 
     def update(self, request: JoinRequest) -> None:
         """Take over what a member that joins again says of itself."""
-        self.protocols = request.protocols
-        self.client_id, self.client_host = request.client_id, request.client_host
-        self.session_timeout_ms = request.session_timeout_ms
-        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.said = replace(said_by(self.member_id, request), instance_id=self.instance_id)
         self.__post_init__()
 
     def record(self) -> MemberRecord:
         """Return its hard state."""
-        return MemberRecord(
-            self.member_id,
-            self.instance_id,
-            self.client_id,
-            self.client_host,
-            self.session_timeout_ms,
-            self.rebalance_timeout_ms,
-            self.protocols,
-            self.assignment,
-        )
+        return replace(self.said, assignment=self.assignment)
 
 
-def new_member(member_id: str, request: JoinRequest) -> Member:
-    """Return the member that a request describes."""
-    return Member(
-        member_id,
-        request.instance_id,
-        request.client_id,
-        request.client_host,
-        request.session_timeout_ms,
-        request.rebalance_timeout_ms,
-        request.protocols,
-    )
-
-
-def member_of(record: MemberRecord, *, synced: bool) -> Member:
-    """Return the member that a record describes."""
-    return Member(
-        record.member_id,
-        record.instance_id,
-        record.client_id,
-        record.client_host,
-        record.session_timeout_ms,
-        record.rebalance_timeout_ms,
-        record.protocols,
-        record.assignment,
-        synced=synced,
-    )
+def said_by(member_id: str, request: JoinRequest) -> MemberRecord:
+    """Return what a request says of a member."""
+    timeouts = request.session_timeout_ms, request.rebalance_timeout_ms
+    client = request.client_id, request.client_host
+    return MemberRecord(member_id, request.instance_id, *client, *timeouts, request.protocols)
 
 
 class Roster:
@@ -104,7 +76,7 @@ class Roster:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ClassicMember] = {}
         #: {instance id: member id}
         self._instances: dict[str, str] = {}
         #: {member id that was given out: when it is forgotten}
@@ -114,7 +86,7 @@ class Roster:
         """Count the members, without ids that were only given out."""
         return len(self._members)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ClassicMember]:
         """Go through a copy of the members."""
         return iter(list(self._members.values()))
 
@@ -122,32 +94,32 @@ class Roster:
         """Say whether it is a member's id."""
         return member_id in self._members
 
-    def __getitem__(self, member_id: str) -> Member:
+    def __getitem__(self, member_id: str) -> ClassicMember:
         """Return a member."""
         return self._members[member_id]
 
-    def get(self, member_id: str) -> Member | None:
+    def get(self, member_id: str) -> ClassicMember | None:
         """Return a member, or None."""
         return self._members.get(member_id)
 
-    def of_instance(self, instance_id: str | None) -> Member | None:
+    def of_instance(self, instance_id: str | None) -> ClassicMember | None:
         """Return the static member of an instance id, or None."""
         member_id = None if instance_id is None else self._instances.get(instance_id)
         return None if member_id is None else self._members[member_id]
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         """Take a member in."""
         self._members[member.member_id] = member
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicMember) -> None:
         """Take a member out."""
         del self._members[member.member_id]
         if member.instance_id is not None:
             del self._instances[member.instance_id]
 
-    def replace(self, before: Member, member: Member) -> None:
+    def replace(self, before: ClassicMember, member: ClassicMember) -> None:
         """Put the new life of a static member in its old place."""
         assert member.instance_id is not None
         self._members = {each.member_id: each for each in (member if it is before else it for it in self)}
@@ -175,18 +147,18 @@ class Roster:
             return 0
         # A new member's id is its instance's or client's name and 37 characters.
         member_id = request.member_id or f"{request.instance_id or request.client_id}-{'0' * 36}"
-        return new_member(member_id, request).own_bytes - (0 if before is None else before.own_bytes)
+        return member_bytes(said_by(member_id, request)) - (0 if before is None else before.own_bytes)
 
     def rebalance_timeout_ms(self) -> int:
         """Return how long the slowest member may take to join again."""
-        return max((each.rebalance_timeout_ms for each in self._members.values()), default=0)
+        return max((each.said.rebalance_timeout_ms for each in self._members.values()), default=0)
 
     def common_protocols(self, *, without: str = "") -> set[str] | None:
         """Return what all members support; None without members."""
         common: set[str] | None = None
         for member in self._members.values():
             if member.member_id != without:
-                names = {name for name, _ in member.protocols}
+                names = {name for name, _ in member.said.protocols}
                 common = names if common is None else common & names
         return common
 
@@ -195,7 +167,7 @@ class Roster:
         common = self.common_protocols() or set()
         votes: dict[str, int] = {}
         for member in self._members.values():
-            choice = next(name for name, _ in member.protocols if name in common)
+            choice = next(name for name, _ in member.said.protocols if name in common)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
 

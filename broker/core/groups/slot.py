@@ -72,6 +72,6 @@ class GroupSlot:
     def last_saving(self) -> GroupWrite | None:
         """Return the last write that has a record; None: every record that was decided is durable."""
         for write in (self.pending, self.flying):
-            if write is not None and write.saves:
+            if write is not None and write.record is not None:
                 return write
         return None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from broker.core.groups import group_fences
+from broker.core.groups.consumer import ConsumerGroup
 from controller.core.effects import Check, Create, Delete, Operation, SetData
 from controller.core.inputs import Done, Rejected, Unknown, Why
 from quorum.metadata.group_records import (
@@ -104,10 +105,8 @@ class GroupMulti(NamedTuple):
 class GroupWrite:
     """What shall be written of a group, and the answers that wait for it."""
 
-    #: Whether the group's record is written.
-    saves: bool = False
-    #: What it is then; None: what the group says when the write begins.
-    record: GroupRecord | None = None
+    #: The group's record, or a group that says it when the write begins; None: it stays.
+    record: GroupRecord | ConsumerGroup | None = None
     #: None: the offset is removed.
     offsets: dict[PartitionKey, OffsetRecord | None] = field(default_factory=dict)
     #: (request, its outcome)
@@ -124,11 +123,12 @@ class GroupWrite:
     _encoded: bytes = b""
     _chunks: tuple[str, ...] = ()
 
-    def begin(self, record: GroupRecord | None, names: Iterator[str]) -> None:
+    def begin(self, names: Iterator[str]) -> None:
         """Take the record that is written, and names for its chunks that no chunk ever had."""
-        self.record = record
-        if record is not None:
-            self._encoded = record.encode()
+        if isinstance(self.record, ConsumerGroup):
+            self.record = self.record.record()
+        if self.record is not None:
+            self._encoded = self.record.encode()
             count = -(-len(self._encoded) // CHUNK_BYTES)
             self._chunks = tuple(next(names) for _ in range(count)) if count > 1 else ()
 
@@ -137,6 +137,7 @@ class GroupWrite:
         if self.is_deletion:
             self.multi = _removal(stored)
         elif self.record is not None:
+            assert not isinstance(self.record, ConsumerGroup), "the write has begun"
             missing = next(
                 (index for index, name in enumerate(self._chunks) if name not in stored.strays), None
             )
@@ -149,7 +150,7 @@ class GroupWrite:
             else:
                 self.multi = self._chunk_multi(stored, missing)
         elif self.offsets:
-            offsets = self._fitting_offsets(stored, 0, is_first=True)
+            offsets = self._fitting_offsets(stored, 0)
             operations = (_check(stored), *_offset_operations(stored, offsets))
             self.multi = GroupMulti(operations, stored.version, stored.strays, offsets=offsets)
         elif stored.strays:
@@ -174,7 +175,7 @@ class GroupWrite:
             *_chunk_deletions(stored, stored.chunks),
         )
         used = len(value) + len(others) * (len(path) + 64 + _OPERATION_BYTES)
-        offsets = self._fitting_offsets(stored, used, is_first=False)
+        offsets = self._fitting_offsets(stored, used)
         if stored.version == NO_NODE:
             version, first = GroupVersion(0), _creation(stored, value)
         else:
@@ -184,20 +185,16 @@ class GroupWrite:
         operations = (*first, *others, *_offset_operations(stored, offsets))
         return GroupMulti(operations, version, strays, value, record, self._chunks, offsets)
 
-    def _fitting_offsets(self, stored: StoredGroup, used: int, *, is_first: bool) -> tuple[OffsetChange, ...]:
-        """Return those offsets that one multi holds besides so many bytes; one or more if it is the first."""
+    def _fitting_offsets(self, stored: StoredGroup, used: int) -> tuple[OffsetChange, ...]:
+        """Return those offsets that one multi holds besides so many bytes."""
         group_bytes = len(group_path(stored.group_id))
-        sized = (
+
+        def size(key: PartitionKey, offset: OffsetRecord | None) -> int:
+            value_bytes = OFFSET_BYTES if offset is None else offset.stored_bytes
             # The first offset of a topic has a parent to be made.
-            (
-                each,
-                (OFFSET_BYTES if offset is None else offset.stored_bytes)
-                + 2 * (group_bytes + len(key.topic)),
-            )
-            for each in self.offsets.items()
-            for key, offset in (each,)
-        )
-        return tuple(_fitting(sized, used, is_first=is_first))
+            return value_bytes + 2 * (group_bytes + len(key.topic))
+
+        return tuple(_fitting(((each, size(*each)) for each in self.offsets.items()), used))
 
     def _reached(self) -> GroupMulti:
         """Return the multi under way, which has taken effect, and go on behind it."""
@@ -278,29 +275,29 @@ def _removal(stored: StoredGroup) -> GroupMulti | None:
     group_id = stored.group_id
     if stored.version == NO_NODE:
         return None
-    if any(stored.nodes.values()):
-        keys = (PartitionKey(topic, each) for topic, held in stored.nodes.items() for each in sorted(held))
-        sized = ((key, OFFSET_BYTES + 2 * len(group_topic_path(group_id, key.topic))) for key in keys)
-        offsets = tuple((key, None) for key in _fitting(sized, 0, is_first=True))
-        operations = (_check(stored), *_offset_operations(stored, offsets))
-        return GroupMulti(operations, stored.version, stored.strays, offsets=offsets)
-    if stored.nodes:
-        named = ((topic, OFFSET_BYTES + len(group_topic_path(group_id, topic))) for topic in stored.nodes)
-        topics = tuple(_fitting(named, 0, is_first=True))
-        deletions = (Delete(group_topic_path(group_id, topic)) for topic in topics)
-        return GroupMulti((_check(stored), *deletions), stored.version, stored.strays, topics=topics)
-    operations = (
+    keys = (PartitionKey(topic, each) for topic, held in stored.nodes.items() for each in sorted(held))
+    doomed: list[tuple[str, tuple[OffsetChange, ...], tuple[str, ...]]]
+    doomed = [(group_offset_path(group_id, key), ((key, None),), ()) for key in keys]
+    doomed += [(group_topic_path(group_id, topic), (), (topic,)) for topic in stored.nodes]
+    found = list(_fitting(((each, OFFSET_BYTES + 2 * len(each[0])) for each in doomed), 0))
+    deletions = tuple(Delete(path) for path, _, _ in found)
+    if len(found) < len(doomed):
+        offsets = tuple(each for _, offset, _ in found for each in offset)
+        topics = tuple(each for _, _, topic in found for each in topic)
+        multi = GroupMulti((_check(stored), *deletions), stored.version, stored.strays)
+        return multi._replace(offsets=offsets, topics=topics)
+    rest = (
         Delete(group_offsets_path(group_id)),
         *_chunk_deletions(stored, (*stored.chunks, *stored.strays)),
         Delete(group_path(group_id), group_fences.group_version(stored.version)),
     )
-    return GroupMulti(operations, NO_NODE, ())
+    return GroupMulti((*deletions, *rest), NO_NODE, ())
 
 
-def _fitting(sized: Iterable[tuple[T, int]], used: int, *, is_first: bool) -> Iterator[T]:
-    """Go through items as long as one multi holds them, besides so many bytes."""
+def _fitting(sized: Iterable[tuple[T, int]], used: int) -> Iterator[T]:
+    """Go through items as long as one multi holds them besides so many bytes; besides none, one at least."""
     for number, (item, size) in enumerate(sized):
-        if not (is_first and number == 0) and (number >= OFFSETS_MAX or used + size > MULTI_BYTES_MAX):
+        if used and (number >= OFFSETS_MAX or used + size > MULTI_BYTES_MAX):
             return
         used += size
         yield item

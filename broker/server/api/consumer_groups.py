@@ -10,7 +10,8 @@ import uuid
 from typing import Final
 
 from broker.core.groups.consumer import ConsumerGroup
-from broker.core.groups.model import JOIN_EPOCH, HeartbeatRequest
+from broker.core.groups.inputs import ConsumerHeartbeat
+from broker.core.groups.model import JOIN_EPOCH, HeartbeatAnswer, HeartbeatRequest
 from broker.groups.errors import GroupRefusedError
 from broker.groups.term import GroupsTerm
 from broker.server.api.groups import term_of
@@ -50,7 +51,8 @@ async def consumer_group_heartbeat(services: BrokerServices, call: Call) -> Answ
         owned=None if owned is None else {each.topic_id: tuple(each.partitions) for each in owned},
     )
     try:
-        answer = await (await term_of(services)).consumer_heartbeat(body.group_id, request)
+        asked = ConsumerHeartbeat(body.group_id, request)
+        answer = await (await term_of(services)).ask(asked, HeartbeatAnswer)
     except GroupRefusedError as error:
         return _refused(error.error_code, error.message, member_id)
     if answer.error_code is not ErrorCode.NONE:

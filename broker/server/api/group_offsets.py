@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker.core.groups.consumer import ConsumerGroup
+from broker.core.groups.inputs import CommitOffsets, RemoveOffsets
 from broker.core.groups.model import GroupState
 from broker.groups.errors import GroupRefusedError
 from broker.server.api.groups import term_of
@@ -69,7 +70,8 @@ async def offset_commit(services: BrokerServices, call: Call) -> Answer:
     instance_id = getattr(body, "group_instance_id", None)
     try:
         term = await term_of(services)
-        code = await term.commit(body.group_id, body.member_id, instance_id, generation_id, offsets)
+        request = CommitOffsets(body.group_id, body.member_id, instance_id, generation_id, offsets)
+        code = await term.ask(request, ErrorCode)
     except GroupRefusedError as error:
         code = error.error_code
     if code is not ErrorCode.NONE:
@@ -205,7 +207,7 @@ async def offset_delete(services: BrokerServices, call: Call) -> Answer:
             key for key, code in codes.items() if code is ErrorCode.NONE and key in slot.stored.offsets
         ]
         if removed:
-            await term.remove_offsets(slot, removed)
+            await term.ask(RemoveOffsets(slot.group_id, removed), ErrorCode)
     except GroupRefusedError as error:
         return {"error_code": error.error_code, "topics": ()}
     return {"error_code": ErrorCode.NONE, "topics": _rows_by_topic(codes.items())}

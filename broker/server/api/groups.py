@@ -7,10 +7,12 @@ Source: Kafka's protocol guide; control-plane design, "Coordinator".
 
 from __future__ import annotations
 
+import uuid
 from typing import Final
 
 from broker.core.groups.classic import ClassicGroup
-from broker.core.groups.model import GroupState, JoinRequest, SyncRequest
+from broker.core.groups.inputs import ClassicHeartbeat, DeleteGroup, JoinGroup, LeaveGroup, SyncGroup
+from broker.core.groups.model import GroupState, Joined, JoinRequest, SyncAnswer, SyncRequest
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
 from broker.groups.term import GroupsTerm
 from broker.server.requests import Answer, Call
@@ -58,7 +60,9 @@ async def join_group(services: BrokerServices, call: Call) -> Answer:
         may_skip_assignment=call.api_version >= _SKIP_VERSION,
     )
     try:
-        joined = await (await term_of(services)).join(body.group_id, request)
+        new_member_id = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
+        asked = JoinGroup(body.group_id, request, new_member_id)
+        joined = await (await term_of(services)).ask(asked, Joined)
     except GroupRefusedError as error:
         return _not_joined(call, error.error_code, body.member_id)
     if joined.error_code is not ErrorCode.NONE:
@@ -103,7 +107,7 @@ async def sync_group(services: BrokerServices, call: Call) -> Answer:
         {each.member_id: bytes(each.assignment) for each in body.assignments},
     )
     try:
-        synced = await (await term_of(services)).sync(body.group_id, request)
+        synced = await (await term_of(services)).ask(SyncGroup(body.group_id, request), SyncAnswer)
     except GroupRefusedError as error:
         return {
             "error_code": error.error_code,
@@ -126,7 +130,8 @@ async def heartbeat(services: BrokerServices, call: Call) -> Answer:
     try:
         term = await term_of(services)
         generation_id = GenerationId(body.generation_id)
-        code = await term.heartbeat(body.group_id, body.member_id, instance_id, generation_id)
+        asked = ClassicHeartbeat(body.group_id, body.member_id, instance_id, generation_id)
+        code = await term.ask(asked, ErrorCode)
     except GroupRefusedError as error:
         code = error.error_code
     return {"error_code": code}
@@ -140,7 +145,7 @@ async def leave_group(services: BrokerServices, call: Call) -> Answer:
     else:
         leaving = [(body.member_id, None)]
     try:
-        left = await (await term_of(services)).leave(body.group_id, leaving)
+        left = await (await term_of(services)).ask(LeaveGroup(body.group_id, leaving), list)
     except GroupRefusedError as error:
         return {"error_code": error.error_code, "members": ()}
     if call.api_version < _LEAVE_MANY_VERSION:
@@ -252,7 +257,7 @@ async def delete_groups(services: BrokerServices, call: Call) -> Answer:
     rows = []
     for group_id in dict.fromkeys(call.body.groups_names):
         try:
-            code = await (await term_of(services)).delete(group_id)
+            code = await (await term_of(services)).ask(DeleteGroup(group_id), ErrorCode)
         except GroupRefusedError as error:
             code = error.error_code
         rows.append({"group_id": group_id, "error_code": code})

@@ -14,7 +14,7 @@ from broker.core.groups.model import (
     GroupState,
     Joined,
     JoinRequest,
-    Synced,
+    SyncAnswer,
     SyncRequest,
     Ticket,
 )
@@ -34,7 +34,7 @@ class Desk:
         self.limits = GroupLimits(**{"initial_rebalance_delay_ms": 0, **limits})
         self.group = ClassicGroup("g", self.limits)
         self.now_ms = 0
-        self.answers: dict[Ticket, Joined | Synced] = {}
+        self.answers: dict[Ticket, Joined | SyncAnswer] = {}
         self._tickets = itertools.count()
         self._names = itertools.count(1)
 
@@ -201,7 +201,7 @@ def test_a_follower_that_joins_again_changes_nothing() -> None:
     _, other = desk.stable(2)
     generation_id = desk.group.generation_id
     assert desk.joined(desk.join(other)).generation_id == generation_id
-    assert desk.answers[desk.sync(other)] == Synced(ErrorCode.NONE, "consumer", "range", other.encode())
+    assert desk.answers[desk.sync(other)] == SyncAnswer(ErrorCode.NONE, "consumer", "range", other.encode())
     assert desk.group.state is GroupState.STABLE
 
 
@@ -328,7 +328,7 @@ def test_a_static_member_returns_without_a_rebalance() -> None:
     assert again.member_id != first
     assert desk.group.unsaved
     synced = desk.answers[desk.sync(again.member_id, instance_id="i")]
-    assert isinstance(synced, Synced)
+    assert isinstance(synced, SyncAnswer)
     assert synced.assignment == b"mine"
     assert desk.answers[desk.sync(first, instance_id="i")].error_code is ErrorCode.FENCED_INSTANCE_ID
 
@@ -400,7 +400,7 @@ def test_a_new_coordinator_waits_for_the_assignment_that_was_on_its_way() -> Non
     after = desk.restarted()
     assert after.group.state is GroupState.COMPLETING
     synced = after.answers[after.sync(first, {first: b"all"})]
-    assert isinstance(synced, Synced)
+    assert isinstance(synced, SyncAnswer)
     assert synced.assignment == b"all"
 
 
