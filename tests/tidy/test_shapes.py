@@ -43,3 +43,47 @@ def test_a_folder_that_says_any_too_often_is_found() -> None:
     files = {"broker/server/a.py": count * "a: Any\n", "broker/wire/b.py": "b: Any\n"}
     assert shapes.untyped(files) == {}
     assert shapes.untyped(files | {"broker/server/b.py": "b: Any"}) == {"broker/server": count + 1}
+
+
+def test_the_control_plane_decides_in_its_cores() -> None:
+    files = shapes.product("controller", "broker")
+    assert shapes.controller_core_percent(files) >= shapes.CONTROLLER_CORE_PERCENT_MIN
+    assert shapes.broker_core_lines(files) >= shapes.BROKER_CORE_LINES_MIN
+
+
+def test_code_is_counted_without_blanks_comments_and_docstrings() -> None:
+    head = '"""A module.\n\nOf two lines."""\n\n# a comment\nx = (  # one\n    1,\n)\n\n'
+    text = head + 'def f():\n    """F."""\n    return x\n'
+    assert shapes.code_lines(text) == 5
+    files = {
+        "controller/core/a.py": text,
+        "controller/runtime/b.py": 3 * text,
+        "controller/wire/c.py": text,
+        "broker/core/d.py": text,
+        "broker/core/groups/e.py": text,
+    }
+    assert shapes.controller_core_percent(files) == 25
+    assert shapes.broker_core_lines(files) == 5
+
+
+def test_what_is_to_be_done_is_no_attribute_of_the_controller() -> None:
+    assert len(shapes.due_attributes(shapes.product("controller"))) <= shapes.DUE_ATTRIBUTES_MAX
+
+
+def test_an_attribute_that_says_what_is_due_is_found() -> None:
+    text = "class T:\n    def f(self):\n        self._look_due = self._due = self.due_ms = other.x_due = 1\n"
+    assert shapes.due_attributes({"controller/a.py": text}) == {"controller.a.T._look_due"}
+
+
+def test_only_some_files_look_at_the_clock() -> None:
+    assert shapes.clock_files(shapes.product("controller", "broker")) <= shapes.CLOCK_FILES
+
+
+def test_a_look_at_the_clock_is_found() -> None:
+    files = {
+        "broker/a.py": "import time\nx = time.monotonic()",
+        "broker/b.py": "from time import monotonic_ns as now",
+        "broker/c.py": "def f():\n    return monotonic_ms()",
+        "broker/d.py": "import time\nx = time.time()",
+    }
+    assert shapes.clock_files(files) == {"broker/a.py", "broker/b.py", "broker/c.py"}
