@@ -112,6 +112,7 @@ PURE_RECORDS = {
     *("quorum.metadata.topic_settings", "quorum.metadata.topic_setting_rows"),
     *("quorum.metadata.broker_settings", "quorum.metadata.group_records"),
     "controller.wire.codes",
+    "controller.wire.consumer_protocol",
 }
 
 _IMPURE_MODULES = {

@@ -30,6 +30,9 @@ KNOWN_CIRCLES: list[list[str]] = [
     ["broker.lifecycle.admin", "broker.lifecycle.broker"],
     ["broker.replication.replica", "broker.replication.waiting"],
 ]
+#: where bytes are taken apart: Kafka's (with what only packs them), and the log's own files
+BYTES_FOLDERS = ("controller/wire/", "controller/messages/", "broker/log/")
+PACKING_FILES = {"broker/wire/packing.py"}
 #: least share of the controller's code in its core, without what it says and how (wire, messages), in percent
 CONTROLLER_CORE_PERCENT_MIN = 26
 #: least lines of code of the broker's core without groups
@@ -213,4 +216,27 @@ def _is_clock(node: ast.AST) -> bool:
             return name.startswith("monotonic")
         case ast.ImportFrom(module="time", names=names):
             return any(each.name.startswith("monotonic") for each in names)
+    return False
+
+
+def decoding_files(files: Files) -> list[str]:
+    """Return the files that take bytes apart, outside of the folders that do so; some may pack them."""
+    return [
+        path
+        for path, text in files.items()
+        if not path.startswith(BYTES_FOLDERS)
+        if any(_is_decoding(node, packs=path in PACKING_FILES) for node in ast.walk(_tree(text)))
+    ]
+
+
+def _is_decoding(node: ast.AST, *, packs: bool) -> bool:
+    match node:
+        case ast.Attribute(attr="from_bytes" | "unpack" | "unpack_from" | "iter_unpack"):
+            return True
+        case ast.Import(names=names):
+            return any(each.name == "struct" for each in names)
+        case ast.ImportFrom(module="struct"):
+            return not packs
+        case ast.ImportFrom(module=str(module), names=names) if module.startswith("kio.serial"):
+            return any(each.name in ("entity_reader", "readers") for each in names) or "readers" in module
     return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.tidy import shapes
 
 
@@ -87,3 +89,29 @@ def test_a_look_at_the_clock_is_found() -> None:
         "broker/d.py": "import time\nx = time.time()",
     }
     assert shapes.clock_files(files) == {"broker/a.py", "broker/b.py", "broker/c.py"}
+
+
+def test_bytes_are_taken_apart_on_one_floor() -> None:
+    assert shapes.decoding_files(shapes.product("controller", "broker")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import struct",
+        "from struct import Struct",
+        "def f(b):\n    return int.from_bytes(b)",
+        "from controller.wire.frames import LENGTH\nx = LENGTH.unpack_from(b)",
+        "from kio.serial import entity_reader",
+        "from kio.serial.readers import read_int32",
+    ],
+)
+def test_bytes_that_are_taken_apart_elsewhere_are_found(text: str) -> None:
+    assert shapes.decoding_files({"broker/server/a.py": text}) == ["broker/server/a.py"]
+    assert shapes.decoding_files({"controller/wire/a.py": text, "broker/log/a.py": text}) == []
+
+
+def test_a_file_may_pack_what_it_does_not_take_apart() -> None:
+    packs = "from struct import Struct\nx = Struct('>i').pack(1)\n"
+    assert shapes.decoding_files({"broker/wire/packing.py": packs}) == []
+    assert len(shapes.decoding_files({"broker/wire/packing.py": packs + "x.unpack(b)"})) == 1
