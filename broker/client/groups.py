@@ -7,19 +7,14 @@ requests; ConsumerProtocolAssignment.json.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from struct import Struct, error
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from broker.client.errors import BrokerRequestError
 from broker.client.partitions import by_topic
 from broker.wire.codec import Values
 from controller.wire.codes import ErrorCode
+from controller.wire.consumer_protocol import read_assignment
 from quorum.metadata.paths import PartitionKey
-
-#: version, number of topics
-_HEAD: Final = Struct(">hi")
-_LENGTH: Final = Struct(">h")
-_NUMBER: Final = Struct(">i")
 
 
 class GroupListing(NamedTuple):
@@ -198,22 +193,7 @@ def check_committed(group_id: str, response: Any) -> None:
 
 def assigned_partitions(assignment: bytes) -> tuple[PartitionKey, ...] | None:
     """Return the partitions of a ConsumerProtocolAssignment of any version; None if it cannot be read."""
-    if not assignment:
-        return ()
-    keys: list[PartitionKey] = []
-    try:
-        _, count = _HEAD.unpack_from(assignment)
-        position = _HEAD.size
-        for _ in range(count):
-            (length,) = _LENGTH.unpack_from(assignment, position)
-            position += _LENGTH.size
-            topic = assignment[position : position + length].decode("utf-8")
-            position += length
-            (partitions,) = _NUMBER.unpack_from(assignment, position)
-            position += _NUMBER.size
-            for _ in range(partitions):
-                keys.append(PartitionKey(topic, _NUMBER.unpack_from(assignment, position)[0]))
-                position += _NUMBER.size
-    except (error, ValueError):
+    found = read_assignment(assignment)
+    if found is None:
         return None
-    return tuple(keys)
+    return tuple(PartitionKey(topic, index) for topic, indexes in found.items() for index in indexes)

@@ -19,7 +19,6 @@ from inspect import iscoroutine
 from typing import Final, cast
 
 from broker.server.flow import MOVES, Flow, FlowInput
-from broker.server.incoming import HEAD, Incoming
 from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request, Response, Row, advertised
 from broker.server.shedding import ListenerLimits, Shedder
@@ -28,7 +27,8 @@ from broker.wire.codec import LongResponse, encode_response, is_flexible
 from broker.wire.packing import Parts
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
-from controller.wire.frames import parse_request_header, response_head
+from controller.wire.frames import REQUEST_KEY, parse_request_header, parse_request_key, response_head
+from controller.wire.incoming import Incoming
 from controller.wire.sasl import SaslGate
 from controller.wire.scram import ScramServer
 from quorum.errors import ProtocolError
@@ -242,9 +242,9 @@ class Connection(asyncio.Protocol):
         if api_key is not None and served is not None and served.row.frame_bytes_max is not None:
             limits.append((served.row.frame_bytes_max, ApiKey(api_key).name))
         bytes_max, why = min(limits)
-        if HEAD.size <= length <= bytes_max:
+        if REQUEST_KEY.size <= length <= bytes_max:
             return None
-        return f"a frame of {length} bytes; {HEAD.size} to {bytes_max} are allowed ({why})"
+        return f"a frame of {length} bytes; {REQUEST_KEY.size} to {bytes_max} are allowed ({why})"
 
     def _has_room(self) -> bool:
         limits = self._shared.limits
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _receive(self, frame: memoryview) -> None:
-        api_key, api_version, correlation_id = HEAD.unpack_from(frame)
+        api_key, api_version, correlation_id = parse_request_key(frame)
         served = self._api.served.get(api_key)
         if served is None:
             self._refuse(f"api key {api_key} is not served here")

@@ -18,6 +18,8 @@ from controller.wire.decoding import Buffer, MalformedMessageError, varint
 FRAME_BYTES_MAX: Final = 104_857_600
 #: Bytes in front of every frame: its length.
 LENGTH: Final = Struct(">i")
+#: The beginning of every request's header: api key, api version, correlation id.
+REQUEST_KEY: Final = Struct(">hhi")
 
 _REQUEST_HEAD: Final = Struct(">ihhih")
 _HEADER: Final = Struct(">hhih")
@@ -48,6 +50,12 @@ def request_head(
     size = _HEADER.size + len(name) + flexible + body_bytes
     head = _REQUEST_HEAD.pack(size, api_key, api_version, correlation_id, len(name)) + name
     return head + b"\0" if flexible else head
+
+
+def parse_request_key(frame: Buffer) -> tuple[int, int, int]:
+    """Return api key, api version and correlation id of a request frame that has them; it has no length."""
+    api_key, api_version, correlation_id = REQUEST_KEY.unpack_from(frame)
+    return api_key, api_version, correlation_id
 
 
 def parse_request_header(frame: Buffer, is_flexible: Callable[[int, int], bool]) -> RequestHeader:

@@ -115,6 +115,7 @@ PURE_RECORDS = {
     *("quorum.metadata.admin_requests", "quorum.metadata.errors"),
     *("controller.core.inputs", "controller.core.effects"),
     "controller.wire.codes",
+    "controller.wire.consumer_protocol",
 }
 
 _IMPURE_MODULES = {

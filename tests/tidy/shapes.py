@@ -9,18 +9,54 @@ Source: CONTRIBUTING.md, "Rules that a test keeps".
 from __future__ import annotations
 
 import ast
+import io
 import re
+import token
+import tokenize
 from collections.abc import Collection, Iterator
+from functools import cache
 
 from tests.tidy.rules import PRODUCT, REPOSITORY, module_name, python_files
 
 Files = dict[str, str]
+
+_NO_CODE = {
+    *(token.NL, token.NEWLINE, token.COMMENT, token.INDENT, token.DEDENT),
+    *(token.ENDMARKER, token.ENCODING),
+}
 
 #: circles of files that are still there
 KNOWN_CIRCLES: list[list[str]] = [
     ["broker.lifecycle.admin", "broker.lifecycle.broker"],
     ["broker.replication.replica", "broker.replication.waiting"],
 ]
+#: where bytes are taken apart: Kafka's (with what only packs them), and the log's own files
+BYTES_FOLDERS = ("controller/wire/", "controller/messages/", "broker/log/")
+PACKING_FILES = {"broker/wire/packing.py"}
+#: least share of the controller's code in its core, without what it says and how (wire, messages), in percent
+CONTROLLER_CORE_PERCENT_MIN = 26
+#: least lines of code of the broker's core without groups
+BROKER_CORE_LINES_MIN = 396
+#: attributes of the controller that say that something is to be done, instead of a queue of inputs
+DUE_ATTRIBUTES_MAX = 8
+#: where the monotonic clock is looked at; all others are told the time
+CLOCK_FILES = {
+    "broker/datadir/directory.py",
+    "broker/groups/engine.py",
+    "broker/groups/room.py",
+    "broker/log/disk_threads.py",
+    "broker/replication/clock.py",
+    "broker/replication/control.py",
+    "broker/replication/fetchers.py",
+    "broker/replication/fetching.py",
+    "broker/replication/following.py",
+    "broker/replication/isr_writer.py",
+    "broker/replication/maintenance.py",
+    "broker/replication/manager.py",
+    "broker/server/connection.py",
+    "broker/server/shedding.py",
+    "broker/server/turns.py",
+}
 #: {folder: how often its files say Any, which types nothing}
 ANY_MAX = {"broker/server": 20}
 #: attributes of one object of the control plane
@@ -43,6 +79,11 @@ def product(*packages: str) -> Files:
     }
 
 
+@cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def _known(files: Files) -> dict[str, set[str]]:
     """Return {module: the modules of these files that it imports}, those below TYPE_CHECKING as well."""
     texts = {module_name(path): text for path, text in files.items()}
@@ -50,7 +91,7 @@ def _known(files: Files) -> dict[str, set[str]]:
 
 
 def _imported(text: str, modules: Collection[str]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_tree(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -64,6 +105,9 @@ def _imported(text: str, modules: Collection[str]) -> Iterator[str]:
 def circles(files: Files) -> list[list[str]]:
     """Return each group of modules that all need each other."""
     graph = _known(files)
+    while ends := {module for module, needed in graph.items() if not needed}:
+        # What needs nothing is in no circle.
+        graph = {module: needed - ends for module, needed in graph.items() if module not in ends}
     reached = {module: _reached(graph, module) for module in graph}
     groups = {
         tuple(sorted(other for other in ahead if module in reached[other]))
@@ -88,7 +132,7 @@ def large_classes(files: Files) -> dict[str, int]:
     return {
         f"{module_name(path)}.{node.name}": count
         for path, text in files.items()
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(_tree(text))
         if isinstance(node, ast.ClassDef) and not _is_record(node)
         if (count := len(set(_attributes_set(node)))) > ATTRIBUTES_MAX
     }
@@ -114,3 +158,85 @@ def untyped(files: Files) -> dict[str, int]:
             if path.startswith(folder + "/"):
                 counts[folder] += len(re.findall(r"\bAny\b", text))
     return {folder: count for folder, count in counts.items() if count > ANY_MAX[folder]}
+
+
+def code_lines(text: str) -> int:
+    """Count the lines of code: not those that are blank, a comment or a docstring."""
+    lines: set[int] = set()
+    for each in tokenize.generate_tokens(io.StringIO(text).readline):
+        if each.type not in _NO_CODE:
+            lines.update(range(each.start[0], each.end[0] + 1))
+    for node in ast.walk(_tree(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def folder_lines(files: Files, folder: str, *without: str) -> int:
+    """Count the lines of code of a folder, without some folders of it."""
+    return sum(
+        code_lines(text)
+        for path, text in files.items()
+        if path.startswith(f"{folder}/") and not path.startswith(tuple(f"{each}/" for each in without))
+    )
+
+
+def controller_core_percent(files: Files) -> float:
+    """Return how much of the controller's code is in its core, without what is said and how."""
+    whole = folder_lines(files, "controller", "controller/wire", "controller/messages")
+    return 100 * folder_lines(files, "controller/core") / whole
+
+
+def broker_core_lines(files: Files) -> int:
+    """Return how many lines of code the broker's core has without groups."""
+    return folder_lines(files, "broker/core", "broker/core/groups")
+
+
+def due_attributes(files: Files) -> set[str]:
+    """Return the attributes of objects whose names end in _due."""
+    return {
+        f"{module_name(path)}.{node.name}.{name}"
+        for path, text in files.items()
+        for node in ast.walk(_tree(text))
+        if isinstance(node, ast.ClassDef)
+        for name in _attributes_set(node)
+        if re.fullmatch(r"_?[a-z]\w*_due", name)
+    }
+
+
+def clock_files(files: Files) -> set[str]:
+    """Return the files that look at the monotonic clock."""
+    return {path for path, text in files.items() if any(map(_is_clock, ast.walk(_tree(text))))}
+
+
+def _is_clock(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="time"), attr=name) | ast.Name(id=name):
+            return name.startswith("monotonic")
+        case ast.ImportFrom(module="time", names=names):
+            return any(each.name.startswith("monotonic") for each in names)
+    return False
+
+
+def decoding_files(files: Files) -> list[str]:
+    """Return the files that take bytes apart, outside of the folders that do so; some may pack them."""
+    return [
+        path
+        for path, text in files.items()
+        if not path.startswith(BYTES_FOLDERS)
+        if any(_is_decoding(node, packs=path in PACKING_FILES) for node in ast.walk(_tree(text)))
+    ]
+
+
+def _is_decoding(node: ast.AST, *, packs: bool) -> bool:
+    match node:
+        case ast.Attribute(attr="from_bytes" | "unpack" | "unpack_from" | "iter_unpack"):
+            return True
+        case ast.Import(names=names):
+            return any(each.name == "struct" for each in names)
+        case ast.ImportFrom(module="struct"):
+            return not packs
+        case ast.ImportFrom(module=str(module), names=names) if module.startswith("kio.serial"):
+            return any(each.name in ("entity_reader", "readers") for each in names) or "readers" in module
+    return False

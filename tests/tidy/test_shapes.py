@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.tidy import shapes
 
 
@@ -43,3 +45,73 @@ def test_a_folder_that_says_any_too_often_is_found() -> None:
     files = {"broker/server/a.py": count * "a: Any\n", "broker/wire/b.py": "b: Any\n"}
     assert shapes.untyped(files) == {}
     assert shapes.untyped(files | {"broker/server/b.py": "b: Any"}) == {"broker/server": count + 1}
+
+
+def test_the_control_plane_decides_in_its_cores() -> None:
+    files = shapes.product("controller", "broker")
+    assert shapes.controller_core_percent(files) >= shapes.CONTROLLER_CORE_PERCENT_MIN
+    assert shapes.broker_core_lines(files) >= shapes.BROKER_CORE_LINES_MIN
+
+
+def test_code_is_counted_without_blanks_comments_and_docstrings() -> None:
+    head = '"""A module.\n\nOf two lines."""\n\n# a comment\nx = (  # one\n    1,\n)\n\n'
+    text = head + 'def f():\n    """F."""\n    return x\n'
+    assert shapes.code_lines(text) == 5
+    files = {
+        "controller/core/a.py": text,
+        "controller/runtime/b.py": 3 * text,
+        "controller/wire/c.py": text,
+        "broker/core/d.py": text,
+        "broker/core/groups/e.py": text,
+    }
+    assert shapes.controller_core_percent(files) == 25
+    assert shapes.broker_core_lines(files) == 5
+
+
+def test_what_is_to_be_done_is_no_attribute_of_the_controller() -> None:
+    assert len(shapes.due_attributes(shapes.product("controller"))) <= shapes.DUE_ATTRIBUTES_MAX
+
+
+def test_an_attribute_that_says_what_is_due_is_found() -> None:
+    text = "class T:\n    def f(self):\n        self._look_due = self._due = self.due_ms = other.x_due = 1\n"
+    assert shapes.due_attributes({"controller/a.py": text}) == {"controller.a.T._look_due"}
+
+
+def test_only_some_files_look_at_the_clock() -> None:
+    assert shapes.clock_files(shapes.product("controller", "broker")) <= shapes.CLOCK_FILES
+
+
+def test_a_look_at_the_clock_is_found() -> None:
+    files = {
+        "broker/a.py": "import time\nx = time.monotonic()",
+        "broker/b.py": "from time import monotonic_ns as now",
+        "broker/c.py": "def f():\n    return monotonic_ms()",
+        "broker/d.py": "import time\nx = time.time()",
+    }
+    assert shapes.clock_files(files) == {"broker/a.py", "broker/b.py", "broker/c.py"}
+
+
+def test_bytes_are_taken_apart_on_one_floor() -> None:
+    assert shapes.decoding_files(shapes.product("controller", "broker")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import struct",
+        "from struct import Struct",
+        "def f(b):\n    return int.from_bytes(b)",
+        "from controller.wire.frames import LENGTH\nx = LENGTH.unpack_from(b)",
+        "from kio.serial import entity_reader",
+        "from kio.serial.readers import read_int32",
+    ],
+)
+def test_bytes_that_are_taken_apart_elsewhere_are_found(text: str) -> None:
+    assert shapes.decoding_files({"broker/server/a.py": text}) == ["broker/server/a.py"]
+    assert shapes.decoding_files({"controller/wire/a.py": text, "broker/log/a.py": text}) == []
+
+
+def test_a_file_may_pack_what_it_does_not_take_apart() -> None:
+    packs = "from struct import Struct\nx = Struct('>i').pack(1)\n"
+    assert shapes.decoding_files({"broker/wire/packing.py": packs}) == []
+    assert len(shapes.decoding_files({"broker/wire/packing.py": packs + "x.unpack(b)"})) == 1

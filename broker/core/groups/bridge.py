@@ -30,8 +30,13 @@ from broker.core.groups.model import (
     SyncAnswer,
     SyncRequest,
 )
-from broker.core.groups.subscriptions import Partitions, read_assignment, read_subscription, write_assignment
 from controller.wire.codes import ErrorCode
+from controller.wire.consumer_protocol import (
+    Partitions,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
 from quorum.metadata.group_records import (
     Assignment,
     ClassicGroupRecord,

@@ -21,8 +21,8 @@ from broker.core.groups.model import (
     SyncRequest,
     Ticket,
 )
-from broker.core.groups.subscriptions import read_assignment, write_assignment
 from controller.wire.codes import ErrorCode
+from controller.wire.consumer_protocol import read_assignment, write_assignment
 from quorum.metadata.group_records import ConsumerGroupRecord, decode_group
 from quorum.metadata.numbers import GenerationId
 

@@ -8,7 +8,7 @@ from struct import pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.server.incoming import PIECE_BYTES, Incoming
+from controller.wire.incoming import PIECE_BYTES, Incoming
 
 
 def frame(api_key: int, body: bytes) -> bytes:

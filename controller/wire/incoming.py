@@ -6,13 +6,10 @@ length and the api key of a frame and says whether it is taken. Soft state only.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final
 
-from controller.wire.frames import LENGTH
+from controller.wire.frames import LENGTH, REQUEST_KEY
 
-#: api_key, api_version, correlation_id: the beginning of every request
-HEAD: Final = Struct(">hhi")
 #: what a piece of a frame costs besides its bytes
 PIECE_BYTES: Final = 64
 
@@ -59,9 +56,9 @@ class Incoming:
 
     def api_key(self) -> int | None:
         """Return the api key of a frame whose length was returned; None: it has not arrived."""
-        if self._held_bytes < LENGTH.size + HEAD.size:
+        if self._held_bytes < LENGTH.size + REQUEST_KEY.size:
             return None
-        key: int = HEAD.unpack_from(self._pieces[0], self._position + LENGTH.size)[0]
+        key: int = REQUEST_KEY.unpack_from(self._pieces[0], self._position + LENGTH.size)[0]
         return key
 
     def has_whole(self, length: int) -> bool:
@@ -71,7 +68,7 @@ class Incoming:
             self._wanted_bytes = LENGTH.size
             return True
         # The key is looked at as soon as it is there, before its frame is kept.
-        head_size = LENGTH.size + HEAD.size
+        head_size = LENGTH.size + REQUEST_KEY.size
         self._wanted_bytes = size if self._held_bytes >= head_size else head_size
         return False
 
