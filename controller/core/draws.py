@@ -16,8 +16,7 @@ class Draws:
     def bits(self) -> int:
         """Return the next 128 bits."""
         self._drawn += 1
-        digest = hashlib.blake2b(f"{self._seed}:{self._drawn}".encode(), digest_size=16).digest()
-        return int.from_bytes(digest, "big")
+        return int(hashlib.blake2b(f"{self._seed}:{self._drawn}".encode(), digest_size=16).hexdigest(), 16)
 
     def below(self, limit: int) -> int:
         """Return the next number from 0 to below a limit."""
