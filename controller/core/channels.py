@@ -60,7 +60,7 @@ class Channel:
 
     def next_send(self, now_ms: int) -> Send | None:
         """Take the next request; None if nothing is due, one is under way, or the pause is not over."""
-        if self.is_over or (self.paused_until_ms is not None and now_ms < self.paused_until_ms):
+        if self.paused_until_ms is not None and now_ms < self.paused_until_ms:
             return None
         self.paused_until_ms = None
         batch = self.outbox.next_batch()
@@ -176,7 +176,7 @@ class Channels:
     @property
     def wake_ms(self) -> int | None:
         """When the next pause is over: time for flush(); None: nobody pauses."""
-        pauses = [each.paused_until_ms for each in self._channels.values() if not each.is_over]
+        pauses = (each.paused_until_ms for each in self._channels.values())
         return min((each for each in pauses if each is not None), default=None)
 
     def answered(self, answer: Answered, now_ms: int) -> Resign | None:
@@ -215,7 +215,7 @@ class Channels:
         self._trace(channel.repeat(problem, now_ms))
 
     def _end(self, channel: Channel, level: Level, reason: str) -> None:
-        """Send nothing more; what it was owed stays owed until it is closed."""
+        """Send nothing more: the request under way stays so until the channel is closed."""
         channel.is_over = True
         self._emit(Trace(level, f"broker {channel.broker_id}: {reason}"))
         self._emit(CloseChannel(channel.broker_id, channel.generation))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.channels import PAUSE_MAX_MS, PAUSE_MIN_MS, Channels
+from controller.core.channels import ENTRY_PARTITIONS_MAX, PAUSE_MAX_MS, PAUSE_MIN_MS, Channels
 from controller.core.effects import CloseChannel, Effect, Level, OpenChannel, Resign, RoleEntry, Send, Trace
 from controller.core.inputs import Answered, NoAnswer
 from controller.core.model import ClusterModel, KnownState, KnownTopic, LiveBroker
@@ -228,6 +228,8 @@ def test_a_stale_generation_ends_its_channel_and_stays_unanswered() -> None:
     ]
     world.channels.owe_brokers()
     assert world.sent(10_000) is None
+    world.answer()
+    assert world.sent(10_000) is None
     assert world.channels.pending_topics() == {"a"}
     assert world.counters.stale_generations == 1
     world.channels.close([1])
@@ -305,6 +307,25 @@ def test_a_broker_in_doubt_gets_no_role_until_it_is_judged() -> None:
     del world.model.doubts[1]
     world.channels.owe_roles(1, ["a"])
     assert world.sent() == LeadershipBatch({A: False, B: False})
+
+
+def test_a_judged_broker_gets_roles_of_its_replicas_only() -> None:
+    world = World().introduced()
+    world.model.topics["a"] = KnownTopic(TopicRecord(None, {0: (1, 2), 1: (2, 3)}), 0)
+    world.channels.owe_roles(1, ["a", "gone"])
+    assert world.sent() == LeadershipBatch({A: False})
+
+
+def test_a_reassignment_stops_who_leaves_and_tells_who_comes_that_it_is_new() -> None:
+    world = World().introduced()
+    adding = TopicRecord(None, {0: (1, 2), 1: (1, 2)}, {1: (1,)}, {0: (1,)})
+    world.model.topics["a"] = KnownTopic(adding, 1)
+    world.model.announced = {A: (2,), B: (1, 2)}
+    world.channels.owe_leadership(A, is_new=False)
+    world.channels.owe_leadership(B, is_new=False)
+    assert world.sent() == StopBatch({A: True})
+    world.answer()
+    assert world.sent() == LeadershipBatch({B: True})
 
 
 def test_a_leaver_stops_what_it_is_in_no_isr_of_and_keeps_its_log() -> None:
@@ -406,6 +427,35 @@ def test_a_broker_that_leaves_its_entries_alone_overruns_its_queue() -> None:
     assert world.channels.overrun() == (1,)
     world.channels.close([1])
     assert world.channels.overrun() == ()
+
+
+def test_an_answer_says_nothing_about_entries_that_came_after_its_request() -> None:
+    world = World(by_queue=True).introduced()
+    world.channels.owe_brokers()
+    assert world.sent() == ALL_BROKERS
+    for epoch in range(ENTRIES_MAX + 1):
+        world.channels.entries({A: known(epoch)}, is_new=False)
+    world.answer()
+    assert world.channels.overrun() == (1,)
+
+
+def test_a_broker_that_reads_no_queue_overruns_none() -> None:
+    world = World(by_queue=True)
+    world.record = DIRECT
+    world.introduced().channels.owe_brokers()
+    for turn in range(2 * ENTRIES_MAX):
+        assert world.sent(turn * PAUSE_MAX_MS) == ALL_BROKERS
+        world.no_answer(turn * PAUSE_MAX_MS)
+    assert world.channels.overrun() == ()
+
+
+def test_an_entry_has_at_most_a_thousand_partitions() -> None:
+    world = World(by_queue=True)
+    world.model.states = {PartitionKey("a", each): known(0) for each in range(ENTRY_PARTITIONS_MAX + 1)}
+    world.open(1)
+    batch = world.sent()
+    assert isinstance(batch, MetadataBatch)
+    assert len(batch.keys) == ENTRY_PARTITIONS_MAX
 
 
 def test_all_channels_close_at_the_end_of_a_term() -> None:
