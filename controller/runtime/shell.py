@@ -238,6 +238,8 @@ class Shell:
                     is_continued = True
                 else:
                     self._carry_out(effect)
+            if isinstance(next_event, PathChanged) and machine.step_under_way is not None and not effects:
+                return
             if isinstance(next_event, Answered | NoAnswer) or machine.step_under_way is None:
                 self._tell_waiters()
             if not is_continued:
