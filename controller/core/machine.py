@@ -257,7 +257,8 @@ class ControllerMachine:
         try:
             self._awaited = next(work)
         except StopIteration as end:
-            self._agenda.end_pass(now_ms, is_settled=bool(end.value))
+            is_dirty = bool(self.parts.cache.dirty)
+            self._agenda.end_pass(now_ms, is_settled=bool(end.value), is_dirty=is_dirty)
         except UnsureError as error:
             self.parts.io.info(f"the controller reads everything again: {error}")
             self.parts.cache.dirty.mark_everything()
