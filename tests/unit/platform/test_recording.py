@@ -25,7 +25,7 @@ VALUES = [
     (1, (2,), [3]),
     frozenset({2, 1}),
     uuid.UUID(int=7),
-    Elected(1, ControllerEpoch(2), 3, 2**63 - 1, 5),
+    Elected(1, ControllerEpoch(2), 3, 2**63 - 1),
     Answered(1, BrokerGeneration(7), 0, {PartitionKey("orders", 1): 6}),
     PartitionStateRecord(ControllerEpoch(1), 2, 3, (2,), 0, {4: LogEnd(1, 5)}),  # type: ignore[arg-type]
     TopicRecord(uuid.UUID(int=1), {0: (1, 2)}),
