@@ -204,6 +204,8 @@ def _controller_metrics(controller: Controller | None, partitions_max: int) -> I
     }
     documentation = "partitions of the cluster that are in trouble or on the move"
     yield _by("state", troubles, "quorate_controller_partitions", documentation)
+    at = found.step_under_way or "none"
+    yield _by("step", {at: 1}, "quorate_controller_step", "the step of its work that the controller is at")
     strangers = "registrations of brokers that no holder of the peer secret wrote, or that are malformed"
     for name, documentation, value in (
         ("topics_left_alone", "topics that cannot be read or written", len(found.left_alone)),

@@ -18,6 +18,7 @@ from controller.core.io import Io, Steps, parts_of, rest
 from controller.core.model import ClusterModel
 from controller.core.options import Counters
 from controller.core.outcomes import PartitionOutcome
+from controller.core.phases import PartitionPhase, phase_of
 from controller.core.topics import NO_SUCH_PARTITION
 from controller.core.writing import replace_request
 from controller.wire.codes import ErrorCode
@@ -27,6 +28,7 @@ from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import NO_LEADER
 
+_NOT_DECIDED: Final = (None, PartitionPhase.DELETING, PartitionPhase.LEFT_ALONE)
 _UNKNOWN: Final = PartitionOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
 _NOT_NEEDED: Final = PartitionOutcome(
     ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
@@ -57,7 +59,7 @@ class Elections:
         needed: list[PartitionKey] = []
         for part in parts_of(chosen):
             for key in part:
-                if not self._model.replicas(key) or not self._model.may_decide(key.topic):
+                if phase_of(self._model, key) in _NOT_DECIDED:
                     outcomes[key] = _UNKNOWN
                 elif self._is_led(key, kind):
                     outcomes[key] = _NOT_NEEDED

@@ -163,11 +163,14 @@ class ControllerMachine:
         if self.is_over:
             return []
         self._take(event, now_ms)
+        if self._pass is not None and isinstance(event, PathChanged):
+            # There is one for each node that the pass writes.
+            return []
         self._advance(now_ms, is_continued=isinstance(event, Continued))
         ending = self._ending
         if ending is not None and self._pass is None:
             self._leave(ending)
-        elif not isinstance(event, Continued | PathChanged) or self._pass is None:
+        elif not isinstance(event, Continued) or self._pass is None:
             # In the middle of a long piece of work more is to come: then requests are larger.
             self._flush(now_ms)
         effects, self._effects = self._effects, []
@@ -175,12 +178,12 @@ class ControllerMachine:
 
     def _take(self, event: Input, now_ms: int) -> None:
         match event:
+            case PathChanged(path):
+                self._note(path, now_ms)
             case NodesRead() | ChildrenRead() | ReadFailed() | MultiDone():
                 self.parts.io.take(event)
             case Continued() | Tick():
                 pass
-            case PathChanged(path):
-                self._note(path, now_ms)
             case Answered():
                 self._ending = self._ending or self.parts.channels.answered(event, now_ms)
                 self._note_progress()
@@ -254,7 +257,8 @@ class ControllerMachine:
         try:
             self._awaited = next(work)
         except StopIteration as end:
-            self._agenda.end_pass(now_ms, is_settled=bool(end.value))
+            is_dirty = bool(self.parts.cache.dirty)
+            self._agenda.end_pass(now_ms, is_settled=bool(end.value), is_dirty=is_dirty)
         except UnsureError as error:
             self.parts.io.info(f"the controller reads everything again: {error}")
             self.parts.cache.dirty.mark_everything()

@@ -72,7 +72,7 @@ async def read_children(client: Client, effect: ReadChildren) -> ChildrenRead | 
     except ConnectionLossError as error:
         return ReadFailed(effect.id, error.message)
     except NoNodeError:
-        names = []
+        return ChildrenRead(effect.id, None)
     return ChildrenRead(effect.id, tuple(sorted(names)))
 
 

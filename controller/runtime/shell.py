@@ -46,6 +46,7 @@ from controller.core.inputs import (
 )
 from controller.core.machine import ControllerMachine
 from controller.core.membership import Standing
+from controller.core.options import Counters
 from controller.core.outcomes import Outcome, RequestFailed
 from controller.core.passes import WATCHED
 from controller.runtime import carrying
@@ -91,6 +92,7 @@ class Shell:
         client: Client,
         elected: Elected,
         machine: ControllerMachine,
+        counters: Counters,
         make_senders: Callable[[Callable[[Input], None], Callable[[BaseException], None]], Senders],
     ) -> None:
         """Take office; run() works.
@@ -99,11 +101,13 @@ class Shell:
             client: its session holds the office.
             elected: whose term it is.
             machine: made for it.
+            counters: of terms that ended.
             make_senders: makes what carries control requests, from what takes their inputs and failures.
         """
         self.machine = machine
         self._client = client
         self._elected = elected
+        self._counters = counters
         self._senders = make_senders(self.put, self._fail)
         self._inputs: deque[Input] = deque([elected])
         self._wake = asyncio.Event()
@@ -235,6 +239,8 @@ class Shell:
                     is_continued = True
                 else:
                     self._carry_out(effect)
+            if isinstance(next_event, PathChanged) and machine.step_under_way is not None and not effects:
+                return
             if isinstance(next_event, Answered | NoAnswer) or machine.step_under_way is None:
                 self._tell_waiters()
             if not is_continued:
@@ -313,6 +319,7 @@ class Shell:
     async def _leave(self) -> None:
         """Stop everything; nothing of this term acts any more."""
         self._resign = self._resign or Resign("the term is over")
+        self._counters.resignations += 1
         self._client.remove_listener(self._on_client_state)
         self._plan_tick(None)
         self._tell_waiters()

@@ -8,13 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from quorum.client import (
-    BadVersionError,
     ClientClosedError,
-    ConnectionLossError,
-    MultiFailedError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
     SessionExpiredError,
 )
 from quorum.errors import Fault, QuorateError, quoted
@@ -163,18 +157,3 @@ class FixedBrokerSettingError(InvalidBrokerSettingError):
 
 #: The session is over, and with it every office that it holds.
 SESSION_OVER: Final = (SessionExpiredError, ClientClosedError)
-_OF_THE_TERM: Final = (*SESSION_OVER, FencedError, ConnectionLossError, ContendedError)
-
-
-def concerns_term(error: BaseException) -> bool:
-    """Say whether an error is about the caller's office (controller, coordinator), not about what it asked.
-
-    The office may be lost (fenced, the session over), or nobody knows what the nodes hold now (a lost
-    connection, nodes that others keep changing): whatever else was to be done, is not done either.
-    """
-    return isinstance(error, _OF_THE_TERM)
-
-
-def lost_race(error: MultiFailedError) -> bool:
-    """Say whether a multi failed because its nodes are not as they were when it was decided on."""
-    return isinstance(error.cause, BadVersionError | NoNodeError | NodeExistsError | NotEmptyError)

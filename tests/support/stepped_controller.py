@@ -173,6 +173,8 @@ class SteppedController:
         self.effects: list[Effect] = []
         #: What is to be done before an effect is carried out; it may return the input in place of that.
         self.before: Callable[[Effect], Input | None] = lambda _effect: None
+        #: Called after every step.
+        self.watch: Callable[[], object] = lambda: None
         self._last_id = 0
 
     # -- what tests prepare --------------------------------------------------------------------------------
@@ -224,6 +226,7 @@ class SteppedController:
                 inputs.extendleft([PathChanged(path) for path in reversed(self.tree.changed)])
                 self.tree.changed.clear()
             effects = self.machine.step(inputs.popleft(), self.now_ms)
+            self.watch()
             found += effects
             for effect in effects:
                 # Events of what is written come before the reply.
@@ -242,7 +245,7 @@ class SteppedController:
                 found: list[Znode | Unreadable | None] = [tree.nodes.get(path) for path in wanted]
                 return NodesRead(number, tuple(found))
             case ReadChildren(number, path):
-                return ChildrenRead(number, tree.children(path) if path in tree.nodes else ())
+                return ChildrenRead(number, tree.children(path) if path in tree.nodes else None)
             case Write(number, operations, _):
                 return MultiDone(number, tree.multi(operations))
             case GiveWay():
