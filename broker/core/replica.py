@@ -14,6 +14,7 @@ from typing import Final
 from broker.core import fences, reading
 from broker.core.epochs import EpochEndOffset, truncation_offset
 from broker.core.partition import FollowerState, IdleState, LeaderState, ProposeIsr, ReplicaState
+from broker.core.read_replica import NO_PREFERENCE
 from broker.core.replica_effects import (
     AnswerProduces,
     BackOff,
@@ -22,6 +23,8 @@ from broker.core.replica_effects import (
     IsrChanged,
     LookAtDeletions,
     RaiseStart,
+    ReadElsewhere,
+    ReadUpTo,
     RefuseWith,
     ReplicaEffect,
     SetAside,
@@ -355,7 +358,11 @@ class ReplicaMachine:
         self, fetch: FollowerFetch | ConsumerFetch, log: LogView, now_ms: int
     ) -> list[ReplicaEffect]:
         if isinstance(fetch, ConsumerFetch):
-            return [reading.answer_consumer(self.role, fetch, log)]
+            nearer = NO_PREFERENCE
+            if fetch.rack and fetch.racks is not None:
+                nearer = reading.nearer_replica(self.role, fetch.racks, fetch.rack, fetch.position, log)
+            is_near = nearer == NO_PREFERENCE
+            return [self._answer(-1, fetch.position, log) if is_near else ReadElsewhere(nearer)]
         effects: list[ReplicaEffect] = []
         leader, replica_id = self.leader, fetch.replica_id
         if leader is not None and self._counts(
@@ -365,7 +372,11 @@ class ReplicaMachine:
                 effects += self._risen()
             effects.append(LookAtDeletions())
             effects += self._propose(leader.maybe_expand(replica_id, now_ms))
-        return [*effects, reading.answer(self.role, replica_id, fetch.position, log)]
+        return [*effects, self._answer(replica_id, fetch.position, log)]
+
+    def _answer(self, replica_id: int, position: ReadPosition, log: LogView) -> ReplicaEffect:
+        found = reading.answer(self.role, replica_id, position, log)
+        return ReadUpTo(found) if isinstance(found, int) else found
 
     def _propose(self, change: ProposeIsr | None) -> list[ReplicaEffect]:
         if change is None:
