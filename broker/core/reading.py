@@ -13,7 +13,7 @@ from broker.core import fences
 from broker.core.epochs import UNDEFINED, EpochEndOffset, epoch_end_at_leader
 from broker.core.partition import FollowerState, LeaderState, ReplicaState
 from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
-from broker.core.replica_effects import Diverge, RefuseWith
+from broker.core.replica_effects import Diverge, ReadUpTo, RefuseWith
 from broker.core.replica_inputs import LogView, ReadPosition
 from controller.wire.codes import ErrorCode
 
@@ -151,6 +151,14 @@ def nearer_replica(
 
 
 def answer(
+    role: ReplicaState, replica_id: int, position: ReadPosition, log: LogView
+) -> ReadUpTo | Diverge | RefuseWith:
+    """Return what a reader gets; see end_for."""
+    found = end_for(role, replica_id, position, log)
+    return ReadUpTo(found) if isinstance(found, int) else found
+
+
+def end_for(
     role: ReplicaState, replica_id: int, position: ReadPosition, log: LogView
 ) -> int | Diverge | RefuseWith:
     """Return the end (exclusive) of what a reader may see, or why it may not read here; see judge_fetch."""

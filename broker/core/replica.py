@@ -24,7 +24,6 @@ from broker.core.replica_effects import (
     LookAtDeletions,
     RaiseStart,
     ReadElsewhere,
-    ReadUpTo,
     RefuseWith,
     ReplicaEffect,
     SetAside,
@@ -361,8 +360,9 @@ class ReplicaMachine:
             nearer = NO_PREFERENCE
             if fetch.rack and fetch.racks is not None:
                 nearer = reading.nearer_replica(self.role, fetch.racks, fetch.rack, fetch.position, log)
-            is_near = nearer == NO_PREFERENCE
-            return [self._answer(-1, fetch.position, log) if is_near else ReadElsewhere(nearer)]
+            if nearer != NO_PREFERENCE:
+                return [ReadElsewhere(nearer)]
+            return [reading.answer(self.role, -1, fetch.position, log)]
         effects: list[ReplicaEffect] = []
         leader, replica_id = self.leader, fetch.replica_id
         if leader is not None and self._counts(
@@ -372,11 +372,7 @@ class ReplicaMachine:
                 effects += self._risen()
             effects.append(LookAtDeletions())
             effects += self._propose(leader.maybe_expand(replica_id, now_ms))
-        return [*effects, self._answer(replica_id, fetch.position, log)]
-
-    def _answer(self, replica_id: int, position: ReadPosition, log: LogView) -> ReplicaEffect:
-        found = reading.answer(self.role, replica_id, position, log)
-        return ReadUpTo(found) if isinstance(found, int) else found
+        return [*effects, reading.answer(self.role, replica_id, fetch.position, log)]
 
     def _propose(self, change: ProposeIsr | None) -> list[ReplicaEffect]:
         if change is None:

@@ -229,7 +229,7 @@ class Fetching:
         if replica is None:
             return self._refusal(key, self._registry.why_missing(key))
         log = replica.log
-        found = reading.answer(replica.role, reader.replica_id, position, log)
+        found = reading.end_for(replica.role, reader.replica_id, position, log)
         if isinstance(found, RefuseWith):
             return self._refused(replica, found.error_code)
         if isinstance(found, Diverge):
