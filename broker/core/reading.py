@@ -13,8 +13,8 @@ from broker.core import fences
 from broker.core.epochs import UNDEFINED, EpochEndOffset, epoch_end_at_leader
 from broker.core.partition import FollowerState, LeaderState, ReplicaState
 from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
-from broker.core.replica_effects import Diverge, ReadElsewhere, ReadUpTo, RefuseWith
-from broker.core.replica_inputs import ConsumerFetch, LogView, ReadPosition
+from broker.core.replica_effects import Diverge, ReadUpTo, RefuseWith
+from broker.core.replica_inputs import LogView, ReadPosition
 from controller.wire.codes import ErrorCode
 
 
@@ -153,25 +153,23 @@ def nearer_replica(
 def answer(
     role: ReplicaState, replica_id: int, position: ReadPosition, log: LogView
 ) -> ReadUpTo | Diverge | RefuseWith:
-    """Return what a reader gets; see judge_fetch."""
+    """Return what a reader gets; see end_for."""
+    found = end_for(role, replica_id, position, log)
+    return ReadUpTo(found) if isinstance(found, int) else found
+
+
+def end_for(
+    role: ReplicaState, replica_id: int, position: ReadPosition, log: LogView
+) -> int | Diverge | RefuseWith:
+    """Return the end (exclusive) of what a reader may see, or why it may not read here; see judge_fetch."""
     error_code = judge_fetch(role, replica_id, position, log)
     if error_code is not ErrorCode.NONE:
         return RefuseWith(error_code)
     end = diverging(role, position, log)
     if end is not None:
         is_known = end.end_offset != UNDEFINED
+        # Nothing here can be compared with an epoch that this leader has never heard of.
         return Diverge(*end) if is_known else RefuseWith(ErrorCode.OFFSET_OUT_OF_RANGE)
     if not log.log_start_offset <= position.offset <= log.log_end_offset:
         return RefuseWith(code_out_of_range(role))
-    return ReadUpTo(read_limit(role, replica_id >= 0, log))
-
-
-def answer_consumer(
-    role: ReplicaState, fetch: ConsumerFetch, log: LogView
-) -> ReadUpTo | Diverge | RefuseWith | ReadElsewhere:
-    """Return what a consumer gets, which may be the name of another broker."""
-    nearer = NO_PREFERENCE
-    if fetch.rack and fetch.racks is not None:
-        nearer = nearer_replica(role, fetch.racks, fetch.rack, fetch.position, log)
-    is_near = nearer == NO_PREFERENCE
-    return answer(role, -1, fetch.position, log) if is_near else ReadElsewhere(nearer)
+    return read_limit(role, replica_id >= 0, log)

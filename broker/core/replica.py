@@ -14,6 +14,7 @@ from typing import Final
 from broker.core import fences, reading
 from broker.core.epochs import EpochEndOffset, truncation_offset
 from broker.core.partition import FollowerState, IdleState, LeaderState, ProposeIsr, ReplicaState
+from broker.core.read_replica import NO_PREFERENCE
 from broker.core.replica_effects import (
     AnswerProduces,
     BackOff,
@@ -22,6 +23,7 @@ from broker.core.replica_effects import (
     IsrChanged,
     LookAtDeletions,
     RaiseStart,
+    ReadElsewhere,
     RefuseWith,
     ReplicaEffect,
     SetAside,
@@ -355,7 +357,12 @@ class ReplicaMachine:
         self, fetch: FollowerFetch | ConsumerFetch, log: LogView, now_ms: int
     ) -> list[ReplicaEffect]:
         if isinstance(fetch, ConsumerFetch):
-            return [reading.answer_consumer(self.role, fetch, log)]
+            nearer = NO_PREFERENCE
+            if fetch.rack and fetch.racks is not None:
+                nearer = reading.nearer_replica(self.role, fetch.racks, fetch.rack, fetch.position, log)
+            if nearer != NO_PREFERENCE:
+                return [ReadElsewhere(nearer)]
+            return [reading.answer(self.role, -1, fetch.position, log)]
         effects: list[ReplicaEffect] = []
         leader, replica_id = self.leader, fetch.replica_id
         if leader is not None and self._counts(

@@ -34,59 +34,41 @@ from broker.core.replica_inputs import (
     WriteFailed,
 )
 
+_ROLES: Final = (IdleState, FollowerState, LeaderState)
 _I: Final = frozenset({IdleState})
 _F: Final = frozenset({FollowerState})
 _L: Final = frozenset({LeaderState})
+_ANY: Final = _I | _F | _L
+_NO: Final[frozenset[type[ReplicaState]]] = frozenset()
 
+#: {input: roles that may follow an idle replica, a follower, a leader}
+_ROWS: Final[Mapping[type[ReplicaInput], tuple[frozenset[type[ReplicaState]], ...]]] = {
+    Opened: (_I, _NO, _NO),
+    LeaderAndIsr: (_ANY, _ANY, _ANY),
+    StopReplica: (_I, _I | _F, _I | _L),
+    SessionLost: (_I, _F, _I | _L),
+    SessionBegun: (_I, _F, _L),
+    LogGrew: (_NO, _NO, _L),
+    FollowerFetch: (_I, _F, _L),
+    ConsumerFetch: (_I, _F, _L),
+    LeaderAnswer: (_I, _F, _L),
+    Copied: (_NO, _F, _NO),
+    WriteFailed: (_NO, _F, _NO),
+    Truncated: (_NO, _F, _NO),
+    IsrWritten: (_I, _F, _L),
+    IsrRefused: (_I, _F, _L),
+    IsrFound: (_I, _F, _I | _L),
+    SettingsChanged: (_I, _F, _L),
+    LogStartMoved: (_I, _F, _L),
+    DamageFound: (_I, _I, _I | _L),
+    LagTick: (_I, _F, _L),
+}
 #: {(role, input): roles that may follow}
 MOVES: Final[Mapping[tuple[type[ReplicaState], type[ReplicaInput]], frozenset[type[ReplicaState]]]] = {
-    (IdleState, Opened): _I,
-    (IdleState, LeaderAndIsr): _I | _F | _L,
-    (FollowerState, LeaderAndIsr): _I | _F | _L,
-    (LeaderState, LeaderAndIsr): _I | _F | _L,
-    (IdleState, StopReplica): _I,
-    (FollowerState, StopReplica): _I | _F,
-    (LeaderState, StopReplica): _I | _L,
-    (IdleState, SessionLost): _I,
-    (FollowerState, SessionLost): _F,
-    (LeaderState, SessionLost): _I | _L,
-    (IdleState, SessionBegun): _I,
-    (FollowerState, SessionBegun): _F,
-    (LeaderState, SessionBegun): _L,
-    (LeaderState, LogGrew): _L,
-    (IdleState, FollowerFetch): _I,
-    (FollowerState, FollowerFetch): _F,
-    (LeaderState, FollowerFetch): _L,
-    (IdleState, ConsumerFetch): _I,
-    (FollowerState, ConsumerFetch): _F,
-    (LeaderState, ConsumerFetch): _L,
-    (IdleState, LeaderAnswer): _I,
-    (FollowerState, LeaderAnswer): _F,
-    (LeaderState, LeaderAnswer): _L,
-    (FollowerState, Copied): _F,
-    (FollowerState, WriteFailed): _F,
-    (FollowerState, Truncated): _F,
-    (IdleState, IsrWritten): _I,
-    (FollowerState, IsrWritten): _F,
-    (LeaderState, IsrWritten): _L,
-    (IdleState, IsrRefused): _I,
-    (FollowerState, IsrRefused): _F,
-    (LeaderState, IsrRefused): _L,
-    (IdleState, IsrFound): _I,
-    (FollowerState, IsrFound): _F,
-    (LeaderState, IsrFound): _I | _L,
-    (IdleState, SettingsChanged): _I,
-    (FollowerState, SettingsChanged): _F,
-    (LeaderState, SettingsChanged): _L,
-    (IdleState, LogStartMoved): _I,
-    (FollowerState, LogStartMoved): _F,
-    (LeaderState, LogStartMoved): _L,
-    (IdleState, DamageFound): _I,
-    (FollowerState, DamageFound): _I,
-    (LeaderState, DamageFound): _I | _L,
-    (IdleState, LagTick): _I,
-    (FollowerState, LagTick): _F,
-    (LeaderState, LagTick): _L,
+    (role, kind): after
+    for kind, row in _ROWS.items()
+    for role, after in zip(_ROLES, row, strict=True)
+    if after
 }
 
 

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.core import reading
-from broker.core.epochs import UNDEFINED
 from broker.core.read_replica import NO_PREFERENCE
+from broker.core.replica_effects import Diverge, RefuseWith
 from broker.core.replica_inputs import FollowerFetch
 from broker.log.errors import LogStorageError, OffsetOutOfRangeError
 from broker.log.files import NotCachedError
@@ -228,27 +228,18 @@ class Fetching:
         replica = self._registry.replicas.get(key)
         if replica is None:
             return self._refusal(key, self._registry.why_missing(key))
-        role, log = replica.role, replica.log
-        refused = reading.judge_fetch(role, reader.replica_id, position, log)
-        if refused is not ErrorCode.NONE:
-            return self._refusal(key, refused)
+        log = replica.log
+        found = reading.end_for(replica.role, reader.replica_id, position, log)
+        if isinstance(found, RefuseWith):
+            return self._refused(replica, found.error_code)
+        if isinstance(found, Diverge):
+            return FetchOutcome(
+                ErrorCode.NONE, replica.high_watermark, log.log_start_offset, diverging_epoch=found
+            )
         if self._is_throttled(key, reader):
             allowance = self._registry.leader_throttle.allowance(monotonic_ms())
             room = room._replace(bytes_left=min(room.bytes_left, allowance))
-        diverging = reading.diverging(role, position, log)
-        if diverging is not None and diverging.end_offset == UNDEFINED:
-            # An epoch that this leader has never heard of: nothing here can be compared with it.
-            return FetchOutcome(
-                ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, replica.log.log_start_offset
-            )
-        if diverging is not None:
-            return FetchOutcome(
-                ErrorCode.NONE,
-                replica.high_watermark,
-                replica.log.log_start_offset,
-                diverging_epoch=diverging,
-            )
-        return self._read_log(replica, position, reader, room)
+        return self._read_log(replica, position, found, room)
 
     def _is_throttled(self, key: PartitionKey, reader: Reader) -> bool:
         """Whether a follower has to wait for its bytes; one in the ISR never does: producers wait for it."""
@@ -257,13 +248,8 @@ class Fetching:
         replica = self._registry.replicas.get(key)
         return replica is not None and reading.may_throttle(replica.role, reader.replica_id)
 
-    def _read_log(
-        self, replica: Replica, position: FetchPosition, reader: Reader, room: Room
-    ) -> FetchOutcome:
+    def _read_log(self, replica: Replica, position: FetchPosition, below: int, room: Room) -> FetchOutcome:
         log = replica.log
-        below = reading.read_limit(replica.role, reader.is_follower, log)
-        if not log.log_start_offset <= position.offset <= log.log_end_offset:
-            return self._out_of_range(replica)
         if position.offset >= below or room.bytes_left <= 0:
             return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset)
         max_bytes = min(position.max_bytes, room.bytes_left)
@@ -310,15 +296,14 @@ class Fetching:
     def _unread(self, replica: Replica, error: OffsetOutOfRangeError | LogStorageError) -> FetchOutcome:
         if isinstance(error, LogStorageError):
             return FetchOutcome(self._on_failure(error))
-        return self._out_of_range(replica)
+        return self._refused(replica, reading.code_out_of_range(replica.role))
 
-    def _out_of_range(self, replica: Replica) -> FetchOutcome:
-        error_code = reading.code_out_of_range(replica.role)
-        if error_code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-            return self._refusal(replica.key, error_code)
-        return FetchOutcome(error_code, replica.high_watermark, replica.log.log_start_offset)
-
-    def _refusal(self, key: PartitionKey, error_code: ErrorCode) -> FetchOutcome:
+    def _refused(self, replica: Replica, error_code: ErrorCode) -> FetchOutcome:
+        if error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return FetchOutcome(error_code, replica.high_watermark, replica.log.log_start_offset)
         if error_code is ErrorCode.INCONSISTENT_TOPIC_ID:
             return FetchOutcome(error_code)
+        return self._refusal(replica.key, error_code)
+
+    def _refusal(self, key: PartitionKey, error_code: ErrorCode) -> FetchOutcome:
         return FetchOutcome(error_code, current_leader=self._registry.current_leader(key))
