@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import (
 )
 
 if TYPE_CHECKING:
-    from broker.config.broker import LimitsSection
+    from broker.config.broker import BrokerLimitsSection
     from broker.lifecycle.broker import Broker
     from broker.server.listener import Listener
 
@@ -270,7 +270,7 @@ class BrokerView:
         }
 
 
-def _listener_metrics(listeners: Sequence[Listener], limits: LimitsSection) -> Iterable[Metric]:
+def _listener_metrics(listeners: Sequence[Listener], limits: BrokerLimitsSection) -> Iterable[Metric]:
     connections = GaugeMetricFamily(
         "quorate_broker_connections", "connections that are open", labels=["listener"]
     )

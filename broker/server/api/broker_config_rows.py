@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.config.broker import BrokerConfig, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
-from broker.server.api.topic_config_rows import ConfigRow, ConfigSource, ConfigSynonym
+from broker.server.api.topic_config_rows import ConfigSource, ConfigSynonym, SettingRow
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
@@ -28,7 +28,7 @@ _LIST: Final = Kind.LIST
 _Named = tuple[str, object, Kind]
 
 
-def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigRow]:
+def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[SettingRow]:
     """Return the settings of a broker.
 
     Args:
@@ -111,15 +111,15 @@ def _topic_rows(topics: TopicSettings) -> list[_Named]:
     ]
 
 
-def _changing_row(name: str, overrides: Mapping[str, str]) -> ConfigRow:
+def _changing_row(name: str, overrides: Mapping[str, str]) -> SettingRow:
     synonyms = [ConfigSynonym(name, str(RATE_MAX), ConfigSource.DEFAULT)]
     if name in overrides:
         synonyms.insert(0, ConfigSynonym(name, overrides[name], ConfigSource.DYNAMIC_BROKER))
     first = synonyms[0]
-    return ConfigRow(name, first.value, False, first.source, synonyms, _LONG, BROKER_SETTINGS[name])
+    return SettingRow(name, first.value, False, first.source, synonyms, _LONG, BROKER_SETTINGS[name])
 
 
-def _row(name: str, value: object, kind: Kind) -> ConfigRow:
+def _row(name: str, value: object, kind: Kind) -> SettingRow:
     text = None if value is None else text_of(value)
     source = ConfigSource.STATIC_BROKER
-    return ConfigRow(name, text, True, source, [ConfigSynonym(name, text, source)], kind, None)
+    return SettingRow(name, text, True, source, [ConfigSynonym(name, text, source)], kind, None)

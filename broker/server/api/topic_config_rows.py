@@ -34,7 +34,7 @@ class ConfigSynonym(NamedTuple):
     source: ConfigSource
 
 
-class ConfigRow(NamedTuple):
+class SettingRow(NamedTuple):
     """One setting as DescribeConfigs and CreateTopics show it."""
 
     name: str
@@ -52,7 +52,7 @@ class ConfigRow(NamedTuple):
         return {**self._asdict(), "synonyms": [each._asdict() for each in self.synonyms]}
 
 
-def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[ConfigRow]:
+def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[SettingRow]:
     """Return every setting of a topic.
 
     Args:
@@ -66,12 +66,12 @@ def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> 
 
 
 @lru_cache(maxsize=8)
-def _default_rows(defaults: TopicSettings) -> Mapping[str, ConfigRow]:
+def _default_rows(defaults: TopicSettings) -> Mapping[str, SettingRow]:
     """Return the rows of a topic that sets nothing: most rows of most topics."""
     return {name: _row(setting, defaults, None) for name, setting in TOPIC_SETTINGS.items()}
 
 
-def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> ConfigRow:
+def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> SettingRow:
     default = shown_value(setting, defaults, None)
     built_in = text_of(setting.default)
     synonyms = [ConfigSynonym(setting.name, built_in, ConfigSource.DEFAULT)]
@@ -81,7 +81,7 @@ def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> Con
         shown = shown_value(setting, defaults, override)
         synonyms.insert(0, ConfigSynonym(setting.name, shown, ConfigSource.TOPIC))
     first = synonyms[0]
-    return ConfigRow(
+    return SettingRow(
         setting.name, first.value, False, first.source, synonyms, setting.kind, _documentation(setting)
     )
 
