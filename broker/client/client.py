@@ -24,7 +24,7 @@ from broker.client.links import Address, Link, Links
 from broker.client.metadata import ClusterMetadata, read_metadata
 from broker.client.partitions import (
     FetchedRecords,
-    ListedOffset,
+    FoundOffset,
     Produced,
     fetch_values,
     list_offsets_values,
@@ -67,7 +67,7 @@ _TOPIC: Final = 2
 _BROKER: Final = 4
 
 T = TypeVar("T")
-Outcome = TypeVar("Outcome", Produced, FetchedRecords, ListedOffset)
+Outcome = TypeVar("Outcome", Produced, FetchedRecords, FoundOffset)
 
 
 class BrokerClient:
@@ -300,16 +300,16 @@ class BrokerClient:
 
         return await self._by_leader(offsets, send, FetchedRecords, reads=True)
 
-    async def list_offsets(self, timestamps: Mapping[PartitionKey, int]) -> dict[PartitionKey, ListedOffset]:
+    async def list_offsets(self, timestamps: Mapping[PartitionKey, int]) -> dict[PartitionKey, FoundOffset]:
         """Return the offsets that belong to timestamps; -1: the end, -2: the start."""
 
-        async def send(link: Link, part: Mapping[PartitionKey, int]) -> dict[PartitionKey, ListedOffset]:
+        async def send(link: Link, part: Mapping[PartitionKey, int]) -> dict[PartitionKey, FoundOffset]:
             response = await link.request(
                 ApiKey.LIST_OFFSETS, list_offsets_values(part), timeout_ms=self._timeout_ms
             )
             return read_list_offsets(response)
 
-        return await self._by_leader(timestamps, send, ListedOffset, reads=True)
+        return await self._by_leader(timestamps, send, FoundOffset, reads=True)
 
     async def init_producer_id(self) -> int:
         """Return a producer id that nobody else has.

@@ -33,7 +33,7 @@ class FetchedRecords(NamedTuple):
     records: bytes = b""
 
 
-class ListedOffset(NamedTuple):
+class FoundOffset(NamedTuple):
     """The offset that belongs to a timestamp; -1: there is none."""
 
     error_code: int
@@ -86,10 +86,10 @@ def list_offsets_values(timestamps: Mapping[PartitionKey, int]) -> Values:
     }
 
 
-def read_list_offsets(response: Any) -> dict[PartitionKey, ListedOffset]:
+def read_list_offsets(response: Any) -> dict[PartitionKey, FoundOffset]:
     """Return the content of a ListOffsets response."""
     return {
-        PartitionKey(topic.name, each.partition_index): ListedOffset(
+        PartitionKey(topic.name, each.partition_index): FoundOffset(
             int(each.error_code), each.timestamp, each.offset
         )
         for topic in response.topics

@@ -84,7 +84,7 @@ class BrokerSection:
 
 
 @dataclass(frozen=True, slots=True)
-class ListenSection:
+class BrokerListenSection:
     """The three addresses that this broker listens on."""
 
     #: Kafka clients
@@ -145,7 +145,7 @@ class GroupsSection:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsSection:
+class BrokerLimitsSection:
     """What clients may ask for."""
 
     #: of one listener; above it the connection goes that is idle the longest
@@ -169,7 +169,7 @@ class LimitsSection:
 
 
 @dataclass(frozen=True, slots=True)
-class SecuritySection:
+class BrokerSecuritySection:
     """How brokers prove themselves to each other."""
 
     #: the same bytes at every broker; surrounding white space does not count
@@ -219,14 +219,14 @@ LISTENER_PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SAS
 #: None: the keys are broker ids, the values addresses
 SECTIONS: dict[str, type | None] = {
     "broker": BrokerSection,
-    "listen": ListenSection,
+    "listen": BrokerListenSection,
     "advertised": AdvertisedSection,
     "dial": None,
     "quorum": QuorumSection,
     "topics": TopicsSection,
     "groups": GroupsSection,
-    "limits": LimitsSection,
-    "security": SecuritySection,
+    "limits": BrokerLimitsSection,
+    "security": BrokerSecuritySection,
 }
 
 
@@ -240,14 +240,14 @@ class BrokerConfig:
     """
 
     broker: BrokerSection
-    listen: ListenSection
+    listen: BrokerListenSection
     advertised: AdvertisedSection
     dial: Mapping[int, Address]
     quorum: QuorumSection
     topics: TopicSettings
     groups: GroupsSection
-    limits: LimitsSection
-    security: SecuritySection
+    limits: BrokerLimitsSection
+    security: BrokerSecuritySection
 
     def masked(self) -> str:
         """Return the configuration as one line of JSON for the log."""
@@ -315,14 +315,14 @@ def _build(
     overlay_flags(raw, overrides, SECTIONS)
     refuse_unknown(raw, SECTIONS, problems)
     broker = read_section(BrokerSection, "broker", raw, folder, problems)
-    listen = read_section(ListenSection, "listen", raw, folder, problems)
+    listen = read_section(BrokerListenSection, "listen", raw, folder, problems)
     advertised = read_section(AdvertisedSection, "advertised", raw, folder, problems)
     dial = _read_dial(raw.get("dial", {}), problems)
     quorum = read_section(QuorumSection, "quorum", raw, folder, problems)
     topics = read_section(TopicsSection, "topics", raw, folder, problems)
     groups = read_section(GroupsSection, "groups", raw, folder, problems)
-    limits = read_section(LimitsSection, "limits", raw, folder, problems)
-    security = read_section(SecuritySection, "security", raw, folder, problems)
+    limits = read_section(BrokerLimitsSection, "limits", raw, folder, problems)
+    security = read_section(BrokerSecuritySection, "security", raw, folder, problems)
     if listen:
         _check_listen(listen, problems)
     if advertised:
@@ -362,7 +362,7 @@ def _check_advertised(advertised: AdvertisedSection, problems: list[ConfigProble
             problems.append(ConfigProblem(f"advertised.{key}", value, str(error), "give host:port"))
 
 
-def _check_listen(listen: ListenSection, problems: list[ConfigProblem]) -> None:
+def _check_listen(listen: BrokerListenSection, problems: list[ConfigProblem]) -> None:
     seen: dict[int, str] = {}
     for key, address in (("client", listen.client), ("broker", listen.broker), ("admin", listen.admin)):
         if address.port in seen:
@@ -384,7 +384,7 @@ def _check_groups(groups: GroupsSection, problems: list[ConfigProblem]) -> None:
         problems.append(ConfigProblem(name, value, problem, "make it a third of the session timeout"))
 
 
-def _check_limits(limits: LimitsSection, problems: list[ConfigProblem]) -> None:
+def _check_limits(limits: BrokerLimitsSection, problems: list[ConfigProblem]) -> None:
     total = limits.received_bytes_total_max
     if total < limits.frame_bytes_max:
         problem = f"is below limits.frame_bytes_max, {limits.frame_bytes_max}"

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from broker.config.broker import LimitsSection
+from broker.config.broker import BrokerLimitsSection
 from broker.groups.coordinator import Coordinator
 from broker.lifecycle.listening import Listeners
 from broker.lifecycle.parts import BrokerParts
@@ -240,7 +240,7 @@ def _group_metrics(coordinator: Coordinator | None, bytes_max: int) -> Iterable[
         yield CounterMetricFamily(f"quorate_group_{name}", documentation, value=value)
 
 
-def _listener_metrics(listeners: Sequence[Listener], limits: LimitsSection) -> Iterable[Metric]:
+def _listener_metrics(listeners: Sequence[Listener], limits: BrokerLimitsSection) -> Iterable[Metric]:
     connections = GaugeMetricFamily(
         "quorate_broker_connections", "connections that are open", labels=["listener"]
     )

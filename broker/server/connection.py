@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from inspect import iscoroutine
 from typing import Final, cast
 
-from broker.server.flow import MOVES, Flow, FlowInput
+from broker.server.flow import MOVES, FlowInput, RequestFlow
 from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request, Response, Row, advertised
 from broker.server.shedding import ListenerLimits, Shedder
@@ -28,7 +28,7 @@ from broker.wire.packing import Parts
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.frames import REQUEST_KEY, parse_request_header, parse_request_key, response_head
-from controller.wire.incoming import Incoming
+from controller.wire.incoming import FrameBuffer
 from controller.wire.sasl import SaslGate
 from controller.wire.scram import ScramServer
 from quorum.errors import ProtocolError
@@ -44,9 +44,9 @@ UNPROVEN_FRAME_BYTES_MAX: Final = 8 * 1024
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 # Members of an enum cost a look-up each; these stand on the path of every request.
-_READING: Final = Flow.READING
-_FULL: Final = Flow.FULL
-_UNREAD: Final = Flow.UNREAD
+_READING: Final = RequestFlow.READING
+_FULL: Final = RequestFlow.FULL
+_UNREAD: Final = RequestFlow.UNREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Shared:
     refusals: Refusals
     #: where one is noted that a fault of this broker ends
     failures: Refusals
-    shedder: Shedder[Connection]
+    shedder: Shedder[ListenerConnection]
     turns: Turns
     #: {api key: from the arrival of a request until its response}
     times: defaultdict[int, Histogram]
@@ -77,7 +77,7 @@ class _Running:
     response: Parts | None = None
 
 
-class Connection(asyncio.Protocol):
+class ListenerConnection(asyncio.Protocol):
     """A connection of a client, a follower or the controller."""
 
     def __init__(self, shared: Shared) -> None:
@@ -90,12 +90,12 @@ class Connection(asyncio.Protocol):
         #: host:port of the peer, for the log
         self.peer = ""
         self._client_host = ""
-        self._incoming = Incoming()
+        self._incoming = FrameBuffer()
         self._waiting: deque[Request] = deque()
         #: Begun, in the order of the requests.
         self._running: deque[_Running] = deque()
         self._request_bytes = 0
-        self._flow = Flow.READING
+        self._flow = RequestFlow.READING
         self._deadline: asyncio.TimerHandle | None = None
 
     # -- the transport's calls ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 
-class Flow(Enum):
+class RequestFlow(Enum):
     """What becomes of a connection's requests."""
 
     #: they are taken as they come
@@ -38,13 +38,13 @@ class FlowInput(Enum):
 
 #: What is not listed does not happen: room is asked for only where there was none, and a transport that holds
 #: too much says so once. A connection whose peer reads again looks for room before it takes more.
-MOVES: Final[Mapping[tuple[Flow, FlowInput], Flow]] = MappingProxyType(
+MOVES: Final[Mapping[tuple[RequestFlow, FlowInput], RequestFlow]] = MappingProxyType(
     {
-        (Flow.READING, FlowInput.NO_ROOM): Flow.FULL,
-        (Flow.READING, FlowInput.NOT_READ): Flow.UNREAD,
-        (Flow.FULL, FlowInput.ROOM): Flow.READING,
-        (Flow.FULL, FlowInput.NOT_READ): Flow.UNREAD,
-        (Flow.UNREAD, FlowInput.NO_ROOM): Flow.UNREAD,
-        (Flow.UNREAD, FlowInput.READ): Flow.FULL,
+        (RequestFlow.READING, FlowInput.NO_ROOM): RequestFlow.FULL,
+        (RequestFlow.READING, FlowInput.NOT_READ): RequestFlow.UNREAD,
+        (RequestFlow.FULL, FlowInput.ROOM): RequestFlow.READING,
+        (RequestFlow.FULL, FlowInput.NOT_READ): RequestFlow.UNREAD,
+        (RequestFlow.UNREAD, FlowInput.NO_ROOM): RequestFlow.UNREAD,
+        (RequestFlow.UNREAD, FlowInput.READ): RequestFlow.FULL,
     }
 )

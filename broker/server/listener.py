@@ -12,7 +12,7 @@ import asyncio
 import socket
 from collections import defaultdict
 
-from broker.server.connection import Connection, Shared
+from broker.server.connection import ListenerConnection, Shared
 from broker.server.refusals import Refusals
 from broker.server.requests import Api
 from broker.server.shedding import TICK_S, ListenerLimits, Shedder
@@ -40,7 +40,7 @@ class Listener:
         self.name = name
         files = open_files_max()
         share = connections_within(files, files) // (1 if sasl is None else 2)
-        self._shedder: Shedder[Connection] = Shedder(
+        self._shedder: Shedder[ListenerConnection] = Shedder(
             name, limits, max(1, min(limits.connections_max, share)), proofs=sasl is not None
         )
         self._shared = Shared(
@@ -122,7 +122,7 @@ class Listener:
 
     def _listen(self, bound: socket.socket) -> None:
         self._acceptor = Acceptor(
-            bound, lambda: Connection(self._shared), self._shedder.has_room, self._shedder.no_files
+            bound, lambda: ListenerConnection(self._shared), self._shedder.has_room, self._shedder.no_files
         )
         self._acceptor.start()
         self._look()

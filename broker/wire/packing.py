@@ -74,7 +74,7 @@ class ProducedPartition(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
 
-class Endpoint(NamedTuple):
+class NodeEndpoint(NamedTuple):
     """Where a broker that leads one of the partitions is reached."""
 
     node_id: int
@@ -88,7 +88,7 @@ def pack_fetch_response(
     topics: Sequence[FetchedTopic],
     *,
     error_code: int = 0,
-    node_endpoints: Sequence[Endpoint] = (),
+    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> Parts:
     """Pack a Fetch response of version 4 to 17, without a session.
 
@@ -185,7 +185,7 @@ def pack_produce_response(
     api_version: int,
     topics: Sequence[tuple[str, Sequence[ProducedPartition]]],
     *,
-    node_endpoints: Sequence[Endpoint] = (),
+    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> Parts:
     """Pack a Produce response of version 3 to 10; it names no records of a batch that was refused.
 
@@ -232,7 +232,7 @@ def _append_records(parts: Parts, head: bytearray, records: bytes, flexible: boo
     return bytearray()
 
 
-def _endpoints(endpoints: Sequence[Endpoint]) -> bytes:
+def _endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
     value = bytearray(_count(len(endpoints), flexible=True))
     for endpoint in endpoints:
         value += _I32.pack(endpoint.node_id) + _string(endpoint.host, flexible=True)

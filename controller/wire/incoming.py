@@ -14,7 +14,7 @@ from controller.wire.frames import LENGTH, REQUEST_KEY
 PIECE_BYTES: Final = 64
 
 
-class Incoming:
+class FrameBuffer:
     """The bytes of one connection."""
 
     __slots__ = ("_held_bytes", "_pieces", "_position", "_wanted_bytes")

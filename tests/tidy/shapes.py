@@ -25,6 +25,8 @@ _NO_CODE = {
     *(token.ENDMARKER, token.ENCODING),
 }
 
+#: public names of classes that mean something in more than one file
+SHARED_NAMES_MAX = 49
 #: where bytes are taken apart: Kafka's (with what only packs them), and the log's own files
 BYTES_FOLDERS = ("controller/wire/", "controller/messages/", "broker/log/")
 PACKING_FILES = {"broker/wire/packing.py"}
@@ -223,3 +225,13 @@ def _is_decoding(node: ast.AST, *, packs: bool) -> bool:
         case ast.ImportFrom(module=str(module), names=names) if module.startswith("kio.serial"):
             return any(each.name in ("entity_reader", "readers") for each in names) or "readers" in module
     return False
+
+
+def shared_names(files: Files) -> dict[str, list[str]]:
+    """Return {public class name: the files that define one}, where there are several."""
+    places: dict[str, list[str]] = {}
+    for path, text in files.items():
+        for node in _tree(text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path)
+    return {name: paths for name, paths in places.items() if len(paths) > 1}

@@ -115,3 +115,17 @@ def test_a_file_may_pack_what_it_does_not_take_apart() -> None:
     packs = "from struct import Struct\nx = Struct('>i').pack(1)\n"
     assert shapes.decoding_files({"broker/wire/packing.py": packs}) == []
     assert len(shapes.decoding_files({"broker/wire/packing.py": packs + "x.unpack(b)"})) == 1
+
+
+def test_few_class_names_have_two_meanings() -> None:
+    found = shapes.shared_names(shapes.product())
+    assert len(found) <= shapes.SHARED_NAMES_MAX, found
+
+
+def test_a_name_with_two_meanings_is_found() -> None:
+    files = {
+        "quorum/a.py": "class Row:\n    class In: ...\nclass _Own: ...",
+        "broker/b.py": "class Row: ...\nclass In: ...",
+    }
+    assert shapes.shared_names(files) == {"Row": ["quorum/a.py", "broker/b.py"]}
+    assert shapes.shared_names({"quorum/a.py": files["quorum/a.py"], "broker/b.py": "class _Own: ..."}) == {}

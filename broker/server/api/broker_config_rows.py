@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.config.broker import LISTENER_PROTOCOLS, BrokerConfig, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
-from broker.server.api.topic_config_rows import ConfigRow, ConfigSource, config_row
+from broker.server.api.topic_config_rows import ConfigSource, SettingRow, config_row
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
@@ -24,7 +24,7 @@ _BOOLEAN, _STRING, _INT, _LONG, _LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kin
 _Named = tuple[str, object, Kind]
 
 
-def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigRow]:
+def broker_config_rows(config: BrokerConfig, overrides: Mapping[str, str]) -> list[SettingRow]:
     """Return the settings of a broker.
 
     Args:
@@ -108,13 +108,13 @@ def _topic_rows(topics: TopicSettings) -> list[_Named]:
     ]
 
 
-def _changing_row(name: str, overrides: Mapping[str, str]) -> ConfigRow:
+def _changing_row(name: str, overrides: Mapping[str, str]) -> SettingRow:
     values = [(str(RATE_MAX), ConfigSource.DEFAULT)]
     if name in overrides:
         values.insert(0, (overrides[name], ConfigSource.DYNAMIC_BROKER))
     return config_row(name, _LONG, values, BROKER_SETTINGS[name])
 
 
-def _row(name: str, value: object, kind: Kind) -> ConfigRow:
+def _row(name: str, value: object, kind: Kind) -> SettingRow:
     text = None if value is None else text_of(value)
     return config_row(name, kind, [(text, ConfigSource.STATIC_BROKER)], None, read_only=True)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from broker.server.api.broker_config_rows import broker_config_rows
 from broker.server.api.partitions import why_no_topic
-from broker.server.api.topic_config_rows import ConfigRow, topic_config_rows
+from broker.server.api.topic_config_rows import SettingRow, topic_config_rows
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values
@@ -89,7 +89,7 @@ def _described(services: BrokerServices, call: Call, resource: _AskedResource) -
 
 def _describe(
     services: BrokerServices, resource_type: int, name: str
-) -> tuple[ErrorCode, str | None, list[ConfigRow]]:
+) -> tuple[ErrorCode, str | None, list[SettingRow]]:
     if resource_type == _TOPIC:
         if name not in services.view.topics:
             return *why_no_topic(services.view, name), []

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from broker.core.cluster_view import ClusterView
-from broker.wire.packing import Endpoint
+from broker.wire.packing import NodeEndpoint
 from controller.core.brokers import CLIENT_LISTENER
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey, check_topic, missing_topic
@@ -69,11 +69,11 @@ def current_leader(view: ClusterView, key: PartitionKey, error_code: int) -> tup
     return partition.leader, partition.leader_epoch
 
 
-def client_endpoints(view: ClusterView, broker_ids: Collection[int]) -> list[Endpoint]:
+def client_endpoints(view: ClusterView, broker_ids: Collection[int]) -> list[NodeEndpoint]:
     """Return where clients reach those of these brokers that are live, in the order of their ids."""
     found = []
     for broker_id in sorted(broker_ids):
         address = view.endpoint(broker_id, CLIENT_LISTENER)
         if address is not None:
-            found.append(Endpoint(broker_id, *address, view.brokers[broker_id].rack))
+            found.append(NodeEndpoint(broker_id, *address, view.brokers[broker_id].rack))
     return found

@@ -34,7 +34,7 @@ class ConfigSynonym(NamedTuple):
     source: ConfigSource
 
 
-class ConfigRow(NamedTuple):
+class SettingRow(NamedTuple):
     """One setting as DescribeConfigs and CreateTopics show it."""
 
     name: str
@@ -52,7 +52,7 @@ class ConfigRow(NamedTuple):
         return {**self._asdict(), "synonyms": [each._asdict() for each in self.synonyms]}
 
 
-def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[ConfigRow]:
+def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> list[SettingRow]:
     """Return every setting of a topic.
 
     Args:
@@ -66,12 +66,12 @@ def topic_config_rows(defaults: TopicSettings, overrides: Mapping[str, str]) -> 
 
 
 @lru_cache(maxsize=8)
-def _default_rows(defaults: TopicSettings) -> Mapping[str, ConfigRow]:
+def _default_rows(defaults: TopicSettings) -> Mapping[str, SettingRow]:
     """Return the rows of a topic that sets nothing: most rows of most topics."""
     return {name: _row(setting, defaults, None) for name, setting in TOPIC_SETTINGS.items()}
 
 
-def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> ConfigRow:
+def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> SettingRow:
     default, built_in = shown_value(setting, defaults, None), text_of(setting.default)
     values = [(built_in, ConfigSource.DEFAULT)]
     if default != built_in:
@@ -89,8 +89,8 @@ def config_row(
     documentation: str | None,
     *,
     read_only: bool = False,
-) -> ConfigRow:
+) -> SettingRow:
     """Return one setting; values: each with its source, the one that holds first."""
     value, source = values[0]
     synonyms = [ConfigSynonym(name, each, source) for each, source in values]
-    return ConfigRow(name, value, read_only, source, synonyms, kind, documentation)
+    return SettingRow(name, value, read_only, source, synonyms, kind, documentation)

@@ -6,25 +6,27 @@ from itertools import product
 
 import pytest
 
-from broker.server.flow import MOVES, Flow, FlowInput
+from broker.server.flow import MOVES, FlowInput, RequestFlow
 
 
-@pytest.mark.parametrize(("flow", "happened"), list(product(Flow, FlowInput)))
-def test_every_move_is_one_that_can_happen(flow: Flow, happened: FlowInput) -> None:
+@pytest.mark.parametrize(("flow", "happened"), list(product(RequestFlow, FlowInput)))
+def test_every_move_is_one_that_can_happen(flow: RequestFlow, happened: FlowInput) -> None:
     can_happen = {
         # frames are taken until there is no room, also by a turn in which the peer stopped to read
-        FlowInput.NO_ROOM: flow is not Flow.FULL,
-        FlowInput.ROOM: flow is Flow.FULL,
-        FlowInput.NOT_READ: flow is not Flow.UNREAD,
-        FlowInput.READ: flow is Flow.UNREAD,
+        FlowInput.NO_ROOM: flow is not RequestFlow.FULL,
+        FlowInput.ROOM: flow is RequestFlow.FULL,
+        FlowInput.NOT_READ: flow is not RequestFlow.UNREAD,
+        FlowInput.READ: flow is RequestFlow.UNREAD,
     }
     assert ((flow, happened) in MOVES) == can_happen[happened]
 
 
 def test_a_peer_that_does_not_read_is_not_read_whatever_room_there_is() -> None:
-    assert {MOVES[flow, FlowInput.NOT_READ] for flow in (Flow.READING, Flow.FULL)} == {Flow.UNREAD}
-    assert MOVES[Flow.UNREAD, FlowInput.NO_ROOM] is Flow.UNREAD
+    assert {MOVES[flow, FlowInput.NOT_READ] for flow in (RequestFlow.READING, RequestFlow.FULL)} == {
+        RequestFlow.UNREAD
+    }
+    assert MOVES[RequestFlow.UNREAD, FlowInput.NO_ROOM] is RequestFlow.UNREAD
 
 
 def test_a_peer_that_reads_again_is_read_once_there_is_room() -> None:
-    assert MOVES[MOVES[Flow.UNREAD, FlowInput.READ], FlowInput.ROOM] is Flow.READING
+    assert MOVES[MOVES[RequestFlow.UNREAD, FlowInput.READ], FlowInput.ROOM] is RequestFlow.READING

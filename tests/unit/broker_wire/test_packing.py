@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from broker.server.table import FOR_CLIENTS
 from broker.wire.codec import encode_request, encode_response
 from broker.wire.packing import (
-    Endpoint,
     FetchedPartition,
     FetchedTopic,
+    NodeEndpoint,
     ProducedPartition,
     pack_fetch_response,
     pack_produce_request,
@@ -38,11 +38,11 @@ APPEND_TIME = st.sampled_from([-1, 0, 1_700_000_000_000])
 PRODUCED = st.builds(
     ProducedPartition, INT32, ERROR, INT64, APPEND_TIME, INT64, st.one_of(st.none(), NAME), PAIR
 )
-ENDPOINTS = st.builds(Endpoint, INT32, NAME, INT32, st.one_of(st.none(), NAME))
+ENDPOINTS = st.builds(NodeEndpoint, INT32, NAME, INT32, st.one_of(st.none(), NAME))
 
 
 def fetch_values(
-    topics: Sequence[FetchedTopic], error_code: int, endpoints: Sequence[Endpoint]
+    topics: Sequence[FetchedTopic], error_code: int, endpoints: Sequence[NodeEndpoint]
 ) -> dict[str, object]:
     return {
         "error_code": error_code,
@@ -85,7 +85,7 @@ PRODUCE = FOR_CLIENTS[ApiKey.PRODUCE].versions
 @given(topics=st.lists(TOPICS, max_size=3), error_code=ERROR, endpoints=st.lists(ENDPOINTS, max_size=2))
 @settings(max_examples=40, deadline=None)
 def test_fetch_responses_equal_those_of_kio(
-    version: int, topics: list[FetchedTopic], error_code: int, endpoints: list[Endpoint]
+    version: int, topics: list[FetchedTopic], error_code: int, endpoints: list[NodeEndpoint]
 ) -> None:
     packed = pack_fetch_response(version, topics, error_code=error_code, node_endpoints=endpoints)
     expected = encode_response(ApiKey.FETCH, version, fetch_values(topics, error_code, endpoints))
@@ -123,7 +123,7 @@ def test_produce_requests_equal_those_of_kio(
 )
 @settings(max_examples=40, deadline=None)
 def test_produce_responses_equal_those_of_kio(
-    version: int, topics: list[tuple[str, list[ProducedPartition]]], endpoints: list[Endpoint]
+    version: int, topics: list[tuple[str, list[ProducedPartition]]], endpoints: list[NodeEndpoint]
 ) -> None:
     values = {
         "responses": [

@@ -8,7 +8,7 @@ from struct import pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.wire.incoming import PIECE_BYTES, Incoming
+from controller.wire.incoming import PIECE_BYTES, FrameBuffer
 
 
 def frame(api_key: int, body: bytes) -> bytes:
@@ -16,7 +16,7 @@ def frame(api_key: int, body: bytes) -> bytes:
     return pack(">i", len(content)) + content
 
 
-def take_all(incoming: Incoming) -> list[bytes]:
+def take_all(incoming: FrameBuffer) -> list[bytes]:
     taken = []
     while (length := incoming.length()) is not None and incoming.has_whole(length):
         taken.append(bytes(incoming.take(length)))
@@ -29,7 +29,7 @@ def test_frames_are_the_same_however_they_were_cut(bodies: list[bytes], cuts: li
     frames = [frame(number, body) for number, body in enumerate(bodies)]
     content = b"".join(frames)
     places = sorted({0, len(content), *(cut for cut in cuts if cut < len(content))})
-    incoming, taken = Incoming(), []
+    incoming, taken = FrameBuffer(), []
     for begin, end in pairwise(places):
         incoming.add(content[begin:end])
         if incoming.is_ready:
@@ -39,7 +39,7 @@ def test_frames_are_the_same_however_they_were_cut(bodies: list[bytes], cuts: li
 
 
 def test_the_key_of_a_long_frame_is_known_before_the_frame_has_arrived() -> None:
-    incoming = Incoming()
+    incoming = FrameBuffer()
     content = frame(3, bytes(100))
     seen = []
     for number in range(len(content)):
@@ -53,7 +53,7 @@ def test_the_key_of_a_long_frame_is_known_before_the_frame_has_arrived() -> None
 
 
 def test_pieces_cost_more_than_their_bytes_until_they_are_taken_or_forgotten() -> None:
-    incoming = Incoming()
+    incoming = FrameBuffer()
     for _ in range(3):
         incoming.add(b"\0")
     assert incoming.size_bytes == 3 + 3 * PIECE_BYTES
