@@ -53,11 +53,6 @@ def epoch_end_at_leader(
     return EpochEndOffset(floor, epoch_start_offset)
 
 
-def has_diverged(end: EpochEndOffset, last_fetched_epoch: int, fetch_offset: int) -> bool:
-    """Whether who fetched last_fetched_epoch up to fetch_offset holds records that the leader does not."""
-    return end.leader_epoch < last_fetched_epoch or end.end_offset < fetch_offset
-
-
 def truncation_offset(leader_end: EpochEndOffset, own_end: EpochEndOffset, log_end_offset: int) -> int:
     """Return where a follower cuts its log after the leader answered with a diverging epoch.
 

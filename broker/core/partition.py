@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.core import fences
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.records import PartitionStateRecord
 
@@ -57,7 +58,10 @@ class IdleState:
     """
 
     high_watermark: int
+    #: Of the last decision that was applied, or read at the start.
     leader_epoch: LeaderEpoch
+    #: The generation of this broker that the decision was for; NO_GENERATION: it was only read.
+    decided_in: BrokerGeneration = NO_GENERATION
 
 
 @dataclass(slots=True)
@@ -68,6 +72,7 @@ class FollowerState:
     leader_epoch: LeaderEpoch
     #: Exclusive; never above the own log end offset.
     high_watermark: int
+    decided_in: BrokerGeneration = NO_GENERATION
 
     def leader_said(self, high_watermark: int, log_end_offset: int) -> bool:
         """Take over the leader's high watermark as far as the own log reaches; True if it rose.
@@ -104,6 +109,7 @@ class LeaderState:
     #: The change whose outcome is not known. While there is one, no other is proposed.
     pending: ProposeIsr | None = None
     propose_not_before_ms: int = 0
+    decided_in: BrokerGeneration = NO_GENERATION
 
     @classmethod
     def elected(
@@ -116,6 +122,7 @@ class LeaderState:
         log_end_offset: int,
         high_watermark: int,
         now_ms: int,
+        decided_in: BrokerGeneration = NO_GENERATION,
     ) -> LeaderState:
         """Begin to lead in the epoch of a state that names this broker as the leader.
 
@@ -132,6 +139,7 @@ class LeaderState:
             state.leader_recovery_state,
             epoch_start_offset=log_end_offset,
             high_watermark=min(high_watermark, log_end_offset),
+            decided_in=decided_in,
         )
         for replica in replicas:
             if replica != broker_id:
@@ -144,7 +152,7 @@ class LeaderState:
         """Who may be in the ISR as the quorum has it: the known one, and those of a change on its way."""
         if self.pending is None:
             return self.isr
-        return self.isr + tuple(self.pending.joining)
+        return fences.gating_isr(self.isr, self.pending.joining)
 
     def is_under_replicated(self) -> bool:
         """Whether an assigned replica is not in sync."""
@@ -170,7 +178,7 @@ class LeaderState:
             False if it counts for nothing: not a replica, or a former life of that broker.
         """
         progress = self.followers.get(replica)
-        if progress is None or generation < progress.generation:
+        if progress is None or fences.is_of_former_life(generation, progress.generation):
             return False
         if fetch_offset >= log_end_offset:
             progress.caught_up_ms = max(progress.caught_up_ms, now_ms)
@@ -273,7 +281,7 @@ class LeaderState:
         """
         if state.leader != self.broker_id:
             return False
-        if state.leader_epoch == self.leader_epoch:
+        if fences.is_own_epoch(state.leader_epoch, self.leader_epoch):
             self.isr = state.isr
             self.partition_version = partition_version
             self.pending = None

@@ -41,10 +41,10 @@ class Throttle:
         #: Of throttled replicas, since the process started.
         self.bytes_total = 0
 
-    def set_rate(self, rate: int, now_ms: int) -> None:
-        """Let so many bytes a second pass from now on; RATE_MAX: all."""
+    def set_rate(self, rate: int) -> None:
+        """Let so many bytes a second pass from now on, a second's worth at once; RATE_MAX: all."""
         if rate != self._rate:
-            self._rate, self._level, self._filled_ms = rate, float(rate), now_ms
+            self._rate, self._level = rate, float(rate)
 
     def limits(self, key: PartitionKey) -> bool:
         """Whether this broker's replica of a partition is throttled."""

@@ -62,17 +62,12 @@ class BrokerView:
             "coordinator": self._coordinator(),
         }
         if broker.parts is not None:
-            replicas = broker.parts.replicas.status()
+            registry = broker.parts.replicas.registry
             answer |= {
                 "incarnation": broker.parts.directory.incarnation,
-                "controller_id": replicas.controller_id,
-                "controller_epoch": replicas.controller_epoch,
-                "partitions": {
-                    "led": replicas.led,
-                    "followed": replicas.followed,
-                    "offline": replicas.offline,
-                    "under_replicated": replicas.under_replicated,
-                },
+                "controller_id": registry.gate.controller_id,
+                "controller_epoch": registry.gate.controller_epoch,
+                "partitions": broker.parts.replicas.logs.counts()._asdict(),
             }
         return answer
 
@@ -88,12 +83,12 @@ class BrokerView:
         yield from self._loop_metrics()
         if self._broker.parts is None:
             return
-        replicas = self._broker.parts.replicas.status()
+        replicas = self._broker.parts.replicas
         partitions = GaugeMetricFamily(
             "quorate_broker_partitions", "partitions of this broker by role", labels=["role"]
         )
-        for role in ("led", "followed", "offline", "under_replicated"):
-            partitions.add_metric([role], getattr(replicas, role))
+        for role, count in replicas.logs.counts()._asdict().items():
+            partitions.add_metric([role], count)
         yield partitions
         yield GaugeMetricFamily(
             "quorate_broker_shortened_logs",
@@ -113,12 +108,12 @@ class BrokerView:
             (
                 "leader_throttled_bytes",
                 "bytes that were sent to throttled followers",
-                replicas.leader_throttled_bytes,
+                replicas.registry.leader_throttle.bytes_total,
             ),
             (
                 "follower_throttled_bytes",
                 "bytes that were fetched for throttled replicas",
-                replicas.follower_throttled_bytes,
+                replicas.registry.follower_throttle.bytes_total,
             ),
         ):
             yield CounterMetricFamily(f"quorate_broker_{name}", documentation, value=value)

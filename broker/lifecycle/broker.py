@@ -27,18 +27,20 @@ from broker.datadir.directory import LogDirectory, open_in_thread
 from broker.groups.coordinator import Coordinator
 from broker.groups.options import group_options
 from broker.lifecycle.admin import BrokerView
-from broker.lifecycle.broker_configs import BrokerConfigs
 from broker.lifecycle.departure import Departure, DepartureOptions
 from broker.lifecycle.listening import AnnouncedView, BrokerSockets, Listeners
 from broker.lifecycle.peer_secret import check_peer_secret
-from broker.lifecycle.producer_ids import ProducerIds
 from broker.lifecycle.registration import SHORTENED_MAX, broker_record
 from broker.lifecycle.state_queue import StateQueue, handing_to
-from broker.lifecycle.topic_configs import TopicConfigs
 from broker.log.errors import LogStorageError
-from broker.replication.manager import ReplicaManager
+from broker.replication.opening import open_replicas
 from broker.replication.outcomes import ReplicationOptions
+from broker.replication.parts import ReplicaParts
+from broker.replication.settings import apply_broker_settings, apply_topic_settings
 from broker.server.services import BrokerServices
+from broker.stores.broker_configs import BrokerConfigs
+from broker.stores.producer_ids import ProducerIds
+from broker.stores.topic_configs import TopicConfigs
 from controller.election.published import Published, read_published
 from controller.election.store import ensure_base_paths, ensure_cluster_id, register_broker
 from controller.runtime.controller import Controller
@@ -61,7 +63,6 @@ CONNECT_PATIENCE_MS: Final = 10_000.0
 REGISTER_PAUSE_S: Final = 1.0
 #: How long a stop waits for the end of the session, so that the controller acts at once.
 CLOSE_DEADLINE_S: Final = 3.0
-
 #: A shorter silence of a disk is a stall, whatever the session's timeout.
 DISK_HANG_MS_MIN: Final = 2000.0
 
@@ -70,7 +71,7 @@ class _Parts(NamedTuple):
     """What exists from the first session to the stop."""
 
     directory: LogDirectory
-    replicas: ReplicaManager
+    replicas: ReplicaParts
     configs: TopicConfigs
     own_configs: BrokerConfigs
     producer_ids: ProducerIds
@@ -128,14 +129,12 @@ class Broker:
         self._spawn(self.loop_watch.run())
         try:
             await self.listeners.start_admin(self._sockets)
-            client, published = await self._read_cluster()
-            assert self._parts is not None
-            parts = self._parts
+            client, parts, published = await self._read_cluster()
             for topic, problem in published.problems.items():
                 log.warning("topic %s is left alone: %s", topic, problem)
             states = {key: each.state for key, each in published.states.items()}
-            parts.replicas.open_replicas(published.topics, states, unreadable=published.problems)
-            await parts.replicas.start()
+            open_replicas(parts.replicas.registry, published.topics, states, unreadable=published.problems)
+            self._spawn(parts.replicas.maintenance.run())
             await self.listeners.start(self._services(parts))
             lost = await self._begin_session(client)
         except BaseException:
@@ -243,7 +242,7 @@ class Broker:
         directory = await open_in_thread(partial(opens, open_files_max=limits.open_files_max))
         dial = {broker_id: (address.host, address.port) for broker_id, address in config.dial.items()}
         producer_ids = ProducerIds(self.broker_id)
-        replicas = ReplicaManager(
+        replicas = ReplicaParts.build(
             self.broker_id,
             directory,
             self.view,
@@ -259,10 +258,11 @@ class Broker:
             on_storage_error=self.fail,
             register_again=lambda: self._lost.set(),
         )
-        own_configs = BrokerConfigs(self.broker_id, replicas.throttle)
+        own_configs = BrokerConfigs(self.broker_id, partial(apply_broker_settings, replicas.registry))
         queue = None
         if config.broker.channel == "queue":
-            queue = StateQueue(self.broker_id, handing_to(replicas), Trust(self._secrets, self.cluster_id))
+            trust = Trust(self._secrets, self.cluster_id)
+            queue = StateQueue(self.broker_id, handing_to(replicas.registered), trust)
         return _Parts(directory, replicas, configs, own_configs, producer_ids, queue)
 
     def _services(self, parts: _Parts) -> BrokerServices:
@@ -281,7 +281,7 @@ class Broker:
 
     def _settings_changed(self, topic: str) -> None:
         if self._parts is not None:
-            self._parts.replicas.settings_changed(topic)
+            apply_topic_settings(self._parts.replicas.registry, topic)
 
     async def _connect(self) -> Client:
         """Return a client with a session, however long the quorum is away."""
@@ -299,7 +299,7 @@ class Broker:
             else:
                 return client
 
-    async def _read_cluster(self) -> tuple[Client, Published]:
+    async def _read_cluster(self) -> tuple[Client, _Parts, Published]:
         """Open the data directory and read what the quorum has; again if the connection is lost meanwhile."""
         proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
         while True:
@@ -315,7 +315,7 @@ class Broker:
                 await parts.own_configs.attach(client)
                 if parts.queue is not None:
                     await parts.queue.watch(client)
-                return client, await read_published(client)
+                return client, parts, await read_published(client)
             except ConnectionLossError as error:
                 await client.close()
                 if self._stopping:
@@ -336,7 +336,7 @@ class Broker:
         lost = self._lost = asyncio.Event()
         client.add_listener(lambda state: self._session_changed(client, state, lost))
         client_address, broker_address, admin_address = self.listeners.advertised()
-        shortened = self._parts.replicas.shortened()
+        shortened = self._parts.replicas.registered.shortened()
         if sum(map(len, shortened.values())) > SHORTENED_MAX:
             self._parts.directory.forget_shortened(self.broker_id, self.cluster_id)
             shortened = {}
@@ -355,7 +355,7 @@ class Broker:
         generation = await register_broker(client, self.broker_id, record, self._trust)
         self._generation = generation
         self._parts.producer_ids.attach(client)
-        self._parts.replicas.attach(client, generation)
+        self._parts.replicas.registered.attach(client, generation)
         if self._parts.queue is not None:
             self._spawn(self._parts.queue.run(client, generation))
         log.info("broker %d registered with generation %d", self.broker_id, generation)
@@ -439,7 +439,7 @@ class Broker:
         if not ends_session and self._client is not None:
             await self._client.close(keep_session=True)
         if self._parts is not None:
-            self._parts.replicas.detach()
+            self._parts.replicas.registered.detach()
         if coordinator is not None:
             await coordinator.stop()
         if controller is not None:

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from broker.replication.manager import ReplicaManager
+from broker.replication.registered import Registered
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     LEADER_AND_ISR,
@@ -163,21 +163,21 @@ async def _delete(client: Client, path: str) -> None:
         return
 
 
-def handing_to(replicas: ReplicaManager) -> Apply:
-    """Return what has the replicas apply a request."""
+def handing_to(registered: Registered) -> Apply:
+    """Return what has a registered broker apply a request."""
 
     async def apply(request: ControlRequest) -> int:
         match request:
             case LeaderAndIsrRequest():
-                roles = await replicas.handle_leader_and_isr(request)
+                roles = await registered.leader_and_isr(request)
                 _report([each.error_code for topic in roles.topics for each in topic.partition_errors])
                 return roles.error_code
             case StopReplicaRequest():
-                stops = await replicas.handle_stop_replica(request)
+                stops = await registered.stop_replica(request)
                 _report([each.error_code for each in stops.partition_errors])
                 return stops.error_code
             case UpdateMetadataRequest():
-                return (await replicas.handle_update_metadata(request)).error_code
+                return (await registered.update_metadata(request)).error_code
             case _:
                 return ErrorCode.INVALID_REQUEST
 

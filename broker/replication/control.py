@@ -1,9 +1,7 @@
 """The controller's requests: lead, follow, stop, and what the cluster looks like.
 
-Each request passes the fences of the registry first, and again whenever it has given way to others. A
-partition's decision is applied once per leader epoch; the first one for the current generation is applied
-whatever its epoch, since what was read at the start does not count. What a request does not name stays as it
-is.
+Each request passes the gate first, and again whenever it has given way to others. What a decision means for a
+replica its machine says; here it is carried out. What a request does not name stays as it is.
 Source: control-plane design, "Leader and follower", "Control requests"; KIP-380, KIP-516, KIP-570.
 """
 
@@ -13,16 +11,26 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Final
 
+from broker.core import fences
 from broker.core.partition import FollowerState, IdleState, LeaderState
+from broker.core.replica import refusal_of
+from broker.core.replica_effects import (
+    Close,
+    Follow,
+    RefuseWith,
+    ReplicaEffect,
+    SetAside,
+    Unfollow,
+    WakeBrokers,
+)
+from broker.core.replica_inputs import LeaderAndIsr, StopReplica
 from broker.log.disk_threads import finished
 from broker.log.errors import DamagedSegmentError
 from broker.log.partition_log import PartitionLog
-from broker.replication.clock import monotonic_ms
 from broker.replication.fetchers import Fetchers
 from broker.replication.published_epoch import PublishedEpoch
-from broker.replication.registry import Registry, is_log_of
+from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from controller.messages.entities import (
     LeaderAndIsrPartitionError,
@@ -38,13 +46,10 @@ from controller.messages.entities import (
     UpdateMetadataResponse,
 )
 from controller.wire.codes import ErrorCode
-from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, PartitionStateRecord
+from quorum.metadata.records import PartitionStateRecord
 from quorum.platform.pace import Pace
-
-#: Leader epochs of a StopReplica that no epoch is too old for: none given, the topic is being deleted.
-_ANY_EPOCH: Final = (-1, -2)
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +91,7 @@ class Control:
         directory = self._registry.log_directory
         async with self._turn:
             pace = Pace()
-            refused = self._fence(request)
+            refused = self._admit(request)
             shortened = len(directory.shortened)
             for leader in request.live_leaders if refused is ErrorCode.NONE else ():
                 self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
@@ -95,7 +100,7 @@ class Control:
                 for state in topic.partition_states:
                     key = PartitionKey(topic.topic_name, state.partition_index)
                     if await self._settle_older(key, topic.topic_id) or await pace.rest():
-                        refused = self._fence(request)
+                        refused = self._admit(request)
                     if refused is not ErrorCode.NONE:
                         return LeaderAndIsrResponse(error_code=refused, topics=())
                     error_code = self._apply(key, topic.topic_id, state)
@@ -116,7 +121,7 @@ class Control:
         """Take over what the cluster looks like."""
         if not await self._believes(request):
             return UpdateMetadataResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
-        refused = self._fence(request)
+        refused = self._admit(request)
         if refused is ErrorCode.NONE:
             self._registry.view.apply(request)
         return UpdateMetadataResponse(error_code=refused)
@@ -132,11 +137,11 @@ class Control:
             return StopReplicaResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, partition_errors=())
         async with self._turn:
             pace = Pace()
-            refused = self._fence(request)
+            refused = self._admit(request)
             for topic in request.topic_states:
                 for state in topic.partition_states:
                     if await pace.rest():
-                        refused = self._fence(request)
+                        refused = self._admit(request)
                     if refused is not ErrorCode.NONE:
                         return StopReplicaResponse(error_code=refused, partition_errors=())
                     key = PartitionKey(topic.topic_name, state.partition_index)
@@ -156,19 +161,17 @@ class Control:
 
         What is refused because of this is sent again and ends no term: the quorum may only lag.
         """
-        known = self._registry
-        is_newer = request.controller_epoch > known.controller_epoch
-        if not is_newer or request.broker_epoch < known.generation:
+        if not self._registry.gate.must_ask(request.broker_epoch, request.controller_epoch):
             return True
         return await self._published_epoch.covers(request.controller_epoch)
 
-    def _fence(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
-        return self._registry.fence(request.broker_epoch, request.controller_id, request.controller_epoch)
+    def _admit(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
+        return self._registry.admit(request.broker_epoch, request.controller_id, request.controller_epoch)
 
     async def _settle_older(self, key: PartitionKey, topic_id: uuid.UUID | None) -> bool:
         """Wait until a log of an older topic of that name can be set aside; True if there is one."""
         log = self._registry.log_directory.logs.get(key)
-        if log is None or is_log_of(log, topic_id):
+        if log is None or not fences.is_of_another_topic(topic_id, log.topic_id):
             return False
         await log.settled()
         return True
@@ -176,79 +179,46 @@ class Control:
     def _apply(
         self, key: PartitionKey, topic_id: uuid.UUID | None, state: LeaderAndIsrPartitionState
     ) -> ErrorCode:
-        if self._registry.broker_id not in state.replicas:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        replica = self._registry.replicas.get(key)
+        registry = self._registry
+        decision = decision_of(registry.gate.generation, topic_id, state)
+        replica = registry.replicas.get(key)
         if replica is None:
-            replica = self._registry.create_replica(key, topic_id)
-        elif not is_log_of(replica.log, topic_id):
-            if replica.applied:
-                return ErrorCode.INCONSISTENT_TOPIC_ID
-            # The topic was deleted and created again while this broker was away.
-            self.close(replica)
-            replica = self._registry.create_replica(key, topic_id)
-        elif replica.applied and state.leader_epoch <= replica.leader_epoch:
-            is_repeated = state.leader_epoch == replica.leader_epoch
-            return ErrorCode.NONE if is_repeated else ErrorCode.FENCED_LEADER_EPOCH
-        if state.leader == self._registry.broker_id:
-            self._become_leader(replica, state)
-        else:
-            self._become_follower(replica, state)
-        return ErrorCode.NONE
+            if (refused := refusal_of(registry.broker_id, decision)) is not ErrorCode.NONE:
+                return refused
+            replica = registry.create_replica(key, topic_id)
+        before = replica.role
+        effects = replica.step(decision)
+        error_code = self.carry_out(replica, effects)
+        if SetAside() in effects:
+            replica = registry.create_replica(key, topic_id)
+            error_code = self.carry_out(replica, replica.step(decision))
+        if replica.role is not before:
+            _note_role(replica)
+        return error_code
 
-    def _become_leader(self, replica: Replica, state: LeaderAndIsrPartitionState) -> None:
-        self._fetchers.leave(replica.key)
-        record = PartitionStateRecord(
-            ControllerEpoch(state.controller_epoch),
-            state.leader,
-            LeaderEpoch(state.leader_epoch),
-            state.isr,
-            state.leader_recovery_state,
-        )
-        role = LeaderState.elected(
-            self._registry.broker_id,
-            record,
-            PartitionVersion(state.partition_epoch),
-            state.replicas,
-            log_end_offset=replica.log.log_end_offset,
-            high_watermark=replica.high_watermark,
-            now_ms=monotonic_ms(),
-        )
-        replica.take_role(role, applied=True)
-        replica.high_watermark_rose()
-        self._wake_followers(role.followers)
-        _log.info(
-            "leads %s-%d in epoch %d from offset %d, ISR %s",
-            *replica.key,
-            role.leader_epoch,
-            role.epoch_start_offset,
-            list(role.isr),
-        )
-
-    def _become_follower(self, replica: Replica, state: LeaderAndIsrPartitionState) -> None:
-        leader_epoch = LeaderEpoch(state.leader_epoch)
-        if state.leader == NO_LEADER:
-            self._fetchers.leave(replica.key)
-            replica.take_role(IdleState(replica.high_watermark, leader_epoch), applied=True)
-            _log.info("%s-%d has no leader in epoch %d", *replica.key, leader_epoch)
-            return
-        role = FollowerState(state.leader, leader_epoch, replica.high_watermark)
-        replica.take_role(role, applied=True)
-        self._fetchers.follow(replica, role)
-        _log.info(
-            "follows broker %d in %s-%d in epoch %d from offset %d",
-            role.leader,
-            *replica.key,
-            leader_epoch,
-            replica.log.log_end_offset,
-        )
+    def carry_out(self, replica: Replica, effects: Iterable[ReplicaEffect]) -> ErrorCode:
+        """Do what a decision about a replica asks for; returns its answer."""
+        error_code = ErrorCode.NONE
+        for effect in effects:
+            match effect:
+                case Follow():
+                    self._fetchers.follow(replica)
+                case Unfollow():
+                    self._fetchers.leave(replica.key)
+                case WakeBrokers(broker_ids):
+                    self._wake_followers(broker_ids)
+                case Close() | SetAside():
+                    self._registry.close(replica)
+                case RefuseWith(refused):
+                    error_code = refused
+        return error_code
 
     async def _stop(self, key: PartitionKey, state: StopReplicaPartitionState) -> ErrorCode:
         replica = self._registry.replicas.get(key)
         if replica is not None:
-            if state.leader_epoch not in _ANY_EPOCH and state.leader_epoch < replica.leader_epoch:
-                return ErrorCode.FENCED_LEADER_EPOCH
-            self.close(replica)
+            refused = self.carry_out(replica, replica.step(StopReplica(state.leader_epoch)))
+            if refused is not ErrorCode.NONE:
+                return refused
         log = self._registry.log_directory.logs.get(key)
         if state.delete_partition and log is not None:
             await log.settled()
@@ -278,7 +248,32 @@ class Control:
 
     def close(self, replica: Replica) -> None:
         """Let a replica go; its log stays, with the high watermark that the replica had."""
-        self._registry.log_directory.high_watermarks[replica.key] = replica.high_watermark
-        self._fetchers.leave(replica.key)
-        replica.take_role(IdleState(replica.high_watermark, replica.leader_epoch), applied=False)
-        self._registry.forget(replica)
+        self.carry_out(replica, replica.step(StopReplica()))
+
+
+def decision_of(
+    generation: BrokerGeneration, topic_id: uuid.UUID | None, state: LeaderAndIsrPartitionState
+) -> LeaderAndIsr:
+    """Return what a request says of one partition, for this broker's present generation."""
+    record = PartitionStateRecord(
+        ControllerEpoch(state.controller_epoch),
+        state.leader,
+        LeaderEpoch(state.leader_epoch),
+        state.isr,
+        state.leader_recovery_state,
+    )
+    version = PartitionVersion(state.partition_epoch)
+    return LeaderAndIsr(generation, topic_id, record, version, tuple(state.replicas))
+
+
+def _note_role(replica: Replica) -> None:
+    key, epoch = replica.key, replica.leader_epoch
+    match replica.role:
+        case LeaderState() as role:
+            text = "leads %s-%d in epoch %d from offset %d, ISR %s"
+            _log.info(text, *key, epoch, role.epoch_start_offset, list(role.isr))
+        case FollowerState() as role:
+            text = "follows broker %d in %s-%d in epoch %d from offset %d"
+            _log.info(text, role.leader, *key, epoch, replica.log.log_end_offset)
+        case IdleState():
+            _log.info("%s-%d has no leader in epoch %d", *key, epoch)

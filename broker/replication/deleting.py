@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.core import reading
+from broker.core.replica_inputs import LogStartMoved
 from broker.log.errors import LogStorageError
 from broker.replication.outcomes import DeleteOutcome
 from broker.replication.registry import Registry
@@ -48,8 +50,8 @@ class Deleting:
         if self.waiting >= WAITING_MAX:
             return dict.fromkeys(offsets, DeleteOutcome(ErrorCode.REQUEST_TIMED_OUT))
         outcomes: dict[PartitionKey, DeleteOutcome] = {}
-        #: What the low watermark must reach.
-        required: dict[Replica, int] = {}
+        #: {partition: (its replica, what the low watermark must reach)}
+        required: dict[PartitionKey, tuple[Replica, int]] = {}
         pace, waiting = Pace(), WaitingDeletion()
         self.waiting += 1
         try:
@@ -59,29 +61,28 @@ class Deleting:
                 if isinstance(begun, ErrorCode):
                     outcomes[key] = DeleteOutcome(begun)
                 else:
-                    required[self._registry.replicas[key]] = begun
+                    required[key] = (self._registry.replicas[key], begun)
                 await pace.rest()
             async with asyncio.timeout(timeout_ms / 1000):
-                for replica in required:
+                for replica, _ in list(required.values()):
                     await replica.log.settled()
-                    waiting.wait_for(replica)
+                    waiting.wait_for(replica.waiters)
                 while required:
-                    for replica in await waiting.changes():
-                        self._look_again(replica, required, outcomes)
+                    for key in await waiting.changes():
+                        self._look_again(key, required, outcomes)
                         await pace.rest()
         except TimeoutError:
-            for replica in list(required):
-                self._look_again(replica, required, outcomes)
+            for key in list(required):
+                self._look_again(key, required, outcomes)
         except LogStorageError as error:
             error_code = self._on_failure(error)
-            outcomes.update((replica.key, DeleteOutcome(error_code)) for replica in required)
+            outcomes.update((key, DeleteOutcome(error_code)) for key in required)
             required.clear()
         finally:
             self.waiting -= 1
             waiting.close()
-        for replica in required:
-            low_watermark = self._low_watermark(replica)
-            outcomes[replica.key] = DeleteOutcome(ErrorCode.REQUEST_TIMED_OUT, low_watermark)
+        for key, (replica, _) in required.items():
+            outcomes[key] = DeleteOutcome(ErrorCode.REQUEST_TIMED_OUT, self._low_watermark(replica))
         return outcomes
 
     def _begin(self, key: PartitionKey, offset: int) -> int | ErrorCode:
@@ -89,36 +90,38 @@ class Deleting:
         replica = self._registry.replicas.get(key)
         if replica is None:
             return self._registry.why_missing(key)
-        if replica.leader is None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if offset == HIGH_WATERMARK:
             offset = replica.high_watermark
-        if not 0 <= offset <= replica.high_watermark:
-            return ErrorCode.OFFSET_OUT_OF_RANGE
+        refused = reading.judge_deletion(replica.role, offset)
+        if refused is not ErrorCode.NONE:
+            return refused
         try:
             replica.log.advance_start(offset)
         except LogStorageError as error:
             return self._on_failure(error)
-        replica.start_moved()
+        replica.step(LogStartMoved())
         return offset
 
     def _look_again(
-        self, replica: Replica, required: dict[Replica, int], outcomes: dict[PartitionKey, DeleteOutcome]
+        self,
+        key: PartitionKey,
+        required: dict[PartitionKey, tuple[Replica, int]],
+        outcomes: dict[PartitionKey, DeleteOutcome],
     ) -> None:
         """Give the outcome of a partition, if it need not wait any more."""
-        if replica not in required:
+        if key not in required:
             return
-        if replica.leader is None:
-            outcomes[replica.key] = DeleteOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        elif (low_watermark := self._low_watermark(replica)) >= required[replica]:
-            outcomes[replica.key] = DeleteOutcome(ErrorCode.NONE, low_watermark)
+        replica, start_offset = required[key]
+        low_watermark = self._low_watermark(replica)
+        error_code = reading.judge_deleted(replica.role, low_watermark, start_offset)
+        if error_code is ErrorCode.NONE:
+            outcomes[key] = DeleteOutcome(ErrorCode.NONE, low_watermark)
+        elif error_code is not None:
+            outcomes[key] = DeleteOutcome(error_code)
         else:
             return
-        del required[replica]
+        del required[key]
 
     def _low_watermark(self, replica: Replica) -> int:
-        """Return the smallest log start, as made durable, of the replicas whose brokers are live."""
-        leader, live = replica.leader, self._registry.view.brokers
-        followers = leader.followers.items() if leader is not None else ()
-        starts = [progress.log_start_offset for broker_id, progress in followers if broker_id in live]
-        return min([replica.log.durable_start_offset, *starts])
+        live, start_offset = self._registry.view.brokers, replica.log.durable_start_offset
+        return reading.low_watermark(replica.role, live, start_offset)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from broker.core.partition import FollowerState
+from broker.core.fetch_pace import FetchPace
 from broker.log.errors import LogStorageError
 from broker.replication.clock import monotonic_ms
 from broker.replication.fetch_messages import (
@@ -78,14 +78,16 @@ class Fetchers:
         """Note where a leader listens."""
         self._named[leader] = (host, port)
 
-    def follow(self, replica: Replica, role: FollowerState) -> None:
+    def follow(self, replica: Replica) -> None:
         """Fetch a partition from the leader that its role names."""
         self.leave(replica.key)
+        role = replica.follower
+        assert role is not None
         fetcher = self._fetchers.get(role.leader)
         if fetcher is None:
             fetcher = self._fetchers[role.leader] = Fetcher(self, role.leader)
         self._of[replica.key] = fetcher
-        fetcher.add(Followed(replica, role))
+        fetcher.add(Followed(replica, role, FetchPace(replica.key)))
 
     def leave(self, key: PartitionKey) -> None:
         """Fetch a partition no longer."""
@@ -194,7 +196,7 @@ class Fetcher:
         asked = {
             name: (followed, followed.position(options, registry.follower_throttle, now_ms))
             for name, followed in self._followed.items()
-            if followed.is_due(now_ms, registry.follower_throttle)
+            if followed.pace.is_due(now_ms, registry.follower_throttle)
         }
         self._added.clear()
         if not asked:
@@ -203,7 +205,7 @@ class Fetcher:
         body = encode_fetch(
             ((name, position) for name, (_, position) in asked.items()),
             registry.broker_id,
-            registry.generation,
+            registry.gate.generation,
             max_wait_ms=self._wait_ms,
             max_bytes=options.replica_fetch_response_max_bytes,
         )
@@ -228,16 +230,16 @@ class Fetcher:
             if name not in asked:
                 raise ProtocolError(f"broker {self._leader} answered for a partition that was not asked for")
             followed, position = asked[name]
-            if outcome.records and followed.is_throttled(registry.follower_throttle):
+            if outcome.records and followed.pace.is_throttled(registry.follower_throttle):
                 registry.follower_throttle.spend(len(outcome.records), monotonic_ms())
             if self._followed.get(name) is not followed or not followed.is_current(position.offset):
                 continue
             if must_wait(followed, outcome):
-                followed.is_busy = True
+                followed.pace.is_busy = True
                 task = asyncio.create_task(self._take_later(followed, position.offset, outcome))
                 self._fetchers.waiting.add(task)
                 task.add_done_callback(self._fetchers.waiting.discard)
-            elif take_answer(followed, outcome, options):
+            elif take_answer(followed, position.offset, outcome, options):
                 # Last in the next request, so that a busy partition does not crowd others out.
                 self._followed[name] = self._followed.pop(name)
 
@@ -250,13 +252,17 @@ class Fetcher:
             fetchers.on_failure(error)
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
             fetchers.on_failure(NodeStoppedError.during(f"following broker {self._leader}", error))
-        followed.is_busy = False
+        followed.pace.is_busy = False
         self._added.set()
 
     async def _wait_for_partitions(self, now_ms: int) -> None:
         """Wait for the first partition that may be asked for again, or for a new one."""
         soonest_ms = min(
-            (followed.not_before_ms for followed in self._followed.values() if not followed.is_busy),
+            (
+                followed.pace.not_before_ms
+                for followed in self._followed.values()
+                if not followed.pace.is_busy
+            ),
             default=now_ms + self._fetchers.options.replica_fetch_backoff_max_ms,
         )
         try:

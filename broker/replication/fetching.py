@@ -13,17 +13,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.core.epochs import UNDEFINED, EpochEndOffset, has_diverged
-from broker.core.partition import LeaderState
-from broker.core.read_replica import NO_PREFERENCE, preferred_read_replica
+from broker.core import reading
+from broker.core.epochs import UNDEFINED
+from broker.core.read_replica import NO_PREFERENCE
+from broker.core.replica_inputs import FollowerFetch
 from broker.log.errors import LogStorageError, OffsetOutOfRangeError
 from broker.log.files import NotCachedError
 from broker.log.results import Read
 from broker.replication.clock import monotonic_ms
 from broker.replication.isr_writer import IsrWriter
-from broker.replication.offsets import epoch_end
 from broker.replication.outcomes import Counters, FetchOutcome, FetchPosition
-from broker.replication.registry import Registry, check_leader_epoch
+from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from broker.replication.waiting import WAITING_MAX, WaitingFetch
 from controller.wire.codes import ErrorCode
@@ -150,8 +150,8 @@ class Fetching:
             return outcomes
         if self.waiting >= WAITING_MAX:
             return outcomes
-        replicas = [self._registry.replicas[key] for key in positions]
-        waiting = WaitingFetch(replicas, is_follower=reader.is_follower)
+        partitions = [self._registry.replicas[key].waiters for key in positions]
+        waiting = WaitingFetch(partitions, is_follower=reader.is_follower)
         self.waiting += 1
         self._followers.setdefault(reader.replica_id, set()).add(waiting)
         try:
@@ -192,49 +192,29 @@ class Fetching:
     def _look(self, key: PartitionKey, position: FetchPosition, reader: Reader, room: Room) -> FetchOutcome:
         """Read for the first time: a follower's position counts, a consumer may be sent elsewhere."""
         replica = self._registry.replicas.get(key)
-        if replica is not None and (leader := replica.leader) is not None:
+        if replica is not None and replica.leader is not None:
             if reader.is_follower:
-                self._note_progress(replica, leader, position, reader)
+                self._note_progress(replica, position, reader)
             elif reader.rack:
-                nearer = self._nearer(replica, leader, position, reader)
+                nearer = self._nearer(replica, position, reader)
                 if nearer is not None:
                     return nearer
         return self._read(key, position, reader, room)
 
-    def _note_progress(
-        self, replica: Replica, leader: LeaderState, position: FetchPosition, reader: Reader
-    ) -> None:
-        log = replica.log
-        if (
-            position.current_leader_epoch != leader.leader_epoch
-            or not log.log_start_offset <= position.offset <= log.log_end_offset
-            or (position.topic_id is not None and position.topic_id != replica.topic_id)
-            or self._diverging(replica, leader, position) is not None
-        ):
+    def _note_progress(self, replica: Replica, position: FetchPosition, reader: Reader) -> None:
+        machine = replica.machine
+        if not machine.is_in_sync(reader.replica_id):
+            # It may join the ISR.
+            fetch = FollowerFetch(reader.replica_id, reader.generation, position)
+            self._isr_writer.carry_out(replica, replica.step(fetch))
             return
-        now_ms = monotonic_ms()
-        if leader.follower_fetched(
-            reader.replica_id,
-            reader.generation,
-            position.offset,
-            position.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            now_ms=now_ms,
-        ):
-            replica.maybe_advance()
-            replica.wake_deletions()
-            if (change := leader.maybe_expand(reader.replica_id, now_ms)) is not None:
-                self._isr_writer.write(replica, leader, change)
+        if machine.note_fetch(reader.replica_id, reader.generation, position, replica.log, monotonic_ms()):
+            replica.high_watermark_rose()
+        replica.waiters.wake_deletions()
 
-    def _nearer(
-        self, replica: Replica, leader: LeaderState, position: FetchPosition, reader: Reader
-    ) -> FetchOutcome | None:
-        if check_leader_epoch(replica, position.current_leader_epoch) is not ErrorCode.NONE:
-            return None
+    def _nearer(self, replica: Replica, position: FetchPosition, reader: Reader) -> FetchOutcome | None:
         racks = {broker.id: broker.rack or "" for broker in self._registry.view.brokers.values()}
-        preferred = preferred_read_replica(
-            leader, racks, reader.rack, position.offset, replica.log.log_end_offset
-        )
+        preferred = reading.nearer_replica(replica.role, racks, reader.rack, position, replica.log)
         if preferred == NO_PREFERENCE:
             return None
         return FetchOutcome(
@@ -248,20 +228,14 @@ class Fetching:
         replica = self._registry.replicas.get(key)
         if replica is None:
             return self._refusal(key, self._registry.why_missing(key))
-        if position.topic_id is not None and position.topic_id != replica.topic_id:
-            return FetchOutcome(ErrorCode.INCONSISTENT_TOPIC_ID)
-        leader = replica.leader
-        if leader is None and (reader.is_follower or replica.follower is None):
-            return self._refusal(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        epoch_error = check_leader_epoch(replica, position.current_leader_epoch)
-        if epoch_error is not ErrorCode.NONE:
-            return self._refusal(key, epoch_error)
-        if leader is not None and reader.is_follower and reader.replica_id not in leader.followers:
-            return self._refusal(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        role, log = replica.role, replica.log
+        refused = reading.judge_fetch(role, reader.replica_id, position, log)
+        if refused is not ErrorCode.NONE:
+            return self._refusal(key, refused)
         if self._is_throttled(key, reader):
             allowance = self._registry.leader_throttle.allowance(monotonic_ms())
             room = room._replace(bytes_left=min(room.bytes_left, allowance))
-        diverging = None if leader is None else self._diverging(replica, leader, position)
+        diverging = reading.diverging(role, position, log)
         if diverging is not None and diverging.end_offset == UNDEFINED:
             # An epoch that this leader has never heard of: nothing here can be compared with it.
             return FetchOutcome(
@@ -281,14 +255,13 @@ class Fetching:
         if not reader.is_follower or not self._registry.leader_throttle.limits(key):
             return False
         replica = self._registry.replicas.get(key)
-        leader = None if replica is None else replica.leader
-        return leader is not None and reader.replica_id not in leader.isr
+        return replica is not None and reading.may_throttle(replica.role, reader.replica_id)
 
     def _read_log(
         self, replica: Replica, position: FetchPosition, reader: Reader, room: Room
     ) -> FetchOutcome:
         log = replica.log
-        below = log.log_end_offset if reader.is_follower else replica.high_watermark
+        below = reading.read_limit(replica.role, reader.is_follower, log)
         if not log.log_start_offset <= position.offset <= log.log_end_offset:
             return self._out_of_range(replica)
         if position.offset >= below or room.bytes_left <= 0:
@@ -340,22 +313,12 @@ class Fetching:
         return self._out_of_range(replica)
 
     def _out_of_range(self, replica: Replica) -> FetchOutcome:
-        if replica.leader is None:
-            # A follower may lag: only the leader can say that an offset is out of range.
-            return self._refusal(replica.key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return FetchOutcome(
-            ErrorCode.OFFSET_OUT_OF_RANGE, replica.high_watermark, replica.log.log_start_offset
-        )
-
-    @staticmethod
-    def _diverging(replica: Replica, leader: LeaderState, position: FetchPosition) -> EpochEndOffset | None:
-        last_epoch, log = position.last_fetched_epoch, replica.log
-        if last_epoch < 0 or (last_epoch == log.latest_epoch and position.offset <= log.log_end_offset):
-            return None
-        end = epoch_end(replica, leader, last_epoch)
-        if not has_diverged(end, last_epoch, position.offset):
-            return None
-        return end
+        error_code = reading.code_out_of_range(replica.role)
+        if error_code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            return self._refusal(replica.key, error_code)
+        return FetchOutcome(error_code, replica.high_watermark, replica.log.log_start_offset)
 
     def _refusal(self, key: PartitionKey, error_code: ErrorCode) -> FetchOutcome:
+        if error_code is ErrorCode.INCONSISTENT_TOPIC_ID:
+            return FetchOutcome(error_code)
         return FetchOutcome(error_code, current_leader=self._registry.current_leader(key))

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from broker.core.partition import LeaderState, ProposeIsr
-from broker.replication.clock import monotonic_ms
+from broker.core import fences
+from broker.core.replica_effects import IsrChanged, ReplicaEffect, WriteIsr
+from broker.core.replica_inputs import IsrFound, IsrRefused, IsrWritten
 from broker.replication.outcomes import Counters
 from broker.replication.replica import Replica
 from controller.election.store import compare_and_set_state, read_partition_states
@@ -54,25 +55,28 @@ class IsrWriter:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def write(self, replica: Replica, leader: LeaderState, change: ProposeIsr) -> None:
-        """Carry a change out; its outcome goes back into the leader's state."""
+    def carry_out(self, replica: Replica, effects: Iterable[ReplicaEffect]) -> None:
+        """Write the changes of the ISR among the effects; their outcomes go back into the machine."""
+        for asked in effects:
+            if isinstance(asked, WriteIsr):
+                self._begin(replica, asked)
+
+    def _begin(self, replica: Replica, asked: WriteIsr) -> None:
         client = self._client
         if client is None:
-            leader.isr_refused(monotonic_ms())
+            replica.step(IsrRefused(asked.number))
             return
-        task = asyncio.create_task(self._carry_out(client, replica, leader, change))
+        task = asyncio.create_task(self._write(client, replica, asked))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(
-        self, client: Client, replica: Replica, leader: LeaderState, change: ProposeIsr
-    ) -> None:
+    async def _write(self, client: Client, replica: Replica, asked: WriteIsr) -> None:
         try:
             async with self._turns:
                 complaint = ""
-                while replica.role is leader and self._client is client:
+                while replica.machine.awaits_write(asked.number) and self._client is client:
                     try:
-                        if await self._attempt(client, replica, leader, change):
+                        if await self._attempt(client, replica, asked):
                             return
                     except SESSION_OVER:
                         raise
@@ -87,15 +91,13 @@ class IsrWriter:
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story
             self._on_failure(NodeStoppedError.during("a change of an ISR", error))
 
-    async def _attempt(
-        self, client: Client, replica: Replica, leader: LeaderState, change: ProposeIsr
-    ) -> bool:
-        """Try once; True once the outcome is certain and noted."""
+    async def _attempt(self, client: Client, replica: Replica, asked: WriteIsr) -> bool:
+        """Try once; True once the outcome is certain and the machine has it."""
+        change = asked.proposal
         try:
             joining = await self._joining_versions(client, change.joining)
             if joining is None:
-                if replica.role is leader:
-                    leader.isr_refused(monotonic_ms())
+                replica.step(IsrRefused(asked.number))
                 return True
             version = await compare_and_set_state(
                 client, replica.key, change.state, change.partition_version, joining
@@ -105,26 +107,25 @@ class IsrWriter:
             return False
         except BadVersionError as error:
             if error.path != paths.partition_state_path(replica.key):
-                if replica.role is leader:
-                    leader.isr_refused(monotonic_ms())
+                replica.step(IsrRefused(asked.number))
                 return True
-            return await self._look_up(client, replica, leader, change)
+            return await self._look_up(client, replica, asked)
         except NoNodeError:
             # The topic is being deleted: the pending change gates what a StopReplica will end.
             return True
-        if replica.role is leader:
-            leader.isr_written(version)
-            self._note(replica, change)
-            replica.maybe_advance()
+        self._note(replica, replica.step(IsrWritten(asked.number, version)))
         return True
 
-    def _note(self, replica: Replica, change: ProposeIsr) -> None:
-        kind = "joined" if change.joining else "left"
-        if change.joining:
-            self._counters.isr_expansions += 1
-        else:
-            self._counters.isr_shrinks += 1
-        _log.info("the ISR of %s-%d is %s now: a follower %s", *replica.key, list(change.state.isr), kind)
+    def _note(self, replica: Replica, effects: Iterable[ReplicaEffect]) -> None:
+        for effect in effects:
+            if not isinstance(effect, IsrChanged):
+                continue
+            kind = "joined" if effect.has_joined else "left"
+            if effect.has_joined:
+                self._counters.isr_expansions += 1
+            else:
+                self._counters.isr_shrinks += 1
+            _log.info("the ISR of %s-%d is %s now: a follower %s", *replica.key, list(effect.isr), kind)
 
     async def _joining_versions(
         self, client: Client, joining: Mapping[int, BrokerGeneration]
@@ -138,14 +139,12 @@ class IsrWriter:
             )
             if node is None or registration is None:
                 return None
-            if not node.mzxid == generation == registration.czxid:
+            if not fences.may_join(generation, node.mzxid, registration.czxid):
                 return None
             versions[broker_id] = node.version
         return versions
 
-    async def _look_up(
-        self, client: Client, replica: Replica, leader: LeaderState, change: ProposeIsr
-    ) -> bool:
+    async def _look_up(self, client: Client, replica: Replica, asked: WriteIsr) -> bool:
         self._counters.isr_conflicts += 1
         try:
             await client.sync(paths.partition_state_path(replica.key))
@@ -155,21 +154,11 @@ class IsrWriter:
         except MetadataDecodeError as error:
             _log.warning("the ISR of %s-%d was not changed: %s", *replica.key, error)
             return True
-        if found is None or replica.role is not leader:
+        if found is None or not replica.machine.awaits_write(asked.number):
             return True
-        state, version = found
-        if version == change.partition_version:
-            return False
-        if not leader.isr_read_again(state, version, monotonic_ms()):
-            _log.info(
-                "stepped down from %s-%d: broker %d leads it in epoch %d, not this one in epoch %d",
-                *replica.key,
-                state.leader,
-                state.leader_epoch,
-                leader.leader_epoch,
-            )
-            replica.step_down()
-        elif state == change.state:
-            self._note(replica, change)
-        replica.maybe_advance()
-        return True
+        effects = replica.step(IsrFound(asked.number, *found))
+        self._note(replica, effects)
+        if replica.leader is None:
+            text = "stepped down from %s-%d: broker %d leads it in epoch %d, not this one in epoch %d"
+            _log.info(text, *replica.key, found[0].leader, found[0].leader_epoch, replica.leader_epoch)
+        return asked not in effects

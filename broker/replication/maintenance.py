@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from broker.core.replica_inputs import LagTick
 from broker.datadir.directory import DISK_CHECK_S
 from broker.log.disk_threads import finished
 from broker.log.errors import LogStorageError
@@ -81,16 +82,10 @@ class Maintenance:
 
     async def shrink_isrs(self) -> None:
         """Propose that followers leave which have not caught up in time."""
-        now_ms = monotonic_ms()
+        tick = LagTick(self._options.replica_lag_time_max_ms)
         for replica in self._registry.replicas.values():
-            leader = replica.leader
-            if leader is None:
-                continue
-            change = leader.maybe_shrink(
-                replica.log.log_end_offset, now_ms, self._options.replica_lag_time_max_ms
-            )
-            if change is not None:
-                self._isr_writer.write(replica, leader, change)
+            if replica.leader is not None:
+                self._isr_writer.carry_out(replica, replica.step(tick))
 
     async def write_high_watermarks(self) -> None:
         """Checkpoint the high watermarks of all replicas.

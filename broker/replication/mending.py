@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from broker.core.replica_inputs import DamageFound
 from broker.log.errors import DamagedSegmentError, LogStorageError
 from broker.replication.control import Control
 from broker.replication.outcomes import ReplicationOptions
@@ -61,8 +62,8 @@ class Mending:
         if replica is None:
             # Others have met it before, or the log is gone.
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        leader = replica.leader
-        if leader is not None and len(leader.isr) == 1:
+        refused = self._control.carry_out(replica, replica.step(DamageFound()))
+        if refused is ErrorCode.CORRUPT_MESSAGE:
             if replica.key not in self._complained:
                 self._complained[replica.key] = None
                 _log.error(
@@ -71,14 +72,12 @@ class Mending:
                     error.message,
                     *replica.key,
                 )
-            return ErrorCode.CORRUPT_MESSAGE
+            return refused
         _log.error("%s; %s-%d is cut there, and copied from another replica", error.message, *replica.key)
-        self._control.close(replica)
         task = asyncio.create_task(self._mend(replica, error), name=f"mending {replica.key}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Every client looks for another leader then.
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return refused
 
     def _replica_of(self, error: DamagedSegmentError) -> Replica | None:
         replicas = self._registry.replicas.values()

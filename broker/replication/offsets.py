@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch: questions about offsets that only the leader answers.
 
-While a new leader does not know yet whether all of the former epochs is committed, it does not name a last
-offset that could fall below one that was named before (KIP-207). Reads nothing but logs and roles.
+Finds records by their time; what may be said of an offset is decided in broker/core/listed_offsets.py. Reads
+nothing but logs and roles.
 Source: control-plane design, "Reads"; KIP-79, KIP-101, KIP-207, KIP-405, KIP-734, KIP-1005.
 """
 
@@ -12,41 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from broker.core.epochs import EpochEndOffset, epoch_end_at_leader
+from broker.core import reading
+from broker.core.listed_offsets import MAX_TIMESTAMP, ListedOffset, is_certain, of_record, without_looking
 from broker.core.partition import LeaderState
 from broker.log.errors import LogStorageError
 from broker.log.partition_log import PartitionLog
 from broker.log.records import Walked, walk
 from broker.log.time_lookup import TimedBatch
-from broker.replication.outcomes import EpochEnd, ListedOffset
-from broker.replication.registry import Registry, check_leader_epoch
+from broker.replication.outcomes import EpochEnd
+from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 
 #: Opens one batch at a time in the whole process: it may unfold to records.UNFOLDED_BYTES_MAX.
 _THREAD: Final = ThreadPoolExecutor(1, thread_name_prefix="look-ups by time")
-#: Timestamps of ListOffsets that are none.
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-#: The first offset on this disk; no records are anywhere else.
-EARLIEST_LOCAL: Final = -4
-#: The last offset that was moved to other storage: there is none.
-LATEST_TIERED: Final = -5
-
-
-def epoch_end(replica: Replica, leader: LeaderState, requested: int) -> EpochEndOffset:
-    """Return where an epoch ended in the leader's log."""
-    log = replica.log
-    return epoch_end_at_leader(
-        requested,
-        log.end_offset_for_epoch(requested),
-        latest_epoch_in_log=log.latest_epoch,
-        leader_epoch=leader.leader_epoch,
-        epoch_start_offset=leader.epoch_start_offset,
-        log_end_offset=log.log_end_offset,
-    )
 
 
 def epoch_end_offset(
@@ -57,7 +37,7 @@ def epoch_end_offset(
     if isinstance(found, ErrorCode):
         return EpochEnd(found)
     replica, leader = found
-    return EpochEnd(ErrorCode.NONE, *epoch_end(replica, leader, leader_epoch))
+    return EpochEnd(ErrorCode.NONE, *reading.epoch_end(leader, leader_epoch, replica.log))
 
 
 async def list_offset(
@@ -68,7 +48,7 @@ async def list_offset(
     Args:
         registry: holds the replica.
         key: which partition.
-        timestamp: milliseconds since 1970, or LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED.
+        timestamp: milliseconds since 1970, or one of broker/core/listed_offsets.py.
         current_leader_epoch: what the asker believes; -1: nothing.
         is_follower: sees the end of the log where a consumer sees the high watermark.
 
@@ -81,18 +61,10 @@ async def list_offset(
         return ListedOffset(found)
     replica, leader = found
     log = replica.log
-    end = log.log_end_offset if is_follower else leader.high_watermark
-    certain = is_follower or leader.knows_what_is_committed()
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return ListedOffset(ErrorCode.NONE, -1, log.log_start_offset)
-    if timestamp == LATEST:
-        if not certain:
-            return ListedOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return ListedOffset(ErrorCode.NONE, -1, end, leader.leader_epoch)
-    if timestamp == LATEST_TIERED:
-        return ListedOffset(ErrorCode.NONE)
-    if timestamp < MAX_TIMESTAMP:
-        return ListedOffset(ErrorCode.INVALID_REQUEST)
+    known = without_looking(leader, timestamp, log, is_follower=is_follower)
+    if known is not None:
+        return known
+    end, certain = reading.read_limit(leader, is_follower, log), is_certain(leader, is_follower)
     entry: Walked | None = None
     try:
         entry = await (_newest(log) if timestamp == MAX_TIMESTAMP else _first_at_or_after(log, timestamp))
@@ -104,11 +76,7 @@ async def list_offset(
         return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if entry is None:
         return ListedOffset(ErrorCode.NONE)
-    # Records of a batch that spans the start may be deleted.
-    offset = max(entry.offset, log.log_start_offset)
-    if offset < end:
-        return ListedOffset(ErrorCode.NONE, entry.timestamp, offset)
-    return ListedOffset(ErrorCode.NONE if certain else ErrorCode.OFFSET_NOT_AVAILABLE)
+    return of_record(entry.timestamp, entry.offset, log, end_offset=end, is_certain=certain)
 
 
 async def _first_at_or_after(log: PartitionLog, timestamp_ms: int) -> Walked | None:
@@ -145,7 +113,7 @@ def _leading(
     replica = registry.replicas.get(key)
     if replica is None:
         return registry.why_missing(key)
-    epoch_error = check_leader_epoch(replica, current_leader_epoch)
-    if replica.leader is None:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return (replica, replica.leader) if epoch_error is ErrorCode.NONE else epoch_error
+    refused = reading.judge_question(replica.role, current_leader_epoch)
+    if refused is not ErrorCode.NONE or replica.leader is None:
+        return refused
+    return replica, replica.leader

@@ -1,4 +1,4 @@
-"""What callers hand to the replica manager and what it answers, as plain values.
+"""What callers hand to the parts of replication and what these answer, as plain values.
 
 Error codes are Kafka's. Offsets named `…_end_offset` and `high_watermark` are exclusive; -1 is "unknown" or
 "none", as on the wire.
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from controller.wire.codes import ErrorCode
-from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +63,6 @@ class LogSize(NamedTuple):
     offset_lag: int
 
 
-class ActiveProducer(NamedTuple):
-    """An idempotent producer that a log remembers."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    #: by the clock of the broker that appended
-    last_append_ms: int
-
-
 class FetchPosition(NamedTuple):
     """From where one partition is read."""
 
@@ -101,15 +90,6 @@ class FetchOutcome(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
 
-class ListedOffset(NamedTuple):
-    """The offset that belongs to a timestamp."""
-
-    error_code: ErrorCode
-    timestamp: int = -1
-    offset: int = -1
-    leader_epoch: int = -1
-
-
 class EpochEnd(NamedTuple):
     """Where a leader epoch ended (exclusive)."""
 
@@ -118,23 +98,14 @@ class EpochEnd(NamedTuple):
     end_offset: int = -1
 
 
-class ReplicaStatus(NamedTuple):
-    """Counts for operators."""
+class ReplicaCounts(NamedTuple):
+    """Partitions of this broker by role, for operators."""
 
-    generation: BrokerGeneration
-    controller_id: int
-    controller_epoch: ControllerEpoch
     led: int
     followed: int
     #: Neither led nor followed.
     offline: int
     under_replicated: int
-    counters: Counters
-    waiting_produces: int
-    waiting_fetches: int
-    #: Bytes of throttled replicas since the process started: sent to followers, and fetched.
-    leader_throttled_bytes: int
-    follower_throttled_bytes: int
 
 
 @dataclass(slots=True)

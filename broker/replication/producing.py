@@ -121,8 +121,9 @@ class Producing:
         if replica is None:
             request.settle(key, ProduceOutcome(self._registry.why_missing(key)))
             return
-        if replica.leader is None:
-            request.settle(key, ProduceOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        refused = replica.machine.may_append(acks_all=False)
+        if refused is not ErrorCode.NONE:
+            request.settle(key, ProduceOutcome(refused))
             return
         try:
             produced = replica.log.check(records)
@@ -131,7 +132,9 @@ class Producing:
         except AppendError as error:
             request.settle(key, refusal(error))
             return
-        must_wait = replica.appends or replica.log.must_wait(size_bytes, produced.header.records_count)
+        must_wait = replica.waiters.appends or replica.log.must_wait(
+            size_bytes, produced.header.records_count
+        )
         if batch is not None and not must_wait:
             self._append(replica, batch, request)
             return
@@ -182,11 +185,11 @@ class Producing:
     # -- batches that wait for their turn --------------------------------------------------------------------
 
     def _queue(self, replica: Replica, append: WaitingAppend) -> None:
-        append.request.wait_for_turn(replica)
+        append.request.wait_for_turn(replica.waiters)
         self._appends += 1
         self._appends_bytes += append.size_bytes
-        replica.appends.append(append)
-        if len(replica.appends) == 1:
+        replica.waiters.appends.append(append)
+        if len(replica.waiters.appends) == 1:
             task = asyncio.create_task(self._take_turns(replica), name=f"appends to {replica.key}")
             self._turns.add(task)
             task.add_done_callback(self._turns.discard)
@@ -195,9 +198,9 @@ class Producing:
         """Append what waits, one batch after the other, until nothing waits."""
         try:
             pace = Pace()
-            while replica.appends:
+            while replica.waiters.appends:
                 await pace.rest()
-                append = replica.appends[0]
+                append = replica.waiters.appends[0]
                 if append.checking is not None:
                     checked = await append.checking
                     if isinstance(checked, AppendError):
@@ -216,31 +219,29 @@ class Producing:
             self._give_up(replica, NodeStoppedError.during("an append", error))
         finally:
             # What is left when this task is cancelled has its answer.
-            while replica.appends:
+            while replica.waiters.appends:
                 self._leave(replica)
 
     def _leave(self, replica: Replica) -> None:
-        append = replica.appends.popleft()
+        append = replica.waiters.appends.popleft()
         self._appends -= 1
         self._appends_bytes -= append.size_bytes
 
     def _give_up(self, replica: Replica, error: QuorateError) -> None:
-        for append in replica.appends:
+        for append in replica.waiters.appends:
             append.refuse(replica.key, ProduceOutcome(ErrorCode.KAFKA_STORAGE_ERROR))
         self._on_storage_error(error)
 
     # -- the append ------------------------------------------------------------------------------------------
 
     def _append(self, replica: Replica, batch: CheckedBatch, request: WaitingProduce) -> None:
-        key, leader = replica.key, replica.leader
-        if leader is None:
-            request.settle(key, ProduceOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-            return
-        if request.acks_all and not leader.has_enough_in_sync(replica.min_insync_replicas):
-            request.settle(key, ProduceOutcome(ErrorCode.NOT_ENOUGH_REPLICAS))
+        key, machine = replica.key, replica.machine
+        refused = machine.may_append(request.acks_all)
+        if refused is not ErrorCode.NONE:
+            request.settle(key, ProduceOutcome(refused))
             return
         try:
-            appended = replica.log.append_produced(batch, leader.leader_epoch, wall_ms())
+            appended = replica.log.append_produced(batch, machine.role.leader_epoch, wall_ms())
         except AppendError as error:
             request.settle(key, refusal(error))
             return
@@ -259,7 +260,7 @@ class Producing:
             log_start_offset=replica.log.log_start_offset,
         )
         if request.acks_all and not request.ended and replica.high_watermark <= appended.last_offset:
-            request.wait_for(replica, appended.last_offset + 1, outcome)
+            request.wait_for(replica.waiters, appended.last_offset + 1, outcome)
         else:
             request.settle(key, outcome)
 

@@ -1,4 +1,4 @@
-"""All replicas of the broker, and the numbers that fence: generation and controller epoch.
+"""All replicas of the broker, and the gate for control requests.
 
 Finds the replica for a request, or the error that says why not. Knows the log directory and creates, deletes
 and sets aside logs there. The replicas' logs are hard state, the rest is soft.
@@ -10,17 +10,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
+from broker.core import fences
 from broker.core.cluster_view import ClusterView
+from broker.core.control_gate import ControlGate
+from broker.core.partition import NO_GENERATION
+from broker.core.replica_inputs import Opened, SessionLost
 from broker.core.throttle import Throttle
 from broker.datadir.directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.replication.replica import Replica
 from controller.wire.codes import ErrorCode
-from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 
-NO_GENERATION = BrokerGeneration(-1)
+NO_LEADER_EPOCH = LeaderEpoch(-1)
 
 
 class Registry:
@@ -45,57 +49,48 @@ class Registry:
         self.follower_throttle = Throttle(
             broker_id, lambda topic: settings_of(topic).follower_replication_throttled_replicas
         )
-        self.generation = NO_GENERATION
-        self.controller_epoch = ControllerEpoch(0)
-        self.controller_id = -1
+        self.gate = ControlGate()
         #: {partition: replica}
         self.replicas: dict[PartitionKey, Replica] = {}
 
-    def fence(
+    def admit(
         self, broker_epoch: BrokerGeneration, controller_id: int, controller_epoch: ControllerEpoch
     ) -> ErrorCode:
-        """Judge a control request by whom it is for and who sent it; a newer controller is remembered.
-
-        A generation above the own one begins here: the controller has read the registration whose reply is
-        still on its way to this broker.
-        """
-        if broker_epoch < self.generation:
-            return ErrorCode.STALE_BROKER_EPOCH
-        if controller_epoch < self.controller_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH
-        if broker_epoch > self.generation:
-            self.begin_generation(broker_epoch)
-        self.controller_epoch = controller_epoch
-        self.controller_id = controller_id
-        return ErrorCode.NONE
+        """Judge a control request; one that passes is remembered, and may begin a generation."""
+        refused = self.gate.judge(broker_epoch, controller_epoch)
+        if refused is ErrorCode.NONE and self.gate.take(broker_epoch, controller_id, controller_epoch):
+            self.step_down(broker_epoch)
+        return refused
 
     def begin_generation(self, generation: BrokerGeneration) -> None:
         """Lead nothing any more, and apply the next decision about each partition whatever its epoch."""
-        self.generation = generation
-        self.step_down()
-        for replica in self.replicas.values():
-            replica.applied = False
+        if self.gate.begin(generation):
+            self.step_down(generation)
 
     def leave_generation(self) -> None:
         """Obey no request for the present registration any more: another one is to follow."""
-        self.begin_generation(BrokerGeneration(self.generation + 1))
+        self.gate.leave()
+        self.step_down(self.gate.generation)
 
-    def step_down(self) -> None:
-        """Lead nothing any more."""
+    def step_down(self, generation: BrokerGeneration = NO_GENERATION) -> None:
+        """Lead nothing any more that was decided in another generation than this."""
+        over = SessionLost(generation)
         for replica in self.replicas.values():
             if replica.leader is not None:
-                replica.step_down()
+                replica.step(over)
 
-    def open_replica(self, key: PartitionKey) -> Replica:
-        """Make a replica of a log that the directory holds, with its checkpointed high watermark."""
+    def open_replica(self, key: PartitionKey, leader_epoch: LeaderEpoch = NO_LEADER_EPOCH) -> Replica:
+        """Make a replica of a log that the directory holds, with its checkpointed high watermark.
+
+        Args:
+            key: which partition.
+            leader_epoch: as read from the quorum.
+        """
         log = self.log_directory.logs[key]
         settings = self.settings_of(key.topic)
         # The log was opened before the settings of topics were read, and their changes reach replicas alone.
         log.configure(settings)
-        high_watermark = self.log_directory.high_watermarks.get(key, 0)
-        replica = Replica(key, log, high_watermark, settings.min_insync_replicas)
-        self.replicas[key] = replica
-        return replica
+        return self._add(key, log, Opened(self.log_directory.high_watermarks.get(key, 0), leader_epoch))
 
     def create_replica(self, key: PartitionKey, topic_id: uuid.UUID | None) -> Replica:
         """Open or create the log of a partition; a log of another topic with that name is set aside.
@@ -106,18 +101,23 @@ class Registry:
         existing = self.log_directory.logs.get(key)
         if existing is not None and existing.topic_id is None and topic_id is not None:
             self.log_directory.adopt(key, topic_id)
-        if existing is not None and not is_log_of(existing, topic_id):
+        if existing is not None and fences.is_of_another_topic(topic_id, existing.topic_id):
             self.log_directory.set_aside(key)
             existing = None
         if existing is None:
             log = self.log_directory.create(key, topic_id, self.settings_of(key.topic))
-            replica = Replica(key, log, 0, self.settings_of(key.topic).min_insync_replicas)
-            self.replicas[key] = replica
-            return replica
+            return self._add(key, log, Opened(0))
         return self.open_replica(key)
 
-    def forget(self, replica: Replica) -> None:
+    def _add(self, key: PartitionKey, log: PartitionLog, opened: Opened) -> Replica:
+        replica = Replica(self.broker_id, key, log, self.settings_of(key.topic).min_insync_replicas)
+        replica.step(opened)
+        self.replicas[key] = replica
+        return replica
+
+    def close(self, replica: Replica) -> None:
         """Let a replica go; its log stays until somebody deletes it or sets it aside."""
+        self.log_directory.high_watermarks[replica.key] = replica.high_watermark
         del self.replicas[replica.key]
 
     def why_missing(self, key: PartitionKey) -> ErrorCode:
@@ -131,17 +131,3 @@ class Registry:
         """Return (broker id, leader epoch) of who leads a partition as far as known here."""
         known = self.view.partition(key.topic, key.partition)
         return None if known is None or known.leader < 0 else (known.leader, known.leader_epoch)
-
-
-def is_log_of(log: PartitionLog, topic_id: uuid.UUID | None) -> bool:
-    """Whether a log belongs to a topic, not to an older one of the same name."""
-    return topic_id is None or log.topic_id == topic_id
-
-
-def check_leader_epoch(replica: Replica, current_leader_epoch: int) -> ErrorCode:
-    """Judge the leader epoch that a reader believes in; -1: it does not say."""
-    if current_leader_epoch < 0 or current_leader_epoch == replica.leader_epoch:
-        return ErrorCode.NONE
-    if current_leader_epoch < replica.leader_epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
-    return ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -10,17 +10,15 @@ Source: style design, "Errors, logs, limits"; Kafka's purgatories (DelayedProduc
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.log.errors import AppendError
 from broker.log.produced import CheckedBatch
 from broker.replication.outcomes import ProduceOutcome
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
-
-if TYPE_CHECKING:
-    from broker.replication.replica import Replica
 
 #: Of each kind, in one broker.
 WAITING_MAX: Final = 10_000
@@ -38,7 +36,7 @@ class WaitingProduce:
         self.acks_all = acks_all
         #: {partition: its outcome}; those that still wait may have one already, of the append
         self.outcomes: dict[PartitionKey, ProduceOutcome] = {}
-        self._missing: dict[PartitionKey, Replica] = {}
+        self._missing: dict[PartitionKey, Waiters] = {}
         #: None: nobody waits
         self._done: asyncio.Future[None] | None = None
         #: The answer was given: what comes later changes nothing.
@@ -46,15 +44,15 @@ class WaitingProduce:
         #: Of its batches, whose records were looked at in the event loop.
         self.inline_bytes = 0
 
-    def wait_for_turn(self, replica: Replica) -> None:
-        """Wait until settle() for a replica's partition."""
-        self._missing[replica.key] = replica
+    def wait_for_turn(self, waiters: Waiters) -> None:
+        """Wait until settle() for a partition."""
+        self._missing[waiters.key] = waiters
 
-    def wait_for(self, replica: Replica, required_offset: int, appended: ProduceOutcome) -> None:
-        """Wait until a replica's high watermark reaches required_offset (exclusive)."""
-        self.outcomes[replica.key] = appended
-        self._missing[replica.key] = replica
-        replica.produces[self] = required_offset
+    def wait_for(self, waiters: Waiters, required_offset: int, appended: ProduceOutcome) -> None:
+        """Wait until a partition's high watermark reaches required_offset (exclusive)."""
+        self.outcomes[waiters.key] = appended
+        self._missing[waiters.key] = waiters
+        waiters.produces[self] = required_offset
 
     def answer(self, key: PartitionKey, error_code: ErrorCode) -> None:
         """Give the outcome of a batch that was appended."""
@@ -81,8 +79,8 @@ class WaitingProduce:
                 self.outcomes[key] = ProduceOutcome(ErrorCode.REQUEST_TIMED_OUT)
         finally:
             self.ended = True
-            for replica in self._missing.values():
-                replica.produces.pop(self, None)
+            for waiters in self._missing.values():
+                waiters.produces.pop(self, None)
         return self.outcomes
 
 
@@ -117,9 +115,9 @@ class WaitingAppend:
 class WaitingFetch:
     """One fetch request that found too little."""
 
-    __slots__ = ("_changed", "_ended", "_replicas", "changed_keys", "has_news", "is_follower")
+    __slots__ = ("_changed", "_ended", "_partitions", "changed_keys", "has_news", "is_follower")
 
-    def __init__(self, replicas: Iterable[Replica], *, is_follower: bool) -> None:
+    def __init__(self, partitions: Iterable[Waiters], *, is_follower: bool) -> None:
         #: A follower waits for the end of the log, a consumer for the high watermark.
         self.is_follower = is_follower
         #: Partitions to read again; a dict, for its order.
@@ -128,9 +126,9 @@ class WaitingFetch:
         self.has_news = False
         self._changed = asyncio.Event()
         self._ended = False
-        self._replicas = list(replicas)
-        for replica in self._replicas:
-            replica.fetches[self] = None
+        self._partitions = list(partitions)
+        for waiters in self._partitions:
+            waiters.fetches[self] = None
 
     def end(self) -> None:
         """Answer with what there is."""
@@ -159,34 +157,34 @@ class WaitingFetch:
 
     def close(self) -> None:
         """Wait no longer."""
-        for replica in self._replicas:
-            replica.fetches.pop(self, None)
+        for waiters in self._partitions:
+            waiters.fetches.pop(self, None)
 
 
 class WaitingDeletion:
-    """One deletion that waits for the followers of some replicas."""
+    """One deletion that waits for the followers of some partitions."""
 
-    __slots__ = ("_changed", "_news", "_replicas")
+    __slots__ = ("_changed", "_news", "_partitions")
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
         #: To look at again; a dict, for its order.
-        self._changed: dict[Replica, None] = {}
-        self._replicas: list[Replica] = []
+        self._changed: dict[PartitionKey, None] = {}
+        self._partitions: list[Waiters] = []
 
-    def wait_for(self, replica: Replica) -> None:
-        """Hear of a replica; look at it at once, too."""
-        self._replicas.append(replica)
-        replica.deletions[self] = None
-        self.wake(replica)
+    def wait_for(self, waiters: Waiters) -> None:
+        """Hear of a partition; look at it at once, too."""
+        self._partitions.append(waiters)
+        waiters.deletions[self] = None
+        self.wake(waiters.key)
 
-    def wake(self, replica: Replica) -> None:
+    def wake(self, key: PartitionKey) -> None:
         """Note that a follower may have deleted, or that the leader has stepped down."""
-        self._changed[replica] = None
+        self._changed[key] = None
         self._news.set()
 
-    async def changes(self) -> list[Replica]:
-        """Wait for the next replicas to look at."""
+    async def changes(self) -> list[PartitionKey]:
+        """Wait for the next partitions to look at."""
         await self._news.wait()
         self._news.clear()
         changed = list(self._changed)
@@ -195,5 +193,46 @@ class WaitingDeletion:
 
     def close(self) -> None:
         """Wait no longer."""
-        for replica in self._replicas:
-            replica.deletions.pop(self, None)
+        for waiters in self._partitions:
+            waiters.deletions.pop(self, None)
+
+
+class Waiters:
+    """All that waits for one partition of this broker."""
+
+    __slots__ = ("appends", "deletions", "fetches", "key", "produces")
+
+    def __init__(self, key: PartitionKey) -> None:
+        self.key = key
+        #: Batches that wait for their turn in the log, in the order in which they came.
+        self.appends: deque[WaitingAppend] = deque()
+        #: {produce that waits: offset that the high watermark must reach}
+        self.produces: dict[WaitingProduce, int] = {}
+        #: A dict, for its order.
+        self.fetches: dict[WaitingFetch, None] = {}
+        self.deletions: dict[WaitingDeletion, None] = {}
+
+    def answer_produces(self, up_to: int, error_code: ErrorCode) -> None:
+        """Answer the produces whose records end at an offset (exclusive) or before."""
+        for waiting in [each for each, required in self.produces.items() if required <= up_to]:
+            del self.produces[waiting]
+            waiting.answer(self.key, error_code)
+
+    def fail_produces(self, error_code: ErrorCode) -> None:
+        """Answer all produces, also those whose batches wait for their turn."""
+        for waiting in list(self.produces):
+            del self.produces[waiting]
+            waiting.answer(self.key, error_code)
+        for append in self.appends:
+            append.refuse(self.key, ProduceOutcome(error_code))
+
+    def wake_fetches(self, *, of_followers: bool, of_consumers: bool, is_news: bool = False) -> None:
+        """Let fetches read the partition again; news are worth an answer without records."""
+        for fetch in self.fetches:
+            if of_followers if fetch.is_follower else of_consumers:
+                fetch.wake(self.key, is_news=is_news)
+
+    def wake_deletions(self) -> None:
+        """Let those look again that wait until all replicas have deleted records."""
+        for deletion in self.deletions:
+            deletion.wake(self.key)

@@ -25,8 +25,8 @@ from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerAuthenticationError, BrokerConnection
 from controller.wire.frames import pack_request, response_body_offset
 from quorum.metadata.paths import PartitionKey
+from tests.support.broker_services import CLUSTER_ID
 from tests.support.memory_broker import (
-    CLUSTER_ID,
     PATIENCE_S,
     SECRET,
     MemoryBroker,

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from broker.client import BrokerClient
-from broker.lifecycle.broker_configs import BrokerConfigs
 from broker.lifecycle.peer_secret import ForeignBrokersError, WrongPeerSecretError, check_peer_secret
-from broker.lifecycle.producer_ids import BLOCK_SIZE, ProducerIds
-from broker.lifecycle.topic_configs import TopicConfigs
 from broker.local import EmbeddedBrokers, brokers
+from broker.stores.broker_configs import BrokerConfigs
+from broker.stores.producer_ids import BLOCK_SIZE, ProducerIds
+from broker.stores.topic_configs import TopicConfigs
 from controller.core.requests import NewTopic
 from controller.election.store import create_topic, ensure_base_paths
 from quorum.client import Client, CreateMode

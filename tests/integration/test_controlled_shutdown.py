@@ -164,7 +164,7 @@ def test_a_stop_of_an_earlier_life_leaves_the_replica_online(
     host = cluster.bootstrap.split(",")[state["leader"] - 1]
     assert produce(host, "stays-online", 0, record_batch([b"value"])).error_code == 0
     assert set(state_of(zookeeper, "stays-online")["isr"]) == {1, 2, 3}
-    assert replicas.replicas.status().offline == 0
+    assert replicas.replicas.logs.counts().offline == 0
 
 
 def test_a_shutdown_asked_for_by_an_earlier_life_moves_nothing(

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.core.epochs import EpochEndOffset, epoch_end_at_leader, has_diverged, truncation_offset
+from broker.core.epochs import EpochEndOffset, epoch_end_at_leader, truncation_offset
+from broker.core.fences import has_diverged
 from broker.core.partition import FollowerState, IdleState, LeaderState, ProposeIsr, ReplicaState
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.records import NO_LEADER, PartitionStateRecord

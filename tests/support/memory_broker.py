@@ -22,13 +22,13 @@ import uvloop
 
 from broker.config.broker import BrokerConfig, broker_config
 from broker.core.cluster_view import ClusterView
+from broker.core.listed_offsets import ListedOffset
+from broker.replication.fetching import Reader
 from broker.replication.outcomes import (
-    ActiveProducer,
     DeleteOutcome,
     EpochEnd,
     FetchOutcome,
     FetchPosition,
-    ListedOffset,
     LogSize,
     ProduceOutcome,
 )
@@ -59,8 +59,8 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_setting_rows import TOPIC_LISTS
 from quorum.metadata.topic_settings import TopicSettings, check_topic_settings, effective
+from tests.support.broker_services import CLUSTER_ID, in_every_part, services
 
-CLUSTER_ID = "cluster-of-a-test"
 SECRET = "a secret of sixteen bytes"
 #: A deadline for what takes milliseconds.
 PATIENCE_S = 20.0
@@ -133,7 +133,7 @@ class MemoryReplicas:
         self.batches: dict[PartitionKey, list[tuple[int, int, bytes]]] = {}
         self.arrived = asyncio.Condition()
         #: Positions of each fetch.
-        self.fetches: list[tuple[Mapping[PartitionKey, FetchPosition], dict[str, Any]]] = []
+        self.fetches: list[tuple[Mapping[PartitionKey, FetchPosition], Reader]] = []
         #: Set: produce requests wait for it after they have appended.
         self.hold: asyncio.Event | None = None
         self.produced: list[Mapping[PartitionKey, bytes]] = []
@@ -151,15 +151,15 @@ class MemoryReplicas:
         batches = self.batches.get(key)
         return batches[-1][1] + 1 if batches else 0
 
-    async def handle_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Apply nothing."""
         return LeaderAndIsrResponse(error_code=0, topics=())
 
-    async def handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop nothing."""
         return StopReplicaResponse(error_code=0, partition_errors=())
 
-    async def handle_update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Apply."""
         self.view.apply(request)
         return UpdateMetadataResponse(error_code=0)
@@ -194,16 +194,14 @@ class MemoryReplicas:
     async def fetch(
         self,
         positions: Mapping[PartitionKey, FetchPosition],
+        reader: Reader,
         *,
-        replica_id: int = -1,
-        generation: int = -1,
         max_wait_ms: int,
         min_bytes: int,
         max_bytes: int,
-        rack: str = "",
     ) -> dict[PartitionKey, FetchOutcome]:
         """Read, and wait for new records if there are none."""
-        self.fetches.append((positions, {"replica_id": replica_id, "generation": generation, "rack": rack}))
+        self.fetches.append((positions, reader))
         outcomes = self._read(positions)
         if min_bytes and not any(each.records or each.error_code for each in outcomes.values()):
             try:
@@ -228,7 +226,7 @@ class MemoryReplicas:
         return outcomes
 
     async def list_offset(
-        self, key: PartitionKey, timestamp: int, *, current_leader_epoch: int = -1, replica_id: int = -1
+        self, key: PartitionKey, timestamp: int, current_leader_epoch: int, *, is_follower: bool
     ) -> ListedOffset:
         """Return the start or the end."""
         error = self._error(key)
@@ -242,15 +240,15 @@ class MemoryReplicas:
         """Delete nothing."""
         return {key: DeleteOutcome(self._error(key), offset) for key, offset in offsets.items()}
 
-    def logs(self) -> list[PartitionKey]:
+    def keys(self) -> list[PartitionKey]:
         """Return all partitions."""
         return [
             PartitionKey(name, each) for name, topic in self.view.topics.items() for each in topic.partitions
         ]
 
-    def log_size(self, key: PartitionKey) -> LogSize | None:
+    def size(self, key: PartitionKey) -> LogSize | None:
         """Return the size of its batches."""
-        if key not in self.logs():
+        if key not in self.keys():
             return None
         return LogSize(sum(len(batch) for _, _, batch in self.batches.get(key, ())), 0)
 
@@ -258,16 +256,14 @@ class MemoryReplicas:
         """Return some space, or refuse."""
         return (1000, 400) if self.error is ErrorCode.NONE else self.error
 
-    def active_producers(self, key: PartitionKey) -> list[ActiveProducer] | ErrorCode:
+    def active_producers(self, key: PartitionKey) -> list[tuple[int, int, int, int]] | ErrorCode:
         """Return one for each batch."""
         error = self._error(key)
         if error is not ErrorCode.NONE:
             return error
-        return [ActiveProducer(7, 1, last, 5) for _, last, _ in self.batches.get(key, ())]
+        return [(7, 1, last, 5) for _, last, _ in self.batches.get(key, ())]
 
-    def epoch_end_offset(
-        self, key: PartitionKey, *, leader_epoch: int, current_leader_epoch: int = -1
-    ) -> EpochEnd:
+    def epoch_end_offset(self, key: PartitionKey, leader_epoch: int, current_leader_epoch: int) -> EpochEnd:
         """Return the end of the only epoch."""
         error = self._error(key)
         return EpochEnd(error) if error is not ErrorCode.NONE else EpochEnd(error, 5, self.end(key))
@@ -428,11 +424,9 @@ class MemoryParts:
         view = ClusterView()
         controller = MemoryController(view)
         parts = cls(view, MemoryReplicas(view), controller, MemoryTopicConfigs(controller.settings))
-        parts.services = BrokerServices(
-            broker_id=1,
-            cluster_id=CLUSTER_ID,
-            replicas=parts.replicas,
-            view=view,
+        parts.services = services(
+            view,
+            replicas=in_every_part(parts.replicas),
             controller=lambda: parts.controller,
             topic_configs=parts.configs,
             broker_configs=parts.own_configs,

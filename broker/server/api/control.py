@@ -1,6 +1,6 @@
 """The controller's requests to brokers, and the one that brokers make to it, ControlledShutdown.
 
-Only hands on; fences and effects are those of the replica manager and of the controller. They exist on the
+Only hands on; fences and effects are those of broker.replication and of the controller. They exist on the
 broker listener alone.
 Source: control-plane design, "Control requests".
 """
@@ -16,17 +16,17 @@ from controller.wire.codes import ErrorCode
 
 async def leader_and_isr(services: BrokerServices, call: Call) -> Answer:
     """Lead or follow partitions."""
-    return [encode_response(await services.replicas.handle_leader_and_isr(call.body))]
+    return [encode_response(await services.replicas.registered.leader_and_isr(call.body))]
 
 
 async def stop_replica(services: BrokerServices, call: Call) -> Answer:
     """Stop replicas, and delete some."""
-    return [encode_response(await services.replicas.handle_stop_replica(call.body))]
+    return [encode_response(await services.replicas.registered.stop_replica(call.body))]
 
 
 async def update_metadata(services: BrokerServices, call: Call) -> Answer:
     """Take over what the controller says of the cluster."""
-    return [encode_response(await services.replicas.handle_update_metadata(call.body))]
+    return [encode_response(await services.replicas.registered.update_metadata(call.body))]
 
 
 async def controlled_shutdown(services: BrokerServices, call: Call) -> Answer:

@@ -1,7 +1,8 @@
 """Fetch: record batches to consumers and followers.
 
 Decides who may fetch as a follower (only who has authenticated), and gives no sessions: every request names
-its partitions, and session id 0 in a response says so. Waiting and reading are the replica manager's.
+its partitions, and session id 0 in a response says so. broker/replication/fetching.py waits
+and reads.
 Source: control-plane design, "Leader and follower", "Reads"; KIP-227, KIP-392, KIP-516, KIP-951.
 """
 
@@ -11,6 +12,7 @@ import asyncio
 import uuid
 from typing import Any, Final, NamedTuple
 
+from broker.replication.fetching import Reader
 from broker.replication.outcomes import FetchOutcome, FetchPosition
 from broker.server.api.partitions import (
     client_endpoints,
@@ -24,6 +26,7 @@ from broker.server.services import BrokerServices
 from broker.wire.codec import milliseconds
 from broker.wire.packing import FetchedPartition, FetchedTopic, pack_fetch_response
 from controller.wire.codes import ErrorCode
+from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 
 #: Largest answer, whatever a client asks for; Kafka's fetch.max.bytes.
@@ -68,16 +71,12 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
         refused = FetchOutcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         outcomes = dict.fromkeys(positions, refused)
     elif positions:
-        outcomes = dict(
-            await services.replicas.fetch(
-                positions,
-                replica_id=replica_id,
-                generation=generation,
-                max_wait_ms=milliseconds(request.max_wait),
-                min_bytes=request.min_bytes,
-                max_bytes=min(request.max_bytes, FETCH_BYTES_MAX, call.answer_bytes_max),
-                rack=getattr(request, "rack_id", ""),
-            )
+        outcomes = await services.replicas.fetching.fetch(
+            positions,
+            Reader(replica_id, BrokerGeneration(generation), getattr(request, "rack_id", "")),
+            max_wait_ms=milliseconds(request.max_wait),
+            min_bytes=request.min_bytes,
+            max_bytes=min(request.max_bytes, FETCH_BYTES_MAX, call.answer_bytes_max),
         )
     if len(positions) > LONG_PARTITIONS_MIN:
         # Reading held the loop for long enough; others are next.

@@ -1,6 +1,6 @@
 """ListOffsets and OffsetForLeaderEpoch: where a log begins and ends, and where a leader epoch ended.
 
-Only translates; the replica manager answers for one partition at a time.
+Only translates; broker/replication/offsets.py answers for one partition at a time.
 Source: control-plane design, "Reads"; KIP-79, KIP-101, KIP-207, KIP-320.
 """
 
@@ -19,11 +19,11 @@ async def list_offsets(services: BrokerServices, call: Call) -> Answer:
     for name, partitions in named_once(request.topics, "name", "partition_index").items():
         rows = []
         for each in partitions.values():
-            found = await services.replicas.list_offset(
+            found = await services.replicas.logs.list_offset(
                 PartitionKey(name, each.partition_index),
                 each.timestamp,
-                current_leader_epoch=each.current_leader_epoch if call.api_version >= 4 else -1,
-                replica_id=request.replica_id if call.from_broker else -1,
+                each.current_leader_epoch if call.api_version >= 4 else -1,
+                is_follower=call.from_broker and request.replica_id >= 0,
             )
             rows.append(
                 {
@@ -44,10 +44,8 @@ def offset_for_leader_epoch(services: BrokerServices, call: Call) -> Answer:
     for name, partitions in named_once(call.body.topics, "topic", "partition").items():
         rows = []
         for each in partitions.values():
-            found = services.replicas.epoch_end_offset(
-                PartitionKey(name, each.partition),
-                leader_epoch=each.leader_epoch,
-                current_leader_epoch=each.current_leader_epoch,
+            found = services.replicas.logs.epoch_end_offset(
+                PartitionKey(name, each.partition), each.leader_epoch, each.current_leader_epoch
             )
             rows.append(
                 {

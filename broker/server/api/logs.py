@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from broker.replication.outcomes import ActiveProducer
 from broker.server.api.partitions import named_once, partition_error
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -25,7 +24,7 @@ _NO_TRANSACTION: Values = {"coordinator_epoch": -1, "current_txn_start_offset": 
 async def delete_records(services: BrokerServices, call: Call) -> Answer:
     """Delete the records below offsets."""
     asked = named_once(call.body.topics, "name", "partition_index")
-    outcomes = await services.replicas.delete_records(
+    outcomes = await services.replicas.deleting.delete_records(
         {
             PartitionKey(name, number): row.offset
             for name, rows in asked.items()
@@ -50,13 +49,13 @@ async def delete_records(services: BrokerServices, call: Call) -> Answer:
 
 async def describe_log_dirs(services: BrokerServices, call: Call) -> Answer:
     """Say what the log directory holds; what it does not hold is left out."""
-    replicas = services.replicas
+    logs = services.replicas.logs
     topics = call.body.topics
-    keys: Iterable[PartitionKey] = replicas.logs()
+    keys: Iterable[PartitionKey] = logs.keys()
     if topics is not None:
         held = set(keys)
         keys = {PartitionKey(each.topic, number) for each in topics for number in each.partitions} & held
-    space = await replicas.disk_space()
+    space = await logs.disk_space()
     result: Values
     if isinstance(space, ErrorCode):
         result = {"error_code": space, "log_dir": log_dir(services), "topics": ()}
@@ -82,7 +81,7 @@ def _log_rows(services: BrokerServices, keys: list[PartitionKey]) -> Iterator[Va
             }
             for key in of_topic
             # Rows are made while they are written: a log may be gone by then.
-            if (size := services.replicas.log_size(key)) is not None
+            if (size := services.replicas.logs.size(key)) is not None
         )
         yield {"name": name, "partitions": partitions}
 
@@ -121,7 +120,7 @@ def alter_replica_log_dirs(services: BrokerServices, call: Call) -> Answer:
 
 
 def _why_not_here(services: BrokerServices, key: PartitionKey) -> ErrorCode:
-    if services.replicas.log_size(key) is not None:
+    if services.replicas.logs.size(key) is not None:
         return ErrorCode.NONE
     if services.view.partition(*key) is not None:
         return ErrorCode.REPLICA_NOT_AVAILABLE
@@ -143,20 +142,20 @@ def describe_producers(services: BrokerServices, call: Call) -> Answer:
 
 def _producer_rows(services: BrokerServices, name: str, numbers: list[int]) -> Iterator[Values]:
     for number in numbers:
-        found = services.replicas.active_producers(PartitionKey(name, number))
+        found = services.replicas.logs.active_producers(PartitionKey(name, number))
         error_code, producers = (found, ()) if isinstance(found, ErrorCode) else (ErrorCode.NONE, found)
         yield {
             "partition_index": number,
             "error_code": partition_error(services.view, error_code),
-            "active_producers": [_producer_row(each) for each in producers],
+            "active_producers": [_producer_row(*each) for each in producers],
         }
 
 
-def _producer_row(producer: ActiveProducer) -> Values:
+def _producer_row(producer_id: int, epoch: int, last_sequence: int, last_append_ms: int) -> Values:
     return {
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-        "last_sequence": producer.last_sequence,
-        "last_timestamp": producer.last_append_ms,
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+        "last_sequence": last_sequence,
+        "last_timestamp": last_append_ms,
         **_NO_TRANSACTION,
     }

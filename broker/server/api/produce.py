@@ -1,8 +1,8 @@
 """Produce: record batches to the leader's log.
 
-Decides which requests are refused as a whole or by partition before they reach a log; the rest is the replica
-manager's. With acks=0 there is no response, so an error ends the connection: the client then looks for the
-leader again.
+Decides which requests are refused as a whole or by partition before they reach a log; broker/replication/
+producing.py does the rest. With acks=0 there is no response, so an error ends the connection: the client then
+looks for the leader again.
 Source: control-plane design, "Broker" (Produce); Kafka's Produce request (3.9).
 """
 
@@ -45,7 +45,9 @@ async def produce(services: BrokerServices, call: Call) -> Answer:
         batches.pop(key, None)
     if batches:
         timeout_ms = milliseconds(request.timeout)
-        outcomes.update(await services.replicas.produce(batches, acks=request.acks, timeout_ms=timeout_ms))
+        outcomes.update(
+            await services.replicas.producing.produce(batches, acks=request.acks, timeout_ms=timeout_ms)
+        )
     if request.acks == 0:
         _check_unacknowledged(outcomes)
         return None

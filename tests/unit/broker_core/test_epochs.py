@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.core.epochs import EpochEndOffset, epoch_end_at_leader, has_diverged, truncation_offset
+from broker.core.epochs import EpochEndOffset, epoch_end_at_leader, truncation_offset
+from broker.core.fences import has_diverged
 from quorum.metadata.numbers import LeaderEpoch
 
 

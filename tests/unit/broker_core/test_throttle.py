@@ -17,7 +17,7 @@ def throttle() -> Throttle:
 
 
 def test_only_the_named_replicas_of_this_broker_count(throttle: Throttle) -> None:
-    throttle.set_rate(1000, 0)
+    throttle.set_rate(1000)
     limited = [
         PartitionKey(topic, partition)
         for topic in LISTS
@@ -29,15 +29,15 @@ def test_only_the_named_replicas_of_this_broker_count(throttle: Throttle) -> Non
 
 def test_without_a_rate_nothing_counts(throttle: Throttle) -> None:
     assert not throttle.limits(PartitionKey("all", 0))
-    throttle.set_rate(1000, 0)
-    throttle.set_rate(RATE_MAX, 5)
+    throttle.set_rate(1000)
+    throttle.set_rate(RATE_MAX)
     assert not throttle.limits(PartitionKey("all", 0))
     assert throttle.wait_ms(5) == 0
 
 
 @pytest.mark.parametrize("size", [1, 100, 1_500, 30_000])
 def test_the_rate_holds_over_time_for_any_size_of_fetch(throttle: Throttle, size: int) -> None:
-    throttle.set_rate(1000, 0)
+    throttle.set_rate(1000)
     now_ms, passed, paid_ms = 0, 0, 120_000
     while now_ms < paid_ms:
         if wait_ms := throttle.wait_ms(now_ms):
@@ -51,7 +51,7 @@ def test_the_rate_holds_over_time_for_any_size_of_fetch(throttle: Throttle, size
 
 
 def test_what_was_not_used_is_worth_one_second(throttle: Throttle) -> None:
-    throttle.set_rate(1000, 0)
+    throttle.set_rate(1000)
     throttle.spend(1000, 60_000)
     assert throttle.wait_ms(60_000) == 1
     throttle.spend(600, 60_000)
@@ -60,13 +60,13 @@ def test_what_was_not_used_is_worth_one_second(throttle: Throttle) -> None:
 
 
 def test_a_new_rate_takes_effect_within_the_longest_wait(throttle: Throttle) -> None:
-    throttle.set_rate(10, 0)
+    throttle.set_rate(10)
     throttle.spend(1_000_000, 0)
     assert throttle.wait_ms(0) == WAIT_MAX_MS
-    throttle.set_rate(1_000, 1)
+    throttle.set_rate(1_000)
     assert throttle.wait_ms(1) == 0
 
 
 def test_a_rate_of_nothing_lets_nothing_pass(throttle: Throttle) -> None:
-    throttle.set_rate(0, 0)
+    throttle.set_rate(0)
     assert throttle.wait_ms(0) == throttle.wait_ms(10_000_000) == WAIT_MAX_MS

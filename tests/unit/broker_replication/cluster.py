@@ -13,15 +13,16 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from broker.core.cluster_view import ClusterView
 from broker.datadir.directory import LogDirectory
-from broker.replication.manager import ReplicaManager
+from broker.replication.fetching import Reader
+from broker.replication.opening import open_replicas
 from broker.replication.outcomes import FetchOutcome, FetchPosition, ProduceOutcome, ReplicationOptions
+from broker.replication.parts import ReplicaParts
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener
-from broker.server.services import BrokerServices
 from controller.election.store import ensure_base_paths, read_partition_states, register_broker
 from controller.messages.entities import (
     LeaderAndIsrPartitionState,
@@ -44,10 +45,10 @@ from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpo
 from quorum.metadata.paths import CONTROLLER_EPOCH, PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 from quorum.metadata.topic_settings import TopicSettings
+from tests.support.broker_services import CLUSTER_ID, services
 from tests.support.broker_wire import record_batch
 from tests.support.trust import TRUST
 
-CLUSTER_ID = "cluster-of-a-test"
 SECRET = "a secret of sixteen bytes"
 TOPIC = "orders"
 KEY = PartitionKey(TOPIC, 0)
@@ -93,8 +94,8 @@ class TestBroker:
     client: Client
     generation: BrokerGeneration
     directory: LogDirectory
-    view: ClusterView
-    manager: ReplicaManager
+    parts: ReplicaParts
+    upkeep: asyncio.Task[None]
     listener: Listener
     failures: list[QuorateError]
     #: One entry for each time that it had to register again.
@@ -108,7 +109,7 @@ class TestBroker:
 
     @property
     def replica(self) -> Any:
-        return self.manager._registry.replicas[KEY]
+        return self.parts.registry.replicas[KEY]
 
     def values(self) -> bytes:
         """All bytes of the log."""
@@ -125,19 +126,26 @@ class TestBroker:
         self, *values: bytes, acks: int = -1, timeout_ms: int = 10_000, key: PartitionKey = KEY
     ) -> ProduceOutcome:
         batch = record_batch(values)
-        return (await self.manager.produce({key: batch}, acks=acks, timeout_ms=timeout_ms))[key]
+        return (await self.parts.producing.produce({key: batch}, acks=acks, timeout_ms=timeout_ms))[key]
 
     async def fetch(
-        self, offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1, rack: str = "", **more: int
+        self,
+        offset: int,
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        rack: str = "",
+        replica_id: int = -1,
+        generation: int = -1,
+        current_leader_epoch: int = -1,
     ) -> FetchOutcome:
-        position = FetchPosition(offset, 1 << 20, more.pop("current_leader_epoch", -1))
-        outcomes = await self.manager.fetch(
+        position = FetchPosition(offset, 1 << 20, current_leader_epoch)
+        outcomes = await self.parts.fetching.fetch(
             {KEY: position},
+            Reader(replica_id, BrokerGeneration(generation), rack),
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=1 << 20,
-            rack=rack,
-            **more,
         )
         return outcomes[KEY]
 
@@ -169,7 +177,7 @@ class Brokers:
         )
         failures: list[QuorateError] = []
         unjudged: list[int] = []
-        manager = ReplicaManager(
+        parts = ReplicaParts.build(
             broker_id,
             directory,
             view,
@@ -184,22 +192,20 @@ class Brokers:
         )
         state = await self.state()
         topics = {TOPIC: TopicRecord(TOPIC_ID, dict.fromkeys(range(self.partitions), self.replicas))}
-        manager.open_replicas(topics, {KEY: state[0]} if state else {})
-        await manager.start()
-        absent = cast("Any", None)
-        services = BrokerServices(broker_id, CLUSTER_ID, manager, view, lambda: None, *[absent] * 4)
+        open_replicas(parts.registry, topics, {KEY: state[0]} if state else {})
+        upkeep = asyncio.create_task(parts.maintenance.run())
         listener = await Listener.start(
             "127.0.0.1",
             0,
             name="broker",
-            api=ApiHandlers(services, for_brokers=True),
+            api=ApiHandlers(services(view, replicas=parts), for_brokers=True),
             sasl=ScramServer([SECRET], CLUSTER_ID),
         )
         self.dial[broker_id] = listener.address
         client, generation = await self.register(broker_id)
-        manager.attach(client, generation)
+        parts.registered.attach(client, generation)
         broker = TestBroker(
-            broker_id, folder, client, generation, directory, view, manager, listener, failures, unjudged
+            broker_id, folder, client, generation, directory, parts, upkeep, listener, failures, unjudged
         )
         self.running[broker_id] = broker
         return broker
@@ -216,15 +222,15 @@ class Brokers:
         broker = self.running.pop(broker_id)
         await broker.listener.stop()
         if kill:
-            broker.manager._maintenance._on_failure = lambda _: None
-            assert broker.manager._upkeep is not None
-            broker.manager._upkeep.cancel()
-            await asyncio.gather(broker.manager._upkeep, return_exceptions=True)
-            await broker.manager._fetchers.stop()
-            await broker.manager._isr_writer.stop()
+            broker.parts.maintenance._on_failure = lambda _: None
+        broker.upkeep.cancel()
+        await asyncio.gather(broker.upkeep, return_exceptions=True)
+        if kill:
+            await broker.parts.fetchers.stop()
+            await broker.parts.isr_writer.stop()
             broker.directory.abandon()
         else:
-            await broker.manager.stop()
+            await broker.parts.stop()
             broker.directory.close()
         await broker.client.close()
         assert broker.failures == []
@@ -351,10 +357,12 @@ class Brokers:
         racks: dict[int, str] | None = None,
     ) -> None:
         """UpdateMetadata and LeaderAndIsr to one broker, for its present generation."""
-        manager = self.running[broker_id].manager
-        update = await manager.handle_update_metadata(self.update_metadata(broker_id, *decided, racks or {}))
+        parts = self.running[broker_id].parts
+        update = await parts.registered.update_metadata(
+            self.update_metadata(broker_id, *decided, racks or {})
+        )
         assert update.error_code == ErrorCode.NONE
-        response = await manager.handle_leader_and_isr(self.leader_and_isr(broker_id, *decided))
+        response = await parts.registered.leader_and_isr(self.leader_and_isr(broker_id, *decided))
         assert response.error_code == ErrorCode.NONE
         assert response.topics[0].partition_errors[0].error_code == ErrorCode.NONE
 

@@ -38,7 +38,7 @@ async def test_uncommitted_tails_of_several_epochs_are_cut(tmp_path: Path) -> No
         await cluster.until_isr(1, 2, 3)
         assert cluster[1].values() == cluster[2].values() == cluster[3].values()
         assert b"lost" not in cluster[1].values()
-        assert cluster[1].manager.status().counters.truncations >= 1
+        assert cluster[1].parts.counters.truncations >= 1
 
 
 async def test_unclean_leader_takes_committed_records_away(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ async def test_follower_far_behind_starts_where_the_leader_begins(tmp_path: Path
         await cluster.elect(1, [1])
         for _ in range(10):
             await cluster[1].produce(b"x" * 500)
-        await cluster[1].manager._maintenance.delete_expired()
+        await cluster[1].parts.maintenance.delete_expired()
         start = cluster[1].log.log_start_offset
         assert start > 1
         await cluster.start(2)

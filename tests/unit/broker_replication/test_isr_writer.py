@@ -10,9 +10,18 @@ from typing import Any, cast
 import pytest
 
 from broker.core.partition import LeaderState
+from broker.core.replica_effects import WriteIsr
+from broker.core.replica_inputs import (
+    FollowerFetch,
+    LagTick,
+    LeaderAndIsr,
+    Opened,
+    ReplicaInput,
+    SessionLost,
+)
 from broker.replication import isr_writer as writing
 from broker.replication.isr_writer import IsrWriter
-from broker.replication.outcomes import Counters
+from broker.replication.outcomes import Counters, FetchPosition
 from broker.replication.replica import Replica
 from quorum.client import BadVersionError, Client, ConnectionLossError, MultiFailedError, NoAuthError, Stat
 from quorum.errors import QuorateError
@@ -112,15 +121,15 @@ class Setting:
     failures: list[QuorateError]
 
     def shrink(self) -> None:
-        change = self.leader.maybe_shrink(10, 10**9, 1)
-        assert change is not None
-        self.writer.write(self.replica, self.leader, change)
+        self.carry_out(LagTick(-1))
 
     def expand(self, generation: int = GENERATION) -> None:
-        self.leader.follower_fetched(2, BrokerGeneration(generation), 10, 0, log_end_offset=10, now_ms=0)
-        change = self.leader.maybe_expand(2, 10**9)
-        assert change is not None
-        self.writer.write(self.replica, self.leader, change)
+        self.carry_out(FollowerFetch(2, BrokerGeneration(generation), FetchPosition(10, 1, 4)))
+
+    def carry_out(self, happened: ReplicaInput) -> None:
+        effects = self.replica.step(happened)
+        assert any(isinstance(each, WriteIsr) for each in effects)
+        self.writer.carry_out(self.replica, effects)
 
     async def settle(self) -> None:
         await until(lambda: not self.writer._tasks)
@@ -128,18 +137,12 @@ class Setting:
 
 
 def setting(isr: tuple[int, ...]) -> Setting:
-    log = SimpleNamespace(log_start_offset=0, log_end_offset=10, topic_id=None)
-    replica = Replica(KEY, cast("Any", log), 4, 1)
-    leader = LeaderState.elected(
-        1,
-        record(isr),
-        PartitionVersion(7),
-        (1, 2),
-        log_end_offset=10,
-        high_watermark=4,
-        now_ms=0,
-    )
-    replica.take_role(leader, applied=True)
+    log = SimpleNamespace(log_start_offset=0, log_end_offset=10, topic_id=None, latest_epoch=3)
+    replica = Replica(1, KEY, cast("Any", log), 1)
+    replica.step(Opened(4))
+    replica.step(LeaderAndIsr(GENERATION, None, record(isr), PartitionVersion(7), (1, 2)))
+    leader = replica.leader
+    assert leader is not None
     counters = Counters()
     failures: list[QuorateError] = []
     writer = IsrWriter(counters, failures.append)
@@ -158,7 +161,7 @@ async def test_shrink_is_written_and_lets_the_high_watermark_rise() -> None:
     tested = setting((1, 2))
     tested.quorum.held.clear()
     tested.shrink()
-    tested.replica.maybe_advance()
+    tested.replica.log_grew()
     assert tested.leader.high_watermark == 4
     tested.quorum.held.set()
     await tested.settle()
@@ -247,7 +250,7 @@ async def test_outcome_for_a_former_leadership_is_dropped() -> None:
     tested.quorum.held.clear()
     tested.shrink()
     await until(lambda: tested.writer._tasks)
-    tested.replica.step_down()
+    tested.replica.step(SessionLost())
     tested.quorum.held.set()
     await tested.settle()
     assert tested.leader.isr == (1, 2)

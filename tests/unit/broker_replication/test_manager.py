@@ -1,4 +1,4 @@
-"""The replica manager with real logs, listeners and a quorum: leaders, followers, ISRs and fences."""
+"""The parts of replication with real logs, listeners and a quorum: leaders, followers, ISRs and fences."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ async def test_paused_leader_commits_nothing_and_steps_down(tmp_path: Path) -> N
         assert (await cluster[2].produce(b"of B")).error_code is ErrorCode.NONE
         assert (await stale).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert cluster[1].replica.leader is None
-        assert cluster[1].manager.status().counters.isr_conflicts == 1
+        assert cluster[1].parts.counters.isr_conflicts == 1
         assert await cluster.isr() == (2, 3)
         assert (await cluster[1].produce(b"later", acks=1)).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         await cluster.send(1, decided)
         await cluster.until_isr(1, 2, 3)
         assert cluster[1].values() == cluster[2].values() == cluster[3].values()
-        assert cluster[1].manager.status().counters.truncations == 1
+        assert cluster[1].parts.counters.truncations == 1
         assert b"of A" not in cluster[1].values()
 
 
@@ -91,16 +91,16 @@ async def test_damage_costs_that_replica_and_another_registration(tmp_path: Path
         path.write_bytes(content)
         # Two reads meet it at once.
         for _ in range(2):
-            broker.manager._fetchers.on_failure(log._active.damaged(0))
+            broker.parts.fetchers.on_failure(log._active.damaged(0))
         assert (await broker.fetch(0)).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         await until(lambda: broker.unjudged)
         assert (broker.unjudged, broker.failures) == ([damaged], [])
         assert broker.log is not log
         assert broker.log.log_end_offset == 1, "it is cut where it is damaged"
-        (ends,) = broker.manager.shortened().values()
+        (ends,) = broker.parts.registered.shortened().values()
         assert ends == {0: LogEnd(0, 1)}
         # No role that was decided for the former registration counts.
-        answer = await broker.manager.handle_leader_and_isr(
+        answer = await broker.parts.registered.leader_and_isr(
             cluster.leader_and_isr(damaged, *await cluster.decide(damaged, [1, 2]))
         )
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
@@ -112,7 +112,7 @@ async def test_damage_that_no_other_replica_can_mend_stays(tmp_path: Path) -> No
         await cluster.elect(1, [1])
         await cluster[1].produce(b"a")
         log = cluster[1].log
-        assert cluster[1].manager._mending.meet(log._active.damaged(0)) is ErrorCode.CORRUPT_MESSAGE
+        assert cluster[1].parts.mending.meet(log._active.damaged(0)) is ErrorCode.CORRUPT_MESSAGE
         assert (await cluster[1].produce(b"b")).error_code is ErrorCode.NONE
         assert cluster[1].log is log
         assert cluster[1].unjudged == []
@@ -122,12 +122,12 @@ async def test_a_registration_that_does_not_name_a_damaged_log_gets_no_role(tmp_
     async with brokers(tmp_path, 1) as cluster:
         await cluster.elect(1, [1])
         await cluster[1].produce(b"a")
-        manager = cluster[1].manager
-        manager.detach()
-        manager.shortened()
+        parts = cluster[1].parts
+        parts.registered.detach()
+        parts.registered.shortened()
         cluster[1].directory.note_shortened([KEY])
-        manager.attach(cluster[1].client, cluster[1].generation)
+        parts.registered.attach(cluster[1].client, cluster[1].generation)
         decided = await cluster.decide(1, [1])
-        answer = await manager.handle_leader_and_isr(cluster.leader_and_isr(1, *decided))
+        answer = await parts.registered.leader_and_isr(cluster.leader_and_isr(1, *decided))
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
         assert cluster[1].replica.leader is None

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from broker.core.replica_inputs import SettingsChanged
 from broker.log.errors import LogStorageError
 from broker.replication import producing
 from broker.replication.outcomes import ProduceOutcome
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener
-from broker.server.services import BrokerServices
 from broker.wire.codec import decode_response, encode_request
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.frames import pack_request
 from quorum.metadata.paths import PartitionKey
+from tests.support.broker_services import services
 from tests.support.broker_wire import record_batch
 from tests.unit.broker_log.samples import (
     GZIP,
@@ -104,8 +105,8 @@ async def test_one_partition_does_not_wait_for_another(
     gate = Gate(cluster[1].log, monkeypatch)
     missing = PartitionKey("orders", 9)
     batches = {missing: record_batch([b"x"]), KEY: record_batch([b"y"])}
-    manager = cluster[1].manager
-    task = asyncio.create_task(manager.produce(batches, acks=-1, timeout_ms=10_000))
+    parts = cluster[1].parts
+    task = asyncio.create_task(parts.producing.produce(batches, acks=-1, timeout_ms=10_000))
     await until(lambda: gate.held)
     assert not task.done()
     gate.open()
@@ -118,10 +119,12 @@ async def test_an_idempotent_producers_sequence_is_judged_in_its_turn(
     cluster: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(cluster[1].log, monkeypatch)
-    manager = cluster[1].manager
+    parts = cluster[1].parts
     tasks = [
         asyncio.create_task(
-            manager.produce({KEY: record_batch([b"v"], producer=(9, 0, sequence))}, acks=-1, timeout_ms=9000)
+            parts.producing.produce(
+                {KEY: record_batch([b"v"], producer=(9, 0, sequence))}, acks=-1, timeout_ms=9000
+            )
         )
         for sequence in (*range(5), 4)
     ]
@@ -135,12 +138,12 @@ async def test_leader_that_steps_down_answers_what_waits(
 ) -> None:
     gate = Gate(cluster[1].log, monkeypatch)
     tasks = await produces(cluster[1], b"a", b"b")
-    cluster[1].manager.detach()
+    cluster[1].parts.registered.detach()
     for each in tasks:
         assert (await each).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     # In its next leadership the log goes on without them.
     gate.closed = False
-    cluster[1].manager.attach(cluster[1].client, cluster[1].generation)
+    cluster[1].parts.registered.attach(cluster[1].client, cluster[1].generation)
     await cluster.elect(1, [1])
     later = await produces(cluster[1], b"c")
     gate.open()
@@ -153,7 +156,7 @@ async def test_replica_that_is_removed_answers_what_waits(
 ) -> None:
     gate = Gate(cluster[1].log, monkeypatch)
     tasks = await produces(cluster[1], b"a")
-    control = cluster[1].manager._control
+    control = cluster[1].parts.registered._control
     control.close(cluster[1].replica)
     assert (await tasks[0]).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     gate.open()
@@ -165,7 +168,7 @@ async def test_isr_is_judged_in_the_turn_of_the_append(
     gate = Gate(cluster[1].log, monkeypatch)
     tasks = await produces(cluster[1], b"a")
     tasks += await produces(cluster[1], b"b", acks=1)
-    cluster[1].replica.min_insync_replicas = 2
+    cluster[1].replica.step(SettingsChanged(2))
     gate.open()
     assert (await tasks[0]).error_code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert (await tasks[1]).base_offset == 0
@@ -181,8 +184,8 @@ async def test_request_that_ended_in_time_changes_nothing_later(
     gate.open()
     # Both have their places all the same.
     assert (await cluster[1].produce(b"c")).base_offset == 2
-    assert cluster[1].replica.produces == {}
-    assert cluster[1].manager.status().waiting_produces == 0
+    assert cluster[1].replica.waiters.produces == {}
+    assert cluster[1].parts.producing.waiting == 0
 
 
 async def test_what_waits_is_bounded(cluster: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +236,7 @@ def whole_of(records: bytes, count: int) -> bytes:
 
 
 async def send(cluster: Brokers, records: bytes) -> ProduceOutcome:
-    return (await cluster[1].manager.produce({KEY: records}, acks=-1, timeout_ms=10_000))[KEY]
+    return (await cluster[1].parts.producing.produce({KEY: records}, acks=-1, timeout_ms=10_000))[KEY]
 
 
 async def test_slow_and_quick_batches_of_one_producer_keep_their_order(cluster: Brokers) -> None:
@@ -304,11 +307,9 @@ async def test_a_producer_id_that_was_never_given_out_is_refused(cluster: Broker
 
 
 async def test_requests_of_one_connection_keep_their_order(cluster: Brokers) -> None:
-    broker, absent = cluster[1], cast("Any", None)
-    services = BrokerServices(1, "", broker.manager, broker.view, lambda: None, *[absent] * 4)
-    listener = await Listener.start(
-        "127.0.0.1", 0, name="client", api=ApiHandlers(services, for_brokers=False)
-    )
+    broker = cluster[1]
+    api = ApiHandlers(services(broker.parts.registry.view, replicas=broker.parts), for_brokers=False)
+    listener = await Listener.start("127.0.0.1", 0, name="client", api=api)
     reader, writer = await asyncio.open_connection(*listener.address)
     sent = []
     for number in range(60):

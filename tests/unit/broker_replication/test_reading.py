@@ -11,12 +11,14 @@ from typing import Any
 import cramjam
 import pytest
 
+from broker.core.listed_offsets import ListedOffset
 from broker.log import files, segment
 from broker.log.errors import LogStorageError
 from broker.log.files import NotCachedError
 from broker.log.partition_log import PartitionLog
 from broker.replication import fetching, producing
-from broker.replication.outcomes import EpochEnd, FetchPosition, ListedOffset
+from broker.replication.fetching import Reader
+from broker.replication.outcomes import EpochEnd, FetchPosition
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
@@ -31,10 +33,10 @@ async def test_fetch_waits_for_records(tmp_path: Path) -> None:
     async with brokers(tmp_path, 1) as cluster:
         await cluster.elect(1, [1])
         waiting = asyncio.create_task(cluster[1].fetch(0, max_wait_ms=10_000))
-        await until(lambda: cluster[1].manager.status().waiting_fetches)
+        await until(lambda: cluster[1].parts.fetching.waiting)
         await cluster[1].produce(b"a")
         assert (await waiting).records == cluster[1].values()
-        assert cluster[1].replica.fetches == {}
+        assert cluster[1].replica.waiters.fetches == {}
 
 
 async def test_a_log_that_is_deleted_while_a_thread_reads_it_costs_that_answer_alone(
@@ -54,10 +56,10 @@ async def test_a_log_that_is_deleted_while_a_thread_reads_it_costs_that_answer_a
             patched.setattr(files, "_NO_WAIT", None)
             patched.setattr(segment, "read_range", read_range)
             fetching_it = asyncio.create_task(cluster[1].fetch(0))
-            listing = asyncio.create_task(cluster[1].manager.list_offset(KEY, 1))
+            listing = asyncio.create_task(cluster[1].parts.logs.list_offset(KEY, 1))
             await until(reading.is_set)
             stop = stop_request(cluster, cluster[1].generation, -2, delete=True)
-            assert (await cluster[1].manager.handle_stop_replica(stop)).error_code is ErrorCode.NONE
+            assert (await cluster[1].parts.registered.stop_replica(stop)).error_code is ErrorCode.NONE
             go_on.set()
             assert (await fetching_it).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert (await listing).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -92,14 +94,16 @@ async def test_limits_of_bytes_span_partitions_and_give_one_batch(tmp_path: Path
     async with brokers(tmp_path, 1) as cluster:
         decided = await cluster.decide(1, [1])
         await cluster.send(1, decided)
-        await cluster[1].manager.handle_leader_and_isr(cluster.leader_and_isr(1, *decided, key=other))
+        await cluster[1].parts.registered.leader_and_isr(cluster.leader_and_isr(1, *decided, key=other))
         for key in (KEY, other):
             for _ in range(2):
                 await cluster[1].produce(b"x" * 1000, key=key)
         positions = {KEY: FetchPosition(0, 5000), other: FetchPosition(0, 5000)}
         sizes = []
         for max_bytes in (1, 1500, 2200, 3300, 9000):
-            read = await cluster[1].manager.fetch(positions, max_wait_ms=0, min_bytes=1, max_bytes=max_bytes)
+            read = await cluster[1].parts.fetching.fetch(
+                positions, Reader(), max_wait_ms=0, min_bytes=1, max_bytes=max_bytes
+            )
             sizes.append([len(read[key].records) // 1000 for key in positions])
         assert sizes == [[1, 0], [1, 0], [2, 0], [2, 1], [2, 2]]
 
@@ -114,7 +118,7 @@ async def test_fetches_that_wait_for_the_disk_hold_little_together(
         await cluster.send(1, decided)
         for number in numbers[1:]:
             key = PartitionKey(TOPIC, number)
-            await cluster[1].manager.handle_leader_and_isr(cluster.leader_and_isr(1, *decided, key=key))
+            await cluster[1].parts.registered.leader_and_isr(cluster.leader_and_isr(1, *decided, key=key))
         for number in numbers:
             await cluster[1].produce(b"x" * 1000, key=PartitionKey(TOPIC, number))
 
@@ -129,7 +133,9 @@ async def test_fetches_that_wait_for_the_disk_hold_little_together(
         positions = {PartitionKey(TOPIC, number): FetchPosition(0, 5000) for number in numbers}
         answers = await asyncio.gather(
             *(
-                cluster[1].manager.fetch(positions, max_wait_ms=0, min_bytes=1, max_bytes=100_000)
+                cluster[1].parts.fetching.fetch(
+                    positions, Reader(), max_wait_ms=0, min_bytes=1, max_bytes=100_000
+                )
                 for _ in range(20)
             )
         )
@@ -138,7 +144,9 @@ async def test_fetches_that_wait_for_the_disk_hold_little_together(
         assert min(sizes) >= 1
         assert sum(sizes) < 20 * 5
         few = {PartitionKey(TOPIC, number): FetchPosition(0, 5000) for number in range(4)}
-        alone = await cluster[1].manager.fetch(few, max_wait_ms=0, min_bytes=1, max_bytes=100_000)
+        alone = await cluster[1].parts.fetching.fetch(
+            few, Reader(), max_wait_ms=0, min_bytes=1, max_bytes=100_000
+        )
         assert all(each.records for each in alone.values())
 
 
@@ -163,7 +171,9 @@ async def test_refused_fetches_name_the_reason(tmp_path: Path) -> None:
             KEY: FetchPosition(0, 100, topic_id=uuid.UUID(int=1)),
             PartitionKey("absent", 0): FetchPosition(0, 100),
         }
-        read = await leader.manager.fetch(positions, max_wait_ms=0, min_bytes=1, max_bytes=100)
+        read = await leader.parts.fetching.fetch(
+            positions, Reader(), max_wait_ms=0, min_bytes=1, max_bytes=100
+        )
         assert [outcome.error_code for outcome in read.values()] == [
             ErrorCode.INCONSISTENT_TOPIC_ID,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -196,18 +206,20 @@ async def test_offsets_by_time_and_at_both_ends(tmp_path: Path) -> None:
     async with brokers(tmp_path, 1) as cluster:
         await cluster.elect(1, [1])
         await cluster[1].produce(b"a", b"b")
-        manager = cluster[1].manager
+        parts = cluster[1].parts
         timestamp = 1_700_000_000_000
-        assert (await manager.list_offset(KEY, -1)) == ListedOffset(ErrorCode.NONE, -1, 2, 0)
-        assert (await manager.list_offset(KEY, -2)) == ListedOffset(ErrorCode.NONE, -1, 0)
-        assert (await manager.list_offset(KEY, -3)) == ListedOffset(ErrorCode.NONE, timestamp, 0)
-        assert (await manager.list_offset(KEY, timestamp - 5)) == ListedOffset(ErrorCode.NONE, timestamp, 0)
-        assert (await manager.list_offset(KEY, timestamp + 5)) == ListedOffset(ErrorCode.NONE)
-        assert (await manager.list_offset(KEY, -9)).error_code is ErrorCode.INVALID_REQUEST
-        assert (await manager.list_offset(KEY, -1, current_leader_epoch=3)).error_code == 75
-        assert manager.epoch_end_offset(KEY, leader_epoch=0) == EpochEnd(ErrorCode.NONE, 0, 2)
+        assert (await parts.logs.list_offset(KEY, -1)) == ListedOffset(ErrorCode.NONE, -1, 2, 0)
+        assert (await parts.logs.list_offset(KEY, -2)) == ListedOffset(ErrorCode.NONE, -1, 0)
+        assert (await parts.logs.list_offset(KEY, -3)) == ListedOffset(ErrorCode.NONE, timestamp, 0)
+        assert (await parts.logs.list_offset(KEY, timestamp - 5)) == ListedOffset(
+            ErrorCode.NONE, timestamp, 0
+        )
+        assert (await parts.logs.list_offset(KEY, timestamp + 5)) == ListedOffset(ErrorCode.NONE)
+        assert (await parts.logs.list_offset(KEY, -9)).error_code is ErrorCode.INVALID_REQUEST
+        assert (await parts.logs.list_offset(KEY, -1, current_leader_epoch=3)).error_code == 75
+        assert parts.logs.epoch_end_offset(KEY, 0, -1) == EpochEnd(ErrorCode.NONE, 0, 2)
         absent = PartitionKey("absent", 0)
-        assert (await manager.list_offset(absent, -1)).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await parts.logs.list_offset(absent, -1)).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_stored_bomb_costs_a_look_up_and_not_the_broker(tmp_path: Path) -> None:
@@ -217,12 +229,12 @@ async def test_a_stored_bomb_costs_a_look_up_and_not_the_broker(tmp_path: Path) 
     async with brokers(tmp_path, 1) as cluster:
         await cluster.elect(1, [1])
         cluster[1].log.append_as_follower(stored, 0)
-        manager = cluster[1].manager
-        tasks = [asyncio.create_task(manager.list_offset(KEY, each)) for each in (50, -3, 50)]
+        parts = cluster[1].parts
+        tasks = [asyncio.create_task(parts.logs.list_offset(KEY, each)) for each in (50, -3, 50)]
         assert (await cluster[1].produce(b"a")).base_offset == 1
         assert not any(each.done() for each in tasks)
         assert [(await each).error_code for each in tasks] == [ErrorCode.CORRUPT_MESSAGE] * 3
-        assert (await manager.list_offset(KEY, -1)).offset == 2
+        assert (await parts.logs.list_offset(KEY, -1)).offset == 2
         assert cluster[1].failures == []
 
 
@@ -230,9 +242,9 @@ async def test_a_look_up_that_ends_after_the_leadership_says_so(tmp_path: Path) 
     async with brokers(tmp_path, 1) as cluster:
         await cluster.elect(1, [1])
         await cluster[1].produce(b"a")
-        look_up = asyncio.create_task(cluster[1].manager.list_offset(KEY, 5))
+        look_up = asyncio.create_task(cluster[1].parts.logs.list_offset(KEY, 5))
         await asyncio.sleep(0)
-        cluster[1].manager.detach()
+        cluster[1].parts.registered.detach()
         assert (await look_up).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -247,20 +259,20 @@ async def test_new_leader_names_no_last_offset_before_it_is_certain(tmp_path: Pa
         broker = await cluster.start(1)
         decided = await cluster.decide(1, [1, 2])
         await cluster.send(1, decided)
-        assert (await broker.manager.list_offset(KEY, -1)).error_code is ErrorCode.OFFSET_NOT_AVAILABLE
-        assert (await broker.manager.list_offset(KEY, -2)).error_code is ErrorCode.NONE
-        assert (await broker.manager.list_offset(KEY, -1, replica_id=2)).offset == 3
+        assert (await broker.parts.logs.list_offset(KEY, -1)).error_code is ErrorCode.OFFSET_NOT_AVAILABLE
+        assert (await broker.parts.logs.list_offset(KEY, -2)).error_code is ErrorCode.NONE
+        assert (await broker.parts.logs.list_offset(KEY, -1, is_follower=True)).offset == 3
         await cluster.until_isr(1)
         await until(lambda: broker.replica.leader.knows_what_is_committed())
-        assert (await broker.manager.list_offset(KEY, -1)).offset == 3
+        assert (await broker.parts.logs.list_offset(KEY, -1)).offset == 3
 
 
 async def test_waiting_fetch_ends_when_the_leader_steps_down(tmp_path: Path) -> None:
     async with brokers(tmp_path, 1) as cluster:
         await cluster.elect(1, [1])
         waiting = asyncio.create_task(cluster[1].fetch(0, max_wait_ms=10_000))
-        await until(lambda: cluster[1].manager.status().waiting_fetches)
-        cluster[1].manager.detach()
+        await until(lambda: cluster[1].parts.fetching.waiting)
+        cluster[1].parts.registered.detach()
         assert (await waiting).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -280,7 +292,7 @@ async def test_disk_error_is_reported_and_answered(tmp_path: Path, monkeypatch: 
 
 
 async def produce_codes(cluster: Brokers, batch: bytes, acks: int) -> ErrorCode:
-    return (await cluster[1].manager.produce({KEY: batch}, acks=acks, timeout_ms=50))[KEY].error_code
+    return (await cluster[1].parts.producing.produce({KEY: batch}, acks=acks, timeout_ms=50))[KEY].error_code
 
 
 async def test_refused_produces_name_the_reason(tmp_path: Path) -> None:
@@ -291,7 +303,7 @@ async def test_refused_produces_name_the_reason(tmp_path: Path) -> None:
         await cluster.stop(2, kill=True)
         slow = await cluster[1].produce(b"a", timeout_ms=20)
         assert slow.error_code is ErrorCode.REQUEST_TIMED_OUT
-        assert cluster[1].replica.produces == {}
+        assert cluster[1].replica.waiters.produces == {}
 
 
 async def test_one_waiting_request_too_many_does_not_wait(
@@ -304,7 +316,7 @@ async def test_one_waiting_request_too_many_does_not_wait(
             asyncio.create_task(cluster[1].fetch(0, max_wait_ms=10_000)),
             asyncio.create_task(cluster[1].produce(b"a")),
         ]
-        await until(lambda: cluster[1].manager.status().waiting_produces)
+        await until(lambda: cluster[1].parts.producing.waiting)
         monkeypatch.setattr(fetching, "WAITING_MAX", 1)
         monkeypatch.setattr(producing, "WAITING_MAX", 1)
         assert (await cluster[1].fetch(0, max_wait_ms=10_000)).records == b""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.replication.outcomes import ReplicaStatus
+from broker.replication.settings import apply_broker_settings
 from controller.wire.codes import ErrorCode
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
-from tests.unit.broker_replication.cluster import Brokers, brokers, until
+from tests.unit.broker_replication.cluster import Brokers, TestBroker, brokers, until
 
 LEADER = (
     1,
@@ -34,8 +34,9 @@ async def elect_before_the_third(cluster: Brokers) -> None:
         assert (await cluster[1].produce(value)).error_code is ErrorCode.NONE
 
 
-def throttled(status: ReplicaStatus) -> tuple[int, int]:
-    return status.leader_throttled_bytes, status.follower_throttled_bytes
+def throttled(broker: TestBroker) -> tuple[int, int]:
+    registry = broker.parts.registry
+    return registry.leader_throttle.bytes_total, registry.follower_throttle.bytes_total
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ async def test_a_throttled_replica_waits_and_producers_do_not(
     async with brokers(tmp_path, 1, 2, settings=settings) as cluster:
         await elect_before_the_third(cluster)
         await cluster.start(3)
-        cluster[where].manager.throttle(stopped)
+        apply_broker_settings(cluster[where].parts.registry, stopped)
         decided = await cluster.state()
         assert decided is not None
         await cluster.send(3, decided)
@@ -58,10 +59,10 @@ async def test_a_throttled_replica_waits_and_producers_do_not(
         assert (await cluster[1].produce(b"c")).error_code is ErrorCode.NONE
         assert cluster[3].log.log_end_offset == taken
         assert await cluster.isr() == (1, 2)
-        cluster[where].manager.throttle(quick)
+        apply_broker_settings(cluster[where].parts.registry, quick)
         await cluster.until_isr(1, 2, 3)
         assert cluster[3].values() == cluster[1].values()
-        as_leader, as_follower = throttled(cluster[where].manager.status())
+        as_leader, as_follower = throttled(cluster[where])
         waited, idle = (as_leader, as_follower) if where == 1 else (as_follower, as_leader)
         assert waited >= len(cluster[1].values())
         assert idle == 0
@@ -71,7 +72,7 @@ async def test_a_leader_keeps_records_from_throttled_followers_only(tmp_path: Pa
     settings = TopicSettings(leader_replication_throttled_replicas="*")
     async with brokers(tmp_path, 1, 2, settings=settings) as cluster:
         await elect_before_the_third(cluster)
-        cluster[1].manager.throttle(BrokerSettings(leader_throttled_rate=0))
+        apply_broker_settings(cluster[1].parts.registry, BrokerSettings(leader_throttled_rate=0))
         epoch = cluster[1].replica.leader_epoch
 
         async def asks(broker_id: int) -> bytes:
@@ -84,7 +85,7 @@ async def test_a_leader_keeps_records_from_throttled_followers_only(tmp_path: Pa
         assert await asks(3) == b""
         assert await asks(2) == await asks(-1) == cluster[1].values()
         # What the follower in the ISR takes leaves no debt to the others.
-        assert throttled(cluster[1].manager.status()) == (0, 0)
+        assert throttled(cluster[1]) == (0, 0)
 
 
 async def test_a_follower_in_the_isr_does_not_wait_in_a_new_epoch(tmp_path: Path) -> None:
@@ -92,14 +93,14 @@ async def test_a_follower_in_the_isr_does_not_wait_in_a_new_epoch(tmp_path: Path
     async with brokers(tmp_path, 1, 2, settings=settings) as cluster:
         await cluster.elect(1, [1, 2])
         await cluster[1].produce(b"a")
-        cluster[2].manager.throttle(BrokerSettings(follower_throttled_rate=0))
+        apply_broker_settings(cluster[2].parts.registry, BrokerSettings(follower_throttled_rate=0))
         await cluster.elect(1, [1, 2])
         for _ in range(2):
             assert (await cluster[1].produce(b"b")).error_code is ErrorCode.NONE
         assert await cluster.isr() == (1, 2)
         # Nor does what it takes there count, but for the first batch.
         await until(lambda: cluster[2].values() == cluster[1].values())
-        assert throttled(cluster[2].manager.status())[1] <= len(cluster[1].values()) // 3
+        assert throttled(cluster[2])[1] <= len(cluster[1].values()) // 3
 
 
 async def test_a_fetch_takes_one_batch_at_least_and_the_next_one_waits(tmp_path: Path) -> None:
@@ -109,11 +110,11 @@ async def test_a_fetch_takes_one_batch_at_least_and_the_next_one_waits(tmp_path:
         await cluster.elect(1, [1])
         for _ in range(2):
             await cluster[1].produce(b"x" * 1000)
-        cluster[1].manager.throttle(BrokerSettings(leader_throttled_rate=1))
+        apply_broker_settings(cluster[1].parts.registry, BrokerSettings(leader_throttled_rate=1))
         epoch = cluster[1].replica.leader_epoch
         sizes = []
         for _ in range(2):
             read = await cluster[1].fetch(0, replica_id=3, generation=1, current_leader_epoch=epoch)
             sizes.append(len(read.records))
         assert sizes == [len(cluster[1].values()) // 2, 0]
-        assert throttled(cluster[1].manager.status()) == (sizes[0], 0)
+        assert throttled(cluster[1]) == (sizes[0], 0)

@@ -278,7 +278,7 @@ async def test_whoever_compares_replicas_reads_as_a_consumer(parts: MemoryParts,
     asked = fetch_values(replica_id=-2, replica_state={"replica_id": -2, "replica_epoch": -1})
     found = await ask(parts, ApiKey.FETCH, version, asked)
     assert found.responses[0].partitions[0].error_code == ErrorCode.NONE
-    assert parts.replicas.fetches[0][1]["replica_id"] == -1
+    assert parts.replicas.fetches[0][1].replica_id == -1
 
 
 @pytest.mark.parametrize("version", [4, 14, 15, 16])
@@ -288,8 +288,8 @@ async def test_only_a_broker_fetches_as_a_replica(parts: MemoryParts, version: i
     refused = found.responses[0].partitions[0].error_code
     assert (refused, parts.replicas.fetches) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     await ask(parts, ApiKey.FETCH, version, asked, for_brokers=True)
-    assert parts.replicas.fetches[0][1]["replica_id"] == 2
-    assert parts.replicas.fetches[0][1]["generation"] == (77 if version >= 15 else -1)
+    assert parts.replicas.fetches[0][1].replica_id == 2
+    assert parts.replicas.fetches[0][1].generation == (77 if version >= 15 else -1)
 
 
 # -- before the first UpdateMetadata ---------------------------------------------------------------

@@ -108,7 +108,7 @@ async def test_a_log_moves_to_no_other_directory(parts: MemoryParts) -> None:
 async def test_a_log_that_another_broker_has_is_not_here(
     parts: MemoryParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts.replicas, "log_size", lambda _key: None)
+    monkeypatch.setattr(parts.replicas, "size", lambda _key: None)
     dirs = [{"path": log_dir(parts), "topics": [{"name": "t", "partitions": (0,)}]}]
     found = await ask(parts, ApiKey.ALTER_REPLICA_LOG_DIRS, 1, {"dirs": dirs})
     assert found.results[0].partitions[0].error_code == ErrorCode.REPLICA_NOT_AVAILABLE

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from broker.lifecycle.topic_configs import rewrite
+from broker.stores.topic_configs import rewrite
 from quorum.client import Client, ClientError, WatchEvent
 from quorum.metadata import paths
 from quorum.metadata.broker_settings import (

@@ -1,0 +1,87 @@
+"""What clients, tools and operators ask about the logs here: roles, sizes, the disk, producers, offsets.
+
+Reads only. What the disk refuses becomes a code here.
+Source: KIP-79, KIP-113, KIP-664, KIP-827.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from broker.core.listed_offsets import ListedOffset
+from broker.log.disk_threads import finished
+from broker.log.errors import LogStorageError, UnreadableBatchError
+from broker.log.files import disk_space
+from broker.replication import offsets
+from broker.replication.outcomes import EpochEnd, LogSize, ReplicaCounts
+from broker.replication.registry import Registry
+from controller.wire.codes import ErrorCode
+from quorum.errors import QuorateError
+from quorum.metadata.paths import PartitionKey
+
+
+class Logs:
+    """Looks at the logs of one broker."""
+
+    def __init__(self, registry: Registry, on_failure: Callable[[QuorateError], ErrorCode]) -> None:
+        """Look at the logs of a registry; on_failure returns the answer where the disk fails."""
+        self._registry = registry
+        self._on_failure = on_failure
+
+    def counts(self) -> ReplicaCounts:
+        """Count the partitions of this broker by role."""
+        replicas = self._registry.replicas
+        leaders = [replica.leader for replica in replicas.values() if replica.leader is not None]
+        followed = sum(replica.follower is not None for replica in replicas.values())
+        under_replicated = sum(leader.is_under_replicated() for leader in leaders)
+        offline = len(replicas) - len(leaders) - followed
+        return ReplicaCounts(len(leaders), followed, offline, under_replicated)
+
+    def keys(self) -> list[PartitionKey]:
+        """Return the partitions whose logs are here."""
+        return list(self._registry.log_directory.logs)
+
+    def size(self, key: PartitionKey) -> LogSize | None:
+        """Return how large a log is; None: it is not here."""
+        log = self._registry.log_directory.logs.get(key)
+        if log is None:
+            return None
+        replica = self._registry.replicas.get(key)
+        lag = -1 if replica is None else max(replica.high_watermark - log.log_end_offset, 0)
+        return LogSize(log.size_bytes, lag)
+
+    async def disk_space(self) -> tuple[int, int] | ErrorCode:
+        """Return (total, usable) bytes of the log directory's disk."""
+        directory = self._registry.log_directory
+        found = directory.flusher.readers.run(partial(disk_space, directory.path))
+        await finished(found)
+        try:
+            return found.result()
+        except LogStorageError as error:
+            return error.error_code
+
+    def active_producers(self, key: PartitionKey) -> list[tuple[int, int, int, int]] | ErrorCode:
+        """Return (id, epoch, last sequence, last append in ms) of a partition's idempotent producers.
+
+        The time is that of the clock of the broker that appended. A code says why they are not known here.
+        """
+        replica = self._registry.replicas.get(key)
+        return self._registry.why_missing(key) if replica is None else replica.log.active_producers()
+
+    async def list_offset(
+        self, key: PartitionKey, timestamp: int, current_leader_epoch: int = -1, *, is_follower: bool = False
+    ) -> ListedOffset:
+        """Return the offset for a timestamp; see offsets.list_offset."""
+        try:
+            return await offsets.list_offset(
+                self._registry, key, timestamp, current_leader_epoch, is_follower=is_follower
+            )
+        except UnreadableBatchError as error:
+            return ListedOffset(error.error_code)
+        except LogStorageError as error:
+            return ListedOffset(self._on_failure(error))
+
+    def epoch_end_offset(self, key: PartitionKey, leader_epoch: int, current_leader_epoch: int) -> EpochEnd:
+        """Return where a leader epoch ended."""
+        return offsets.epoch_end_offset(self._registry, key, leader_epoch, current_leader_epoch)

@@ -1,0 +1,136 @@
+"""The parts that keep the replicas of one broker, put together.
+
+Decides only where an error of the disk goes: damage to broker/replication/mending.py, any other stops the
+broker.
+Source: control-plane design, "Broker"; seed [1.6].
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.core.cluster_view import ClusterView
+from broker.datadir.directory import LogDirectory
+from broker.log.errors import DamagedSegmentError, LogStorageError
+from broker.replication.control import Control
+from broker.replication.deleting import Deleting
+from broker.replication.fetchers import Fetchers
+from broker.replication.fetching import Fetching
+from broker.replication.isr_writer import IsrWriter
+from broker.replication.logs import Logs
+from broker.replication.maintenance import Maintenance
+from broker.replication.mending import Mending
+from broker.replication.outcomes import Counters, ReplicationOptions
+from broker.replication.producing import GivenIds, Producing
+from broker.replication.published_epoch import PublishedEpoch
+from broker.replication.registered import Registered
+from broker.replication.registry import Registry
+from controller.wire.codes import ErrorCode
+from quorum.errors import QuorateError
+from quorum.metadata.topic_settings import TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """What works on the replicas of one broker; it serves nothing before open_replicas() and attach()."""
+
+    registry: Registry
+    counters: Counters
+    registered: Registered
+    producing: Producing
+    fetching: Fetching
+    deleting: Deleting
+    logs: Logs
+    maintenance: Maintenance
+    mending: Mending
+    fetchers: Fetchers
+    isr_writer: IsrWriter
+
+    @classmethod
+    def build(
+        cls,
+        broker_id: int,
+        log_directory: LogDirectory,
+        cluster_view: ClusterView,
+        *,
+        options: ReplicationOptions,
+        secrets: Sequence[str],
+        cluster_id: str,
+        dial: Mapping[int, tuple[str, int]],
+        settings_of: Callable[[str], TopicSettings],
+        producer_ids: GivenIds,
+        on_storage_error: Callable[[QuorateError], None],
+        register_again: Callable[[], None],
+    ) -> ReplicaParts:
+        """Put the parts together.
+
+        Args:
+            broker_id: this broker.
+            log_directory: open; it stays open.
+            cluster_view: changed by UpdateMetadata.
+            options: see there.
+            secrets: of the broker listeners; the first one is used, all are accepted.
+            cluster_id: of /cluster/id.
+            dial: {broker id: address} that replaces what a broker announces.
+            settings_of: a topic's effective settings.
+            producer_ids: those that were given out.
+            on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
+            register_again: called when the broker must register again, so that its shortened logs are judged.
+        """
+
+        def failed(error: QuorateError) -> ErrorCode:
+            if isinstance(error, DamagedSegmentError):
+                return mending.meet(error)
+            on_storage_error(error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+
+        def stop(error: QuorateError) -> None:
+            failed(error)
+
+        registry = Registry(broker_id, log_directory, cluster_view, settings_of)
+        counters = Counters()
+        isr_writer = IsrWriter(counters, stop)
+        fetchers = Fetchers(
+            registry,
+            options,
+            counters,
+            secrets=secrets,
+            cluster_id=cluster_id,
+            dial=dial,
+            on_failure=stop,
+        )
+        fetching = Fetching(registry, isr_writer, counters, failed)
+        published_epoch = PublishedEpoch()
+        control = Control(registry, fetchers, fetching.wake_followers, published_epoch)
+        mending = Mending(registry, control, register_again, on_storage_error, options)
+        return cls(
+            registry,
+            counters,
+            Registered(registry, control, isr_writer, published_epoch, failed),
+            Producing(registry, counters, producer_ids, stop),
+            fetching,
+            Deleting(registry, failed),
+            Logs(registry, failed),
+            Maintenance(registry, isr_writer, options, stop),
+            mending,
+            fetchers,
+            isr_writer,
+        )
+
+    async def stop(self, *, clean: bool = True) -> None:
+        """Step down everywhere, stop fetching and write the high watermarks; the upkeep has ended before.
+
+        Args:
+            clean: False: write nothing, as after SIGKILL.
+        """
+        self.registry.step_down()
+        await self.mending.stop()
+        await self.producing.stop()
+        await self.fetchers.stop()
+        await self.isr_writer.stop()
+        if clean:
+            # A disk that refuses this refuses the end of the log directory, too.
+            with contextlib.suppress(LogStorageError):
+                await self.maintenance.write_last_high_watermarks()

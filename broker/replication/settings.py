@@ -1,0 +1,25 @@
+"""Settings that change while a broker runs, as they reach its replicas.
+
+Source: KIP-226; Kafka's throttled rates of replicas.
+"""
+
+from __future__ import annotations
+
+from broker.core.replica_inputs import SettingsChanged
+from broker.replication.registry import Registry
+from quorum.metadata.broker_settings import BrokerSettings
+
+
+def apply_topic_settings(registry: Registry, topic: str) -> None:
+    """Apply a topic's new settings to its replicas."""
+    settings = registry.settings_of(topic)
+    for key, replica in registry.replicas.items():
+        if key.topic == topic:
+            replica.log.configure(settings)
+            replica.step(SettingsChanged(settings.min_insync_replicas))
+
+
+def apply_broker_settings(registry: Registry, settings: BrokerSettings) -> None:
+    """Limit the copying of throttled replicas to these rates from now on."""
+    registry.leader_throttle.set_rate(settings.leader_throttled_rate)
+    registry.follower_throttle.set_rate(settings.follower_throttled_rate)

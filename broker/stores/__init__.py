@@ -1,0 +1,1 @@
+"""What the quorum holds for brokers: settings of topics, settings of a broker, producer ids."""
