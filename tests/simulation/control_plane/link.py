@@ -41,7 +41,8 @@ class Link:
     def send(self, call: Callable[[], object]) -> None:
         """Have something happen at the node, after all that was sent before."""
         self._sent += 1
-        self._up_ms = max(self._up_ms, self._scheduler.now_ms + self._delay_ms())
+        stalled_ms = self._quorum.nodes[self.number - 1].stalled_until_ms
+        self._up_ms = max(self._up_ms, stalled_ms, self._scheduler.now_ms + self._delay_ms())
         self._scheduler.when(self._up_ms, self._arrive, self._sent, call)
 
     def _arrive(self, number: int, call: Callable[[], object]) -> None:

@@ -1,8 +1,8 @@
 """The network between brokers, and between clients and brokers: messages that are lost, late, twice or cut.
 
 A message is a call in another process. A cut of a direction swallows what is sent along it. Nothing keeps the
-order of two messages: whoever needs an order has one request under way at a time, and even then the second
-copy of a request, or one of a connection that was given up, may come behind a later one.
+order of two messages but those of one controller to one broker, and even these may come long after those of
+its successor.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Weather:
     late_chance: float = 0.0
     late_ms: tuple[float, float] = (20.0, 1500.0)
     twice_chance: float = 0.0
+    #: whether a control request of a connection that was given up may come behind one of the next
+    mixes_requests: bool = False
 
 
 class Network:
@@ -40,6 +42,8 @@ class Network:
         self.weather = Weather()
         #: (from, to) directions that are cut
         self._cuts: dict[tuple[int, int], None] = {}
+        #: {(sending process, target): when its last control request arrives}
+        self._streams: dict[tuple[Process, int], float] = {}
         #: {place: process that lives there now}
         self.processes: dict[int, Process] = {}
 
@@ -64,6 +68,21 @@ class Network:
                 continue
             low, high = weather.late_ms if rng.random() < weather.late_chance else weather.delay_ms
             self._scheduler.at(rng.uniform(low, high), self._arrive, source, target, call)
+
+    def send_in_order(self, process: Process, target: int, call: Callable[[], object]) -> None:
+        """Send a message that comes once, and behind all that this process has sent there before.
+
+        As TCP does; nothing orders it among those of another process, which may be a former controller.
+        """
+        weather, rng, source = self.weather, self._rng, process.actor
+        if (source, target) in self._cuts or rng.random() < weather.lost_chance:
+            return
+        low, high = weather.late_ms if rng.random() < weather.late_chance else weather.delay_ms
+        due_ms = self._scheduler.now_ms + rng.uniform(low, high)
+        if not weather.mixes_requests:
+            due_ms = max(due_ms, self._streams.get((process, target), 0.0))
+            self._streams[process, target] = due_ms
+        self._scheduler.when(due_ms, self._arrive, source, target, call)
 
     def _arrive(self, source: int, target: int, call: Callable[[], object]) -> None:
         if (source, target) in self._cuts:
@@ -131,7 +150,7 @@ class ControlConnection:
             if serve is not None:
                 serve(api_key, body, reply)
 
-        self._network.send(here.actor, self._target, arrive)
+        self._network.send_in_order(here, self._target, arrive)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await answered

@@ -35,6 +35,8 @@ class Node:
         self.machine = StateMachine()
         self.watches: WatchTable[Link] = WatchTable()
         self.applied = 0
+        #: until when what is sent to it does not arrive
+        self.stalled_until_ms = 0.0
         #: when the next entry can be applied at the earliest
         self.free_ms = 0.0
         #: {index: what to answer}: requests that came by this node
