@@ -30,7 +30,12 @@ def is_stale_generation(broker_epoch: BrokerGeneration, generation: BrokerGenera
 
 
 def is_decided_in(decided_in: BrokerGeneration, generation: BrokerGeneration) -> bool:
-    """Whether a role was decided for the present life: a broker leads by no other."""
+    """Whether the present life has decided about the replica: what was decided for another one is no news."""
+    return decided_in == generation
+
+
+def may_lead_on(decided_in: BrokerGeneration, generation: BrokerGeneration) -> bool:
+    """Whether a leader goes on in a generation: a broker leads only by a LeaderAndIsr of its present life."""
     return decided_in == generation
 
 
@@ -83,8 +88,8 @@ def has_diverged(end: tuple[int, int], last_fetched_epoch: int, fetch_offset: in
     return end[0] < last_fetched_epoch or end[1] < fetch_offset
 
 
-def visible_end(high_watermark: int) -> int:
-    """Return the end (exclusive) of what a consumer may see: nothing above what is committed."""
+def visible_end(high_watermark: int, _log_end_offset: int) -> int:
+    """Return the end (exclusive) of what a consumer may see: what is committed, not all that is there."""
     return high_watermark
 
 

@@ -118,7 +118,8 @@ def may_throttle(role: ReplicaState, replica_id: int) -> bool:
 
 def read_limit(role: ReplicaState, is_follower: bool, log: LogView) -> int:
     """Return the end (exclusive) of what a reader may see."""
-    return log.log_end_offset if is_follower else fences.visible_end(role.high_watermark)
+    log_end_offset = log.log_end_offset
+    return log_end_offset if is_follower else fences.visible_end(role.high_watermark, log_end_offset)
 
 
 def code_out_of_range(role: ReplicaState) -> ErrorCode:

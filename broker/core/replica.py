@@ -63,7 +63,7 @@ from quorum.metadata.numbers import BrokerGeneration, LeaderEpoch
 from quorum.metadata.records import NO_LEADER
 
 NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
-#: Inputs that an error carries.
+#: Inputs that an error carries, the offending one last; ticks without an effect are not kept.
 INPUTS_KEPT: Final = 16
 
 
@@ -208,8 +208,6 @@ class ReplicaMachine:
             IllegalMoveError: a completion of an effect that was never asked for; nothing is changed.
         """
         inputs = self._inputs
-        if len(inputs) == INPUTS_KEPT:
-            del inputs[0]
         inputs.append(happened)
         may_follow = MOVES.get((type(self.role), type(happened)))
         if may_follow is None:
@@ -217,6 +215,10 @@ class ReplicaMachine:
         effects = self._take(happened, log, now_ms)
         if type(self.role) not in may_follow:
             raise IllegalMoveError(self.role, inputs)
+        if isinstance(happened, LagTick) and not effects:
+            inputs.pop()
+        elif len(inputs) >= INPUTS_KEPT:
+            del inputs[0]
         return effects
 
     def _take(self, happened: ReplicaInput, log: LogView, now_ms: int) -> list[ReplicaEffect]:
@@ -257,7 +259,7 @@ class ReplicaMachine:
                 return [*self._close(), Close()]
             case SessionLost(generation):
                 leader = self.leader
-                keeps = leader is None or fences.is_decided_in(leader.decided_in, generation)
+                keeps = leader is None or fences.may_lead_on(leader.decided_in, generation)
                 return [] if keeps else self._step_down()
             case DamageFound():
                 return self._damaged()

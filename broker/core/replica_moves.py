@@ -95,6 +95,7 @@ class IllegalMoveError(Exception):
 
     def __init__(self, role: ReplicaState, inputs: list[ReplicaInput]) -> None:
         """Name the role and the last inputs, the offending one last."""
-        super().__init__(f"{type(role).__name__}: {type(inputs[-1]).__name__} is illegal here")
+        names = ", ".join(type(each).__name__ for each in inputs)
+        super().__init__(f"a replica in {type(role).__name__} was given {names}: the last one is illegal")
         self.role = role
         self.inputs = tuple(inputs)

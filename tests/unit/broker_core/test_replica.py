@@ -546,9 +546,10 @@ def test_outcome_of_a_change_that_was_never_proposed_is_illegal(role: type, kind
 @pytest.mark.parametrize("happened", [Truncated(), LogGrew(), Copied(9, 0), WriteFailed(), Opened(3)])
 def test_completion_that_nobody_asked_for_raises_with_the_last_inputs(happened: ReplicaInput) -> None:
     stepped = leading() if not isinstance(happened, LogGrew) else following()
-    for _ in range(20):
+    for count in range(20):
+        stepped.step(SettingsChanged(count))
         stepped.step(LagTick(10**6))
     with pytest.raises(IllegalMoveError, match=type(happened).__name__) as caught:
         stepped.step(happened)
-    assert len(caught.value.inputs) == INPUTS_KEPT
-    assert caught.value.inputs[-1] == happened
+    last = [SettingsChanged(count) for count in range(20)][1 - INPUTS_KEPT :]
+    assert list(caught.value.inputs) == [*last, happened]
