@@ -20,10 +20,11 @@ STRIKES ?= 16
 # how often `make sink-kills` kills the driver
 KILLS ?= 20
 # what `make test` runs, in this order: the quick and telling ones first
-SUITES := $(wildcard $(addprefix tests/,tidy unit model simulation integration conformance chaos pipeline))
+SUITES := $(wildcard $(addprefix tests/,tidy unit scenarios model simulation integration conformance chaos pipeline))
 # how the tests of a suite run side by side; those marked `alone` judge how quick something is, and run last
 SIDE_BY_SIDE := -n logical --maxprocesses 4
 ON_ALL_CORES_tests/unit := $(SIDE_BY_SIDE)
+ON_ALL_CORES_tests/scenarios := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/model := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/simulation := $(SIDE_BY_SIDE)
 ON_ALL_CORES_tests/integration := $(SIDE_BY_SIDE) --dist loadfile

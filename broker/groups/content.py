@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from broker.groups.fence import Fence
-from controller.election.plans import OPERATION_OVERHEAD_BYTES
+from controller.core.chunks import OPERATION_OVERHEAD_BYTES
 from quorum.client import Client, ServerError, Transaction
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError

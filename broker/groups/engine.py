@@ -42,6 +42,7 @@ from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.group_records import ConsumerGroupRecord, GroupRecord
+from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.platform.wall_clock import CLOCK
 
 log = logging.getLogger("quorate.broker.groups")
@@ -57,7 +58,9 @@ T = TypeVar("T")
 class GroupEngine:
     """All groups of one term, but for the requests about them; `run` returns its reason when it is over."""
 
-    def __init__(self, client: Client, mandate: Mandate, options: GroupOptions, view: ClusterView) -> None:
+    def __init__(
+        self, client: Client, mandate: Mandate[CoordinatorEpoch], options: GroupOptions, view: ClusterView
+    ) -> None:
         """Know nothing yet; `run` loads."""
         self.mandate = mandate
         self._client = client
@@ -143,7 +146,7 @@ class GroupEngine:
         await self.read_topics()
         log.info(
             "coordinator epoch %d: loaded %d groups in %d ms",
-            self.mandate.controller_epoch,
+            self.mandate.epoch,
             len(self._slots),
             (time.monotonic() - started) * 1000,
         )
@@ -181,7 +184,7 @@ class GroupEngine:
                 # The process was stopped for a while: somebody else may have been elected meanwhile.
                 await self._client.sync(paths.COORDINATOR_EPOCH)
                 stat = await self._client.exists(paths.COORDINATOR_EPOCH)
-                if stat is None or stat.version != self.mandate.controller_epoch_version:
+                if stat is None or stat.version != self.mandate.epoch_version:
                     self.end("another coordinator was elected")
                     return
                 now_ms = clock_ms()

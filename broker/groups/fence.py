@@ -12,13 +12,14 @@ from controller.election.plans import Mandate
 from quorum.client import Client, ConnectionLossError, MultiFailedError, Transaction
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
+from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.metadata.reading import read_node
 
 
 class Fence:
     """What every write of a coordinator passes."""
 
-    def __init__(self, client: Client, mandate: Mandate, rounds_max: int) -> None:
+    def __init__(self, client: Client, mandate: Mandate[CoordinatorEpoch], rounds_max: int) -> None:
         """Write through a client, as long as the mandate holds; each write at most so often."""
         self._client = client
         self.mandate = mandate
@@ -26,7 +27,7 @@ class Fence:
 
     def transaction(self) -> Transaction:
         """Begin a multi with the check of the mandate, its operation 0."""
-        return Transaction().check(paths.COORDINATOR_EPOCH, self.mandate.controller_epoch_version)
+        return Transaction().check(paths.COORDINATOR_EPOCH, self.mandate.epoch_version)
 
     async def carry_out(self, group_id: str, transaction: Transaction, witness: str, *, made: bool) -> None:
         """Make or delete nodes of a group in one multi; one of them says whether it took effect.
@@ -51,7 +52,7 @@ class Fence:
                     return
             except MultiFailedError as error:
                 if error.index == 0:
-                    raise CoordinatorFencedError(self.mandate.controller_epoch) from error
+                    raise CoordinatorFencedError(self.mandate.epoch) from error
                 if await self._is(witness, made):
                     return
                 raise GroupChangedError(group_id, error.cause.message) from error

@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 from broker.groups.content import CHUNK_BYTES, Content, Contents
 from broker.groups.errors import CoordinatorFencedError, GroupChangedError
 from broker.groups.fence import Fence
-from controller.election.plans import Mandate, chunk_by_size, next_version
+from controller.core.chunks import chunk_by_size
+from controller.election.plans import Mandate
 from quorum.client import (
     BadVersionError,
     Client,
@@ -35,7 +36,7 @@ from quorum.client import (
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError, MetadataDecodeError
 from quorum.metadata.group_records import OFFSET_BYTES, ClassicGroupRecord, GroupRecord, OffsetRecord
-from quorum.metadata.numbers import GenerationId, GroupVersion
+from quorum.metadata.numbers import CoordinatorEpoch, GenerationId, GroupVersion, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import read_node
 
@@ -76,7 +77,7 @@ class Loaded(NamedTuple):
 class GroupStore:
     """Groups in the name of one mandate."""
 
-    def __init__(self, client: Client, mandate: Mandate, *, retries_max: int) -> None:
+    def __init__(self, client: Client, mandate: Mandate[CoordinatorEpoch], *, retries_max: int) -> None:
         """Write through a client, as long as the mandate holds.
 
         Args:
@@ -334,7 +335,7 @@ class GroupStore:
             CoordinatorFencedError, GroupChangedError: see write.
         """
         if error.index == 0:
-            raise CoordinatorFencedError(self._fence.mandate.controller_epoch) from error
+            raise CoordinatorFencedError(self._fence.mandate.epoch) from error
         if error.index == 1 or not isinstance(error.cause, NoNodeError | NodeExistsError | BadVersionError):
             raise GroupChangedError(stored.group_id, error.cause.message) from error
         # A node below offsets/ came or went, by an earlier attempt of ours or by an operator's hand.

@@ -260,6 +260,7 @@ class BrokerView:
             "controller_epoch": found.controller_epoch,
             "brokers": {str(each): generation for each, generation in found.brokers.items()},
             "strangers": {str(each): problem for each, problem in found.strangers.items()},
+            "step": found.step_under_way or None,
             "under_replicated": [list(key) for key in found.under_replicated],
             "offline": [list(key) for key in found.offline],
         }

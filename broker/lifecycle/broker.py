@@ -41,10 +41,10 @@ from broker.server.services import BrokerServices
 from broker.stores.broker_configs import BrokerConfigs
 from broker.stores.producer_ids import ProducerIds
 from broker.stores.topic_configs import TopicConfigs
+from controller.core.options import ControllerOptions
 from controller.election.published import Published, read_published
 from controller.election.store import ensure_base_paths, ensure_cluster_id, register_broker
 from controller.runtime.controller import Controller
-from controller.runtime.options import ControllerOptions
 from quorum.client import Client, ClientState, ConnectionLossError
 from quorum.config.node import read_peer_secrets
 from quorum.errors import NodeStoppedError, QuorateError

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from controller.core import fences
 from controller.core.model import Doubt, KnownTopic, LiveBroker
 from quorum.metadata.records import BrokerRecord, IncarnationRecord, topic_label
 
@@ -73,7 +74,7 @@ def find_doubts(
         return {}
     doubts: dict[str, Doubt] = {}
     for topic in dict.fromkeys((*topics, *left_alone)):
-        if known.topics.get(topic, known.incarnation) != record.incarnation:
+        if fences.is_other_disk(known.topics.get(topic, known.incarnation), record.incarnation):
             doubts[topic] = None
         elif (
             record.shortened

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from controller.core.model import KnownState, LiveBroker
 from controller.core.outbox import Batch
+from controller.core.outcomes import Outcome
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 
@@ -59,7 +60,7 @@ class RoleEntry(NamedTuple):
     is_new: bool
 
 
-class Read(NamedTuple):
+class ReadNodes(NamedTuple):
     """Read nodes; answered by NodesRead."""
 
     id: int
@@ -111,7 +112,7 @@ class Answer(NamedTuple):
     """The outcome of a request of a client."""
 
     id: int
-    outcome: object
+    outcome: Outcome
 
 
 class Resign(NamedTuple):
@@ -120,6 +121,8 @@ class Resign(NamedTuple):
     reason: str
     #: Another controller has been elected, or the session is over: /controller is not this one's to delete.
     is_fenced: bool = False
+    #: The work cannot go on: the next election waits.
+    is_broken: bool = False
 
 
 class GiveWay(NamedTuple):
@@ -140,4 +143,6 @@ class Trace(NamedTuple):
     text: str
 
 
-Effect = Read | ReadChildren | Write | OpenChannel | CloseChannel | Send | Answer | Resign | GiveWay | Trace
+Effect = (
+    ReadNodes | ReadChildren | Write | OpenChannel | CloseChannel | Send | Answer | Resign | GiveWay | Trace
+)

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Final
 
+from controller.core import fences
 from controller.core.model import ClusterModel, KnownState
 from controller.core.reassignment import Replicas, wanted_replicas
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
@@ -41,6 +43,17 @@ from quorum.metadata.records import (
 _NO_GENERATIONS: Final[Mapping[int, BrokerGeneration]] = {}
 _NO_SHORTENED: Final[Mapping[int, Mapping[int, LogEnd]]] = {}
 _NO_LOG: Final = LogEnd(-1, -1)
+
+
+class ElectionKind(Enum):
+    """What an election is for."""
+
+    #: A leader that can go on leading goes on.
+    CLEAN = "clean"
+    #: The preferred replica shall lead wherever it can.
+    PREFERRED = "preferred"
+    #: Somebody asks that a partition without a live member of its ISR gets a leader all the same.
+    UNCLEAN = "unclean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +74,7 @@ class Situation:
     generations: Mapping[int, BrokerGeneration] = field(default_factory=lambda: _NO_GENERATIONS)
     #: Live brokers that shut down.
     leaving: Collection[int] = ()
-    #: Whether the preferred replica shall lead wherever it can, and not whoever leads.
-    preferring: bool = False
-    #: Whether an unclean election was requested for these very partitions.
-    forcing: bool = False
+    kind: ElectionKind = ElectionKind.CLEAN
 
     def allowing(self, unclean_topics: Collection[str]) -> Situation:
         """Return the same with unclean elections allowed in these topics."""
@@ -195,7 +205,7 @@ def next_state(
     ends = {each: end for each, end in {**state.shortened, **noted}.items() if each not in gone}
     alive = _electable(situation, members)
     recovery = state.leader_recovery_state
-    unclean = situation.forcing or key.topic in situation.unclean_topics
+    unclean = situation.kind is ElectionKind.UNCLEAN or key.topic in situation.unclean_topics
     if alive:
         # A leader of the ISR ends what an unclean election had begun.
         leader, recovery = _leader_among(situation, alive, replicas, state.leader), RECOVERED
@@ -209,7 +219,7 @@ def next_state(
     else:
         leader, isr = NO_LEADER, members
     is_same = (leader, isr, ends) == (state.leader, state.isr, state.shortened)
-    if is_told and is_same and not _bounced_unseen(situation, known):
+    if is_told and is_same and not fences.bounced_unseen(known, situation.generations.get(state.leader)):
         return None
     return PartitionStateRecord(
         situation.controller_epoch, leader, LeaderEpoch(state.leader_epoch + 1), isr, recovery, ends
@@ -240,13 +250,8 @@ def _is_eligible(situation: Situation, broker_id: int) -> bool:
 
 
 def _leader_among(situation: Situation, alive: Replicas, replicas: Replicas, present: int) -> int:
-    if situation.preferring and replicas[0] in alive:
+    if situation.kind is ElectionKind.PREFERRED and replicas[0] in alive:
         return replicas[0]
     if present in alive:
         return present
     return next((each for each in replicas if each in alive), NO_LEADER)
-
-
-def _bounced_unseen(situation: Situation, known: KnownState) -> bool:
-    generation = situation.generations.get(known.state.leader)
-    return generation is not None and known.mzxid is not None and generation > known.mzxid

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from controller.core.reassignment import Replicas
 from controller.core.requests import NewPartitions, NewTopic
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 
 
-class Node(NamedTuple):
+class Znode(NamedTuple):
     """A znode as it was read."""
 
     data: bytes | None
@@ -39,7 +40,6 @@ class Elected(NamedTuple):
     controller_epoch: ControllerEpoch
     #: Version of /controller_epoch, which fences every write.
     epoch_version: int
-    session_id: int
     #: Spreads replicas and draws topic ids.
     seed: int
 
@@ -58,7 +58,7 @@ class NodesRead(NamedTuple):
     """Nodes in the order of the effect's paths; None for one that does not exist."""
 
     id: int
-    nodes: tuple[Node | Unreadable | None, ...]
+    nodes: tuple[Znode | Unreadable | None, ...]
 
 
 class ChildrenRead(NamedTuple):
@@ -69,17 +69,14 @@ class ChildrenRead(NamedTuple):
 
 
 class ReadFailed(NamedTuple):
-    """The connection was lost, or the quorum refused."""
+    """The connection was lost; a session that is over comes as Ended."""
 
     id: int
     problem: str
 
 
 class Done(NamedTuple):
-    """The multi was committed: {index of an operation: new version, or the path of a created node}."""
-
-    versions: tuple[int, ...]
-    paths: tuple[str, ...]
+    """The multi was committed; what versions its nodes have follows from the operations."""
 
 
 class Why(Enum):
@@ -93,7 +90,7 @@ class Why(Enum):
     OTHER = "other"
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     """Nothing of the multi was written."""
 
     #: Of the operation that failed, the fence counted; -1: none in particular.
@@ -101,7 +98,14 @@ class Refused(NamedTuple):
     why: Why
     problem: str
     #: Kafka's code for it.
-    error_code: int
+    error_code: ErrorCode
+    #: What helps, "" where nothing is known.
+    remedy: str = ""
+
+    @property
+    def is_lost_race(self) -> bool:
+        """Whether the nodes are not as they were when the write was decided on."""
+        return self.why is not Why.OTHER
 
 
 class Unknown(NamedTuple):
@@ -114,7 +118,7 @@ class MultiDone(NamedTuple):
     """What became of a write."""
 
     id: int
-    outcome: Done | Refused | Unknown
+    outcome: Done | Rejected | Unknown
 
 
 class Answered(NamedTuple):
@@ -179,21 +183,21 @@ class ShutDown(NamedTuple):
 Request = CreateTopics | ExtendTopics | DeleteTopics | ElectLeaders | Reassign | ShutDown
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """A client, or a broker, asks for something; answered by Answer."""
 
     id: int
     request: Request
 
 
-class Overrun(NamedTuple):
-    """A broker leaves too many entries in its queue: this life of it counts as dead."""
+class Withdrawn(NamedTuple):
+    """Nobody waits for a request any more; it is not carried out if it has not begun."""
 
-    broker_id: int
+    id: int
 
 
 class Tick(NamedTuple):
-    """The time has come that `due_ms` named."""
+    """The time has come that `wake_ms` named."""
 
 
 class Continued(NamedTuple):
@@ -217,8 +221,8 @@ Input = (
     | MultiDone
     | Answered
     | NoAnswer
-    | Asked
-    | Overrun
+    | Requested
+    | Withdrawn
     | Tick
     | Continued
     | Ended

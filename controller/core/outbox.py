@@ -57,7 +57,8 @@ class Outbox:
         self._metadata: dict[PartitionKey, None] = {}
         self._leadership: dict[PartitionKey, bool] = {}
         self._stops: dict[PartitionKey, bool] = {}
-        self._under_way: Batch | None = None
+        #: The request that nobody has answered yet.
+        self.under_way: Batch | None = None
 
     def owe_brokers(self) -> None:
         """The list of live brokers has changed."""
@@ -80,7 +81,7 @@ class Outbox:
 
     def owes_stop(self, key: PartitionKey) -> bool:
         """Say whether the broker has yet to confirm that its replica is stopped."""
-        return key in self._stops or (isinstance(self._under_way, StopBatch) and key in self._under_way.stops)
+        return key in self._stops or (isinstance(self.under_way, StopBatch) and key in self.under_way.stops)
 
     @property
     def takes_roles(self) -> bool:
@@ -88,21 +89,21 @@ class Outbox:
 
         Only after what introduces the broker to the cluster, and after stops, which go before roles.
         """
-        under_way = self._under_way
+        under_way = self.under_way
         is_introduced = self._introduced and self._has_confirmed
         return is_introduced and not self._stops and not isinstance(under_way, StopBatch)
 
     def next_batch(self) -> Batch | None:
         """Take the next request, or None if nothing is due or one is under way."""
-        if self._under_way is None:
-            self._under_way = self._choose()
+        if self.under_way is None:
+            self.under_way = self._choose()
         else:
             return None
-        return self._under_way
+        return self.under_way
 
     def confirm(self) -> None:
         """The request under way has been answered."""
-        self._under_way = None
+        self.under_way = None
         self._has_confirmed = self._introduced
 
     def put_back(self, failed: Collection[PartitionKey] | None = None) -> None:
@@ -111,7 +112,7 @@ class Outbox:
         Args:
             failed: only these of its partitions; None: all of it.
         """
-        batch, self._under_way = self._under_way, None
+        batch, self.under_way = self.under_way, None
         match batch:
             case MetadataBatch(keys):
                 self._introduced = self._has_confirmed
@@ -132,7 +133,7 @@ class Outbox:
     def pending_topics(self) -> set[str]:
         """Return the topics of which the broker has not answered all."""
         pending: list[Iterable[PartitionKey]] = [self._metadata, self._leadership, self._stops]
-        match self._under_way:
+        match self.under_way:
             case MetadataBatch(keys):
                 pending.append(keys)
             case LeadershipBatch(named) | StopBatch(named):

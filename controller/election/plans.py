@@ -13,36 +13,33 @@ Source: control-plane design, "Controller" and "Broker"; seeds [2.4], [3.1], [3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from quorum.metadata import paths
 from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
 from quorum.metadata.group_records import CoordinatorRecord
-from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
-from quorum.metadata.paths import PartitionKey
+from quorum.metadata.numbers import (
+    BrokerGeneration,
+    ControllerEpoch,
+    CoordinatorEpoch,
+    next_version,
+)
 from quorum.metadata.reading import NodeView
 from quorum.metadata.records import (
     BrokerRecord,
     ControllerRecord,
-    PartitionStateRecord,
     decode_controller_epoch,
 )
 
-#: Operations of one fenced multi, beside its check; and the bytes of their paths and values together.
-CHUNK_OPERATIONS_MAX: Final = 1_000
-#: Below the frame limit of an untuned ZooKeeper (1,048,575) by what versions, headers and lengths add.
-CHUNK_BYTES_MAX: Final = 768 * 1024
-#: Bytes that an operation adds to its path and value: header, lengths, version, a list of two digests.
-OPERATION_OVERHEAD_BYTES: Final = 160
-
-T = TypeVar("T")
+#: What an office counts its holders with.
+E = TypeVar("E", bound=int)
 
 
 # -- controller ----------------------------------------------------------------------------------------------
 
 
-class Office(NamedTuple):
+class Office(NamedTuple, Generic[E]):
     """What brokers are elected to, each time with a higher epoch."""
 
     #: Who holds it, for errors and logs.
@@ -51,66 +48,67 @@ class Office(NamedTuple):
     path: str
     #: The persistent node whose version fences.
     epoch_path: str
+    #: Makes an epoch of a number.
+    epoch: Callable[[int], E]
     #: (broker id, wall clock in ms) -> value of path
     encode: Callable[[int, int], bytes]
     #: value of path -> broker id; -1: nobody. Raises MetadataDecodeError.
     read_broker_id: Callable[[bytes | None], int]
 
 
-CONTROLLER_OFFICE: Final = Office(
+CONTROLLER_OFFICE: Final[Office[ControllerEpoch]] = Office(
     title="controller",
     path=paths.CONTROLLER,
     epoch_path=paths.CONTROLLER_EPOCH,
+    epoch=ControllerEpoch,
     encode=lambda broker_id, timestamp_ms: ControllerRecord(broker_id, timestamp_ms).encode(),
     read_broker_id=lambda data: ControllerRecord.decode(data).broker_id,
 )
-COORDINATOR_OFFICE: Final = Office(
+COORDINATOR_OFFICE: Final[Office[CoordinatorEpoch]] = Office(
     title="coordinator",
     path=paths.COORDINATOR,
     epoch_path=paths.COORDINATOR_EPOCH,
+    epoch=CoordinatorEpoch,
     encode=lambda broker_id, _timestamp_ms: CoordinatorRecord(broker_id).encode(),
     read_broker_id=lambda data: CoordinatorRecord.decode(data).broker_id,
 )
 
 
-class Mandate(NamedTuple):
-    """The right to write as the controller, until /controller_epoch changes.
-
-    A coordinator's mandate has the same shape: its epoch is /consumers/coordinator_epoch.
-    """
+class Mandate(NamedTuple, Generic[E]):
+    """The right to write as the holder of an office, until the epoch's node changes."""
 
     broker_id: int
-    controller_epoch: ControllerEpoch
-    #: Version of the znode /controller_epoch, which fences every write.
-    controller_epoch_version: int
+    epoch: E
+    #: Version of the epoch's node, which fences every write.
+    epoch_version: int
 
 
-class Won(NamedTuple):
-    """This session is the controller already: the reply to its election was lost, or it asks again."""
+class Won(NamedTuple, Generic[E]):
+    """This session holds the office already: the reply to its election was lost, or it asks again."""
 
-    mandate: Mandate
+    mandate: Mandate[E]
 
 
 class HeldBy(NamedTuple):
-    """A live broker is the controller (its epoch is what its requests carry)."""
+    """A live broker holds the office."""
 
     broker_id: int
 
 
-class Compete(NamedTuple):
-    """Nobody rightfully is the controller: create /controller and raise the epoch, in one multi."""
+class Compete(NamedTuple, Generic[E]):
+    """Nobody rightfully holds the office: create the holder's node and raise the epoch, in one multi."""
 
-    #: Version of the stale /controller to delete first; None when there is none.
+    #: Version of the stale holder's node to delete first; None when there is none.
     delete_version: int | None
-    #: Epoch and version that the epoch node will have after the victory.
-    mandate: Mandate
+    #: Epoch and version that the epoch's node will have after the victory.
+    mandate: Mandate[E]
     #: Version at which the epoch must still stand.
-    controller_epoch_version: int
-    #: Why the present node, if there is one, does not count.
+    epoch_version: int
+    #: Why the present holder, if there is one, does not count.
     reason: str
 
 
-def named_broker(holder: NodeView | None, office: Office = CONTROLLER_OFFICE) -> int | None:
+def named_broker(holder: NodeView | None, office: Office[E]) -> int | None:
     """Say whose registration an election has to look at; None: the holder's node is absent or malformed."""
     if holder is None:
         return None
@@ -122,74 +120,66 @@ def named_broker(holder: NodeView | None, office: Office = CONTROLLER_OFFICE) ->
 
 
 def plan_election(
+    office: Office[E],
     broker_id: int,
     session_id: int,
-    controller_epoch: NodeView,
-    controller: NodeView | None,
+    epoch_node: NodeView,
+    holder: NodeView | None,
     registration: NodeView | None,
-    office: Office = CONTROLLER_OFFICE,
-) -> Won | HeldBy | Compete:
+) -> Won[E] | HeldBy | Compete[E]:
     """Decide what a candidate does next.
 
     Args:
+        office: what the candidate stands for.
         broker_id: the candidate.
         session_id: its session.
-        controller_epoch: the office's epoch, /controller_epoch, read before the others.
-        controller: the office's holder, /controller.
-        registration: /brokers/ids/N of the broker that /controller names (named_broker), if it is registered.
-        office: what the candidate stands for.
+        epoch_node: the office's epoch, read before the others.
+        holder: the office's holder.
+        registration: /brokers/ids/N of the broker that the holder names (named_broker), if it is registered.
 
     Raises:
-        MetadataDecodeError: /controller_epoch is malformed; no election may guess an epoch.
+        MetadataDecodeError: the epoch is malformed; no election may guess one.
     """
-    epoch = decode_controller_epoch(controller_epoch.data, office.epoch_path)
+    epoch = decode_controller_epoch(epoch_node.data, office.epoch_path)
     # Versions wrap and skip -1, which would mean "any" in a request.
-    version = controller_epoch.stat.version
-    if controller is not None and controller.stat.ephemeral_owner == session_id:
+    version = epoch_node.stat.version
+    if holder is not None and holder.stat.ephemeral_owner == session_id:
         # Both were written by one multi, so they carry one zxid; anything else was overwritten, or is not
         # ours to claim.
-        intact = controller.stat.version == 0 and controller.stat.czxid == controller_epoch.stat.mzxid
-        if intact and named_broker(controller, office) == broker_id:
-            return Won(Mandate(broker_id, epoch, version))
+        intact = holder.stat.version == 0 and holder.stat.czxid == epoch_node.stat.mzxid
+        if intact and named_broker(holder, office) == broker_id:
+            return Won(Mandate(broker_id, office.epoch(epoch), version))
     reason = (
         f"there is no {office.title}"
-        if controller is None
-        else _stale_reason(office, broker_id, controller, registration)
+        if holder is None
+        else _stale_reason(office, broker_id, holder, registration)
     )
     if not reason:
-        named = named_broker(controller, office)
+        named = named_broker(holder, office)
         assert named is not None
         return HeldBy(named)
     return Compete(
-        delete_version=None if controller is None else controller.stat.version,
-        mandate=Mandate(broker_id, ControllerEpoch(epoch + 1), next_version(version)),
-        controller_epoch_version=version,
+        delete_version=None if holder is None else holder.stat.version,
+        mandate=Mandate(broker_id, office.epoch(epoch + 1), next_version(version)),
+        epoch_version=version,
         reason=reason,
     )
 
 
-def _stale_reason(office: Office, broker_id: int, controller: NodeView, registration: NodeView | None) -> str:
+def _stale_reason(office: Office[E], broker_id: int, holder: NodeView, registration: NodeView | None) -> str:
     """Say why a present holder does not count; "" when it does."""
-    named = named_broker(controller, office)
+    named = named_broker(holder, office)
     if named is None:
         return f"{office.path} is malformed or names nobody"
-    if controller.stat.version != 0:
+    if holder.stat.version != 0:
         return f"{office.path} was overwritten"
     if named == broker_id:
         return f"{office.path} is of an earlier life of this broker"
-    if controller.stat.ephemeral_owner == 0:
+    if holder.stat.ephemeral_owner == 0:
         return f"{office.path} names broker {named} and is not ephemeral"
-    if registration is None or registration.stat.ephemeral_owner != controller.stat.ephemeral_owner:
+    if registration is None or registration.stat.ephemeral_owner != holder.stat.ephemeral_owner:
         return f"{office.path} names broker {named}, whose session does not own it"
     return ""
-
-
-def next_version(version: int) -> int:
-    """Version of a znode after one more setData: int32, and never -1 (ZOOKEEPER-4743)."""
-    following = version + 1
-    if following > 2**31 - 1:
-        return -(2**31)
-    return 0 if following == -1 else following
 
 
 # -- broker registration -------------------------------------------------------------------------------------
@@ -248,36 +238,3 @@ def plan_registration(
     if registration.stat.ephemeral_owner == session_id:
         return Adopt(BrokerGeneration(registration.stat.czxid))
     return Register(registration.stat.version, generation_version)
-
-
-# -- fenced writes -------------------------------------------------------------------------------------------
-
-
-class StateUpdate(NamedTuple):
-    """A new leaderAndISR for one partition, to be written if its znode still has the version."""
-
-    key: PartitionKey
-    state: PartitionStateRecord
-    #: Version of the state znode that the decision was made on.
-    partition_version: PartitionVersion
-
-
-def chunk_by_size(
-    items: Iterable[tuple[T, int]],
-    operations_max: int = CHUNK_OPERATIONS_MAX,
-    bytes_max: int = CHUNK_BYTES_MAX,
-) -> Iterator[Sequence[T]]:
-    """Cut a list of (item, bytes) into runs of at most operations_max items and bytes_max bytes, in order.
-
-    An item larger than bytes_max makes a run of its own; the client refuses it by its own limit.
-    """
-    chunk: list[T] = []
-    used = 0
-    for item, size in items:
-        if chunk and (len(chunk) >= operations_max or used + size > bytes_max):
-            yield chunk
-            chunk, used = [], 0
-        chunk.append(item)
-        used += size
-    if chunk:
-        yield chunk

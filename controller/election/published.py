@@ -7,13 +7,14 @@ Source: control-plane design, "Failover", "Start-up"; seeds [0.D], [0.E].
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from quorum.client import Client, NoNodeError, ServerError, Stat
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
-from quorum.metadata.numbers import PartitionVersion
+from quorum.metadata.numbers import ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
 
@@ -104,6 +105,22 @@ async def read_states(
         except MetadataDecodeError as error:
             problems[key.topic] = error.message
     return states, problems
+
+
+async def highest_controller_epoch(client: Client) -> ControllerEpoch:
+    """Return the highest controller epoch that any partition state carries, 0 if there is none."""
+    try:
+        names = sorted(await client.get_children(paths.BROKER_TOPICS))
+    except NoNodeError:
+        names = []
+    keys: list[PartitionKey] = []
+    async for name, outcome in _read(client, names, paths.topic_path):
+        with contextlib.suppress(MetadataDecodeError):
+            if not isinstance(outcome, ServerError):
+                partitions = TopicRecord.decode(name, outcome[0]).partitions
+                keys += [PartitionKey(name, partition) for partition in partitions]
+    states, _ = await read_states(client, keys)
+    return max((each.state.controller_epoch for each in states.values()), default=ControllerEpoch(0))
 
 
 async def _read(

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from controller.election.plans import (
-    CONTROLLER_OFFICE,
     Adopt,
     Compete,
+    E,
     HeldBy,
     Mandate,
     Office,
@@ -40,7 +40,7 @@ from quorum.client import (
 )
 from quorum.metadata import paths
 from quorum.metadata.errors import ContendedError
-from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, PartitionVersion, next_version
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import NodeView, read_node
 from quorum.metadata.records import (
@@ -55,6 +55,8 @@ from quorum.metadata.records import (
 from quorum.metadata.trust import Trust
 
 ROUNDS_MAX: Final = 8
+#: A re-created /controller_epoch gets the version that it would have; a multi holds no more writes than this.
+EPOCH_VERSION_MAX: Final = 9_999
 
 
 async def ensure_base_paths(client: Client) -> None:
@@ -66,7 +68,7 @@ async def ensure_base_paths(client: Client) -> None:
     for path in paths.BASE_PATHS:
         await _create_if_missing(client, path, b"")
     for path in (paths.CONTROLLER_EPOCH, paths.COORDINATOR_EPOCH):
-        await _create_if_missing(client, path, encode_controller_epoch(ControllerEpoch(0)))
+        await _create_if_missing(client, path, encode_controller_epoch(0))
 
 
 async def ensure_cluster_id(client: Client, proposed: str) -> str:
@@ -90,17 +92,33 @@ async def _create_if_missing(client: Client, path: str, data: bytes) -> None:
         return
 
 
-# -- controller ----------------------------------------------------------------------------------------------
+# -- offices -------------------------------------------------------------------------------------------------
 
 
-async def elect_controller(client: Client, broker_id: int, timestamp_ms: int, trust: Trust) -> Won | HeldBy:
-    """Become the controller, or learn who is; `elect` for the controller."""
-    return await elect(client, CONTROLLER_OFFICE, broker_id, timestamp_ms, trust)
+async def ensure_controller_epoch(client: Client, highest: ControllerEpoch) -> None:
+    """Create a missing /controller_epoch with the highest epoch that is known; what exists stays as it is.
+
+    The node also gets the version that so many elections would have given it. A new node begins with version
+    0, and the fence of a former controller, which is a version, must not fit a later one by accident.
+
+    Raises:
+        ConnectionLossError: the outcome is unknown; repeat it.
+    """
+    transaction = Transaction().create(paths.CONTROLLER_EPOCH, encode_controller_epoch(highest))
+    version = 0
+    for _ in range(min(highest, EPOCH_VERSION_MAX)):
+        transaction.set(paths.CONTROLLER_EPOCH, encode_controller_epoch(highest), version)
+        version = next_version(version)
+    try:
+        await client.multi(transaction)
+    except MultiFailedError as error:
+        if not isinstance(error.cause, NodeExistsError):
+            raise
 
 
 async def elect(
-    client: Client, office: Office, broker_id: int, timestamp_ms: int, trust: Trust
-) -> Won | HeldBy:
+    client: Client, office: Office[E], broker_id: int, timestamp_ms: int, trust: Trust
+) -> Won[E] | HeldBy:
     """Be elected to an office, or learn who holds it.
 
     Winning is one multi: a stale holder's node goes, the new one comes, the epoch rises by one. A lost reply
@@ -126,9 +144,7 @@ async def elect(
         try:
             plan = await _look_at_election(client, office, broker_id, trust)
             if plan is None:
-                await _create_if_missing(
-                    client, office.epoch_path, encode_controller_epoch(ControllerEpoch(0))
-                )
+                await _create_if_missing(client, office.epoch_path, encode_controller_epoch(0))
                 continue
             if not isinstance(plan, Compete):
                 return plan
@@ -145,8 +161,8 @@ async def elect(
 
 
 async def _look_at_election(
-    client: Client, office: Office, broker_id: int, trust: Trust
-) -> Won | HeldBy | Compete | None:
+    client: Client, office: Office[E], broker_id: int, trust: Trust
+) -> Won[E] | HeldBy | Compete[E] | None:
     # The epoch first: plans.py says why.
     epoch, holder = await asyncio.gather(read_node(client, office.epoch_path), read_node(client, office.path))
     if epoch is None:
@@ -155,27 +171,22 @@ async def _look_at_election(
     registration = None if named is None else await read_node(client, paths.broker_id_path(named))
     if named is not None and not _is_signed(trust, named, registration):
         registration = None
-    return plan_election(broker_id, client.session_id, epoch, holder, registration, office)
+    return plan_election(office, broker_id, client.session_id, epoch, holder, registration)
 
 
-async def _compete(client: Client, office: Office, plan: Compete, timestamp_ms: int) -> Mandate:
+async def _compete(client: Client, office: Office[E], plan: Compete[E], timestamp_ms: int) -> Mandate[E]:
     transaction = Transaction()
     if plan.delete_version is not None:
         transaction.delete(office.path, plan.delete_version)
     value = office.encode(plan.mandate.broker_id, timestamp_ms)
     transaction.create(office.path, value, CreateMode.EPHEMERAL)
-    epoch = encode_controller_epoch(plan.mandate.controller_epoch)
-    transaction.set(office.epoch_path, epoch, plan.controller_epoch_version)
+    epoch = encode_controller_epoch(plan.mandate.epoch)
+    transaction.set(office.epoch_path, epoch, plan.epoch_version)
     results = await client.multi(transaction)
-    return plan.mandate._replace(controller_epoch_version=results[-1].written_stat.version)
+    return plan.mandate._replace(epoch_version=results[-1].written_stat.version)
 
 
-async def resign_controller(client: Client, mandate: Mandate) -> bool:
-    """Delete /controller, if the mandate still holds; `resign` for the controller."""
-    return await resign(client, CONTROLLER_OFFICE, mandate)
-
-
-async def resign(client: Client, office: Office, mandate: Mandate) -> bool:
+async def resign(client: Client, office: Office[E], mandate: Mandate[E]) -> bool:
     """Delete the holder's node, if the mandate still holds.
 
     Returns:
@@ -186,7 +197,7 @@ async def resign(client: Client, office: Office, mandate: Mandate) -> bool:
             node. The session's end removes it in any case.
     """
     transaction = Transaction()
-    transaction.check(office.epoch_path, mandate.controller_epoch_version)
+    transaction.check(office.epoch_path, mandate.epoch_version)
     transaction.delete(office.path)
     loss: ConnectionLossError | None = None
     for _ in range(ROUNDS_MAX):

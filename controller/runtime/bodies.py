@@ -77,9 +77,7 @@ class Bodies:
         match batch:
             case MetadataBatch(keys):
                 topics = [
-                    packing.pack_topic(
-                        topic, self._topic_id(topic), [self._metadata_of(key) for key in named]
-                    )
+                    packing.pack_topic(topic, self.topic_id(topic), [self._metadata_of(key) for key in named])
                     for topic, named in _by_topic(keys)
                 ]
                 live_brokers = packing.pack_live_brokers(self._live_brokers())
@@ -115,7 +113,8 @@ class Bodies:
             if len(cache) > len(self._model.states) + SPARE_MAX:
                 cache.clear()
 
-    def _topic_id(self, topic: str) -> uuid.UUID | None:
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """Return the id of a topic; None if the topic is unknown, or has none."""
         known = self._model.topics.get(topic)
         return None if known is None else known.record.topic_id
 
@@ -138,7 +137,7 @@ class Bodies:
         topics = [
             packing.pack_topic(
                 topic,
-                self._topic_id(topic),
+                self.topic_id(topic),
                 [self._leadership_of(key, states[key], new[key]) for key in named],
             )
             for topic, named in _by_topic(states)

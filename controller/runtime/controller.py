@@ -1,8 +1,6 @@
-"""A candidate for controller in every broker: it competes, works its term, and competes again.
+"""The candidate for controller in every broker, and what brokers and clients ask of the controller.
 
-One session of the quorum, one candidate: when the session is over, run() returns and the broker makes a new
-one. Being elected and resigning are decided by the znodes alone (controller.election.plans). A missing
-/controller_epoch goes on from the highest controller epoch that any partition state carries.
+A missing /controller_epoch goes on from the highest controller epoch that any partition state carries.
 Source: control-plane design, "Election"; seeds [0.D], [2.4], [3.1], [3.5].
 """
 
@@ -11,47 +9,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from controller.core.brokers import broker_endpoint
+from controller.core.inputs import (
+    CreateTopics,
+    DeleteTopics,
+    Elected,
+    ElectLeaders,
+    ExtendTopics,
+    Input,
+    Reassign,
+    ShutDown,
+)
+from controller.core.machine import ControllerMachine
 from controller.core.model import LiveBroker
-from controller.core.reassignment import Move
-from controller.core.requests import NewPartitions, NewTopic
-from controller.election.plans import HeldBy, Mandate
-from controller.election.store import elect_controller, resign_controller
-from controller.runtime.membership import Standing
-from controller.runtime.options import ControllerOptions, ControllerStatus, Counters
-from controller.runtime.outcomes import (
+from controller.core.options import ControllerOptions, ControllerStatus, Counters
+from controller.core.outcomes import (
     PartitionOutcome,
+    RequestFailed,
     ShutdownOutcome,
     TopicOutcome,
-    failed,
 )
-from controller.runtime.reader import highest_controller_epoch
-from controller.runtime.store import ensure_controller_epoch
-from controller.runtime.term import DeposedError, Term
+from controller.core.reassignment import Move
+from controller.core.requests import NewPartitions, NewTopic
+from controller.election.candidate import Candidate
+from controller.election.fenced import fenced_multi
+from controller.election.plans import CONTROLLER_OFFICE, Mandate
+from controller.election.published import highest_controller_epoch
+from controller.election.store import ensure_controller_epoch
+from controller.runtime.bodies import Bodies
+from controller.runtime.senders import Senders, TermShare
+from controller.runtime.shell import DeposedError, Shell
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerConnection, BrokerUnreachableError
-from controller.wire.error_codes import code_of_error
-from quorum.client import Client, WatchEvent
-from quorum.errors import QuorateError
+from quorum.client import Client
 from quorum.metadata import paths
-from quorum.metadata.errors import SESSION_OVER, ControllerFencedError
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.controller")
-
-PAUSE_MIN_S: Final = 0.05
-PAUSE_MAX_S: Final = 2.0
-#: How long stop() waits for a quorum that does not answer.
-STOP_TIMEOUT_S: Final = 5.0
-#: What a request meets whose controller is none any more.
-_NOT_IN_OFFICE: Final = (DeposedError, ControllerFencedError, *SESSION_OVER)
 
 Outcomes = dict[str, TopicOutcome]
 PartitionOutcomes = dict[PartitionKey, PartitionOutcome]
@@ -94,148 +94,77 @@ class Controller:
         self._dial = dial
         self._rng = rng if rng is not None else random.SystemRandom()
         self._counters = Counters()
-        self._term: Term | None = None
-        self._controller_id: int | None = None
-        self._stopping = False
-        self._changed = asyncio.Event()
-        self._stopped = asyncio.Event()
-        self._task: asyncio.Task[object] | None = None
+        self._candidate: Candidate[ControllerEpoch, Shell] = Candidate(
+            client, broker_id, CONTROLLER_OFFICE, self._trust, self._begin, self._ensure_epoch
+        )
+        #: Compete until stop(), or until the session is over.
+        self.run = self._candidate.run
+        self.stop = self._candidate.stop
 
     @property
     def active(self) -> bool:
         """Whether this candidate is the controller."""
-        return self._term is not None
+        return self._candidate.term is not None
 
     @property
     def controller_epoch(self) -> ControllerEpoch | None:
         """Epoch of the running term; None where this candidate is not the controller."""
-        return None if self._term is None else self._term.mandate.controller_epoch
+        mandate = self._candidate.mandate
+        return None if mandate is None else mandate.epoch
 
     def status(self) -> ControllerStatus:
         """Say what this candidate knows."""
-        term = self._term
+        term = self._candidate.term
         if term is None:
-            return ControllerStatus(self._controller_id, None, counters=self._counters)
-        model = term.model
+            return ControllerStatus(self._candidate.holder_id, None, counters=self._counters)
+        model, step = term.machine.model, term.machine.step_under_way
         return ControllerStatus(
             controller_id=self._broker_id,
-            controller_epoch=term.mandate.controller_epoch,
+            controller_epoch=self.controller_epoch,
             brokers={each: broker.generation for each, broker in sorted(model.brokers.items())},
             under_replicated=tuple(model.under_replicated()),
             offline=tuple(model.offline()),
             partition_count=model.partition_count(),
             left_alone=dict(model.left_alone),
-            strangers=term.membership.strangers,
+            strangers=term.machine.parts.membership.strangers,
+            step_under_way="" if step is None else step.value,
             counters=self._counters,
         )
 
     # -- elections -----------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Compete, work, resign, compete again; return after stop() or when the session is over."""
-        self._task = asyncio.current_task()
-        pause = PAUSE_MIN_S
-        complaint = ""
-        try:
-            while not self._stopping:
-                try:
-                    await self._compete()
-                    pause = PAUSE_MIN_S
-                    continue
-                except SESSION_OVER:
-                    return
-                except QuorateError as error:
-                    if str(error) != complaint:
-                        complaint = str(error)
-                        log.warning("the election of a controller is tried again: %s", error)
-                await self._wait_for_change(pause)
-                pause = min(2 * pause, PAUSE_MAX_S)
-        except asyncio.CancelledError:
-            if not self._stopping or self._task is None:
-                raise
-            # stop() has waited long enough for the quorum.
-            self._task.uncancel()
-        finally:
-            self._task = None
-            self._stopped.set()
-
-    async def stop(self) -> None:
-        """Resign if this candidate is the controller, and end run(), even if the quorum does not answer."""
-        self._stopping = True
-        self._changed.set()
-        if self._term is not None:
-            self._term.end("the broker stops")
-        if self._task is None:
-            return
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await self._stopped.wait()
-        except TimeoutError:
-            if self._task is not None:
-                self._task.cancel()
-            await self._stopped.wait()
-
-    async def _compete(self) -> None:
-        """Take part in one election; returns when it is time for another."""
-        self._changed.clear()
+    async def _ensure_epoch(self) -> None:
         if await self._client.exists(paths.CONTROLLER_EPOCH) is None:
-            await ensure_controller_epoch(
-                self._client, ControllerEpoch(await highest_controller_epoch(self._client))
-            )
-        await self._client.exists(paths.CONTROLLER, self._on_controller)
-        outcome = await elect_controller(self._client, self._broker_id, int(time.time() * 1000), self._trust)
-        if isinstance(outcome, HeldBy):
-            self._controller_id = outcome.broker_id
-            await self._changed.wait()
-        else:
-            await self._lead(outcome.mandate)
+            await ensure_controller_epoch(self._client, await highest_controller_epoch(self._client))
 
-    async def _lead(self, mandate: Mandate) -> None:
+    def _begin(self, mandate: Mandate[ControllerEpoch]) -> Shell:
         self._counters.elections_won += 1
-        self._controller_id = self._broker_id
-        log.info("broker %d is the controller, epoch %d", self._broker_id, mandate.controller_epoch)
-        term = self._term = Term(
-            self._client,
-            mandate,
+        elected = Elected(mandate.broker_id, mandate.epoch, mandate.epoch_version, self._rng.getrandbits(63))
+        machine = ControllerMachine(
+            elected,
             options=self._options,
             default_settings=self._default_settings,
-            connect=self._connect,
             counters=self._counters,
-            rng=self._rng,
-            trust=self._trust,
+            check_signed=self._trust.check_signed,
         )
-        reason = "its work was broken off"
-        try:
-            if self._stopping:
-                term.end("the broker stops")
-            try:
-                reason = await term.run()
-            except SESSION_OVER:
-                raise
-            except ControllerFencedError as error:
-                reason = error.message
-                return
-            except QuorateError as error:
-                reason = error.message
-                await resign_controller(self._client, mandate)
-                raise
-            # Nobody else is kept from being elected by what this term leaves behind.
-            await resign_controller(self._client, mandate)
-        finally:
-            self._term = None
-            self._controller_id = None
-            self._counters.resignations += 1
-            log.info("broker %d is no longer the controller: %s", self._broker_id, reason)
 
-    def _on_controller(self, _event: WatchEvent) -> None:
-        self._changed.set()
+        def make_senders(put: Callable[[Input], None], fail: Callable[[BaseException], None]) -> Senders:
+            share = TermShare(
+                client=self._client,
+                multi=partial(fenced_multi, self._client, mandate),
+                broker_id=mandate.broker_id,
+                controller_epoch=mandate.epoch,
+                bodies=Bodies(machine.model),
+                connect=self._connect,
+                options=self._options,
+                counters=self._counters,
+                trust=self._trust,
+                put=put,
+                on_failure=fail,
+            )
+            return Senders(share)
 
-    async def _wait_for_change(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        return Shell(self._client, elected, machine, make_senders)
 
     async def _connect(self, broker_id: int, broker: LiveBroker) -> BrokerConnection:
         address = self._dial.get(broker_id)
@@ -262,32 +191,23 @@ class Controller:
         A generation above the known one waits for its registration to be noticed. The answer waits until the
         brokers concerned have answered, but no longer than the option shutdown_settle_ms.
         """
-        term = self._term
+        term, options = self._candidate.term, self._options
         if term is None:
             return ShutdownOutcome(ErrorCode.NOT_CONTROLLER)
-        if not await term.wait_for_broker(broker_id, generation, self._options.broker_event_ms / 1000):
+        if not await term.wait_for_broker(broker_id, generation, options.broker_event_ms / 1000):
             return ShutdownOutcome(ErrorCode.BROKER_NOT_AVAILABLE)
-
-        async def retire() -> list[PartitionKey] | None:
-            # It may have bounced while this waited for its turn.
-            if term.membership.standing(broker_id, generation) is not Standing.CURRENT:
-                return None
-            return await term.membership.retire(broker_id)
-
-        try:
-            remaining = await term.submit(retire, ())
-        except _NOT_IN_OFFICE:
-            return ShutdownOutcome(ErrorCode.NOT_CONTROLLER)
-        except QuorateError as error:
-            log.warning("the shutdown of broker %d is not prepared: %s", broker_id, error)
-            return ShutdownOutcome(code_of_error(error))
-        if remaining is None:
-            return ShutdownOutcome(ErrorCode.STALE_BROKER_EPOCH)
-        topics = {key.topic for key, replicas in term.model.partitions() if broker_id in replicas}
-        options = self._options
-        settle_ms = min(options.shutdown_settle_ms, options.control_request_timeout_ms // 2)
-        await term.wait_until_settled(topics, settle_ms / 1000)
-        return ShutdownOutcome(ErrorCode.NONE, tuple(remaining))
+        outcome = await term.ask(ShutDown(broker_id, generation))
+        if isinstance(outcome, RequestFailed):
+            if outcome.error_code != ErrorCode.NOT_CONTROLLER:
+                log.warning("the shutdown of broker %d is not prepared: %s", broker_id, outcome.message)
+            return ShutdownOutcome(outcome.error_code)
+        assert isinstance(outcome, ShutdownOutcome)
+        if outcome.error_code == ErrorCode.NONE:
+            partitions = term.machine.model.partitions()
+            topics = {key.topic for key, replicas in partitions if broker_id in replicas}
+            settle_ms = min(options.shutdown_settle_ms, options.control_request_timeout_ms // 2)
+            await term.wait_until_settled(topics, settle_ms / 1000)
+        return outcome
 
     # -- partitions ----------------------------------------------------------------------------------------
 
@@ -301,9 +221,7 @@ class Controller:
             unclean: elect replicas outside of the ISR where no member of it lives.
             timeout_ms: of all of it.
         """
-        return await self._ask_partitions(
-            lambda term: term.elections.elect(keys, unclean=unclean), timeout_ms
-        )
+        return await self._ask_partitions(ElectLeaders(keys, unclean), timeout_ms)
 
     async def reassign(
         self, targets: Mapping[PartitionKey, tuple[int, ...] | None], *, timeout_ms: int
@@ -312,34 +230,33 @@ class Controller:
 
         An outcome is good once the request is committed; `reassignments` shows what is under way.
         """
-        return await self._ask_partitions(lambda term: term.reassignments.begin(targets), timeout_ms)
+        return await self._ask_partitions(Reassign(targets), timeout_ms)
 
     def reassignments(self) -> Iterator[tuple[PartitionKey, Move]] | None:
         """Yield the reassignments under way, topic by topic; None where this candidate is not the controller.
 
         As things are at the first one, however slowly they are taken.
         """
-        return None if self._term is None else self._term.model.moves()
+        return None if self._candidate.term is None else self._candidate.term.machine.model.moves()
 
     async def _ask_partitions(
-        self, work: Callable[[Term], Awaitable[PartitionOutcomes]], timeout_ms: int
+        self, request: ElectLeaders | Reassign, timeout_ms: int
     ) -> PartitionOutcomes | ErrorCode:
-        term = self._term
+        term = self._candidate.term
         if term is None:
             return ErrorCode.NOT_CONTROLLER
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                outcomes = await term.submit(lambda: work(term), ())
-        except _NOT_IN_OFFICE:
-            return ErrorCode.NOT_CONTROLLER
+                outcome = await term.ask(request)
         except TimeoutError:
             return ErrorCode.REQUEST_TIMED_OUT
-        except QuorateError as error:
-            return code_of_error(error)
-        done = {key.topic for key, each in outcomes.items() if each.error_code == ErrorCode.NONE}
+        if isinstance(outcome, RequestFailed):
+            return outcome.error_code
+        assert isinstance(outcome, dict)
+        done = {key.topic for key, each in outcome.items() if each.error_code == ErrorCode.NONE}
         if done:
-            await self._settled(term, done)
-        return outcomes
+            await term.wait_until_settled(done, self._options.settle_ms / 1000)
+        return outcome
 
     # -- topics --------------------------------------------------------------------------------------------
 
@@ -353,68 +270,53 @@ class Controller:
         REQUEST_TIMED_OUT, and the topic may still come.
         """
         names = [topic.name for topic in topics]
-        return await self._ask(
-            names,
-            lambda term: term.topics.create(topics, validate_only=validate_only),
-            None if validate_only else self._settled,
-            timeout_ms,
-        )
+        request = CreateTopics(tuple(topics), validate_only)
+        return await self._ask_topics(names, request, timeout_ms)
 
     async def create_partitions(
         self, counts: Sequence[NewPartitions], *, timeout_ms: int, validate_only: bool
     ) -> Outcomes:
         """Add partitions to topics: {name: outcome}; waits as create_topics does."""
         names = [each.name for each in counts]
-        return await self._ask(
-            names,
-            lambda term: term.topics.extend(counts, validate_only=validate_only),
-            None if validate_only else self._settled,
-            timeout_ms,
-        )
+        return await self._ask_topics(names, ExtendTopics(tuple(counts), validate_only), timeout_ms)
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> Outcomes:
         """Delete topics: {name: outcome}; good once the topic is gone from every live broker and the quorum.
 
         Not within timeout_ms: REQUEST_TIMED_OUT, and the deletion goes on.
         """
-        return await self._ask(
-            names,
-            lambda term: term.topics.request_deletions(names),
-            lambda term, topics: term.wait_until_deleted(topics),
-            timeout_ms,
-        )
+        return await self._ask_topics(names, DeleteTopics(tuple(names)), timeout_ms)
 
-    async def _settled(self, term: Term, topics: Collection[str]) -> None:
-        await term.wait_until_settled(topics, self._options.settle_ms / 1000)
-
-    async def _ask(
-        self,
-        names: Sequence[str],
-        work: Callable[[Term], Awaitable[Outcomes]],
-        wait: Callable[[Term, Collection[str]], Awaitable[None]] | None,
-        timeout_ms: int,
+    async def _ask_topics(
+        self, names: Sequence[str], request: CreateTopics | ExtendTopics | DeleteTopics, timeout_ms: int
     ) -> Outcomes:
-        term = self._term
+        term = self._candidate.term
         if term is None:
             return _all(names, ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
         outcomes: Outcomes = {}
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                outcomes = await term.submit(lambda: work(term), names)
+                outcome = await term.ask(request)
+                if isinstance(outcome, RequestFailed):
+                    return _all(names, outcome.error_code, outcome.message)
+                assert isinstance(outcome, dict)
+                outcomes = outcome
                 done = [name for name, each in outcomes.items() if each.error_code == ErrorCode.NONE]
-                if wait is not None and done:
-                    await wait(term, done)
+                if isinstance(request, DeleteTopics):
+                    await term.wait_until_deleted(done)
+                elif done and not request.validate_only:
+                    await term.wait_until_settled(done, self._options.settle_ms / 1000)
         except TimeoutError:
-            return outcomes if outcomes and wait == self._settled else self._unfinished(outcomes, names)
-        except _NOT_IN_OFFICE as error:
+            if not outcomes or isinstance(request, DeleteTopics):
+                return _unfinished(outcomes, names)
+        except DeposedError as error:
             return _all(names, ErrorCode.NOT_CONTROLLER, error.message)
-        except QuorateError as error:
-            return dict.fromkeys(names, failed(error))
         return outcomes
 
-    def _unfinished(self, outcomes: Outcomes, names: Sequence[str]) -> Outcomes:
-        late = _all(names, ErrorCode.REQUEST_TIMED_OUT, "not finished in time; it goes on")
-        return late | {name: each for name, each in outcomes.items() if each.error_code != ErrorCode.NONE}
+
+def _unfinished(outcomes: Outcomes, names: Sequence[str]) -> Outcomes:
+    late = _all(names, ErrorCode.REQUEST_TIMED_OUT, "not finished in time; it goes on")
+    return late | {name: each for name, each in outcomes.items() if each.error_code != ErrorCode.NONE}
 
 
 def _all(names: Sequence[str], code: ErrorCode, message: str) -> Outcomes:

@@ -10,37 +10,38 @@ Source: seeds [0.A] 5, [0.C] 3, [0.disc2] (ZKQueue); control-plane design, "Chan
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from controller.core.model import KnownState
+from controller.core.effects import RoleEntry
+from controller.core.inputs import Answered
+from controller.core.options import Counters
 from controller.core.outbox import Batch
-from controller.messages.entities import (
-    LEADER_AND_ISR,
-    STOP_REPLICA,
-    UPDATE_METADATA,
-    ControlResponse,
-    UpdateMetadataResponse,
-)
+from controller.messages.entities import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from controller.runtime.bodies import Bodies, Body, Sender
-from controller.runtime.options import Counters
-from controller.runtime.store import Store
-from quorum.client import Client, MultiFailedError
+from controller.wire.codes import ErrorCode
+from quorum.client import (
+    Client,
+    CreateMode,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+    OperationResult,
+    Transaction,
+)
 from quorum.errors import QuorateError
 from quorum.metadata import paths
-from quorum.metadata.paths import PartitionKey
 from quorum.metadata.queue_records import ChangeKind, QueueEntryRecord
 from quorum.metadata.trust import Trust
-
-#: Partitions of one entry.
-ENTRY_PARTITIONS_MAX: Final = 1_000
 
 _KINDS: Final = {
     LEADER_AND_ISR: ChangeKind.LEADER_AND_ISR,
     STOP_REPLICA: ChangeKind.STOP_REPLICA,
     UPDATE_METADATA: ChangeKind.UPDATE_METADATA,
 }
-#: Where an entry has gone, the broker has applied it; it says no more.
-_APPLIED: Final = UpdateMetadataResponse(error_code=0)
+
+#: Runs a transaction behind the fence of a mandate; raises as FencedWriter.multi does.
+FencedMulti = Callable[[Transaction], Awaitable[list[OperationResult]]]
 
 
 class QueueGoneError(QuorateError):
@@ -53,7 +54,7 @@ class QueueCarrier:
     def __init__(
         self,
         client: Client,
-        store: Store,
+        multi: FencedMulti,
         bodies: Bodies,
         sender: Sender,
         broker_id: int,
@@ -61,25 +62,18 @@ class QueueCarrier:
         trust: Trust,
     ) -> None:
         """Write nothing yet."""
-        self._trust = trust
         self._client = client
-        self._store = store
+        self._multi = multi
         self._bodies = bodies
         self._sender = sender
         self._broker_id = broker_id
         self._counters = counters
+        self._trust = trust
+        self._path = paths.queue_path(broker_id)
         #: Whether the queue is that of this life.
         self._is_open = False
-        #: Entries written, and those of them after which everything had been applied.
-        self._written = 0
-        self._applied = 0
 
-    @property
-    def depth(self) -> int:
-        """How many entries may stand in the queue."""
-        return self._written - self._applied
-
-    async def exchange(self, batch: Batch) -> ControlResponse:
+    async def exchange(self, batch: Batch) -> Answered:
         """Write an entry and wait until the broker has applied it.
 
         Raises:
@@ -88,33 +82,65 @@ class QueueCarrier:
             ConnectionLossError: nobody knows whether the entry stands; one that comes twice does no harm.
         """
         if not self._is_open:
-            await self._store.open_queue(self._broker_id)
+            await self._open()
             self._is_open = True
         value = self._entry(self._bodies.make(self._sender, batch))
-        place = self._written
         try:
-            path = await self._store.enqueue(self._broker_id, value)
+            path = await self._append(value)
         except MultiFailedError as error:
             raise QueueGoneError(f"the queue of broker {self._broker_id} was removed") from error
         gone = asyncio.Event()
         while await self._client.exists(path, lambda _event: gone.set()) is not None:
             await gone.wait()
             gone.clear()
-        self._applied = max(self._applied, place)
-        return _APPLIED
+        # An entry that is gone was applied; it says no more.
+        return Answered(self._broker_id, self._sender.generation, ErrorCode.NONE, {})
 
-    def roles(self, states: dict[PartitionKey, KnownState], *, is_new: bool) -> tuple[str, bytes]:
-        """Return the entry that goes with states which are about to be written: (path, value)."""
-        body = self._bodies.make_roles(self._sender, states, is_new=is_new)
-        return f"{paths.queue_path(self._broker_id)}/", self._entry(body)
+    def node(self, entry: RoleEntry) -> tuple[str, bytes]:
+        """Return the sequential node of an entry that goes into a multi: (path without number, value)."""
+        body = self._bodies.make_roles(self._sender, entry.states, is_new=entry.is_new)
+        return f"{self._path}/", self._entry(body)
+
+    def close(self) -> None:
+        """Nothing is open; the queue goes with its registration."""
 
     def _entry(self, body: Body) -> bytes:
-        self._written += 1
         self._counters.requests_sent += 1
         record = QueueEntryRecord(
             _KINDS[body.api_key], self._sender.controller_epoch, self._sender.generation, body.body
         )
-        return self._trust.sign(paths.queue_path(self._broker_id), record.encode())
+        return self._trust.sign(self._path, record.encode())
 
-    def close(self) -> None:
-        """Nothing is open; the queue goes with its registration."""
+    async def _open(self) -> None:
+        """Make an empty queue: what stands in it is for former lives, or was owed by a former controller."""
+        try:
+            await self._multi(Transaction().create(self._path, b""))
+        except MultiFailedError as error:
+            if not isinstance(error.cause, NodeExistsError):
+                raise
+            await purge_queue(self._client, self._multi, self._path)
+
+    async def _append(self, value: bytes) -> str:
+        transaction = Transaction().create(f"{self._path}/", value, CreateMode.PERSISTENT_SEQUENTIAL)
+        results = await self._multi(transaction)
+        path = results[0].path
+        assert path is not None
+        return path
+
+
+async def purge_queue(client: Client, multi: FencedMulti, path: str) -> None:
+    """Delete what stands in a queue."""
+    try:
+        names = await client.get_children(path)
+    except NoNodeError:
+        return
+    await asyncio.gather(*(delete_node(multi, f"{path}/{name}") for name in names))
+
+
+async def delete_node(multi: FencedMulti, path: str) -> None:
+    """Delete a node; one that is gone already is as good."""
+    try:
+        await multi(Transaction().delete(path))
+    except MultiFailedError as error:
+        if not isinstance(error.cause, NoNodeError):
+            raise

@@ -145,6 +145,12 @@ class UnknownTopicSettingError(InvalidTopicSettingError):
     words = "Unknown topic config name: {name}"
 
 
+class NullTopicSettingError(InvalidTopicSettingError):
+    """Settings without a value."""
+
+    words = "Null value not supported for topic configs: {name}"
+
+
 class InvalidBrokerSettingError(InvalidSettingError):
     """A setting of a running broker."""
 

@@ -6,6 +6,7 @@ Source: style design, "Names"; seeds [1.2], [2.4], [3.3]; KIP-380; KIP-101.
 
 from __future__ import annotations
 
+import uuid
 from typing import NewType
 
 #: Rises by 1 at each election of a controller; fences older controllers.
@@ -22,3 +23,18 @@ CoordinatorEpoch = NewType("CoordinatorEpoch", int)
 GenerationId = NewType("GenerationId", int)
 #: Version of a group's znode: the token of its compare-and-set. -1: there is no znode.
 GroupVersion = NewType("GroupVersion", int)
+#: What a topic keeps for life; a later one of the same name has another.
+TopicId = uuid.UUID
+
+
+def drawn_topic_id(bits: int) -> TopicId:
+    """Return the topic id that 128 random bits make."""
+    return uuid.UUID(int=bits, version=4)
+
+
+def next_version(version: int) -> int:
+    """Version of a znode after one more setData: int32, and never -1 (ZOOKEEPER-4743)."""
+    following = version + 1
+    if following > 2**31 - 1:
+        return -(2**31)
+    return 0 if following == -1 else following

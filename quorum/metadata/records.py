@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from quorum.metadata import paths
 from quorum.metadata.decode import INT32_MAX, INT64_MAX, JsonFields, decimal
-from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, TopicId
 from quorum.metadata.paths import PartitionKey
 
 NO_LEADER: Final = -1
@@ -84,8 +84,8 @@ class ControllerRecord:
         )
 
 
-def encode_controller_epoch(controller_epoch: ControllerEpoch) -> bytes:
-    """Return the value of /controller_epoch."""
+def encode_controller_epoch(controller_epoch: int) -> bytes:
+    """Return the value of /controller_epoch, or of the epoch of another office."""
     return b"%d" % controller_epoch
 
 
@@ -329,7 +329,7 @@ class TopicRecord:
     """The value of /brokers/topics/T, version 3."""
 
     #: None only in a topic that a Kafka older than 2.8 created.
-    topic_id: uuid.UUID | None
+    topic_id: TopicId | None
     #: {partition: replicas}, the first replica preferred.
     partitions: Mapping[int, tuple[int, ...]]
     #: {partition: replicas that a running reassignment adds}
@@ -439,12 +439,12 @@ def decode_cluster_id(data: bytes | None, path: str = paths.CLUSTER_ID) -> str:
     return cluster_id
 
 
-def encode_topic_id(topic_id: uuid.UUID) -> str:
+def encode_topic_id(topic_id: TopicId) -> str:
     """Return a topic id as Kafka writes it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode("ascii")
 
 
-def topic_label(topic: str, topic_id: uuid.UUID | None) -> str:
+def topic_label(topic: str, topic_id: TopicId | None) -> str:
     """Return what a registration calls a topic: its id, or its name where it has none."""
     return topic if topic_id is None else encode_topic_id(topic_id)
 
@@ -463,7 +463,7 @@ def _log_ends_json(ends: Mapping[int, LogEnd]) -> dict[str, LogEnd]:
     return {str(number): ends[number] for number in sorted(ends)}
 
 
-def _topic_id(fields: JsonFields) -> uuid.UUID:
+def _topic_id(fields: JsonFields) -> TopicId:
     text = fields.string("topic_id")
     try:
         raw = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)

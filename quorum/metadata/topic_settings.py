@@ -13,7 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from quorum.metadata.errors import InvalidTopicSettingError, UnknownTopicSettingError
+from quorum.metadata.errors import (
+    InvalidTopicSettingError,
+    NullTopicSettingError,
+    UnknownTopicSettingError,
+)
 from quorum.metadata.topic_setting_rows import (
     CREATE_TIME,
     DAY_MS,
@@ -99,6 +103,23 @@ def near_miss(name: str) -> str:
     """Return a question after the setting that a wrong name is near to; empty if there is none."""
     near = difflib.get_close_matches(name, TOPIC_SETTINGS, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def given_settings(
+    settings: Mapping[str, str | None], *, segment_bytes_min: int = SEGMENT_BYTES_MIN
+) -> dict[str, str]:
+    """Return settings that a client gave for a new topic; raises InvalidTopicSettingError.
+
+    Args:
+        settings: {Kafka's name: text, or None, which no setting may be}.
+        segment_bytes_min: what the operator allows for segment.bytes.
+    """
+    nulls = [name for name, value in settings.items() if value is None]
+    if nulls:
+        raise NullTopicSettingError(",".join(nulls), "", "", "leave them out")
+    given = {name: value for name, value in settings.items() if value is not None}
+    check_topic_settings(given, segment_bytes_min=segment_bytes_min)
+    return given
 
 
 def check_topic_settings(overrides: Mapping[str, str], *, segment_bytes_min: int = SEGMENT_BYTES_MIN) -> None:

@@ -22,6 +22,8 @@ from kazoo.client import KazooClient
 from broker.lifecycle.broker import Broker
 from broker.lifecycle.departure import Departure
 from broker.local import BlockingBrokers, brokers_in_thread
+from controller.core.inputs import Reconnected
+from controller.core.io import Steps
 from controller.messages.entities import (
     CONTROL_VERSIONS,
     CONTROLLED_SHUTDOWN,
@@ -237,12 +239,13 @@ async def test_a_generation_that_is_not_known_yet_waits_for_the_broker_event(
         brokers = await scripted.start(2)
         await scripted.create({0: (2, 1)})
         controller, term = scripted.active, term_of(scripted.active)
-        noticed, really_update = asyncio.Event(), term.membership.update
+        membership = term.machine.parts.membership
+        noticed, really_update = asyncio.Event(), membership.update
 
-        async def update() -> bool:
-            return await really_update() if noticed.is_set() else True
+        def update() -> Steps[bool]:
+            return (yield from really_update()) if noticed.is_set() else True
 
-        monkeypatch.setattr(term.membership, "update", update)
+        monkeypatch.setattr(membership, "update", update)
         await brokers[1].bounce()
         shutdown = asyncio.create_task(controller.shut_down(2, brokers[1].generation))
         # Requests of others are served meanwhile, and nothing has moved.
@@ -252,7 +255,7 @@ async def test_a_generation_that_is_not_known_yet_waits_for_the_broker_event(
         assert state is not None
         assert state.leader == 2
         noticed.set()
-        term._mark_all_due()
+        term.put(Reconnected())
         outcome = await shutdown
         assert (outcome.error_code, outcome.remaining) == (ErrorCode.NONE, ())
         state = await brokers[0].read_state(KEY)

@@ -13,16 +13,17 @@ from dataclasses import replace
 
 import pytest
 
+from controller.core.effects import Write
+from controller.core.inputs import Done, Input, MultiDone, Unknown
 from controller.core.requests import NewPartitions, NewTopic
 from controller.election import store
-from controller.election.fenced import Beside, ChunkOutcome, ChunkUnknown, ChunkWritten, FencedWriter
-from controller.election.plans import StateUpdate
 from controller.messages.entities import (
     ControlRequest,
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from controller.runtime.shell import Shell
 from controller.wire.codes import ErrorCode
 from quorum.client import NoNodeError
 from quorum.metadata import paths
@@ -40,12 +41,14 @@ from tests.support.controlled_cluster import (
     KEY,
     TOPIC,
     ControlledCluster,
+    before_states_are_written,
     both_channels,
     cluster,
     term_of,
     until,
     until_read,
     until_state,
+    writes_states,
 )
 from tests.support.scripted_broker import ScriptedBroker, request_kinds
 
@@ -196,7 +199,7 @@ async def test_a_new_controller_finishes_a_deletion(cluster: ControlledCluster) 
     await cluster.create({0: (2,)})
     two.answers.clear()
     await one.client.create(paths.delete_topic_path(TOPIC))
-    await until(lambda: TOPIC in term_of(cluster.active).model.deleting)
+    await until(lambda: TOPIC in term_of(cluster.active).machine.model.deleting)
     await one.die()
     two.compete()
     two.answers.set()
@@ -368,17 +371,13 @@ async def test_an_isr_change_between_reading_and_writing_is_decided_again(
 ) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3, 1), 1: (2, 3)})
-    write_states = FencedWriter.write_states
     changed: list[int] = []
 
-    async def interfere(
-        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
-    ) -> list[ChunkOutcome]:
+    async def interfere() -> None:
         if not changed:
             changed.append(await one.set_isr(KEY, (2, 1)))
-        return await write_states(writer, updates, beside)
 
-    monkeypatch.setattr(FencedWriter, "write_states", interfere)
+    before_states_are_written(monkeypatch, interfere)
     await two.die()
     await until(lambda: one.leader_of(KEY) == 1 and three.leader_of(OTHER) == 3)
     assert (one.states[KEY].isr, one.states[KEY].leader_epoch) == ((1,), 1)
@@ -392,17 +391,13 @@ async def test_a_partition_that_changes_in_every_round_holds_up_no_other(
 ) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3, 1), 1: (2, 3)})
-    write_states = FencedWriter.write_states
     rounds: list[int] = []
 
-    async def interfere(
-        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
-    ) -> list[ChunkOutcome]:
+    async def interfere() -> None:
         if len(rounds) < 6:
             rounds.append(await one.set_isr(KEY, (2, 1) if len(rounds) % 2 else (2, 3, 1)))
-        return await write_states(writer, updates, beside)
 
-    monkeypatch.setattr(FencedWriter, "write_states", interfere)
+    before_states_are_written(monkeypatch, interfere)
     await two.die()
     await until(lambda: one.leader_of(KEY) == 1 or three.leader_of(KEY) == 3)
     await until(lambda: three.leader_of(OTHER) == 3)
@@ -415,20 +410,18 @@ async def test_after_an_unknown_outcome_the_states_are_read_and_published(
 ) -> None:
     _, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3)})
-    write_states = FencedWriter.write_states
-    lost: list[ChunkOutcome] = []
+    write = Shell.write
+    lost: list[Input] = []
 
-    async def lose_the_reply(
-        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
-    ) -> list[ChunkOutcome]:
-        outcomes = await write_states(writer, updates, beside)
-        if lost:
-            return outcomes
-        lost.extend(outcomes)
-        assert all(isinstance(each, ChunkWritten) for each in outcomes)
-        return [ChunkUnknown([each.key for each in updates], ConnectionError())]  # type: ignore[arg-type]
+    async def lose_the_reply(shell: Shell, effect: Write) -> MultiDone:
+        done = await write(shell, effect)
+        if lost or not writes_states(effect):
+            return done
+        lost.append(done)
+        assert done.outcome == Done()
+        return MultiDone(effect.id, Unknown("the connection broke"))
 
-    monkeypatch.setattr(FencedWriter, "write_states", lose_the_reply)
+    monkeypatch.setattr(Shell, "write", lose_the_reply)
     await two.die()
     await until(lambda: three.leader_of(KEY) == 3)
     # Written once: the second look found it done.
@@ -584,17 +577,13 @@ async def test_a_broker_hears_nothing_before_its_disk_is_judged(
     await two.live(incarnation="e" * 32)
     two.requests.clear()
     heard: list[int] = []
-    write_states = FencedWriter.write_states
 
-    async def dawdle(
-        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
-    ) -> list[ChunkOutcome]:
+    async def dawdle() -> None:
         for _ in range(100):
             await two.client.sync()
         heard.append(len(two.requests))
-        return await write_states(writer, updates, beside)
 
-    monkeypatch.setattr(FencedWriter, "write_states", dawdle)
+    before_states_are_written(monkeypatch, dawdle)
     two.compete()
     state = await until_state(two, lambda state: 2 not in state.isr)
     assert (state.leader, state.isr) == (-1, (1,))
@@ -614,15 +603,11 @@ async def test_incarnations_are_recorded_only_after_the_memberships_are_gone(
     # A controller that dies between the two: the next one judges again.
     await cluster.active.stop()
     seen: list[bytes | None] = []
-    write_states = FencedWriter.write_states
 
-    async def look(
-        writer: FencedWriter, updates: list[StateUpdate], beside: Beside | None = None
-    ) -> list[ChunkOutcome]:
+    async def look() -> None:
         seen.append(await two.incarnation_on_record())
-        return await write_states(writer, updates, beside)
 
-    monkeypatch.setattr(FencedWriter, "write_states", look)
+    before_states_are_written(monkeypatch, look)
     data, stat = await one.client.get(paths.partition_state_path(KEY))
     assert data is not None
     await one.client.set(paths.partition_state_path(KEY), data.replace(b"[3]", b"[3,2]"), stat.version)

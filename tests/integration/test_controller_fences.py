@@ -7,26 +7,28 @@ loop. Each of them fails when the fence it is about is taken out.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from controller.core.elections import Decisions
+from controller.core.effects import ReadChildren, Write
+from controller.core.inputs import ChildrenRead, MultiDone, ReadFailed
 from controller.core.requests import NewTopic
 from controller.election import store
+from controller.election.fenced import fenced_multi
 from controller.election.plans import Mandate
 from controller.messages.entities import ControlRequest
-from controller.runtime.membership import Membership
-from controller.runtime.store import Store, ensure_controller_epoch
+from controller.runtime import carrying
+from controller.runtime.controller import Controller
+from controller.runtime.shell import Shell
 from controller.wire.codes import ErrorCode
-from quorum.client import Client
+from quorum.client import Client, Transaction
 from quorum.client.watches import WatchKind
 from quorum.metadata import paths
 from quorum.metadata.errors import ControllerFencedError
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
+from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import (
     ControllerRecord,
-    IncarnationRecord,
     PartitionStateRecord,
     TopicRecord,
     decode_controller_epoch,
@@ -43,6 +45,7 @@ from tests.support.controlled_cluster import (
     until_state,
 )
 from tests.support.scripted_broker import ScriptedBroker
+from tests.support.written_states import write_states
 
 __all__ = ["cluster"]
 
@@ -75,8 +78,8 @@ async def test_the_states_and_topics_of_a_deposed_controller_are_not_written(
 ) -> None:
     one, two, _ = await cluster.start(3)
     await cluster.create({0: (2, 3)})
-    former = Store(one.client, term_of(cluster.active).mandate)
     assert one.controller is not None
+    former = mandate_of(one.controller)
     await one.controller.stop()
     await depose_by_vacancy(two)
     before = await until_state(two, lambda state: state.leader == 2)
@@ -85,18 +88,26 @@ async def test_the_states_and_topics_of_a_deposed_controller_are_not_written(
     # The version fits and the session lives: only the epoch can refuse it.
     wish = PartitionStateRecord(ControllerEpoch(1), 3, LeaderEpoch(9), (3,))
     with pytest.raises(ControllerFencedError):
-        await former.write(Decisions({KEY: (wish, found[1])}))
+        await write_states(one.client, former, {KEY: (wish, found[1])})
     with pytest.raises(ControllerFencedError):
-        await former.create_topic("late", TopicRecord(None, {0: (1,)}), {})
-    with pytest.raises(ControllerFencedError):
-        await former.remove_topic(TOPIC)
-    with pytest.raises(ControllerFencedError):
-        await former.record_incarnations({9: IncarnationRecord("f" * 32)}, {})
-    with pytest.raises(ControllerFencedError):
-        await former.request_deletion(TOPIC)
+        await write_states(one.client, former, creations={PartitionKey(TOPIC, 1): wish})
+    await is_fenced(one, former)
     assert await two.read_state(KEY) == before
     assert await two.client.get_children(paths.BROKER_TOPICS) == [TOPIC]
     assert await two.client.get_children(paths.DELETE_TOPICS) == []
+
+
+def mandate_of(controller: Controller) -> Mandate[ControllerEpoch]:
+    mandate = controller._candidate.mandate
+    assert mandate is not None
+    return mandate
+
+
+async def is_fenced(broker: ScriptedBroker, mandate: Mandate[ControllerEpoch]) -> None:
+    """See that any other write in the name of a mandate is refused."""
+    request = Transaction().create(paths.delete_topic_path(TOPIC), b"")
+    with pytest.raises(ControllerFencedError):
+        await fenced_multi(broker.client, mandate, request)
 
 
 async def depose_by_vacancy(successor: ScriptedBroker) -> None:
@@ -112,15 +123,15 @@ async def test_a_controller_paused_between_reading_and_writing_wakes_up_to_nothi
     await cluster.create({0: (3, 2)})
     former = term_of(cluster.active)
     paused, goes_on = asyncio.Event(), asyncio.Event()
-    write = Store.write
+    write = Shell.write
 
-    async def pause(fenced: Store, decisions: Decisions, **how: Any) -> object:
-        if fenced is former._decider._store:
+    async def pause(shell: Shell, effect: Write) -> MultiDone:
+        if shell is former:
             paused.set()
             await goes_on.wait()
-        return await write(fenced, decisions, **how)
+        return await write(shell, effect)
 
-    monkeypatch.setattr(Store, "write", pause)
+    monkeypatch.setattr(Shell, "write", pause)
     await store.create_topic(two.client, "late", TopicRecord(None, {0: (3, 2)}))
     async with asyncio.timeout(20):
         await paused.wait()
@@ -174,18 +185,18 @@ async def test_what_clients_asked_of_a_deposed_controller_is_answered(
     _, two = await cluster.start(2)
     controller = cluster.active
     goes_on = asyncio.Event()
-    update = Membership.update
+    read_children = carrying.read_children
 
-    async def pause(membership: Membership) -> bool:
+    async def pause(client: Client, effect: ReadChildren) -> ChildrenRead | ReadFailed:
         await goes_on.wait()
-        return await update(membership)
+        return await read_children(client, effect)
 
-    monkeypatch.setattr(Membership, "update", pause)
+    monkeypatch.setattr(carrying, "read_children", pause)
     await two.die()
     asked = asyncio.create_task(
         controller.create_topics([NewTopic(TOPIC)], timeout_ms=20_000, validate_only=False)
     )
-    await until(lambda: term_of(controller)._commands)
+    await until(lambda: term_of(controller).machine.waiting_requests)
     term_of(controller).end("test")
     goes_on.set()
     outcomes = await asked
@@ -227,7 +238,7 @@ async def test_a_touched_controller_node_leads_to_a_new_election(
 async def test_the_former_controllers_watches_are_gone(cluster: ControlledCluster) -> None:
     one, two = await cluster.start(2)
     assert watched(one.client) == {
-        *(paths.BROKER_TOPICS, paths.BROKER_IDS, paths.DELETE_TOPICS, paths.CONTROLLER, "/config"),
+        *(paths.BROKER_TOPICS, paths.BROKER_IDS, paths.DELETE_TOPICS, "/config"),
         *(paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION),
     }
     await depose(cluster, two)
@@ -267,14 +278,13 @@ async def test_a_missing_epoch_goes_on_from_the_highest_in_the_states(cluster: C
     await until(lambda: cluster.active.controller_epoch == 2)
     await cluster.create({0: (2,)}, "second")
     assert one.controller is not None
-    former = term_of(one.controller).mandate
+    former = mandate_of(one.controller)
     await one.controller.stop()
     await two.client.delete(paths.CONTROLLER_EPOCH)
     two.compete()
     await until(lambda: cluster.active.controller_epoch == 3)
     assert await epoch_on_record(two) == 3
-    with pytest.raises(ControllerFencedError):
-        await Store(one.client, former).request_deletion(TOPIC)
+    await is_fenced(one, former)
 
 
 async def test_an_epoch_node_that_was_made_again_lets_no_former_mandate_in(
@@ -282,14 +292,13 @@ async def test_an_epoch_node_that_was_made_again_lets_no_former_mandate_in(
 ) -> None:
     one, two = await cluster.start(2)
     await two.client.delete(paths.CONTROLLER_EPOCH)
-    await ensure_controller_epoch(one.client, ControllerEpoch(5))
+    await store.ensure_controller_epoch(one.client, ControllerEpoch(5))
     assert await epoch_on_record(two) == 5
     await two.client.delete(paths.CONTROLLER)
     await until(lambda: cluster.active.controller_epoch == 6)
     # The fence of a former controller is a version of the node before; a new node counts from 0.
     for epoch in range(6):
-        with pytest.raises(ControllerFencedError):
-            await Store(one.client, Mandate(1, ControllerEpoch(epoch), epoch)).request_deletion(TOPIC)
+        await is_fenced(one, Mandate(1, ControllerEpoch(epoch), epoch))
 
 
 async def test_a_controller_whose_epoch_node_goes_is_elected_again(cluster: ControlledCluster) -> None:

@@ -135,7 +135,7 @@ async def test_a_state_that_may_not_be_written_holds_up_no_other_topic(cluster: 
     await one.client.set_acl(state, [AccessEntry(1 + 16, "world", "anyone")])
     await two.die()
     await until_state(one, lambda state: state.leader == 3, PartitionKey("open", 0))
-    await until(lambda: "closed" in term_of(cluster.active).model.left_alone)
+    await until(lambda: "closed" in term_of(cluster.active).machine.model.left_alone)
     found = await cluster.active.create_topics(
         [NewTopic("next", 1, 2)], timeout_ms=TIMEOUT_MS, validate_only=False
     )

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
-from controller.election.fenced import ChunkConflict, ChunkUnknown, ChunkWritten, FencedWriter
-from controller.election.plans import HeldBy, Mandate, Won
+from controller.core import writing
+from controller.election.fenced import fenced_multi
+from controller.election.plans import CONTROLLER_OFFICE, HeldBy, Mandate, Won
 from controller.election.store import (
     compare_and_set_state,
     create_topic,
-    elect_controller,
+    elect,
     ensure_base_paths,
     ensure_cluster_id,
     read_partition_states,
     register_broker,
-    resign_controller,
+    resign,
 )
 from quorum.client import (
     BadVersionError,
     Client,
     CreateMode,
     NodeExistsError,
-    NoNodeError,
     OperationResult,
     SessionExpiredError,
     Stat,
@@ -38,13 +38,14 @@ from quorum.metadata.errors import (
     ControllerFencedError,
     MetadataDecodeError,
 )
-from quorum.metadata.numbers import PartitionVersion
+from quorum.metadata.numbers import ControllerEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.reading import read_node, registered_brokers
 from quorum.metadata.records import (
     BrokerRecord,
     ControllerRecord,
     GenerationRecord,
+    PartitionStateRecord,
     TopicRecord,
 )
 from tests.support.clients import (
@@ -56,8 +57,9 @@ from tests.support.clients import (
     system,
     wipe,
 )
-from tests.support.metadata_records import mandate_of, partition_state, state_update
+from tests.support.metadata_records import mandate_of, partition_state
 from tests.support.trust import TRUST
+from tests.support.written_states import write_states
 
 __all__ = ["hosts", "system"]
 
@@ -88,12 +90,12 @@ def broker(broker_id: int, incarnation: str | None = None) -> BrokerRecord:
     )
 
 
-async def candidate(client: Client, broker_id: int) -> Won | HeldBy:
+async def candidate(client: Client, broker_id: int) -> Won[ControllerEpoch] | HeldBy:
     await register_broker(client, broker_id, broker(broker_id), TRUST)
-    return await elect_controller(client, broker_id, NOW_MS, TRUST)
+    return await elect(client, CONTROLLER_OFFICE, broker_id, NOW_MS, TRUST)
 
 
-async def won(client: Client, broker_id: int = 1) -> Mandate:
+async def won(client: Client, broker_id: int = 1) -> Mandate[ControllerEpoch]:
     outcome = await candidate(client, broker_id)
     assert isinstance(outcome, Won)
     return outcome.mandate
@@ -106,12 +108,13 @@ async def epoch_now(client: Client) -> int:
     return int(data)
 
 
-async def make_partitions(client: Client, mandate: Mandate, count: int) -> list[PartitionKey]:
+async def make_partitions(
+    client: Client, mandate: Mandate[ControllerEpoch], count: int
+) -> list[PartitionKey]:
     keys = [PartitionKey("orders", number) for number in range(count)]
     await create_topic(client, "orders", TopicRecord(uuid.UUID(int=1), dict.fromkeys(range(count), (1, 2))))
-    writer = FencedWriter(client, mandate)
-    outcomes = await writer.create_states({key: partition_state(1, 1, 0, (1, 2)) for key in keys})
-    assert all(isinstance(outcome, ChunkWritten) for outcome in outcomes)
+    first = {key: partition_state(1, 1, 0, (1, 2)) for key in keys}
+    assert len((await write_states(client, mandate, creations=first)).states) == count
     return keys
 
 
@@ -135,8 +138,8 @@ async def test_everybody_agrees_on_one_cluster_id(client: Client, hosts: str) ->
 
 async def test_the_first_controller_has_epoch_1_and_others_learn_of_it(client: Client, hosts: str) -> None:
     mandate = await won(client, 1)
-    assert (mandate.broker_id, mandate.controller_epoch) == (1, 1)
-    assert await elect_controller(client, 1, NOW_MS, TRUST) == Won(mandate)
+    assert (mandate.broker_id, mandate.epoch) == (1, 1)
+    assert await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST) == Won(mandate)
     async with connect(hosts) as other:
         await other.sync()
         assert await candidate(other, 2) == HeldBy(1)
@@ -157,7 +160,7 @@ async def test_of_many_candidates_one_wins_and_epochs_rise_by_one(client: Client
             await asyncio.gather(*(one.sync() for one in candidates.values()))
             outcomes = await asyncio.gather(*(candidate(one, number) for number, one in candidates.items()))
             winners = [outcome.mandate for outcome in outcomes if isinstance(outcome, Won)]
-            assert [mandate.controller_epoch for mandate in winners] == [expected_epoch]
+            assert [mandate.epoch for mandate in winners] == [expected_epoch]
             losers = [outcome for outcome in outcomes if isinstance(outcome, HeldBy)]
             assert losers == [HeldBy(winners[0].broker_id)] * (len(candidates) - 1)
             await candidates.pop(winners[0].broker_id).close()
@@ -174,18 +177,19 @@ async def test_a_replaced_controller_is_fenced_and_changes_nothing(client: Clien
     async with connect(hosts) as other:
         await other.sync()
         successor = await won(other, 2)
-        assert successor.controller_epoch == 2
-        update = state_update(keys[0], partition_state(1, 2, 1, (2,)), 0)
-        old, new = FencedWriter(client, mandate), FencedWriter(other, successor)
+        assert successor.epoch == 2
+        update = {keys[0]: (partition_state(1, 2, 1, (2,)), 0)}
         with pytest.raises(ControllerFencedError, match="epoch 1") as caught:
-            await old.write_states([update])
+            await write_states(client, mandate, update)
         assert caught.value.definite
-        assert (await new.write_states([update])) == [ChunkWritten({keys[0]: PartitionVersion(1)})]
+        written = await write_states(other, successor, update)
+        assert [known.partition_version for known in written.states.values()] == [1]
+        first = {PartitionKey("orders", 9): partition_state(1, 1, 0, (1,))}
         with pytest.raises(ControllerFencedError):
-            await old.create_states({PartitionKey("orders", 9): partition_state(1, 1, 0, (1,))})
-        assert not await resign_controller(client, mandate)
-        assert await resign_controller(other, successor)
-        assert not await resign_controller(other, successor)
+            await write_states(client, mandate, creations=first)
+        assert not await resign(client, CONTROLLER_OFFICE, mandate)
+        assert await resign(other, CONTROLLER_OFFICE, successor)
+        assert not await resign(other, CONTROLLER_OFFICE, successor)
         assert await other.exists(paths.CONTROLLER) is None
 
 
@@ -208,9 +212,9 @@ async def test_overwriting_the_controller_forces_an_election(
         await other.set(paths.CONTROLLER, foreign)
         outcome = await candidate(other, 2)
         assert isinstance(outcome, Won)
-        assert outcome.mandate.controller_epoch == 2
+        assert outcome.mandate.epoch == 2
         await client.sync()
-        assert await elect_controller(client, 1, NOW_MS, TRUST) == HeldBy(2)
+        assert await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST) == HeldBy(2)
 
 
 async def test_a_controller_node_that_no_broker_owns_is_replaced(client: Client, hosts: str) -> None:
@@ -219,44 +223,44 @@ async def test_a_controller_node_that_no_broker_owns_is_replaced(client: Client,
         # Persistent, and in the name of a broker that did not create it.
         await client.create(paths.CONTROLLER, ControllerRecord(2, NOW_MS).encode())
         mandate = await won(client, 1)
-        assert mandate.controller_epoch == 1
+        assert mandate.epoch == 1
 
 
 async def test_the_controller_takes_its_own_overwritten_node_back_with_a_new_epoch(client: Client) -> None:
     first = await won(client, 1)
     await client.set(paths.CONTROLLER, b"rubbish")
     second = await won(client, 1)
-    assert second.controller_epoch == first.controller_epoch + 1
+    assert second.epoch == first.epoch + 1
     with pytest.raises(ControllerFencedError):
-        await FencedWriter(client, first).multi(Transaction().set(paths.CLUSTER_ID, b""))
+        await fenced_multi(client, first, Transaction().set(paths.CLUSTER_ID, b""))
 
 
 async def test_an_earlier_life_is_replaced_at_once(client: Client, hosts: str) -> None:
     earlier = connect(hosts)
     await earlier.start()
-    assert (await won(earlier, 1)).controller_epoch == 1
+    assert (await won(earlier, 1)).epoch == 1
     await earlier.close(keep_session=True)
     await client.sync()
-    assert (await won(client, 1)).controller_epoch == 2
+    assert (await won(client, 1)).epoch == 2
 
 
 async def test_no_controller_is_elected_on_a_malformed_epoch(client: Client) -> None:
     await client.set(paths.CONTROLLER_EPOCH, b"many")
     await register_broker(client, 1, broker(1), TRUST)
     with pytest.raises(MetadataDecodeError, match="/controller_epoch"):
-        await elect_controller(client, 1, NOW_MS, TRUST)
+        await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST)
 
 
 async def test_a_missing_epoch_is_created(client: Client) -> None:
     await client.delete(paths.CONTROLLER_EPOCH)
-    assert (await won(client, 1)).controller_epoch == 1
+    assert (await won(client, 1)).epoch == 1
 
 
 async def test_an_election_whose_reply_was_lost_is_recognised_as_won(client: Client, hosts: str) -> None:
     async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
         await register_broker(behind, 1, broker(1), TRUST)
         before_multi(behind, proxy.swallow_replies)
-        outcome = asyncio.ensure_future(elect_controller(behind, 1, NOW_MS, TRUST))
+        outcome = asyncio.ensure_future(elect(behind, CONTROLLER_OFFICE, 1, NOW_MS, TRUST))
         await proxy.cut_after_reply()
         assert await outcome == Won(mandate_of(1, 1, 1))
         assert await epoch_now(client) == 1
@@ -277,11 +281,11 @@ async def test_a_new_controller_is_not_mistaken_for_the_stale_one_it_replaced(
         async def the_other_wins() -> None:
             # The node that the candidate wants to delete is another one now, of the same version.
             await other.delete(paths.CONTROLLER)
-            assert isinstance(await elect_controller(other, 2, NOW_MS, TRUST), Won)
+            assert isinstance(await elect(other, CONTROLLER_OFFICE, 2, NOW_MS, TRUST), Won)
 
         await register_broker(client, 1, broker(1), TRUST)
         before_multi(client, the_other_wins)
-        assert await elect_controller(client, 1, NOW_MS, TRUST) == HeldBy(2)
+        assert await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST) == HeldBy(2)
         assert await epoch_now(client) == 2
 
 
@@ -423,47 +427,32 @@ async def test_a_broker_without_an_incarnation_is_refused(client: Client) -> Non
 async def test_states_are_created_read_and_written_in_batches(client: Client) -> None:
     mandate = await won(client)
     keys = await make_partitions(client, mandate, 2500)
-    writer = FencedWriter(client, mandate)
-    updates = [state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in keys]
-    outcomes = await writer.write_states(updates)
-    assert [len(outcome.versions) for outcome in outcomes if isinstance(outcome, ChunkWritten)] == [
-        1000,
-        1000,
-        500,
-    ]
-    versions: dict[PartitionKey, PartitionVersion] = {}
-    for outcome in outcomes:
-        assert isinstance(outcome, ChunkWritten)
-        versions.update(outcome.versions)
-    assert versions == dict.fromkeys(keys, 1)
+    written = await write_states(client, mandate, updates_of(keys))
+    assert {key: known.partition_version for key, known in written.states.items()} == dict.fromkeys(keys, 1)
     states = await read_partition_states(client, [*keys, PartitionKey("orders", 2500)])
     assert states.pop(PartitionKey("orders", 2500)) is None
     assert states == dict.fromkeys(keys, (partition_state(1, 2, 1, (2,)), 1))
     # All states of one multi were written by one transaction.
-    first = await client.exists(paths.partition_state_path(keys[0]))
-    last = await client.exists(paths.partition_state_path(keys[999]))
-    assert first is not None
-    assert last is not None
-    assert first.mzxid == last.mzxid
+    stats = [await client.exists(paths.partition_state_path(key)) for key in keys]
+    zxids = [stat.mzxid for stat in stats if stat is not None]
+    assert [zxids.count(each) for each in dict.fromkeys(zxids)] == [1000, 1000, 500]
 
 
-async def test_a_conflict_names_its_partition_and_spares_the_other_multis(client: Client) -> None:
+def updates_of(keys: Sequence[PartitionKey]) -> dict[PartitionKey, tuple[PartitionStateRecord, int]]:
+    return {key: (partition_state(1, 2, 1, (2,)), 0) for key in keys}
+
+
+async def test_a_conflict_spares_the_other_multis(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "CHUNK_OPERATIONS_MAX", 10)
     mandate = await won(client)
     keys = await make_partitions(client, mandate, 30)
     moved = keys[17]
     assert (
         await compare_and_set_state(client, moved, partition_state(1, 1, 0, (1,)), PartitionVersion(0)) == 1
     )
-    writer = FencedWriter(client, mandate, operations_max=10)
-    outcomes = await writer.write_states(
-        [state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in keys]
-    )
-    assert isinstance(outcomes[0], ChunkWritten)
-    assert isinstance(outcomes[2], ChunkWritten)
-    conflict = outcomes[1]
-    assert isinstance(conflict, ChunkConflict)
-    assert (conflict.key, conflict.failed_index, list(conflict.keys)) == (moved, 7, keys[10:20])
-    assert isinstance(conflict.cause, BadVersionError)
+    written = await write_states(client, mandate, updates_of(keys))
+    assert (list(written.states), written.unsettled) == ([*keys[:10], *keys[20:]], keys[10:20])
+    assert written.refused == {}
     states = await read_partition_states(client, keys)
     versions = [state[1] for state in states.values() if state is not None]
     assert versions == [1] * 10 + [0] * 7 + [1] + [0] * 2 + [1] * 10
@@ -472,46 +461,35 @@ async def test_a_conflict_names_its_partition_and_spares_the_other_multis(client
 async def test_a_missing_and_an_existing_partition_are_conflicts_too(client: Client) -> None:
     mandate = await won(client)
     keys = await make_partitions(client, mandate, 4)
-    writer = FencedWriter(client, mandate)
     ghost = PartitionKey("orders", 4)
-    [outcome] = await writer.write_states(
-        [state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in (keys[0], ghost)]
-    )
-    assert isinstance(outcome, ChunkConflict)
-    assert (outcome.key, type(outcome.cause)) == (ghost, NoNodeError)
-    [outcome] = await writer.create_states({key: partition_state(1, 1, 0, (1,)) for key in (ghost, keys[2])})
-    assert isinstance(outcome, ChunkConflict)
-    assert (outcome.key, outcome.failed_index, type(outcome.cause)) == (keys[2], 1, NodeExistsError)
+    written = await write_states(client, mandate, updates_of([keys[0], ghost]))
+    assert written == ({}, [keys[0], ghost], {})
+    first = {key: partition_state(1, 1, 0, (1,)) for key in (ghost, keys[2])}
+    assert await write_states(client, mandate, creations=first) == ({}, [ghost, keys[2]], {})
     assert (await read_partition_states(client, [ghost]))[ghost] is None
 
 
 async def test_multis_stay_below_the_frame_limit_whatever_the_sizes(client: Client) -> None:
     mandate = await won(client)
     keys = await make_partitions(client, mandate, 900)
-    writer = FencedWriter(client, mandate)
     isr = tuple(range(1_000_000, 1_000_300))
-    updates = [state_update(key, partition_state(1, isr[0], 1, isr), 0) for key in keys]
+    updates = {key: (partition_state(1, isr[0], 1, isr), 0) for key in keys}
     # 900 states of 2.4 kB are more than a server takes in one frame.
-    outcomes = await writer.write_states(updates)
-    assert len(outcomes) >= 3
-    assert all(isinstance(outcome, ChunkWritten) for outcome in outcomes)
+    written = await write_states(client, mandate, updates)
+    assert list(written.states) == keys
 
 
-async def test_a_lost_reply_leaves_the_multi_unknown(client: Client, hosts: str) -> None:
+async def test_a_lost_reply_leaves_the_multi_unknown(
+    client: Client, hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "CHUNK_OPERATIONS_MAX", 10)
     mandate = await won(client)
     keys = await make_partitions(client, mandate, 20)
     async with CuttingProxy(first_of(hosts)) as proxy, connect(proxy.hosts) as behind:
-        writer = FencedWriter(behind, mandate, operations_max=10)
         proxy.swallow_replies()
-        writing = asyncio.ensure_future(
-            writer.write_states([state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in keys])
-        )
+        under_way = asyncio.ensure_future(write_states(behind, mandate, updates_of(keys)))
         await proxy.cut_after_reply()
-        outcomes = await writing
-        assert all(isinstance(outcome, ChunkUnknown) and not outcome.cause.definite for outcome in outcomes)
-        assert [
-            key for outcome in outcomes if isinstance(outcome, ChunkUnknown) for key in outcome.keys
-        ] == keys
+        assert await under_way == ({}, keys, {})
         # The first multi was applied: its reply was the one that got lost.
         await client.sync()
         states = await read_partition_states(client, keys[:10])
@@ -559,14 +537,15 @@ async def test_topics_are_created_once_and_only_under_good_names(client: Client)
     assert TopicRecord.decode("orders", node.data) == record
 
 
-async def test_a_fence_in_the_middle_of_a_pipeline_raises_and_writes_nothing_after(client: Client) -> None:
+async def test_a_fence_in_the_middle_of_a_pipeline_raises_and_writes_nothing_after(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "CHUNK_OPERATIONS_MAX", 10)
     mandate = await won(client)
     keys = await make_partitions(client, mandate, 30)
-    writer = FencedWriter(client, mandate, operations_max=10)
-    updates = [state_update(key, partition_state(1, 2, 1, (2,)), 0) for key in keys]
-    assert isinstance((await writer.write_states(updates[:10]))[0], ChunkWritten)
+    assert len((await write_states(client, mandate, updates_of(keys[:10]))).states) == 10
     moved = asyncio.ensure_future(client.set(paths.CONTROLLER_EPOCH, b"2"))
-    rest = asyncio.ensure_future(writer.write_states(updates[10:]))
+    rest = asyncio.ensure_future(write_states(client, mandate, updates_of(keys[10:])))
     await moved
     with pytest.raises(ControllerFencedError):
         await rest
@@ -586,7 +565,7 @@ async def test_a_strangers_registration_goes_and_holds_no_office(
         record = ControllerRecord(1, NOW_MS).encode()
         await stranger.create(paths.CONTROLLER, record, CreateMode.EPHEMERAL)
         await client.sync()
-        assert isinstance(await elect_controller(client, 2, NOW_MS, TRUST), Won)
+        assert isinstance(await elect(client, CONTROLLER_OFFICE, 2, NOW_MS, TRUST), Won)
         generation = await register_broker(client, 1, broker(1), TRUST)
         data, stat = await client.get(path)
         assert (stat.czxid, stat.ephemeral_owner) == (generation, client.session_id)
@@ -597,9 +576,9 @@ async def test_a_holders_node_that_cannot_be_deleted_is_contended_and_not_fatal(
     await client.create(paths.CONTROLLER)
     await client.create(f"{paths.CONTROLLER}/child")
     with pytest.raises(ContendedError):
-        await elect_controller(client, 1, NOW_MS, TRUST)
+        await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST)
     await client.delete(f"{paths.CONTROLLER}/child")
-    assert isinstance(await elect_controller(client, 1, NOW_MS, TRUST), Won)
+    assert isinstance(await elect(client, CONTROLLER_OFFICE, 1, NOW_MS, TRUST), Won)
 
 
 async def test_a_malformed_registration_hides_no_other(client: Client) -> None:

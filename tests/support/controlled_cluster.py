@@ -11,10 +11,12 @@ from typing import TypeVar
 
 import pytest
 
+from controller.core.effects import SetData, Write
+from controller.core.inputs import MultiDone
+from controller.core.options import ControllerOptions
 from controller.election import store
 from controller.runtime.controller import Controller
-from controller.runtime.options import ControllerOptions
-from controller.runtime.term import Term
+from controller.runtime.shell import Shell
 from quorum.local import ensemble
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import PartitionStateRecord, TopicRecord
@@ -76,10 +78,29 @@ class ControlledCluster:
                     await until(lambda each=each, key=key: key in self.brokers[each].states)  # type: ignore[misc]
 
 
-def term_of(controller: Controller) -> Term:
+def term_of(controller: Controller) -> Shell:
     """The running term of a controller."""
-    assert controller._term is not None
-    return controller._term
+    assert controller._candidate.term is not None
+    return controller._candidate.term
+
+
+def writes_states(effect: Write) -> bool:
+    """Say whether a write changes states that there were before."""
+    return any(isinstance(each, SetData) and each.path.endswith("/state") for each in effect.operations)
+
+
+def before_states_are_written(
+    monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], Awaitable[None]]
+) -> None:
+    """Have every controller wait for something before it changes states."""
+    write = Shell.write
+
+    async def write_later(shell: Shell, effect: Write) -> MultiDone:
+        if writes_states(effect):
+            await interfere()
+        return await write(shell, effect)
+
+    monkeypatch.setattr(Shell, "write", write_later)
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:

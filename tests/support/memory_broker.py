@@ -35,6 +35,7 @@ from broker.replication.outcomes import (
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener, ListenerLimits
 from broker.server.services import BrokerServices
+from controller.core.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
 from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic
 from controller.messages.entities import (
@@ -49,7 +50,6 @@ from controller.messages.entities import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
-from controller.runtime.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
 from controller.wire.codes import ErrorCode
 from controller.wire.scram import ScramServer
 from quorum.metadata.broker_settings import BROKER_LISTS, check_broker_changes

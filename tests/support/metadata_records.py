@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from controller.election.plans import Mandate, StateUpdate
-from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch, PartitionVersion
-from quorum.metadata.paths import PartitionKey
+from controller.election.plans import Mandate
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
 from quorum.metadata.records import RECOVERED, PartitionStateRecord
 
 
@@ -21,11 +20,8 @@ def partition_state(
     )
 
 
-def state_update(key: PartitionKey, state: PartitionStateRecord, partition_version: int) -> StateUpdate:
-    """A state to be written over the one of that version."""
-    return StateUpdate(key, state, PartitionVersion(partition_version))
-
-
-def mandate_of(broker_id: int, controller_epoch: int, controller_epoch_version: int) -> Mandate:
+def mandate_of(
+    broker_id: int, controller_epoch: int, controller_epoch_version: int
+) -> Mandate[ControllerEpoch]:
     """The right of a broker to write in that epoch."""
     return Mandate(broker_id, ControllerEpoch(controller_epoch), controller_epoch_version)

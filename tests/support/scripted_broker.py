@@ -17,6 +17,7 @@ from dataclasses import replace
 from unittest import mock
 
 from broker.lifecycle.state_queue import StateQueue
+from controller.core.options import ControllerOptions
 from controller.election import store
 from controller.messages.entities import (
     ControlRequest,
@@ -36,7 +37,6 @@ from controller.messages.entities import (
     encode_response,
 )
 from controller.runtime.controller import Controller
-from controller.runtime.options import ControllerOptions
 from controller.wire import sasl
 from controller.wire.codes import ErrorCode
 from controller.wire.frames import pack_response, parse_request_header

@@ -22,8 +22,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controller.election import fenced, store
-from controller.election.plans import Mandate, StateUpdate, Won
+from controller.election import store
+from controller.election.fenced import fenced_multi
+from controller.election.plans import CONTROLLER_OFFICE, Mandate, Won
 from quorum.client import Client, ClientError, CreateMode, NodeExistsError, Transaction, WatchEvent
 from quorum.errors import QuorateError
 from quorum.metadata import paths
@@ -32,6 +33,7 @@ from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 from tests.support.nodes import clean_environment
 from tests.support.trust import TRUST
+from tests.support.written_states import write_states
 
 ROUNDS_MAX = 8
 HELD = "/held"
@@ -56,7 +58,7 @@ class Broker:
     broker_id: int
     session_timeout_ms: int
     client: Client
-    mandate: Mandate | None = None
+    mandate: Mandate[ControllerEpoch] | None = None
     events: list[WatchEvent] = field(default_factory=list)
 
     def new_client(self) -> Client:
@@ -93,10 +95,10 @@ class Broker:
 
     async def elect(self, _command: Command) -> object:
         """Compete until this broker or a live other one is the controller."""
-        outcome = await store.elect_controller(self.client, self.broker_id, timestamp_ms=0, trust=TRUST)
+        outcome = await store.elect(self.client, CONTROLLER_OFFICE, self.broker_id, 0, TRUST)
         if isinstance(outcome, Won):
             self.mandate = outcome.mandate
-            return {"won": True, "epoch": outcome.mandate.controller_epoch}
+            return {"won": True, "epoch": outcome.mandate.epoch}
         return {"won": False, "held_by": outcome.broker_id}
 
     async def elect_when_free(self, _command: Command) -> object:
@@ -125,8 +127,8 @@ class Broker:
                 states[PartitionKey(topic, partition)] = PartitionStateRecord(
                     self._epoch, isr[0], LeaderEpoch(0), isr
                 )
-        outcomes = await self._writer().create_states(states)
-        assert all(isinstance(outcome, fenced.ChunkWritten) for outcome in outcomes), outcomes
+        written = await write_states(self.client, self._mandate, creations=states)
+        assert len(written.states) == len(states), written
         return len(states)
 
     async def fail_over(self, command: Command) -> object:
@@ -134,16 +136,14 @@ class Broker:
         dead, moved = command["dead"], 0
         for _ in range(ROUNDS_MAX):
             states = await self._states(command)
-            updates = [
-                StateUpdate(key, self._without(state, dead), version)
+            updates = {
+                key: (self._without(state, dead), version)
                 for key, (state, version) in states.items()
                 if dead in state.isr
-            ]
+            }
             if not updates:
                 return moved
-            for outcome in await self._writer().write_states(updates):
-                if isinstance(outcome, fenced.ChunkWritten):
-                    moved += len(outcome.versions)
+            moved += len((await write_states(self.client, self._mandate, updates)).states)
         raise AssertionError(f"partitions still led by broker {dead} after {ROUNDS_MAX} rounds")
 
     async def states(self, command: Command) -> object:
@@ -207,7 +207,7 @@ class Broker:
         value = PartitionStateRecord(self._epoch, self.broker_id, LeaderEpoch(99), (self.broker_id,)).encode()
         transaction = Transaction()
         transaction.set(paths.partition_state_path(key), value)
-        await fenced.FencedWriter(client, self.mandate).multi(transaction)
+        await fenced_multi(client, self.mandate, transaction)
         return "written"
 
     async def _states(
@@ -230,12 +230,12 @@ class Broker:
 
     @property
     def _epoch(self) -> ControllerEpoch:
-        assert self.mandate is not None, "this broker was never elected"
-        return self.mandate.controller_epoch
+        return self._mandate.epoch
 
-    def _writer(self) -> fenced.FencedWriter:
+    @property
+    def _mandate(self) -> Mandate[ControllerEpoch]:
         assert self.mandate is not None, "this broker was never elected"
-        return fenced.FencedWriter(self.client, self.mandate, operations_max=100)
+        return self.mandate
 
 
 async def serve(hosts: str, broker_id: int, session_timeout_ms: int) -> None:

@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "quorum.cli": {"admin", "cli.commands", "errors", "platform"},
     "quorum.__main__": {"cli"},
-    "controller.core": set(),
+    "controller.core": {"wire"},
     "controller.election": set(),
     "controller.wire": set(),
     "controller.messages": {"wire"},
@@ -112,6 +112,7 @@ PURE_RECORDS = {
     *("quorum.metadata.numbers", "quorum.metadata.paths", "quorum.metadata.records"),
     *("quorum.metadata.topic_settings", "quorum.metadata.topic_setting_rows"),
     *("quorum.metadata.broker_settings", "quorum.metadata.group_records"),
+    *("quorum.metadata.admin_requests", "quorum.metadata.errors"),
     "controller.wire.codes",
 }
 
@@ -175,9 +176,9 @@ def imported(path: str, text: str) -> Iterator[tuple[int, str]]:
             if node.level:
                 parents = list(Path(path).with_suffix("").parts)
                 base = ".".join([*parents[: len(parents) - node.level], *([base] if base else [])])
-            if base in PRODUCT:
-                for alias in node.names:
-                    yield node.lineno, f"{base}.{alias.name}"
+            names = [f"{base}.{alias.name}" for alias in node.names]
+            if base in PRODUCT or all(name in PURE_RECORDS for name in names):
+                yield from ((node.lineno, name) for name in names)
             else:
                 yield node.lineno, base
 

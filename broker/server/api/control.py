@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
+from controller.core.outcomes import ShutdownOutcome
 from controller.messages.entities import ControlledShutdownResponse, RemainingPartition, encode_response
-from controller.runtime.outcomes import ShutdownOutcome
 from controller.wire.codes import ErrorCode
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
+from controller.core.outcomes import PartitionOutcome
 from controller.core.reassignment import Move
-from controller.runtime.outcomes import PartitionOutcome
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 

@@ -17,9 +17,9 @@ from broker.server.api.topic_config_rows import topic_config_rows
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
 from broker.wire.codec import Values, milliseconds
+from controller.core.outcomes import TopicOutcome
 from controller.core.requests import NewPartitions, NewTopic
 from controller.core.topics import TOPIC_PARTITIONS_MAX
-from controller.runtime.outcomes import TopicOutcome
 from controller.wire.codes import ErrorCode
 
 

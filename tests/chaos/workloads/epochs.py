@@ -12,15 +12,15 @@ import random
 import uuid
 from typing import Any, ClassVar, Final
 
-from controller.election.fenced import FencedWriter
-from controller.election.plans import HeldBy, Mandate
+from controller.election.fenced import fenced_multi
+from controller.election.plans import CONTROLLER_OFFICE, HeldBy, Mandate
 from controller.election.store import (
     compare_and_set_state,
     create_topic,
-    elect_controller,
+    elect,
     ensure_base_paths,
     register_broker,
-    resign_controller,
+    resign,
 )
 from pipeline.checks.suites import EPOCHS_REPLICAS as REPLICAS
 from quorum.client import Client, ConnectionLossError, Transaction
@@ -94,14 +94,14 @@ class Epochs(QuorumWorkload):
             call = process.invoke("isr", name, argument)
             await record(call, lambda: self._write_isr(client, name, argument), node)
             return
-        mandates: list[Mandate] = []
+        mandates: list[Mandate[ControllerEpoch]] = []
         call = process.invoke("elect", "controller", broker_id)
         await record(call, lambda: self._elect(client, broker_id, mandates), node)
         if not mandates:
             return
         leader = rng.choice(REPLICAS)
         isr = sorted({leader, *rng.sample(REPLICAS, 2)})
-        argument = [version, [mandates[0].controller_epoch, leader, leader_epoch + 1, isr]]
+        argument = [version, [mandates[0].epoch, leader, leader_epoch + 1, isr]]
         call = process.invoke("lead", name, argument)
         await record(call, lambda: self._write_leader(client, mandates[0], name, argument), node)
         if rng.random() < 0.1:
@@ -120,16 +120,16 @@ class Epochs(QuorumWorkload):
         return [stat.version, found], stat.mzxid
 
     @staticmethod
-    async def _elect(client: Client, broker_id: int, mandates: list[Mandate]) -> Answer:
-        outcome = await elect_controller(client, broker_id, 0, TRUST)
+    async def _elect(client: Client, broker_id: int, mandates: list[Mandate[ControllerEpoch]]) -> Answer:
+        outcome = await elect(client, CONTROLLER_OFFICE, broker_id, 0, TRUST)
         if isinstance(outcome, HeldBy):
             raise NotElectedError(outcome.broker_id)
         mandates.append(outcome.mandate)
-        return outcome.mandate.controller_epoch, 0
+        return outcome.mandate.epoch, 0
 
     @staticmethod
-    async def _resign(client: Client, mandate: Mandate) -> Answer:
-        return await resign_controller(client, mandate), 0
+    async def _resign(client: Client, mandate: Mandate[ControllerEpoch]) -> Answer:
+        return await resign(client, CONTROLLER_OFFICE, mandate), 0
 
     @staticmethod
     async def _write_isr(client: Client, name: str, argument: list[Any]) -> Answer:
@@ -137,11 +137,13 @@ class Epochs(QuorumWorkload):
         return await compare_and_set_state(client, NAMES[name], _state(state), PartitionVersion(version)), 0
 
     @staticmethod
-    async def _write_leader(client: Client, mandate: Mandate, name: str, argument: list[Any]) -> Answer:
+    async def _write_leader(
+        client: Client, mandate: Mandate[ControllerEpoch], name: str, argument: list[Any]
+    ) -> Answer:
         version, state = argument
         transaction = Transaction()
         transaction.set(paths.partition_state_path(NAMES[name]), _state(state).encode(), version)
-        results = await FencedWriter(client, mandate).multi(transaction)
+        results = await fenced_multi(client, mandate, transaction)
         stat = results[0].written_stat
         return stat.version, stat.mzxid
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.core.elections import Decisions, Situation, decide
+from controller.core.elections import Decisions, ElectionKind, Situation, decide
 from controller.core.model import ClusterModel, Doubt, KnownState, KnownTopic
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
@@ -247,7 +247,7 @@ def test_an_unclean_election_takes_the_best_of_the_shortened_ones_that_live() ->
     each.arrive(1, 4, 10)
     each.arrive(2, 4, 12)
     assert each.decide() == (NO_LEADER, (3,))
-    assert each.decide(forcing=True) == (2, (2,))
+    assert each.decide(kind=ElectionKind.UNCLEAN) == (2, (2,))
     assert (each.state.leader_recovery_state, each.unclean) == (RECOVERING, 1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.runtime.outcomes import ASSIGNMENT_BYTES_MAX, too_large
+from controller.core.outcomes import ASSIGNMENT_BYTES_MAX, too_large
 from quorum.metadata.records import TopicRecord
 
 

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from controller.core.elections import Decisions, Situation, decide
+from controller.core.elections import Decisions, ElectionKind, Situation, decide
 from controller.core.model import ClusterModel, KnownState, KnownTopic, LiveBroker
 from controller.core.reassignment import Move, move_of, wanted_replicas, with_targets, without_moves
 from controller.core.requests import NewPartitions
@@ -154,16 +154,16 @@ def test_a_broker_that_shuts_down_is_replaced_where_another_member_lives() -> No
 
 def test_preferred_leaders_are_elected_only_where_they_are_in_sync() -> None:
     model = model_of(TopicRecord(ID, {0: (1, 2, 3)}), 2, (2, 1), (1, 2, 3))
-    assert wished(decide_for(model, preferring=True)) == (1, (2, 1), 5)
+    assert wished(decide_for(model, kind=ElectionKind.PREFERRED)) == (1, (2, 1), 5)
     assert not decide_for(model)
     behind = model_of(TopicRecord(ID, {0: (1, 2, 3)}), 2, (2, 3), (1, 2, 3))
-    assert not decide_for(behind, preferring=True)
+    assert not decide_for(behind, kind=ElectionKind.PREFERRED)
 
 
 def test_an_unclean_election_on_request_needs_no_setting_and_is_marked() -> None:
     model = model_of(TopicRecord(ID, {0: (1, 2)}), -1, (1,), (2,))
     assert not decide_for(model)
-    decisions = decide_for(model, forcing=True)
+    decisions = decide_for(model, kind=ElectionKind.UNCLEAN)
     assert wished(decisions) == (2, (2,), 5)
     assert decisions.unclean == [T0]
     assert decisions.updates[T0][0].leader_recovery_state == 1

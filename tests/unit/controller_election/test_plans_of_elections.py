@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core.chunks import chunk_by_size
 from controller.election.plans import (
+    CONTROLLER_OFFICE,
     Adopt,
     Compete,
     HeldBy,
     Register,
     Won,
-    chunk_by_size,
     named_broker,
-    next_version,
     plan_election,
     plan_registration,
 )
 from quorum.client import Stat
 from quorum.metadata.errors import BrokerIdInUseError, MetadataDecodeError
-from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.numbers import BrokerGeneration, next_version
 from quorum.metadata.reading import NodeView
 from quorum.metadata.records import BrokerRecord, ControllerRecord
 from tests.support.metadata_records import mandate_of
@@ -57,17 +57,17 @@ REGISTERED = node(b"{}", owner=OTHER_SESSION)
 
 
 def test_without_a_controller_the_candidate_competes_for_the_next_epoch() -> None:
-    plan = plan_election(ME, MY_SESSION, EPOCH, None, None)
+    plan = plan_election(CONTROLLER_OFFICE, ME, MY_SESSION, EPOCH, None, None)
     assert plan == Compete(None, mandate_of(ME, 5, 5), 4, "there is no controller")
 
 
 def test_a_controller_of_this_session_from_the_same_multi_as_the_epoch_is_mine() -> None:
-    plan = plan_election(ME, MY_SESSION, EPOCH, controller(ME, MY_SESSION), None)
+    plan = plan_election(CONTROLLER_OFFICE, ME, MY_SESSION, EPOCH, controller(ME, MY_SESSION), None)
     assert plan == Won(mandate_of(ME, 4, 4))
 
 
 def test_a_live_registered_controller_is_left_alone() -> None:
-    plan = plan_election(ME, MY_SESSION, EPOCH, controller(2, OTHER_SESSION), REGISTERED)
+    plan = plan_election(CONTROLLER_OFFICE, ME, MY_SESSION, EPOCH, controller(2, OTHER_SESSION), REGISTERED)
     assert plan == HeldBy(2)
 
 
@@ -92,11 +92,11 @@ def test_a_live_registered_controller_is_left_alone() -> None:
 def test_a_controller_that_does_not_count_is_replaced_in_the_election(
     found: NodeView, registration: NodeView | None, reason: str
 ) -> None:
-    plan = plan_election(ME, MY_SESSION, EPOCH, found, registration)
+    plan = plan_election(CONTROLLER_OFFICE, ME, MY_SESSION, EPOCH, found, registration)
     assert isinstance(plan, Compete)
     assert plan.delete_version == found.stat.version
     assert plan.mandate == mandate_of(ME, 5, 5)
-    assert plan.controller_epoch_version == 4
+    assert plan.epoch_version == 4
     assert reason in plan.reason
 
 
@@ -104,14 +104,14 @@ def test_no_election_guesses_an_epoch() -> None:
     # No request could carry the epoch after the last one.
     for value in (b"four", b"2147483647"):
         with pytest.raises(MetadataDecodeError, match="/controller_epoch"):
-            plan_election(ME, MY_SESSION, node(value), None, None)
+            plan_election(CONTROLLER_OFFICE, ME, MY_SESSION, node(value), None, None)
 
 
 def test_the_broker_to_look_up_is_the_one_that_a_wellformed_controller_names() -> None:
-    assert named_broker(None) is None
-    assert named_broker(node(b"x")) is None
-    assert named_broker(controller(-1, 1)) is None
-    assert named_broker(controller(0, 1)) == 0
+    assert named_broker(None, CONTROLLER_OFFICE) is None
+    assert named_broker(node(b"x"), CONTROLLER_OFFICE) is None
+    assert named_broker(controller(-1, 1), CONTROLLER_OFFICE) is None
+    assert named_broker(controller(0, 1), CONTROLLER_OFFICE) == 0
 
 
 def test_versions_wrap_and_skip_any() -> None:

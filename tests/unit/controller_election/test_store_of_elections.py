@@ -7,7 +7,8 @@ from typing import cast
 
 import pytest
 
-from controller.election.store import ROUNDS_MAX, elect_controller, register_broker, resign_controller
+from controller.election.plans import CONTROLLER_OFFICE
+from controller.election.store import ROUNDS_MAX, elect, register_broker, resign
 from quorum.client import (
     BadVersionError,
     Client,
@@ -56,7 +57,7 @@ class LaggingServer:
 
 Attempt = Callable[[Client], Awaitable[object]]
 ATTEMPTS: dict[str, Attempt] = {
-    "election": lambda client: elect_controller(client, 1, 0, TRUST),
+    "election": lambda client: elect(client, CONTROLLER_OFFICE, 1, 0, TRUST),
     "registration": lambda client: register_broker(client, 1, RECORD, TRUST),
 }
 
@@ -98,10 +99,10 @@ async def test_an_attempt_that_always_lost_the_race_had_no_effect(attempt: Attem
 
 @pytest.mark.parametrize("unknown_first", [True, False])
 async def test_resigning_tells_whose_deletion_it_may_have_been(unknown_first: bool) -> None:
-    async def resign(client: Client) -> bool:
-        return await resign_controller(client, mandate_of(1, 4, 4))
+    async def attempt(client: Client) -> bool:
+        return await resign(client, CONTROLLER_OFFICE, mandate_of(1, 4, 4))
 
     first: Exception = UNKNOWN if unknown_first else UNSENT
-    error = await outcome(resign, [first] + [UNSENT] * (ROUNDS_MAX - 1))
+    error = await outcome(attempt, [first] + [UNSENT] * (ROUNDS_MAX - 1))
     assert error is first
-    assert await resign(cast("Client", LaggingServer([first, GONE]))) is unknown_first
+    assert await attempt(cast("Client", LaggingServer([first, GONE]))) is unknown_first

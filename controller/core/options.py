@@ -91,4 +91,6 @@ class ControllerStatus:
     left_alone: Mapping[str, str] = field(default_factory=dict)
     #: {broker id: why its registration does not count}
     strangers: Mapping[int, str] = field(default_factory=dict)
+    #: The step of the pass that runs; "" between passes.
+    step_under_way: str = ""
     counters: Counters = field(default_factory=Counters)

@@ -14,25 +14,28 @@ Source: control-plane design, "Broker changes", "Registration", "Controlled shut
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from enum import Enum
 
+from controller.core import fences
 from controller.core.brokers import diff_brokers, find_doubts, judgement
+from controller.core.channels import Channels
+from controller.core.deciding import Decider
+from controller.core.effects import Create, Delete, Operation, SetData
+from controller.core.inputs import Why
+from controller.core.io import Io, Steps, UnsureError, declined
 from controller.core.model import ClusterModel, LiveBroker
-from controller.runtime.channel import Channels
-from controller.runtime.deciding import Decider
-from controller.runtime.options import Counters
-from controller.runtime.reader import JudgedIncarnation, read_incarnations, read_registrations
-from controller.runtime.store import Store
-from quorum.client import Client, MultiFailedError
-from quorum.metadata.errors import ContendedError
+from controller.core.options import Counters
+from controller.core.reading import (
+    CheckSigned,
+    JudgedIncarnation,
+    read_incarnations,
+    read_registrations,
+)
+from quorum.metadata import paths
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import IncarnationRecord
-from quorum.metadata.trust import Trust
-
-log = logging.getLogger("quorate.controller")
 
 
 class Standing(Enum):
@@ -49,22 +52,23 @@ class Membership:
 
     def __init__(
         self,
-        client: Client,
+        io: Io,
         model: ClusterModel,
-        store: Store,
         decider: Decider,
         channels: Channels,
         counters: Counters,
-        trust: Trust,
+        check_signed: CheckSigned,
+        *,
+        by_queue: bool,
     ) -> None:
         """Know no broker yet."""
-        self._client = client
+        self._io = io
         self._model = model
-        self._store = store
         self._decider = decider
         self._channels = channels
         self._counters = counters
-        self._trust = trust
+        self._check_signed = check_signed
+        self._by_queue = by_queue
         #: Whether brokers may have bounced while nobody watched, until all partitions were decided once.
         self._taking_office = True
         #: Brokers whose failure is not settled yet.
@@ -74,16 +78,16 @@ class Membership:
         #: {broker id: the life of it that counts as dead although it is registered}
         self._given_up: dict[int, BrokerGeneration] = {}
 
-    async def update(self) -> bool:
+    def update(self) -> Steps[bool]:
         """Compare the registrations with what is known, and act.
 
         Returns:
             False if not all of it could be settled: call it again.
 
         Raises:
-            ContendedError: somebody else changed a record that only the controller writes; call it again.
+            UnsureError: somebody else changed a record that only the controller writes; call it again.
         """
-        registrations = await read_registrations(self._client, self._trust)
+        registrations = yield from read_registrations(self._io, self._check_signed)
         self._complain_once(registrations.strangers)
         current = {
             each: broker
@@ -95,28 +99,28 @@ class Membership:
             return True
         arrived = {each: current[each] for each in (*diff.new, *diff.bounced)}
         for each in (*diff.dead, *diff.bounced):
-            log.info("broker %d %s", each, "bounced" if each in diff.bounced else "is gone")
+            self._io.info(f"broker {each} {'bounced' if each in diff.bounced else 'is gone'}")
             self._model.drop_broker(each)
             self._failed[each] = None
-        await self._channels.close((*diff.dead, *diff.bounced))
-        judged = await self._doubt(arrived, current)
+        self._channels.close((*diff.dead, *diff.bounced))
+        judged = yield from self._doubt(arrived, current)
         live = [each for each in current if each not in self._failed]
         touched = dict.fromkeys((*self._naming(self._failed), *self._doubtful()))
-        if not await self._decider.settle(touched, live=live):
+        if not (yield from self._decider.settle(touched, live=live)):
             return False
-        await self._channels.remove_queues(current)
+        yield from self._remove_queues(current if self._by_queue else ())
         gone = tuple(self._failed)
         self._failed.clear()
-        reopened = await self._record(current, judged)
+        reopened = yield from self._record(current, judged)
         self._admit(arrived)
         for each, topics in reopened.items():
             if each not in arrived:
-                log.info("broker %d: its ISR memberships were judged in %s", each, ", ".join(topics))
+                self._io.info(f"broker {each}: its ISR memberships were judged in {', '.join(topics)}")
                 self._channels.owe_roles(each, topics)
         self._channels.owe_brokers()
         self._channels.owe_metadata(self._with_replica_on((*gone, *arrived)))
         lives = {each: broker.generation for each, broker in current.items()}
-        settled = await self._decider.settle(None, generations=lives if self._taking_office else None)
+        settled = yield from self._decider.settle(None, generations=lives if self._taking_office else None)
         self._taking_office = self._taking_office and not settled
         return settled
 
@@ -127,7 +131,7 @@ class Membership:
             return False
         self._given_up[broker_id] = known.generation
         self._counters.queues_overrun += 1
-        log.warning("broker %d leaves its queue alone and counts as dead: restart it", broker_id)
+        self._io.warn(f"broker {broker_id} leaves its queue alone and counts as dead: restart it")
         return True
 
     def standing(self, broker_id: int, generation: BrokerGeneration) -> Standing:
@@ -135,19 +139,19 @@ class Membership:
         known = self._model.brokers.get(broker_id)
         if known is None or known.generation < generation:
             return Standing.UNKNOWN
-        return Standing.CURRENT if known.generation == generation else Standing.FORMER
+        return Standing.FORMER if fences.is_former_life(known, generation) else Standing.CURRENT
 
-    async def retire(self, broker_id: int) -> list[PartitionKey]:
+    def retire(self, broker_id: int) -> Steps[list[PartitionKey]]:
         """Let others lead what a broker leads, and take it out of their ISRs.
 
         Returns:
             The partitions that it still leads and that another live replica could lead, once it is in sync.
         """
         if broker_id not in self._model.leaving:
-            log.info("broker %d shuts down", broker_id)
+            self._io.info(f"broker {broker_id} shuts down")
             self._model.leaving[broker_id] = None
         keys = self._with_replica_on((broker_id,))
-        await self._decider.settle(keys)
+        yield from self._decider.settle(keys)
         self._channels.owe_stops_of_leaver(broker_id, keys)
         return [key for key in keys if self._leads(broker_id, key) and self._has_heir(broker_id, key)]
 
@@ -161,14 +165,14 @@ class Membership:
             for each in self._model.holders(key)
         )
 
-    async def _doubt(
+    def _doubt(
         self, arrived: Mapping[int, LiveBroker], current: Mapping[int, LiveBroker]
-    ) -> dict[int, JudgedIncarnation]:
+    ) -> Steps[dict[int, JudgedIncarnation]]:
         """Note what is to be judged of those that arrived; return what is recorded of all with doubts."""
         model = self._model
         for each in [each for each in model.doubts if each not in current]:
             del model.doubts[each]
-        judged = await read_incarnations(self._client, dict.fromkeys((*arrived, *model.doubts)))
+        judged = yield from read_incarnations(self._io, dict.fromkeys((*arrived, *model.doubts)))
         for each, broker in arrived.items():
             record = judged[each].record if each in judged else None
             model.doubts[each] = find_doubts(broker, record, model.topics, model.left_alone)
@@ -180,9 +184,9 @@ class Membership:
         topics = dict.fromkeys(topic for doubts in model.doubts.values() for topic in doubts)
         return [key for topic in topics for key in model.keys_of(topic) if key in model.states]
 
-    async def _record(
+    def _record(
         self, current: Mapping[int, LiveBroker], judged: Mapping[int, JudgedIncarnation]
-    ) -> dict[int, list[str]]:
+    ) -> Steps[dict[int, list[str]]]:
         """Record by what memberships are judged from now on; what could not be judged stays in doubt.
 
         Returns:
@@ -199,11 +203,8 @@ class Membership:
             unsettled = model.doubts[each].keys() - dict.fromkeys(topics).keys()
             if (record := judgement(current[each], known, unsettled)) is not None:
                 news[each] = record
-        try:
-            if news:
-                await self._store.record_incarnations(news, judged)
-        except MultiFailedError as error:
-            raise ContendedError("the record of incarnations", 1) from error
+        if news:
+            yield from self._write_incarnations(news, judged)
         for each, topics in settled.items():
             for topic in topics:
                 del model.doubts[each][topic]
@@ -211,28 +212,52 @@ class Membership:
                 del model.doubts[each]
         for each, record in news.items():
             known = judged[each].record if each in judged else IncarnationRecord(record.incarnation)
-            if known.incarnation != record.incarnation:
+            if fences.is_other_disk(known.incarnation, record.incarnation):
                 self._counters.disks_replaced += 1
-                log.warning("broker %d came with another disk: it was taken out of every ISR", each)
+                self._io.warn(f"broker {each} came with another disk: it was taken out of every ISR")
             if record.generation not in (-1, known.generation):
                 count = sum(map(len, current[each].record.shortened.values()))
-                log.warning(
-                    "broker %d came with %d shortened logs: it was taken out of the ISRs of these",
-                    each,
-                    count,
+                self._io.warn(
+                    f"broker {each} came with {count} shortened logs: it was taken out of the ISRs of these"
                 )
             if record.topics:
-                log.warning(
-                    "broker %d: its ISR memberships are in doubt while these topics are left alone: %s",
-                    each,
-                    ", ".join(record.topics),
+                self._io.warn(
+                    f"broker {each}: its ISR memberships are in doubt while these topics are left alone: "
+                    + ", ".join(record.topics)
                 )
         return settled
+
+    def _write_incarnations(
+        self, records: Mapping[int, IncarnationRecord], known: Mapping[int, JudgedIncarnation]
+    ) -> Steps[None]:
+        operations: list[Operation] = []
+        for broker_id, record in records.items():
+            path, value = paths.broker_incarnation_path(broker_id), record.encode()
+            if broker_id in known:
+                operations.append(SetData(path, value, known[broker_id].version))
+            else:
+                operations.append(Create(path, value))
+        rejected = yield from self._io.write(*operations)
+        if rejected is not None and rejected.failed_index >= 0:
+            raise UnsureError(f"the record of incarnations: {rejected.problem}")
+        if rejected is not None:
+            raise declined(rejected)
+
+    def _remove_queues(self, kept: Collection[int]) -> Steps[None]:
+        """Remove the queues of all brokers but these, whichever controller filled them."""
+        for name in (yield from self._io.read_children(paths.BROKER_QUEUES)):
+            if name.isdecimal() and int(name) not in kept:
+                path = f"{paths.BROKER_QUEUES}/{name}"
+                entries = yield from self._io.read_children(path)
+                for some in ([f"{path}/{entry}" for entry in entries], [path]):
+                    for rejected in (yield from self._io.write_all([[Delete(each)] for each in some])):
+                        if rejected is not None and rejected.why is not Why.NO_NODE:
+                            raise declined(rejected)
 
     def _admit(self, arrived: Mapping[int, LiveBroker]) -> None:
         self._model.brokers.update(arrived)
         for each, broker in arrived.items():
-            log.info("broker %d is here, generation %d", each, broker.generation)
+            self._io.info(f"broker {each} is here, generation {broker.generation}")
             self._channels.open(each, broker)
 
     def _naming(self, broker_ids: Collection[int]) -> list[PartitionKey]:
@@ -250,5 +275,5 @@ class Membership:
     def _complain_once(self, strangers: Mapping[int, str]) -> None:
         for broker_id, problem in strangers.items():
             if self.strangers.get(broker_id) != problem:
-                log.warning("broker %d is a stranger and counts as dead: %s", broker_id, problem)
+                self._io.warn(f"broker {broker_id} is a stranger and counts as dead: {problem}")
         self.strangers = strangers

@@ -1,4 +1,4 @@
-"""Decide, write, look again: rounds until what the core wants stands in the quorum.
+"""Decides about partitions, writes the decisions and takes them over, until nothing is left to decide.
 
 A leader may change its ISR while the controller decides. Then the version does not fit, nothing of that
 multi is written, and its partitions are read and decided again; after ROUNDS_MAX rounds one by one, so that
@@ -9,28 +9,22 @@ Source: control-plane design, "change_leaders"; seeds [0.A], [0.C].
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from controller.core.elections import Decisions, Situation, decide
+from controller.core.cache import Cache
+from controller.core.elections import Decisions, ElectionKind, Situation, decide
+from controller.core.io import Io, Steps, parts_of, rest
 from controller.core.model import ClusterModel, KnownState
-from controller.runtime.cache import Cache
-from controller.runtime.channel import Channels
-from controller.runtime.options import Counters
-from controller.runtime.reader import read_settings
-from controller.runtime.store import ROUNDS_MAX, Store, Written
-from quorum.client import Client
-from quorum.metadata.errors import ContendedError
+from controller.core.options import Counters
+from controller.core.reading import read_settings
+from controller.core.writing import ROUNDS_MAX, StateWriter
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings, effective
-from quorum.platform.pace import Pace
 
-#: Partitions that are decided between two looks at the clock.
+#: Partitions that are decided between two rests.
 DECIDED_AT_ONCE_MAX: Final = 500
-
-log = logging.getLogger("quorate.controller")
 
 
 class Decider:
@@ -38,43 +32,39 @@ class Decider:
 
     def __init__(
         self,
-        client: Client,
+        io: Io,
         model: ClusterModel,
-        store: Store,
         cache: Cache,
+        writer: StateWriter,
         *,
         controller_epoch: ControllerEpoch,
         default_settings: TopicSettings,
         counters: Counters,
-        channels: Channels,
     ) -> None:
-        """Decide from a model that a cache keeps, write by a store; channels may add to its multis."""
-        self._client = client
+        """Decide from a model that a cache keeps."""
+        self._io = io
         self._model = model
-        self._store = store
         self._cache = cache
+        self._writer = writer
         self._controller_epoch = controller_epoch
         self._default_settings = default_settings
         self._counters = counters
-        self._channels = channels
 
-    async def settle(
+    def settle(
         self,
         keys: Iterable[PartitionKey] | None,
         *,
         live: Collection[int] | None = None,
         generations: Mapping[int, BrokerGeneration] | None = None,
-        preferring: bool = False,
-        forcing: bool = False,
-    ) -> bool:
+        kind: ElectionKind = ElectionKind.CLEAN,
+    ) -> Steps[bool]:
         """Decide about partitions and write until nothing is left to decide.
 
         Args:
             keys: which; None: all.
             live: brokers that may lead; None: the admitted ones.
             generations: of a new controller only, to find bounces that nobody saw.
-            preferring: the preferred replicas shall lead, where they can.
-            forcing: a partition without a live member of its ISR gets a leader all the same.
+            kind: what the election is for.
 
         Returns:
             False if others changed some of them in every round: those are dirty again.
@@ -84,19 +74,18 @@ class Decider:
             live=frozenset(self._model.brokers if live is None else live),
             generations=generations or {},
             leaving=frozenset(self._model.leaving),
-            preferring=preferring,
-            forcing=forcing,
+            kind=kind,
         )
         keys = [key for key, _ in self._model.partitions()] if keys is None else list(keys)
         for number in range(ROUNDS_MAX + 1):
-            decisions = await self._decide(situation, keys)
+            decisions = yield from self._decide(situation, keys)
             if not decisions:
                 return True
-            written = await self._write(decisions, one_by_one=number == ROUNDS_MAX)
+            written = yield from self._writer.write(decisions, one_by_one=number == ROUNDS_MAX)
             for key, replicas in decisions.announced.items():
                 if key in written.states:
                     self._model.announced[key] = replicas
-            await self._cache.take_written(written.states, decisions.creations)
+            yield from self._cache.take_written(written.states, decisions.creations)
             self._count(decisions, written.states)
             for key, problem in written.refused.items():
                 self._cache.leave_alone(key.topic, f"partition {key.partition}: {problem}")
@@ -108,25 +97,15 @@ class Decider:
             for topic in dict.fromkeys(key.topic for key in keys):
                 # The conflict may be that the topic is gone.
                 self._cache.dirty.mark_topic(topic)
-            await self._cache.refresh()
+            yield from self._cache.refresh()
         self._cache.dirty.mark_states(keys)
         return False
 
-    async def _write(self, decisions: Decisions, *, one_by_one: bool) -> Written:
-        beside = self._channels.beside()
-        try:
-            return await self._store.write(
-                decisions, one_by_one=one_by_one, beside=None if one_by_one else beside
-            )
-        except ContendedError:
-            self._channels.lost_queue()
-            raise
-
-    async def _decide(self, situation: Situation, keys: list[PartitionKey]) -> Decisions:
-        decisions = await self._decide_in_parts(situation, keys)
+    def _decide(self, situation: Situation, keys: list[PartitionKey]) -> Steps[Decisions]:
+        decisions = yield from self._decide_in_parts(situation, keys)
         if not decisions.undecided_topics:
             return decisions
-        settings = await read_settings(self._client, decisions.undecided_topics)
+        settings = yield from read_settings(self._io, decisions.undecided_topics)
         unclean_topics = [
             topic
             for topic, overrides in settings.items()
@@ -134,14 +113,14 @@ class Decider:
         ]
         if not unclean_topics:
             return decisions
-        return await self._decide_in_parts(situation.allowing(unclean_topics), keys)
+        return (yield from self._decide_in_parts(situation.allowing(unclean_topics), keys))
 
-    async def _decide_in_parts(self, situation: Situation, keys: list[PartitionKey]) -> Decisions:
-        # Nobody else changes what is decided from: the term has one loop.
-        decisions, pace = Decisions(), Pace()
-        for first in range(0, len(keys), DECIDED_AT_ONCE_MAX):
-            decisions.add(decide(self._model, situation, keys[first : first + DECIDED_AT_ONCE_MAX]))
-            await pace.rest()
+    def _decide_in_parts(self, situation: Situation, keys: list[PartitionKey]) -> Steps[Decisions]:
+        # Nobody else changes what is decided from: a term does one pass at a time.
+        decisions = Decisions()
+        for part in parts_of(keys, DECIDED_AT_ONCE_MAX):
+            decisions.add(decide(self._model, situation, part))
+            yield from rest(part, DECIDED_AT_ONCE_MAX)
         return decisions
 
     def _count(self, decisions: Decisions, written: Mapping[PartitionKey, KnownState]) -> None:
@@ -149,8 +128,8 @@ class Decider:
         for key in decisions.unclean:
             if key in written:
                 self._counters.unclean_elections += 1
-                log.warning(
-                    "unclean election of %s-%d: broker %d leads, records may be lost",
-                    *key,
-                    written[key].state.leader,
+                leader = written[key].state.leader
+                self._io.warn(
+                    f"unclean election of {key.topic}-{key.partition}: broker {leader} leads, "
+                    "records may be lost"
                 )

@@ -5,15 +5,13 @@ Source: Kafka's CreateTopics, CreatePartitions and DeleteTopics responses (3.9).
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from controller.core.topics import Reason, Refused
 from controller.wire.codes import ErrorCode
-from controller.wire.error_codes import code_of_error
-from quorum.errors import QuorateError
+from quorum.metadata.numbers import TopicId
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import TopicRecord
 
@@ -42,7 +40,7 @@ class TopicOutcome:
     error_code: ErrorCode
     message: str | None = None
     #: None after an error, and where nothing was created (validate_only).
-    topic_id: uuid.UUID | None = None
+    topic_id: TopicId | None = None
     num_partitions: int = -1
     replication_factor: int = -1
     #: What was set for the topic itself: {Kafka's name: text}.
@@ -80,11 +78,20 @@ def refused(refusal: Refused) -> TopicOutcome:
     return TopicOutcome(code_of(refusal), refusal.message)
 
 
-def failed(error: QuorateError) -> TopicOutcome:
-    """Return the outcome of a request that the quorum did not carry out."""
-    return TopicOutcome(code_of_error(error), str(error))
-
-
 def code_of(refusal: Refused) -> ErrorCode:
     """Return Kafka's code for a refusal."""
     return _CODES[refusal.reason]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """A request of which nothing was carried out, or nobody knows."""
+
+    error_code: ErrorCode
+    message: str
+
+
+Outcome = (
+    Mapping[str, TopicOutcome] | Mapping[PartitionKey, PartitionOutcome] | ShutdownOutcome | RequestFailed
+)
+"""What Answer brings."""

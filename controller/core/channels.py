@@ -1,0 +1,334 @@
+"""What the brokers are owed and when it leaves: one channel per broker and generation, one request at a time.
+
+The outbox names partitions; a request is built when it leaves, from the model, which holds acknowledged
+states only. A request without an answer is sent again after a growing pause, until the broker is gone or has
+bounced: then its channel is closed and the next generation gets another. STALE_BROKER_EPOCH (77) ends a
+channel, STALE_CONTROLLER_EPOCH (11) the term. Where requests travel by the brokers' queues, roles go into the
+multi of their states, and a broker that leaves too many entries in its queue has overrun it. Soft state only.
+Source: control-plane design, "Channel"; KIP-380; seeds [0.disc2], [1.7].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from controller.core import fences
+from controller.core.effects import CloseChannel, Effect, Level, OpenChannel, Resign, RoleEntry, Send, Trace
+from controller.core.inputs import Answered, NoAnswer
+from controller.core.model import ClusterModel, KnownState, LiveBroker
+from controller.core.options import Counters
+from controller.core.outbox import REQUEST_PARTITIONS_MAX, Outbox, StopBatch
+from controller.wire.codes import ErrorCode, code_name
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import PartitionStateRecord
+
+PAUSE_MIN_MS: Final = 50
+PAUSE_MAX_MS: Final = 2_000
+#: Partitions of one entry of a queue.
+ENTRY_PARTITIONS_MAX: Final = 1_000
+#: Bytes of a partition in an entry of a queue, at most, without its names and replicas.
+_ENTRY_PARTITION_BYTES: Final = 160
+
+
+class Channel:
+    """The way to one life of one broker."""
+
+    def __init__(self, broker_id: int, broker: LiveBroker, *, by_queue: bool) -> None:
+        """Owe what introduces the broker to the cluster."""
+        self.broker_id = broker_id
+        self.generation = broker.generation
+        self.by_queue = by_queue
+        self.outbox = Outbox(ENTRY_PARTITIONS_MAX if by_queue else REQUEST_PARTITIONS_MAX)
+        #: {partition: its state, where the multi under way has the role, too}
+        self.carried: dict[PartitionKey, PartitionStateRecord] = {}
+        #: Whether the broker has said that this life of it is over.
+        self.is_over = False
+        #: Until when nothing is sent; None: now.
+        self.paused_until_ms: int | None = None
+        self._pause_ms = PAUSE_MIN_MS
+        self._complaint = ""
+        #: How many requests and entries left, which of them is under way, and up to which they were applied.
+        self._written = 0
+        self._request_number = 0
+        self._applied = 0
+
+    @property
+    def depth(self) -> int:
+        """How many entries may stand in the queue."""
+        return self._written - self._applied
+
+    def next_send(self, now_ms: int) -> Send | None:
+        """Take the next request; None if nothing is due, one is under way, or the pause is not over."""
+        if self.is_over or (self.paused_until_ms is not None and now_ms < self.paused_until_ms):
+            return None
+        self.paused_until_ms = None
+        batch = self.outbox.next_batch()
+        if batch is None:
+            return None
+        self._written += 1
+        self._request_number = self._written
+        return Send(self.broker_id, self.generation, batch)
+
+    def carry(self, named: Mapping[PartitionKey, KnownState], *, is_new: bool) -> RoleEntry:
+        """Return the entry that goes into the multi of these states."""
+        self.carried.update({key: known.state for key, known in named.items()})
+        self._written += 1
+        return RoleEntry(self.broker_id, named, is_new)
+
+    def take(self, refused: Mapping[PartitionKey, int]) -> Trace | None:
+        """The request under way was applied, but for these partitions; returns a complaint."""
+        self._pause_ms = PAUSE_MIN_MS
+        # A queue is read in order: all entries before this one are gone, too.
+        self._applied = max(self._applied, self._request_number)
+        name = "LeaderAndIsr"
+        failed: set[PartitionKey] = set()
+        if isinstance(self.outbox.under_way, StopBatch):
+            name = "StopReplica"
+            failed = {key for key, code in refused.items() if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        if failed:
+            self.outbox.put_back(failed)
+        else:
+            self.outbox.confirm()
+        if not refused:
+            self._complaint = ""
+            return None
+        first = code_name(next(iter(refused.values())))
+        return self._complain(f"{name}: {len(refused)} partitions refused, the first with {first}")
+
+    def repeat(self, problem: str, now_ms: int) -> Trace | None:
+        """The request under way must be sent again, after a pause; returns a complaint."""
+        self.outbox.put_back()
+        self.paused_until_ms = now_ms + self._pause_ms
+        self._pause_ms = min(2 * self._pause_ms, PAUSE_MAX_MS)
+        return self._complain(f"no answer, sending again: {problem}")
+
+    def _complain(self, complaint: str) -> Trace | None:
+        """Return a complaint once, not at every repetition."""
+        if complaint == self._complaint:
+            return None
+        self._complaint = complaint
+        return Trace(Level.WARNING, f"broker {self.broker_id}: {complaint}")
+
+
+class Channels:
+    """The channels to all admitted brokers."""
+
+    def __init__(
+        self,
+        model: ClusterModel,
+        counters: Counters,
+        emit: Callable[[Effect], None],
+        *,
+        by_queue: bool,
+        queue_entries_max: int,
+    ) -> None:
+        """Have none yet.
+
+        Args:
+            model: what is owed is taken from it.
+            counters: of repeated requests, stale generations and partition errors.
+            emit: takes effects, in order.
+            by_queue: whether requests travel by the quorum, to those brokers that read their queues.
+            queue_entries_max: a broker with more entries than this in its queue has overrun it.
+        """
+        self._model = model
+        self._counters = counters
+        self._emit = emit
+        self._by_queue = by_queue
+        self._queue_entries_max = queue_entries_max
+        self._channels: dict[int, Channel] = {}
+
+    def open(self, broker_id: int, broker: LiveBroker) -> None:
+        """Open the channel of an admitted broker and owe it everything: what was ever published."""
+        model = self._model
+        channel = Channel(broker_id, broker, by_queue=self._by_queue and broker.record.reads_queue)
+        self._channels[broker_id] = channel
+        self._emit(OpenChannel(broker_id, broker))
+        channel.outbox.owe_metadata(model.states)
+        for key, replicas in model.partitions():
+            if broker_id not in replicas:
+                continue
+            if key.topic in model.deleting:
+                channel.outbox.owe_stop(key)
+            elif key in model.states:
+                self._owe_role(channel, key)
+
+    def close(self, broker_ids: Iterable[int]) -> None:
+        """Close the channels of brokers that are gone, or whose life is over."""
+        for broker_id in broker_ids:
+            channel = self._channels.pop(broker_id, None)
+            if channel is not None and not channel.is_over:
+                self._emit(CloseChannel(broker_id, channel.generation))
+
+    def close_all(self) -> None:
+        """Close all channels."""
+        self.close(list(self._channels))
+
+    # -- requests and their answers --------------------------------------------------------------------------
+
+    def flush(self, now_ms: int) -> None:
+        """Send what is due, one request to each broker that has none under way and whose pause is over."""
+        for channel in self._channels.values():
+            if (send := channel.next_send(now_ms)) is not None:
+                self._emit(send)
+
+    @property
+    def wake_ms(self) -> int | None:
+        """When the next pause is over: time for flush(); None: nobody pauses."""
+        pauses = [each.paused_until_ms for each in self._channels.values() if not each.is_over]
+        return min((each for each in pauses if each is not None), default=None)
+
+    def answered(self, answer: Answered, now_ms: int) -> Resign | None:
+        """Take an answer; returns that the term must end, where a broker says so."""
+        channel = self._asked(answer)
+        if channel is None:
+            return None
+        code = answer.error_code
+        if fences.ends_term(code):
+            self._end(channel, Level.WARNING, "it knows a later controller than this one")
+            return Resign("a broker knows a later controller")
+        if fences.ends_life(code):
+            self._counters.stale_generations += 1
+            self._end(channel, Level.INFO, f"no more requests, generation {channel.generation} of it is over")
+        elif code == ErrorCode.NONE:
+            self._counters.partition_errors += len(answer.partition_errors)
+            self._trace(channel.take(answer.partition_errors))
+        else:
+            self._repeat(channel, f"it answered {code_name(code)}", now_ms)
+        return None
+
+    def no_answer(self, answer: NoAnswer, now_ms: int) -> None:
+        """Send what was under way again, after a pause, with what is newest then."""
+        channel = self._asked(answer)
+        if channel is not None:
+            self._repeat(channel, answer.problem, now_ms)
+
+    def _asked(self, answer: Answered | NoAnswer) -> Channel | None:
+        channel = self._channels.get(answer.broker_id)
+        if channel is None or channel.is_over:
+            return None
+        return channel if fences.is_of_this_life(answer.generation, channel.generation) else None
+
+    def _repeat(self, channel: Channel, problem: str, now_ms: int) -> None:
+        self._counters.requests_repeated += 1
+        self._trace(channel.repeat(problem, now_ms))
+
+    def _end(self, channel: Channel, level: Level, reason: str) -> None:
+        """Send nothing more; what it was owed stays owed until it is closed."""
+        channel.is_over = True
+        self._emit(Trace(level, f"broker {channel.broker_id}: {reason}"))
+        self._emit(CloseChannel(channel.broker_id, channel.generation))
+
+    def _trace(self, trace: Trace | None) -> None:
+        if trace is not None:
+            self._emit(trace)
+
+    # -- what is owed ----------------------------------------------------------------------------------------
+
+    def owe_brokers(self) -> None:
+        """Everybody needs the new list of live brokers."""
+        for channel in self._channels.values():
+            channel.outbox.owe_brokers()
+
+    def owe_metadata(self, keys: Sequence[PartitionKey]) -> None:
+        """Everybody needs these partitions for its clients."""
+        for channel in self._channels.values():
+            channel.outbox.owe_metadata(keys)
+
+    def owe_leadership(self, key: PartitionKey, *, is_new: bool) -> None:
+        """The brokers of a partition's replicas need its new roles, and everybody needs to know them."""
+        for broker_id in self._model.replicas(key):
+            channel = self._channels.get(broker_id)
+            if channel is not None and channel.carried.get(key) != self._model.states[key].state:
+                self._owe_role(channel, key, is_new=is_new)
+        self.owe_metadata((key,))
+
+    def owe_roles(self, broker_id: int, topics: Iterable[str]) -> None:
+        """A broker needs its roles in these topics: until now its ISR memberships there were in doubt."""
+        channel, model = self._channels.get(broker_id), self._model
+        for key in (key for topic in topics for key in model.keys_of(topic)) if channel is not None else ():
+            if channel is not None and key in model.states and broker_id in model.replicas(key):
+                self._owe_role(channel, key)
+
+    def owe_stops(self, keys: Iterable[PartitionKey]) -> None:
+        """The brokers of these partitions must delete their replicas."""
+        for key in keys:
+            for broker_id in self._model.replicas(key):
+                if (channel := self._channels.get(broker_id)) is not None:
+                    channel.outbox.owe_stop(key)
+
+    def owe_stops_of_leaver(self, broker_id: int, keys: Iterable[PartitionKey]) -> None:
+        """A broker that shuts down must stop those of these replicas that are in no ISR any more."""
+        channel = self._channels.get(broker_id)
+        for key in keys if channel is not None else ():
+            known = self._model.states.get(key)
+            if channel is not None and known is not None and broker_id not in known.state.isr:
+                self._owe_role(channel, key)
+
+    def _owe_role(self, channel: Channel, key: PartitionKey, *, is_new: bool = False) -> None:
+        """Owe a broker what its replica shall be: leader or follower, stopped, or gone.
+
+        Not while the state may count on records that the broker does not have.
+        """
+        model, broker_id = self._model, channel.broker_id
+        if key.topic in model.doubts.get(broker_id, ()):
+            return
+        if broker_id not in model.holders(key):
+            channel.outbox.owe_stop(key)
+        elif broker_id in model.leaving and broker_id not in model.states[key].state.isr:
+            # It would fetch its way back into the ISR.
+            channel.outbox.owe_stop(key, deletes=False)
+        else:
+            move = model.move(key)
+            comes = move is not None and broker_id in move.adding
+            channel.outbox.owe_leadership(key, is_new=is_new or comes)
+
+    def stopped(self, key: PartitionKey, broker_ids: Iterable[int]) -> bool:
+        """Say whether these brokers, as far as they live, have confirmed that they stopped a replica."""
+        found = [self._channels[each] for each in broker_ids if each in self._channels]
+        return not any(channel.outbox.owes_stop(key) for channel in found)
+
+    def pending_topics(self) -> set[str]:
+        """Return the topics of which a live broker has not answered all."""
+        return set().union(*(channel.outbox.pending_topics() for channel in self._channels.values()))
+
+    # -- what goes into the multis of states -----------------------------------------------------------------
+
+    def begin_write(self) -> None:
+        """Begin another write of states: what was carried by the one before is known."""
+        for channel in self._channels.values():
+            channel.carried.clear()
+
+    def entry_bytes(self, key: PartitionKey) -> int:
+        """Say how many bytes the entries of a partition take at most."""
+        replicas = len(self._model.replicas(key)) if self._by_queue else 0
+        return replicas * (_ENTRY_PARTITION_BYTES + 2 * len(key.topic) + 12 * replicas)
+
+    def entries(self, states: Mapping[PartitionKey, KnownState], *, is_new: bool) -> tuple[RoleEntry, ...]:
+        """Return the entries of the brokers that get roles by these states; none without queues.
+
+        Not every role can go with its state: those of a reassignment follow, as do those of a broker that
+        has not seen the cluster yet, or that shuts down.
+
+        Args:
+            states: of one multi, with the versions that it gives them.
+            is_new: whether they are the first states of their partitions.
+        """
+        model = self._model
+        named: dict[int, dict[PartitionKey, KnownState]] = {}
+        for key, known in states.items() if self._by_queue else ():
+            for broker_id in model.replicas(key) if model.move(key) is None else ():
+                if broker_id not in model.leaving:
+                    named.setdefault(broker_id, {})[key] = known
+        found = ((self._channels.get(broker_id), roles) for broker_id, roles in named.items())
+        return tuple(
+            channel.carry(roles, is_new=is_new)
+            for channel, roles in found
+            if channel is not None and channel.by_queue and channel.outbox.takes_roles
+        )
+
+    def overrun(self) -> tuple[int, ...]:
+        """Return the brokers that leave too many entries in their queues: they count as dead."""
+        channels = [each for each in self._channels.values() if each.by_queue]
+        return tuple(each.broker_id for each in channels if each.depth > self._queue_entries_max)

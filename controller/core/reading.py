@@ -1,0 +1,152 @@
+"""Makes records of what was read: registrations, topics, states, incarnations, settings.
+
+A malformed value is no error here but an `Unreadable` in its place, so that one of them does not hide the
+others.
+Source: control-plane design, "Controller" (a malformed record is logged once, that topic is left alone).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from controller.core.inputs import Unreadable, Znode
+from controller.core.io import DeclinedError, Found, Io, Steps, parts_of, rest
+from controller.core.model import KnownState, KnownTopic, LiveBroker, problem_of
+from controller.wire.codes import ErrorCode
+from quorum.metadata import paths
+from quorum.metadata.errors import MetadataDecodeError
+from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import (
+    BrokerRecord,
+    IncarnationRecord,
+    PartitionStateRecord,
+    TopicConfigRecord,
+    TopicRecord,
+)
+
+#: Raises MetadataDecodeError if nobody who knows the peer secret wrote (path, value, owning session).
+CheckSigned = Callable[[str, bytes | None, int], None]
+
+
+class Registrations(NamedTuple):
+    """The live brokers, and what else is under /brokers/ids: strangers, and what is malformed."""
+
+    brokers: dict[int, LiveBroker]
+    #: {broker id: why its registration does not count}
+    strangers: dict[int, str]
+
+
+class JudgedIncarnation(NamedTuple):
+    """The value of /brokers/incarnations/N."""
+
+    #: With "" where the value is malformed: then no incarnation counts as the judged one.
+    record: IncarnationRecord
+    version: int
+
+
+def read_registrations(io: Io, check_signed: CheckSigned) -> Steps[Registrations]:
+    """Read all registrations with their generations; one without the proof of the secret is a stranger."""
+    names = yield from io.read_children(paths.BROKER_IDS)
+    ids = sorted(int(name) for name in names if name.isascii() and name.isdecimal() and len(name) <= 10)
+    found = Registrations({}, {})
+    nodes = yield from io.read([paths.broker_id_path(each) for each in ids])
+    for broker_id, node in zip(ids, nodes, strict=True):
+        if node is None:
+            continue
+        if isinstance(node, Unreadable):
+            found.strangers[broker_id] = node.problem
+            continue
+        try:
+            check_signed(paths.broker_id_path(broker_id), node.data, node.ephemeral_owner)
+            record = BrokerRecord.decode(broker_id, node.data)
+        except MetadataDecodeError as error:
+            found.strangers[broker_id] = error.message
+            continue
+        found.brokers[broker_id] = LiveBroker(BrokerGeneration(node.czxid), record)
+    return found
+
+
+def read_incarnations(io: Io, broker_ids: Iterable[int]) -> Steps[dict[int, JudgedIncarnation]]:
+    """Read by which incarnations the ISR memberships of brokers were judged; missing ones have no entry.
+
+    Raises:
+        DeclinedError: one cannot be read.
+    """
+    ids = sorted(broker_ids)
+    found: dict[int, JudgedIncarnation] = {}
+    nodes = yield from io.read([paths.broker_incarnation_path(each) for each in ids])
+    for broker_id, node in zip(ids, nodes, strict=True):
+        if node is None:
+            continue
+        if isinstance(node, Unreadable):
+            raise DeclinedError(
+                node.problem, ErrorCode.UNKNOWN_SERVER_ERROR, "let the brokers read and write it"
+            )
+        try:
+            record = IncarnationRecord.decode(broker_id, node.data)
+        except MetadataDecodeError:
+            record = IncarnationRecord("")
+        found[broker_id] = JudgedIncarnation(record, node.version)
+    return found
+
+
+def read_topics(io: Io, names: Sequence[str]) -> Steps[dict[str, KnownTopic | Unreadable | None]]:
+    """Read assignments; None for a topic that does not exist."""
+    nodes = yield from io.read([paths.topic_path(name) for name in names])
+    found: dict[str, KnownTopic | Unreadable | None] = {}
+    for part in parts_of(list(zip(names, nodes, strict=True))):
+        for name, node in part:
+            found[name] = _topic(name, node)
+        yield from rest(part)
+    return found
+
+
+def _topic(name: str, node: Found) -> KnownTopic | Unreadable | None:
+    if node is None or isinstance(node, Unreadable):
+        return node
+    try:
+        record = TopicRecord.decode(name, node.data)
+        paths.check_partitions(name, record.partitions)
+    except (MetadataDecodeError, ValueError) as error:
+        return Unreadable(str(error))
+    problem = problem_of(record)
+    return Unreadable(problem) if problem else KnownTopic(record, node.version)
+
+
+def read_states(
+    io: Io, keys: Sequence[PartitionKey]
+) -> Steps[dict[PartitionKey, KnownState | Unreadable | None]]:
+    """Read partition states; None for a partition without one."""
+    nodes = yield from io.read([paths.partition_state_path(key) for key in keys])
+    found: dict[PartitionKey, KnownState | Unreadable | None] = {}
+    for part in parts_of(list(zip(keys, nodes, strict=True))):
+        for key, node in part:
+            found[key] = _state(key, node)
+        yield from rest(part)
+    return found
+
+
+def _state(key: PartitionKey, node: Found) -> KnownState | Unreadable | None:
+    if node is None or isinstance(node, Unreadable):
+        return node
+    try:
+        state = PartitionStateRecord.decode(key, node.data)
+    except MetadataDecodeError as error:
+        return Unreadable(error.message)
+    return KnownState(state, PartitionVersion(node.version), node.mzxid)
+
+
+def read_settings(io: Io, topics: Collection[str]) -> Steps[dict[str, dict[str, str]]]:
+    """Read what is set for topics themselves; a malformed value counts as nothing set."""
+    names = list(topics)
+    found: dict[str, dict[str, str]] = {}
+    nodes = yield from io.read([paths.config_topic_path(name) for name in names])
+    for name, node in zip(names, nodes, strict=True):
+        found[name] = {}
+        if isinstance(node, Znode):
+            with contextlib.suppress(MetadataDecodeError):
+                found[name].update(TopicConfigRecord.decode(name, node.data).settings)
+    return found

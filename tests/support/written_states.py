@@ -1,0 +1,59 @@
+"""Partition states written to a real quorum as the controller's machine writes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from controller.core.channels import Channels
+from controller.core.effects import Effect, Write
+from controller.core.elections import Decisions
+from controller.core.io import Io, TermOverError
+from controller.core.model import ClusterModel
+from controller.core.options import Counters
+from controller.core.writing import StateWriter, Written
+from controller.election.plans import Mandate
+from controller.runtime import carrying
+from quorum.client import Client
+from quorum.metadata.errors import ControllerFencedError
+from quorum.metadata.numbers import ControllerEpoch, PartitionVersion
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import PartitionStateRecord
+
+
+async def write_states(
+    client: Client,
+    mandate: Mandate[ControllerEpoch],
+    updates: Mapping[PartitionKey, tuple[PartitionStateRecord, int]] | None = None,
+    *,
+    creations: Mapping[PartitionKey, PartitionStateRecord] | None = None,
+) -> Written:
+    """Write new states at their versions, or first ones, in the name of a mandate.
+
+    Raises:
+        ControllerFencedError: another controller has been elected.
+    """
+    effects: list[Effect] = []
+    io = Io(effects.append, controller_epoch=mandate.epoch, epoch_version=mandate.epoch_version)
+    channels = Channels(ClusterModel(), Counters(), effects.append, by_queue=False, queue_entries_max=1)
+    decisions = Decisions(
+        {key: (state, PartitionVersion(version)) for key, (state, version) in (updates or {}).items()},
+        dict(creations or {}),
+    )
+    steps = StateWriter(io, channels).write(decisions)
+    while True:
+        try:
+            awaited = next(steps)
+        except StopIteration as end:
+            written = end.value
+            assert isinstance(written, Written)
+            return written
+        except TermOverError as error:
+            raise ControllerFencedError(mandate.epoch) from error
+        if awaited:
+            writes = [each for each in effects if isinstance(each, Write)]
+            effects.clear()
+            for done in await asyncio.gather(
+                *(carrying.write(client, each, lambda _entry: ("", b"")) for each in writes)
+            ):
+                io.take(done)

@@ -1,0 +1,285 @@
+"""The controller's machine, stepped: passes, what breaks them off, and what ends a term."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.core.effects import (
+    Answer,
+    Check,
+    CloseChannel,
+    Effect,
+    OpenChannel,
+    ReadNodes,
+    SetData,
+    Write,
+)
+from controller.core.inputs import (
+    Answered,
+    CreateTopics,
+    DeleteTopics,
+    Ended,
+    Input,
+    MultiDone,
+    NodesRead,
+    ReadFailed,
+    Reconnected,
+    Requested,
+    ShutDown,
+    Unknown,
+)
+from controller.core.machine import COMMANDS_MAX
+from controller.core.outbox import LeadershipBatch
+from controller.core.outcomes import RequestFailed, ShutdownOutcome
+from controller.core.requests import NewTopic
+from controller.wire.codes import ErrorCode
+from quorum.metadata import paths
+from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import NO_LEADER, PartitionStateRecord
+from tests.support.stepped_controller import (
+    ELECTED,
+    EPOCH_VERSION,
+    SteppedController,
+    of_kind,
+    resigned,
+    sent,
+    traced,
+)
+
+KEY = PartitionKey("orders", 0)
+FENCE = Check(paths.CONTROLLER_EPOCH, EPOCH_VERSION)
+
+
+def cluster(*broker_ids: int, **options: object) -> SteppedController:
+    """A controller in office, with brokers and one topic that all of them hold."""
+    stepped = SteppedController(**options)
+    for each in broker_ids:
+        stepped.register(each)
+    stepped.create(KEY.topic, {0: broker_ids})
+    stepped.elect()
+    return stepped
+
+
+def answer_all(stepped: SteppedController, effects: list[Effect]) -> list[Effect]:
+    """Have the brokers carry out what they are sent, until nothing is owed."""
+    found: list[Effect] = []
+    ids = {each.broker_id for each in effects if isinstance(each, OpenChannel)} or {1, 2, 3}
+    while any(sends := [send for each in ids for send in sent(effects, each)]):
+        effects = stepped.settle(*(Answered(each.broker_id, each.generation, 0, {}) for each in sends))
+        found += effects
+    return found
+
+
+def test_a_new_controller_gives_first_states_and_owes_them_to_the_brokers() -> None:
+    stepped = SteppedController()
+    for each in (1, 2):
+        stepped.register(each)
+    stepped.create(KEY.topic, {0: (2, 1)})
+    effects = stepped.elect()
+    assert stepped.state(KEY) == PartitionStateRecord(ControllerEpoch(5), 2, LeaderEpoch(0), (2, 1))
+    assert [each.broker_id for each in of_kind(effects, OpenChannel)] == [1, 2]
+    assert all(each.operations[0] == FENCE for each in of_kind(effects, Write))
+    later = answer_all(stepped, effects)
+    assert [type(each.batch) for each in sent(later, 2)] == [
+        LeadershipBatch,
+        *[type(sent(effects, 2)[0].batch)],
+    ]
+    assert stepped.machine.step_under_way is None
+    assert stepped.machine.parts.channels.pending_topics() == set()
+
+
+def test_a_dead_broker_leads_nothing_any_more() -> None:
+    stepped = cluster(2, 1)
+    stepped.tree.remove(paths.broker_id_path(2))
+    effects = stepped.settle()
+    assert stepped.state(KEY) == PartitionStateRecord(ControllerEpoch(5), 1, LeaderEpoch(1), (1,))
+    assert [each.broker_id for each in of_kind(effects, CloseChannel)] == [2]
+    assert "broker 2 is gone" in traced(effects)
+
+
+def test_changes_of_isrs_are_collected_before_they_are_read() -> None:
+    stepped = cluster(1, 2)
+    stepped.wait(1_000)
+    state = stepped.state(KEY)
+    path = paths.partition_state_path(KEY)
+    stepped.tree.put(path, PartitionStateRecord(ControllerEpoch(5), 1, state.leader_epoch, (1,)).encode())
+    assert of_kind(stepped.settle(), ReadNodes) == []
+    assert stepped.machine.wake_ms == stepped.now_ms + 100
+    (read,) = of_kind(stepped.wait(100), ReadNodes)
+    assert read.paths == (path,)
+    assert stepped.machine.model.states[KEY].state.isr == (1,)
+
+
+def test_a_state_that_its_leader_changed_meanwhile_is_read_and_decided_again() -> None:
+    stepped = cluster(1, 2, 3)
+    path = paths.partition_state_path(KEY)
+    shrunk: list[Effect] = []
+
+    def shrink(effect: Effect) -> None:
+        if isinstance(effect, Write) and isinstance(effect.operations[-1], SetData) and not shrunk:
+            shrunk.append(effect)
+            now = stepped.state(KEY)
+            stepped.tree.put(
+                path, PartitionStateRecord(now.controller_epoch, 1, now.leader_epoch, (1, 2)).encode()
+            )
+
+    stepped.before = shrink
+    stepped.tree.remove(paths.broker_id_path(1))
+    stepped.settle()
+    assert shrunk
+    assert stepped.state(KEY) == PartitionStateRecord(ControllerEpoch(5), 2, LeaderEpoch(1), (2,))
+    assert stepped.counters.rounds_repeated == 1
+
+
+def test_after_an_unknown_outcome_the_partition_is_read_first() -> None:
+    stepped = cluster(1, 2)
+    lost: list[int] = []
+
+    def lose(effect: Effect) -> Input | None:
+        if isinstance(effect, Write) and isinstance(effect.operations[-1], SetData) and not lost:
+            lost.append(effect.id)
+            stepped.tree.multi(effect.operations)
+            return MultiDone(effect.id, Unknown("the connection broke"))
+        return None
+
+    stepped.before = lose
+    stepped.tree.remove(paths.broker_id_path(1))
+    effects = stepped.settle()
+    assert stepped.state(KEY).leader_epoch == 1
+    index = effects.index(next(each for each in effects if isinstance(each, Write) and each.id == lost[0]))
+    assert any(
+        isinstance(each, ReadNodes) and paths.partition_state_path(KEY) in each.paths
+        for each in effects[index:]
+    )
+    assert stepped.machine.model.states[KEY].state == stepped.state(KEY)
+
+
+def test_the_fence_ends_the_term() -> None:
+    stepped = cluster(1, 2)
+    stepped.tree.put(paths.CONTROLLER_EPOCH, b"6")
+    before = stepped.state(KEY)
+    stepped.tree.remove(paths.broker_id_path(1))
+    resign = resigned(stepped.settle())
+    assert resign is not None
+    assert resign.is_fenced
+    assert stepped.state(KEY) == before
+    assert stepped.machine.is_over
+    assert stepped.machine.step(Reconnected(), stepped.now_ms) == []
+
+
+def test_a_lost_connection_breaks_the_pass_off_and_all_is_read_again_after_a_pause() -> None:
+    stepped = cluster(1, 2)
+    failed: list[int] = []
+
+    def fail(effect: Effect) -> Input | None:
+        if isinstance(effect, ReadNodes) and len(failed) < 2:
+            failed.append(effect.id)
+            return ReadFailed(effect.id, "no server")
+        return None
+
+    stepped.before = fail
+    stepped.tree.remove(paths.broker_id_path(1))
+    effects = stepped.settle()
+    assert traced(effects) == ["the controller reads everything again: no server"]
+    assert stepped.machine.wake_ms == stepped.now_ms + 50
+    stepped.wait(50)
+    assert stepped.machine.wake_ms == stepped.now_ms + 100
+    stepped.wait(99)
+    assert stepped.state(KEY).leader == 1
+    stepped.wait(1)
+    assert stepped.state(KEY).leader == 2
+
+
+def test_a_request_is_carried_out_and_answered_once_its_topic_is_decided_about() -> None:
+    stepped = cluster(1, 2)
+    outcome = stepped.ask(CreateTopics((NewTopic("new", 3, 2), NewTopic(KEY.topic)), validate_only=False))
+    assert isinstance(outcome, dict)
+    assert [each.error_code for each in outcome.values()] == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert [stepped.state(PartitionKey("new", each)).leader != NO_LEADER for each in range(3)] == [True] * 3
+
+
+def test_a_creation_whose_reply_was_lost_is_found_to_be_its_own() -> None:
+    stepped = cluster(1)
+    lost: list[int] = []
+
+    def lose(effect: Effect) -> Input | None:
+        if isinstance(effect, Write) and effect.operations[-1].path == paths.topic_path("new") and not lost:
+            lost.append(effect.id)
+            stepped.tree.multi(effect.operations)
+            return MultiDone(effect.id, Unknown("the connection broke"))
+        return None
+
+    stepped.before = lose
+    outcome = stepped.ask(CreateTopics((NewTopic("new"),), validate_only=False))
+    assert isinstance(outcome, dict)
+    assert (outcome["new"].error_code, bool(lost)) == (ErrorCode.NONE, True)
+
+
+def test_a_deleted_topic_goes_once_its_brokers_have_answered() -> None:
+    stepped = cluster(1, 2)
+    answer_all(stepped, stepped.effects)
+    outcome = stepped.ask(DeleteTopics((KEY.topic,)))
+    assert isinstance(outcome, dict)
+    assert outcome[KEY.topic].error_code == ErrorCode.NONE
+    assert KEY.topic in stepped.machine.model.deleting
+    answer_all(stepped, stepped.effects[-20:])
+    assert stepped.tree.children(paths.BROKER_TOPICS) == ()
+    assert stepped.tree.children(paths.DELETE_TOPICS) == ()
+    assert stepped.machine.model.topics == {}
+
+
+def test_a_broker_that_shuts_down_gives_its_leaderships_away() -> None:
+    stepped = cluster(1, 2)
+    generation = stepped.machine.model.brokers[1].generation
+    assert stepped.ask(ShutDown(1, generation)) == ShutdownOutcome(ErrorCode.NONE)
+    assert stepped.state(KEY) == PartitionStateRecord(ControllerEpoch(5), 2, LeaderEpoch(1), (2,))
+    former = ShutDown(1, type(generation)(generation - 1))
+    assert stepped.ask(former) == ShutdownOutcome(ErrorCode.STALE_BROKER_EPOCH)
+
+
+def test_what_waits_when_the_term_ends_is_answered() -> None:
+    stepped = cluster(1)
+    machine = stepped.machine
+    request = CreateTopics((NewTopic("new"),), validate_only=False)
+    (read,) = machine.step(Requested(1, request), 0)
+    machine.step(Requested(2, request), 0)
+    effects = machine.step(Ended("the session is over", is_fenced=True), 0)
+    failed = {each.id: each.outcome for each in of_kind(effects, Answer)}
+    assert {number: type(outcome) for number, outcome in failed.items()} == {
+        1: RequestFailed,
+        2: RequestFailed,
+    }
+    assert resigned(effects) is not None
+    assert isinstance(read, ReadNodes)
+    assert machine.step(NodesRead(read.id, (None, None)), 0) == []
+
+
+def test_requests_that_wait_are_bounded() -> None:
+    stepped = SteppedController()
+    stepped.machine.step(ELECTED, 0)
+    request = DeleteTopics(())
+    for number in range(COMMANDS_MAX):
+        assert stepped.machine.step(Requested(number, request), 0) == []
+    (answer,) = stepped.machine.step(Requested(COMMANDS_MAX, request), 0)
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.outcome, RequestFailed)
+    assert answer.outcome.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_an_answer_to_what_was_never_asked_for_is_a_bug() -> None:
+    stepped = cluster(1)
+    with pytest.raises(ValueError, match="never asked for"):
+        stepped.machine.step(NodesRead(999, ()), 0)
+
+
+def test_the_same_inputs_give_the_same_effects() -> None:
+    def run() -> list[Effect]:
+        stepped = cluster(1, 2, 3)
+        stepped.ask(CreateTopics((NewTopic("new", 5, 2),), validate_only=False))
+        stepped.tree.remove(paths.broker_id_path(1))
+        stepped.settle()
+        stepped.wait(10_000)
+        return stepped.effects
+
+    assert run() == run()
