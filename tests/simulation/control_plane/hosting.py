@@ -9,8 +9,8 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from controller.core.model import LiveBroker
+from controller.core.options import ControllerOptions
 from controller.runtime.controller import Controller
-from controller.runtime.options import ControllerOptions
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
 from tests.simulation.control_plane.client import SimClient

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller.election.plans import HeldBy, Won
-from controller.election.store import elect_controller, register_broker
+from controller.election.plans import CONTROLLER_OFFICE, HeldBy, Won
+from controller.election.store import elect, register_broker
 from quorum.client import (
     ClientState,
     ConnectionLossError,
@@ -67,9 +67,9 @@ def test_one_candidate_wins_and_the_other_learns_of_it() -> None:
     bench = Bench()
     first, second = bench.client(1), bench.client(2)
     bench.do(first, register_broker(first.shipped, 1, RECORD, TRUST))
-    won = bench.do(first, elect_controller(first.shipped, 1, 0, TRUST))
-    held = bench.do(second, elect_controller(second.shipped, 2, 0, TRUST))
-    assert isinstance(won, Won) and won.mandate.controller_epoch == 1
+    won = bench.do(first, elect(first.shipped, CONTROLLER_OFFICE, 1, 0, TRUST))
+    held = bench.do(second, elect(second.shipped, CONTROLLER_OFFICE, 2, 0, TRUST))
+    assert isinstance(won, Won) and won.mandate.epoch == 1
     assert held == HeldBy(1)
 
 
@@ -168,6 +168,6 @@ def test_the_same_seed_is_the_same_run(seed: int) -> None:
         bench = Bench(seed)
         first, second = bench.client(1), bench.client(2)
         bench.do(first, register_broker(first.shipped, 1, RECORD, TRUST))
-        bench.do(second, elect_controller(second.shipped, 2, 0, TRUST))
+        bench.do(second, elect(second.shipped, CONTROLLER_OFFICE, 2, 0, TRUST))
         traces.append((bench.scheduler.trace, bench.quorum.machine.state_digest))
     assert traces[0] == traces[1]

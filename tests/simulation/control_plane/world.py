@@ -11,14 +11,16 @@ import logging
 import random
 import traceback
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import NO_LEADER
-from quorum.platform import pace
 from tests.simulation.control_plane.broker import SimBroker
+from tests.simulation.control_plane.clock import virtual_time
+from tests.simulation.control_plane.fences_off import FENCES
 from tests.simulation.control_plane.invariants import InvariantBrokenError, Invariants
 from tests.simulation.control_plane.log import Disk
 from tests.simulation.control_plane.nemeses import Nemeses
@@ -302,18 +304,26 @@ class World:
         self.scheduler.at(50, self._ask_until_answered, key, answers, left - 1)
 
 
-def run_seed(seed: int, *, verbose: bool = False, lines: int = TIMELINE_LINES) -> Outcome:
-    """Run a seed."""
-    before, pace.TURN_MS_MAX = pace.TURN_MS_MAX, 10**9  # type: ignore[misc]  # turns go by real time
+def run_seed(
+    seed: int, *, verbose: bool = False, lines: int = TIMELINE_LINES, without: str | None = None
+) -> Outcome:
+    """Run a seed.
+
+    Args:
+        seed: which.
+        verbose: let the timeline have what the product logs.
+        lines: of the timeline.
+        without: a fence that is switched off, by its name in FENCES.
+    """
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     world = World(seed)
     outcome = Outcome(seed)
     try:
-        if verbose:
-            with LogTap(world.scheduler, world.timeline):
-                world.run()
-        else:
+        tap = LogTap(world.scheduler, world.timeline) if verbose else nullcontext()
+        with virtual_time(world.scheduler) as patch, tap:
+            for off in FENCES[without] if without is not None else ():
+                patch.setattr(off.module, off.name, off.replacement)
             world.run()
     except InvariantBrokenError as error:
         outcome.story = str(error)
@@ -321,7 +331,6 @@ def run_seed(seed: int, *, verbose: bool = False, lines: int = TIMELINE_LINES) -
         where = "".join(traceback.format_exception(error)[-4:])
         outcome.story = f"{type(error).__name__}: {error}\n{where}"
     finally:
-        pace.TURN_MS_MAX = before  # type: ignore[misc]
         world.scheduler.after_event.clear()
         for broker in list(world.brokers.values()):
             broker.process.kill()
