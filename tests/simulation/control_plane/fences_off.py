@@ -1,7 +1,7 @@
 """The fences of the control plane, each with what takes its place when it is switched off.
 
-A fence is one function of `controller.core.fences` or `broker.core.fences`. Without it a stale actor acts, and
-the world must see that some promise no longer holds.
+A fence is one function of `controller.core.fences` or `broker.core.fences`. Without it a stale actor acts,
+and the world must see that some promise no longer holds.
 """
 
 from __future__ import annotations

@@ -45,6 +45,10 @@ class Link:
         self._up_ms = max(self._up_ms, stalled_ms, self._scheduler.now_ms + self._delay_ms())
         self._scheduler.when(self._up_ms, self._arrive, self._sent, call)
 
+    def stall(self, for_ms: float) -> None:
+        """Let nothing that is sent from now on arrive before that time has passed."""
+        self._up_ms = max(self._up_ms, self._scheduler.now_ms + for_ms)
+
     def _arrive(self, number: int, call: Callable[[], object]) -> None:
         self._arrived = number
         if self.is_open or number <= self._arriving:

@@ -91,11 +91,11 @@ class Disk:
         for log in self.logs.values():
             log.flushed = log.log_end_offset
 
-    def lose_power(self, rng: random.Random) -> int:
-        """Lose some of what was not flushed; returns how many records."""
+    def lose_power(self, rng: random.Random, *, all_of_it: bool = False) -> int:
+        """Lose some of what was not flushed, or all of it; returns how many records."""
         lost = 0
         for key, log in self.logs.items():
-            kept = rng.randint(log.flushed, log.log_end_offset)
+            kept = log.flushed if all_of_it else rng.randint(log.flushed, log.log_end_offset)
             lost += log.log_end_offset - kept
             self.cut(key, kept)
             self.shortened[key] = None

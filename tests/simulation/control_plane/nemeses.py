@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.simulation.control_plane.network import OUTSIDE, Weather
+from tests.simulation.control_plane.stories import Stories
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.broker import SimBroker
@@ -23,6 +24,9 @@ class Nemeses:
         self._rng = world.scheduler.rng("nemeses")
         self.bit: Counter[str] = Counter()
         self.is_active = True
+        #: whether an older control request may have come behind a newer one
+        self.mixes_requests = False
+        stories = Stories(world, self, self._rng)
         works: list[Callable[[], bool]] = [
             self._kill,
             self._bounce,
@@ -39,6 +43,10 @@ class Nemeses:
             self._cut_from_quorum,
             self._leave,
             self._stall_quorum,
+            stories.depose,
+            stories.miss_recreation,
+            stories.lose_while_joining,
+            stories.join_late,
         ]
         # A seed has a taste, so that some things happen often enough together.
         self._works = self._rng.sample(works, self._rng.randint(3, len(works)))
@@ -50,6 +58,11 @@ class Nemeses:
             weather.lost_chance = rng.choice([0.0, 0.01, 0.05])
             weather.late_chance = rng.choice([0.0, 0.02, 0.1])
             weather.twice_chance = rng.choice([0.0, 0.02, 0.1])
+        if rng.random() < 0.15:
+            # A StopReplica and an UpdateMetadata have no fence against an older one of the same controller.
+            weather.mixes_requests, weather.late_chance = True, 0.2
+            self.mixes_requests = True
+            self._world.workload.keeps_topics = True
         self._world.scheduler.at(2500, self._again)
 
     def stop(self) -> None:
@@ -76,7 +89,8 @@ class Nemeses:
         ids = sorted(self._world.brokers)
         return self._world.brokers[self._rng.choice(ids)] if ids else None
 
-    def _controller(self) -> SimBroker | None:
+    def controller(self) -> SimBroker | None:
+        """Return a broker that believes to be the controller."""
         for broker_id in sorted(self._world.brokers):
             broker = self._world.brokers[broker_id]
             if broker.controller is not None and broker.controller.active:
@@ -88,26 +102,27 @@ class Nemeses:
 
     def _kill(self) -> bool:
         broker = self._any()
-        return broker is not None and self._kill_one(broker)
+        return broker is not None and self.kill_one(broker)
 
-    def _kill_one(self, broker: SimBroker, low: float = 20.0, high: float = 4000.0) -> bool:
+    def kill_one(self, broker: SimBroker, low: float = 20.0, high: float = 4000.0) -> bool:
+        """Kill a broker, and start it after a while."""
         self._world.kill(broker)
         self._restart_later(broker.broker_id, low, high)
         return True
 
     def _bounce(self) -> bool:
         broker = self._any()
-        return broker is not None and self._kill_one(broker, 1.0, 30.0)
+        return broker is not None and self.kill_one(broker, 1.0, 30.0)
 
     def _bounce_unseen(self) -> bool:
         """Bounce a broker, often a leader, while no controller is there."""
-        controller = self._controller()
+        controller = self.controller()
         if controller is None:
             return False
         others = [each for each in self._world.brokers.values() if each is not controller]
-        self._kill_one(controller, 500, 3000)
+        self.kill_one(controller, 500, 3000)
         if others:
-            self._kill_one(self._rng.choice(others), 1.0, 100.0)
+            self.kill_one(self._rng.choice(others), 1.0, 100.0)
         return True
 
     def _empty_disk(self) -> bool:
@@ -115,7 +130,7 @@ class Nemeses:
         if broker is None or self._world.disks_lost >= 2:
             return False
         self._world.disks_lost += 1
-        self._kill_one(broker)
+        self.kill_one(broker)
         self._world.new_disk(broker.broker_id)
         return True
 
@@ -123,7 +138,7 @@ class Nemeses:
         broker = self._any()
         if broker is None:
             return False
-        self._kill_one(broker, 1.0, 3000.0)
+        self.kill_one(broker, 1.0, 3000.0)
         lost = broker.disk.lose_power(self._rng)
         self._world.note(broker.broker_id, f"lost power, and {lost} records")
         return True
@@ -133,7 +148,7 @@ class Nemeses:
         if broker is None or not broker.disk.logs:
             return False
         key = self._rng.choice(sorted(broker.disk.logs))
-        self._kill_one(broker)
+        self.kill_one(broker)
         kept = self._rng.randint(0, broker.disk.logs[key].log_end_offset)
         broker.disk.damage(key, kept)
         self._world.note(broker.broker_id, f"its log of {key.topic}-{key.partition} ends at {kept} now")
@@ -141,20 +156,21 @@ class Nemeses:
 
     def _pause(self) -> bool:
         broker = self._any()
-        return broker is not None and self._pause_one(broker)
+        return broker is not None and self.pause_one(broker)
 
     def _pause_controller(self) -> bool:
-        broker = self._controller()
-        return broker is not None and self._pause_one(broker)
+        broker = self.controller()
+        return broker is not None and self.pause_one(broker)
 
-    def _pause_one(self, broker: SimBroker) -> bool:
-        if broker.process.is_paused:
+    def pause_one(self, broker: SimBroker, low: float = 100.0, high: float = 4500.0) -> bool:
+        """Pause a broker for a while."""
+        if broker.process.is_paused or not broker.process.is_alive:
             return False
         self._world.note(broker.broker_id, "is paused")
         broker.process.pause()
         if broker.client is not None:
             self._world.quorum.silent(broker.client.session_id)
-        self._world.scheduler.at(self._rng.uniform(100, 4500), self._go_on, broker)
+        self._world.scheduler.at(self._rng.uniform(low, high), self._go_on, broker)
         return True
 
     def _go_on(self, broker: SimBroker) -> None:
@@ -166,8 +182,8 @@ class Nemeses:
             broker.process.go_on()
 
     def _kill_controller(self) -> bool:
-        broker = self._controller()
-        return broker is not None and self._kill_one(broker)
+        broker = self.controller()
+        return broker is not None and self.kill_one(broker)
 
     def _cut(self) -> bool:
         """Cut a broker from some of the others, both ways."""

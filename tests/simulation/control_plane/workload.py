@@ -47,12 +47,14 @@ class Workload:
         #: {partition: whom producers believe to lead}
         self._believed: dict[PartitionKey, int] = {}
         self.is_administered = True
+        #: whether replicas stay where they are
+        self.keeps_topics = False
 
     def start(self) -> None:
         """Begin."""
         scheduler = self._world.scheduler
         for topic in self._world.plans:
-            scheduler.at(self._rng.uniform(300, 1500), self._create, topic)
+            scheduler.at(self._rng.uniform(300, 1500), self.create, topic)
         for _ in range(2):
             scheduler.at(self._rng.uniform(500, 800), self._produce_again)
         scheduler.at(700, self._consume_again)
@@ -182,7 +184,8 @@ class Workload:
     ) -> None:
         await work(controller)
 
-    def _create(self, topic: str) -> None:
+    def create(self, topic: str) -> None:
+        """Create a topic, unless it exists; again until it does."""
         plan = self._world.plans[topic]
         settings: dict[str, str | None] = {"min.insync.replicas": str(plan.min_insync)}
         if plan.is_unclean:
@@ -195,11 +198,13 @@ class Workload:
         )
         self.counts["creations"] += asked
         if topic not in self._world.invariants.topics:
-            self._world.scheduler.at(self._rng.uniform(300, 1500), self._create, topic)
+            self._world.scheduler.at(self._rng.uniform(300, 1500), self.create, topic)
 
     def _administer_again(self) -> None:
         if self.is_administered:
-            works = [self._move, self._move, self._cancel, self._delete, self._extend, self._elect]
+            works = [self._extend, self._elect]
+            if not self.keeps_topics:
+                works += [self._move, self._move, self._cancel, self._delete]
             self._rng.choice(works)()
         self._world.scheduler.at(self._rng.uniform(*ADMINISTER_MS), self._administer_again)
 
@@ -230,11 +235,16 @@ class Workload:
         topics = sorted(self._world.invariants.topics)
         if topics and self._rng.random() < 0.5:
             topic = self._rng.choice(topics)
-            asked = self.ask(
-                lambda controller: controller.delete_topics([topic], timeout_ms=ADMIN_TIMEOUT_MS)
-            )
-            self.counts["deletions"] += asked
-            self._world.scheduler.at(self._rng.uniform(1, 800), self._create, topic)
+            self.delete(topic)
+            self._world.scheduler.at(self._rng.uniform(1, 800), self.create, topic)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        if self.keeps_topics:
+            return
+        self.counts["deletions"] += self.ask(
+            lambda controller: controller.delete_topics([topic], timeout_ms=ADMIN_TIMEOUT_MS)
+        )
 
     def _extend(self) -> None:
         topics = sorted(self._world.invariants.topics)
