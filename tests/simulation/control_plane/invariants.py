@@ -364,13 +364,13 @@ class Invariants:
                 f"which was committed; its log ends at {len(records)}"
             )
 
-    def acknowledged(self, identity: Identity, offset: int, value: int) -> None:
+    def acknowledged(self, replica: SimReplica, offset: int, value: int) -> None:
         """A producer was told that its record is committed."""
-        kept = self.committed.get(identity)
-        shown = [] if kept is None else kept.records
-        if kept is not None and kept.is_unsettled:
+        self.check_replica(replica)
+        kept = self.committed[replica.log.topic_id, replica.key.partition]
+        if not kept.counts(replica):
             return
-        if offset >= len(shown) or shown[offset].value != value:
+        if offset >= len(kept.records) or kept.records[offset].value != value:
             self.fail(f"I19: value {value} was acknowledged at offset {offset} and is not committed")
 
 

@@ -91,8 +91,7 @@ class Workload:
             if code is ErrorCode.NONE:
                 replica = world.brokers[leader].replicas.get(key)
                 if acks_all and replica is not None:
-                    world.touched_now(replica)
-                    world.invariants.acknowledged((replica.log.topic_id, key.partition), offset, value)
+                    world.invariants.acknowledged(replica, offset, value)
             world.network.send(leader, OUTSIDE, lambda: taken(code))
 
         def taken(code: ErrorCode) -> None:
@@ -145,7 +144,7 @@ class Workload:
                 return
             offset = max(0, replica.log.log_end_offset - self._rng.randint(1, 4))
             outcome = replica.consumer_fetched(Position(offset, -1, -1, -1, None))
-            world.touched_now(replica)
+            world.invariants.check_replica(replica)
             kept = world.invariants.committed.get((replica.log.topic_id, key.partition))
             if outcome.records and kept is not None and kept.counts(replica):
                 self._check(kept, key, offset, outcome)
