@@ -1,0 +1,58 @@
+"""The fences of the control plane, each with what takes its place when it is switched off.
+
+A fence is one function of `controller.core.fences` or `broker.core.fences`. Without it a stale actor acts,
+and the world must see that some promise no longer holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import broker.core.fences as of_broker
+import controller.core.fences as of_controller
+from controller.core.effects import Check
+from quorum.metadata import paths
+
+
+class Off(NamedTuple):
+    """One function that is replaced."""
+
+    module: ModuleType
+    name: str
+    replacement: Callable[..., Any]
+
+
+def _never(*_arguments: object) -> bool:
+    return False
+
+
+def _always(*_arguments: object) -> bool:
+    return True
+
+
+#: {fence: what switches it off}
+FENCES: dict[str, tuple[Off, ...]] = {
+    "controller epoch of writes": (
+        Off(of_controller, "controller_epoch", lambda _version: Check(paths.CONTROLLER_EPOCH, -1)),
+    ),
+    "controller epoch of requests": (Off(of_broker, "is_stale_controller", _never),),
+    "generation": (Off(of_broker, "is_stale_generation", _never),),
+    "leader epoch of decisions": (Off(of_broker, "is_stale_decision", _never),),
+    "leader epoch of positions": (
+        Off(of_broker, "is_position_of_epoch", _always),
+        Off(of_broker, "is_fenced_reader", _never),
+        Off(of_broker, "is_ahead_reader", _never),
+    ),
+    "partition version": (Off(of_controller, "partition_version", lambda _decided_on: -1),),
+    "ISR generation check": (Off(of_broker, "may_join", _always),),
+    "truncation by leader epoch": (Off(of_broker, "has_diverged", _never),),
+    "high-watermark gate": (Off(of_broker, "gating_isr", lambda isr, _joining: isr),),
+    "high watermark of consumers": (Off(of_broker, "visible_end", lambda *_known: 2**31),),
+    "leading by a decision of this generation": (Off(of_broker, "is_decided_in", _always),),
+    "unseen bounces": (Off(of_controller, "bounced_unseen", _never),),
+    "topic id": (Off(of_broker, "is_of_another_topic", _never),),
+    "incarnation": (Off(of_controller, "is_other_disk", _never),),
+    "no request before its multi is acknowledged": (Off(of_controller, "is_acknowledged", _always),),
+}

@@ -1,0 +1,110 @@
+"""Followers at work on a simulated broker: one request per leader under way, held while there is no news.
+
+An answer that comes late, or twice, or to a request that was given up, is taken like any other: the machine
+must see that it no longer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from quorum.metadata.paths import PartitionKey
+from tests.simulation.control_plane.replica import Outcome, Position
+from tests.simulation.scheduler import Handle
+
+if TYPE_CHECKING:
+    from tests.simulation.control_plane.broker import SimBroker
+
+WAIT_MS = (10, 320)
+TIMEOUT_MS = 400.0
+
+
+class _Fetcher:
+    """From one leader."""
+
+    def __init__(self) -> None:
+        #: the request under way, by its number; None: there is none
+        self.under_way: int | None = None
+        self.requests = 0
+        self.wait_ms = float(WAIT_MS[0])
+        self.begun_ms = 0.0
+        self.wake: Handle | None = None
+
+
+class Fetchers:
+    """Of one broker."""
+
+    def __init__(self, broker: SimBroker) -> None:
+        self._broker = broker
+        self._fetchers: dict[int, _Fetcher] = {}
+
+    def wake(self, leader: int) -> None:
+        """Look whether there is something to ask."""
+        fetcher = self._fetchers.setdefault(leader, _Fetcher())
+        if fetcher.under_way is None and fetcher.wake is None:
+            fetcher.wake = self._broker.process.post(0, self._ask, leader, fetcher)
+
+    def _ask(self, leader: int, fetcher: _Fetcher) -> None:
+        fetcher.wake = None
+        broker = self._broker
+        world, now_ms = broker.world, broker.world.now_ms
+        followed = [
+            replica
+            for replica in broker.replicas.values()
+            if replica.followed is not None and replica.followed[0] == leader
+        ]
+        if not followed or fetcher.under_way is not None:
+            return
+        positions: dict[PartitionKey, Position] = {}
+        for replica in followed:
+            if replica.followed is not None and replica.not_before_ms <= now_ms:
+                positions[replica.key] = replica.position(replica.followed[1])
+        if not positions:
+            soonest_ms = min(replica.not_before_ms for replica in followed)
+            fetcher.wake = broker.process.post(max(1.0, soonest_ms - now_ms), self._ask, leader, fetcher)
+            return
+        fetcher.requests += 1
+        number = fetcher.under_way = fetcher.requests
+        fetcher.begun_ms = now_ms
+        generation, here, wait_ms = broker.generation, broker.broker_id, fetcher.wait_ms
+
+        def take(outcomes: dict[PartitionKey, Outcome]) -> None:
+            broker.process.post(0, self._answered, leader, fetcher, number, positions, outcomes)
+
+        def arrive() -> None:
+            other = world.brokers.get(leader)
+            if other is not None:
+                other.take_fetch(
+                    here,
+                    generation,
+                    positions,
+                    wait_ms,
+                    lambda outcomes: world.network.send(leader, here, lambda: take(outcomes)),
+                )
+
+        world.network.send(here, leader, arrive)
+        broker.process.post(TIMEOUT_MS + wait_ms, self._give_up, leader, fetcher, number)
+
+    def _give_up(self, leader: int, fetcher: _Fetcher, number: int) -> None:
+        if fetcher.under_way == number:
+            fetcher.under_way = None
+            self._ask(leader, fetcher)
+
+    def _answered(
+        self,
+        leader: int,
+        fetcher: _Fetcher,
+        number: int,
+        positions: Mapping[PartitionKey, Position],
+        outcomes: Mapping[PartitionKey, Outcome],
+    ) -> None:
+        for key, outcome in outcomes.items():
+            replica = self._broker.replicas.get(key)
+            if replica is not None and replica.log.topic_id == positions[key].topic_id:
+                replica.answered(positions[key], outcome)
+        if fetcher.under_way == number:
+            is_early = self._broker.world.now_ms - fetcher.begun_ms < fetcher.wait_ms
+            fetcher.wait_ms = WAIT_MS[0] if is_early else min(2 * fetcher.wait_ms, WAIT_MS[1])
+            fetcher.under_way = None
+            self.wake(leader)
