@@ -63,7 +63,7 @@ class ClassicGroups(RuleBasedStateMachine):
         self.names = itertools.count()
         #: {ticket: who asked}
         self.asked: dict[Ticket, Client] = {}
-        #: {generation: {member id: partitions}}, as the members were answered
+        #: {generation: {instance or member id: partitions}}, as the members were answered
         self.answered: dict[int, dict[str, set[int]]] = {}
 
     def settle(self) -> None:
@@ -102,7 +102,8 @@ class ClassicGroups(RuleBasedStateMachine):
             client.needs_sync = False
             client.owns = {int(each) for each in answer.assignment.split()}
             held = self.answered.setdefault(client.generation_id, {})
-            assert held.setdefault(client.member_id, client.owns) == client.owns
+            # A static member that comes back goes on with what was its own, under another member id.
+            assert held.setdefault(client.instance_id or client.member_id, client.owns) == client.owns
 
     def ticket(self, client: Client) -> Ticket:
         ticket = Ticket(next(self.tickets))

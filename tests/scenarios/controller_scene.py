@@ -33,6 +33,7 @@ from controller.core.inputs import (
     Done,
     Elected,
     ElectLeaders,
+    Ended,
     Input,
     MultiDone,
     NodesRead,
@@ -86,7 +87,6 @@ class ControllerScene(Scene):
     def __init__(self) -> None:
         self.tree = SteppedTree()
         self.tree.nodes[paths.CONTROLLER_EPOCH] = self.tree.nodes["/"]
-        self.tree.remove(paths.CONTROLLER)
         self.tree.changed.clear()
         self.now_ms = 1_000
         self.controller_epoch = 0
@@ -99,6 +99,7 @@ class ControllerScene(Scene):
         self.disks: dict[int, int] = {}
         self.requests = 0
         self.spoilt: dict[str, bytes] = {}
+        self.overwritten = False
         self.lines: list[str] = []
 
     # --- brokers
@@ -348,6 +349,7 @@ class ControllerScene(Scene):
     @command("an operator overwrites /controller")
     def overwrite(self) -> Lines:
         self.tree.put(paths.CONTROLLER, b"{}")
+        self.overwritten = True
         return self._settle()
 
     @command("the connection to the quorum comes back")
@@ -464,6 +466,10 @@ class ControllerScene(Scene):
         """Let every controller hear what has changed."""
         for office in self.offices:
             office.inbox.extend(PathChanged(path) for path in self.tree.changed)
+        if self.overwritten:
+            # The candidate looks at the node that it won.
+            self.offices[-1].inbox.append(Ended("/controller was deleted or overwritten", is_fenced=False))
+            self.overwritten = False
         self.tree.changed.clear()
 
     def _said(self, office: _Office, line: str) -> str:

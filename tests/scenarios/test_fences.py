@@ -27,7 +27,6 @@ ANY_EPOCH = Check(paths.CONTROLLER_EPOCH, -1)
 #: (fence, what it always answers or what takes its place, the story about it)
 CONTROLLER: list[tuple[str, object, str]] = [
     ("controller_epoch", ANY_EPOCH, "controller/fenced_controller"),
-    ("holds_office", True, "controller/touched_controller_node"),
     ("partition_version", -1, "controller/isr_change_in_a_pass"),
     ("bounced_unseen", False, "controller/unseen_bounce"),
     ("is_other_topic", False, "controller/created_again_unnoticed"),
