@@ -65,7 +65,7 @@ WATCHED: Final[Mapping[str, Watched]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TermParts:
     """What a term works with."""
 
     io: Io
@@ -85,7 +85,7 @@ class Passes:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: TermParts,
         agenda: Agenda,
         answer: Callable[[int, Outcome], None],
         *,

@@ -6,7 +6,16 @@ from typing import cast
 
 import pytest
 
-from controller.core.effects import Check, Create, Delete, ReadChildren, ReadNodes, RoleEntry, SetData, Write
+from controller.core.effects import (
+    Check,
+    CreateNode,
+    DeleteNode,
+    ReadChildren,
+    ReadNodes,
+    RoleEntry,
+    SetData,
+    Write,
+)
 from controller.core.inputs import (
     ChildrenRead,
     Done,
@@ -39,7 +48,7 @@ from quorum.client.errors import server_error
 from quorum.wire.protocol import ErrorCode as ErrorNumber
 
 STAT = Stat(**{name: number for number, name in enumerate(Stat._fields)})
-WRITE = Write(7, (Check("/epoch", 3), SetData("/a", b"1", 2), Create("/b", b""), Delete("/c")))
+WRITE = Write(7, (Check("/epoch", 3), SetData("/a", b"1", 2), CreateNode("/b", b""), DeleteNode("/c")))
 
 
 class ScriptedClient:
