@@ -14,8 +14,8 @@ from typing import TypeVar
 from controller.core.effects import (
     Answer,
     Check,
-    Create,
-    Delete,
+    CreateNode,
+    DeleteNode,
     Effect,
     GiveWay,
     Operation,
@@ -134,14 +134,14 @@ class SteppedTree:
     def _do(self, operation: Operation) -> None:
         node = self.nodes.get(operation.path)
         match operation:
-            case Create(path, value, _):
+            case CreateNode(path, value):
                 if node is not None:
                     raise _FailedError(Why.NODE_EXISTS)
                 if path.rpartition("/")[0] not in self.nodes and path.count("/") > 1:
                     raise _FailedError(Why.NO_NODE)
                 self.nodes[path] = Znode(value, 0, self.zxid, self.zxid, 0)
                 return
-            case Check(_, version) | SetData(_, _, version) | Delete(_, version):
+            case Check(_, version) | SetData(_, _, version) | DeleteNode(_, version):
                 if node is None:
                     raise _FailedError(Why.NO_NODE)
                 if version not in (-1, node.version):
@@ -150,7 +150,7 @@ class SteppedTree:
             self.nodes[operation.path] = node._replace(
                 data=operation.value, version=next_version(node.version), mzxid=self.zxid
             )
-        elif isinstance(operation, Delete):
+        elif isinstance(operation, DeleteNode):
             if self.children(operation.path):
                 raise _FailedError(Why.NOT_EMPTY)
             del self.nodes[operation.path]
