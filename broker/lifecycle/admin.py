@@ -191,6 +191,11 @@ class BrokerView:
             cluster.add_metric(["under_replicated"], len(found.under_replicated))
             cluster.add_metric(["reassigned"], sum(1 for _ in controller.reassignments() or ()))
             yield cluster
+            step = GaugeMetricFamily(
+                "quorate_controller_step", "the step of its work that the controller is at", labels=["step"]
+            )
+            step.add_metric([found.step_under_way or "none"], 1)
+            yield step
             for name, documentation, number in (
                 ("topics_left_alone", "topics that cannot be read or written", len(found.left_alone)),
                 ("partition_count", "partitions of all topics", found.partition_count),

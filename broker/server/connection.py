@@ -21,7 +21,7 @@ from typing import Final, cast
 
 from broker.server.refusals import Refusals
 from broker.server.requests import Api, CloseConnectionError, Request, Response, Row, advertised
-from broker.server.shedding import Shedder
+from broker.server.shedding import ListenerLimits, Shedder
 from broker.server.turns import Turns
 from broker.wire.codec import LongResponse, encode_response, is_flexible
 from broker.wire.packing import Parts
@@ -47,25 +47,6 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ListenerLimits:
-    """What one listener and each of its connections may hold."""
-
-    connections_max: int = 10_000
-    #: largest request, in bytes; also of all requests of a connection that wait, but for the last one
-    frame_bytes_max: int = 100 * 1024 * 1024
-    #: requests of a connection that wait for their responses
-    requests_in_flight_max: int = 100
-    #: a peer of the broker listener that has not authenticated by then is cut off
-    authentication_timeout_ms: int = 10_000
-    #: a peer that waits for nothing and was silent for so long is cut off, unless it has authenticated
-    connections_max_idle_ms: int = 600_000
-    #: bytes of requests of all connections that are not answered yet
-    received_bytes_total_max: int = 512 * 1024 * 1024
-    #: bytes of answers that the peers of all connections do not read
-    unread_bytes_total_max: int = 256 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
 class Shared:
     """What the connections of a listener have in common."""
 
@@ -77,7 +58,7 @@ class Shared:
     refusals: Refusals
     #: where one is noted that a fault of this broker ends
     failures: Refusals
-    shedder: Shedder
+    shedder: Shedder[Connection]
     turns: Turns
     #: {api key: from the arrival of a request until its response}
     times: defaultdict[int, Histogram]

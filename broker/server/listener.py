@@ -12,10 +12,10 @@ import asyncio
 import socket
 from collections import defaultdict
 
-from broker.server.connection import Connection, ListenerLimits, Shared
+from broker.server.connection import Connection, Shared
 from broker.server.refusals import Refusals
 from broker.server.requests import Api
-from broker.server.shedding import TICK_S, Shedder
+from broker.server.shedding import TICK_S, ListenerLimits, Shedder
 from broker.server.turns import Turns
 from controller.wire.apis import ApiKey
 from controller.wire.scram import ScramServer
@@ -41,7 +41,7 @@ class Listener:
         self._name = name
         files = open_files_max()
         share = connections_within(files, files) // (1 if sasl is None else 2)
-        self._shedder = Shedder(
+        self._shedder: Shedder[Connection] = Shedder(
             name, limits, max(1, min(limits.connections_max, share)), proofs=sasl is not None
         )
         self._shared = Shared(

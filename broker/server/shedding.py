@@ -11,14 +11,12 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
 
 from broker.server.refusals import Refusals
 from quorum.platform.accepting import Room
-from quorum.platform.budgets import Budgets, ByteBudget
-
-if TYPE_CHECKING:
-    from broker.server.connection import Connection, ListenerLimits
+from quorum.platform.budgets import Budgets, ByteBudget, Holder
 
 #: between two looks at who is idle and what is unread
 TICK_S: Final = 1.0
@@ -30,7 +28,39 @@ ANSWER_BYTES_MIN: Final = 1024 * 1024
 _ANSWER_SHARE: Final = 8
 
 
-class Shedder(Budgets["Connection"]):
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """What one listener and each of its connections may hold."""
+
+    connections_max: int = 10_000
+    #: largest request, in bytes; also of all requests of a connection that wait, but for the last one
+    frame_bytes_max: int = 100 * 1024 * 1024
+    #: requests of a connection that wait for their responses
+    requests_in_flight_max: int = 100
+    #: a peer of the broker listener that has not authenticated by then is cut off
+    authentication_timeout_ms: int = 10_000
+    #: a peer that waits for nothing and was silent for so long is cut off, unless it has authenticated
+    connections_max_idle_ms: int = 600_000
+    #: bytes of requests of all connections that are not answered yet
+    received_bytes_total_max: int = 512 * 1024 * 1024
+    #: bytes of answers that the peers of all connections do not read
+    unread_bytes_total_max: int = 256 * 1024 * 1024
+
+
+class IdleHolder(Holder, Protocol):
+    """A connection, as far as it matters for who goes."""
+
+    #: host:port of the peer
+    peer: str
+
+    def is_idle(self) -> bool:
+        """Tell whether nothing is done for the peer."""
+
+
+C = TypeVar("C", bound=IdleHolder)
+
+
+class Shedder(Budgets[C]):
     """The bounds of all connections of a listener."""
 
     def __init__(
@@ -68,17 +98,17 @@ class Shedder(Budgets["Connection"]):
         self._now_s = now_s
         self._room = Room(name, connections_max, now_s)
         #: connections that may go: {connection: when it was last heard}, the longest silent first
-        self._strangers: OrderedDict[Connection, float] = OrderedDict()
-        self._proven: dict[Connection, None] = {}
+        self._strangers: OrderedDict[C, float] = OrderedDict()
+        self._proven: dict[C, None] = {}
         #: connections that went
         self.gone = Refusals(name)
 
     @property
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[C]:
         """All connections."""
         return [*self._strangers, *self._proven]
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: C) -> None:
         """Learn of a connection; another one may go for it."""
         problem = f"idle the longest of {self._room.limit()} (limits.connections_max)"
         while not self._fits(len(self._strangers)):
@@ -88,18 +118,18 @@ class Shedder(Budgets["Connection"]):
                 return
         self._strangers[connection] = self._now_s()
 
-    def proved(self, connection: Connection) -> None:
+    def proved(self, connection: C) -> None:
         """A peer has proved that it is a broker."""
         if self._strangers.pop(connection, None) is not None:
             self._proven[connection] = None
 
-    def touched(self, connection: Connection) -> None:
+    def touched(self, connection: C) -> None:
         """A peer has sent or read something."""
         if connection in self._strangers:
             self._strangers[connection] = self._now_s()
             self._strangers.move_to_end(connection)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: C) -> None:
         """A connection is gone."""
         self._strangers.pop(connection, None)
         self._proven.pop(connection, None)
@@ -126,7 +156,7 @@ class Shedder(Budgets["Connection"]):
                 return
             self._let_go(connection, "idle the longest when no file was left to open")
 
-    def _idlest(self) -> Connection | None:
+    def _idlest(self) -> C | None:
         idle = next((each for each in self._strangers if each.is_idle()), None)
         if idle is not None:
             return idle
@@ -159,11 +189,11 @@ class Shedder(Budgets["Connection"]):
         """Return how many bytes of records an answer may have that begins now."""
         return max(ANSWER_BYTES_MIN, (self.unread.bytes_max - self.unread.total_bytes) // _ANSWER_SHARE)
 
-    def shed(self, holder: Connection, problem: str) -> None:
+    def shed(self, holder: C, problem: str) -> None:
         """Count and log a connection that is dropped for what it holds."""
         self.gone.note(holder.peer, problem)
 
-    def _let_go(self, connection: Connection, problem: str) -> None:
+    def _let_go(self, connection: C, problem: str) -> None:
         # At once, so that the next one that is asked for is another.
         self.closed(connection)
         self.shed(connection, problem)

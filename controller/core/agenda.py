@@ -110,8 +110,17 @@ class Agenda:
         self._timers.pop(Duty.CACHE, None)
         self._repeat_ms = self._paused_until_ms = None
 
-    def end_pass(self, now_ms: int, *, is_settled: bool) -> None:
-        """A pass has ended."""
+    def end_pass(self, now_ms: int, *, is_settled: bool, is_dirty: bool) -> None:
+        """A pass has ended.
+
+        Args:
+            now_ms: monotonic.
+            is_settled: whether nothing is left to another one.
+            is_dirty: whether states changed that it has not read; the events of its own writes are no reason
+                for another pass.
+        """
+        if not is_dirty:
+            self._timers.pop(Duty.CACHE, None)
         if is_settled and not self._left:
             self._pause_ms = REPEAT_PAUSE_MS
         else:

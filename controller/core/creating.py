@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from controller.core.draws import Draws
-from controller.core.effects import Create, Operation, SetData
+from controller.core.effects import CreateNode, Operation, SetData
 from controller.core.inputs import Done, Unknown, Unreadable, Why, Znode
 from controller.core.io import DeclinedError, Io, Steps, UnsureError, declined, parts_of
 from controller.core.model import ClusterModel
@@ -185,7 +185,7 @@ class TopicAdmin:
                 text = f"This server does not host this topic-partition. {paths.missing_topic(name)}"
                 outcomes[name] = refused(Refused(Reason.UNKNOWN, text))
                 continue
-            rejected = yield from self._io.write(Create(paths.delete_topic_path(name), b""))
+            rejected = yield from self._io.write(CreateNode(paths.delete_topic_path(name), b""))
             if rejected is None or rejected.why is Why.NODE_EXISTS:
                 outcomes[name] = TopicOutcome(
                     ErrorCode.NONE, None, None if known is None else known.record.topic_id
@@ -205,12 +205,12 @@ class TopicAdmin:
 
 
 def _creation(planned: _Planned, config_node: Znode | None) -> list[Operation]:
-    operations: list[Operation] = [Create(paths.topic_path(planned.name), planned.record.encode())]
+    operations: list[Operation] = [CreateNode(paths.topic_path(planned.name), planned.record.encode())]
     value = TopicConfigRecord(dict(planned.settings)).encode()
     if config_node is not None:
         operations.append(SetData(_config_path(planned), value, config_node.version))
     elif planned.settings:
-        operations.append(Create(_config_path(planned), value))
+        operations.append(CreateNode(_config_path(planned), value))
     return operations
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from controller.core.cache import Cache
 from controller.core.channels import Channels
-from controller.core.effects import Delete
+from controller.core.effects import DeleteNode
 from controller.core.inputs import Rejected
 from controller.core.io import DeclinedError, Io, Steps, declined, parts_of, rest
 from controller.core.model import ClusterModel
@@ -84,7 +84,7 @@ class Deletions:
 
     def _remove_nodes(self, nodes: list[str]) -> Steps[bool]:
         for part in parts_of(nodes, REMOVALS_MAX):
-            rejected: Rejected | None = yield from self._io.write(*map(Delete, part))
+            rejected: Rejected | None = yield from self._io.write(*map(DeleteNode, part))
             if rejected is not None and not rejected.is_lost_race:
                 raise declined(rejected)
             if rejected is not None:

@@ -25,13 +25,11 @@ class Check(NamedTuple):
     version: int
 
 
-class Create(NamedTuple):
+class CreateNode(NamedTuple):
     """A new persistent node."""
 
     path: str
     value: bytes
-    #: The quorum appends a number to the path.
-    is_sequential: bool = False
 
 
 class SetData(NamedTuple):
@@ -42,14 +40,14 @@ class SetData(NamedTuple):
     version: int
 
 
-class Delete(NamedTuple):
+class DeleteNode(NamedTuple):
     """The end of a node that has this version; -1: any."""
 
     path: str
     version: int = -1
 
 
-Operation = Check | Create | SetData | Delete
+Operation = Check | CreateNode | SetData | DeleteNode
 
 
 class RoleEntry(NamedTuple):

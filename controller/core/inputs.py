@@ -62,10 +62,10 @@ class NodesRead(NamedTuple):
 
 
 class ChildrenRead(NamedTuple):
-    """Names below a node, sorted; none where it does not exist."""
+    """Names below a node, sorted; None where it does not exist."""
 
     id: int
-    names: tuple[str, ...]
+    names: tuple[str, ...] | None
 
 
 class ReadFailed(NamedTuple):

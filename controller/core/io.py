@@ -130,14 +130,20 @@ class Io:
             raise DeclinedError(found.problem, ErrorCode.UNKNOWN_SERVER_ERROR)
         return found
 
-    def read_children(self, path: str) -> Steps[Sequence[str]]:
-        """Read the names below a node, sorted; none if it does not exist."""
+    def read_children(self, path: str, *, must_exist: bool = False) -> Steps[Sequence[str]]:
+        """Read the names below a node, sorted; none if it does not exist.
+
+        Raises:
+            UnsureError: it does not exist, and it must.
+        """
         number = self._number()
         self._emit(ReadChildren(number, path))
         yield (number,)
         reply = self._replies.pop(number)
         if isinstance(reply, ChildrenRead):
-            return reply.names
+            if reply.names is None and must_exist:
+                raise UnsureError(f"{path} does not exist")
+            return reply.names or ()
         raise UnsureError(_problem_of(reply))
 
     # -- writes --------------------------------------------------------------------------------------------

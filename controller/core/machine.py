@@ -43,7 +43,7 @@ from controller.core.membership import Membership
 from controller.core.model import ClusterModel
 from controller.core.options import ControllerOptions, Counters
 from controller.core.outcomes import Outcome, RequestFailed
-from controller.core.passes import WATCHED, Parts, Passes
+from controller.core.passes import WATCHED, Passes, TermParts
 from controller.core.reading import CheckSigned
 from controller.core.reassigning import Reassignments
 from controller.core.writing import StateWriter
@@ -94,7 +94,7 @@ class ControllerMachine:
             counters=counters,
         )
         membership = Membership(io, model, decider, channels, counters, check_signed, by_queue=by_queue)
-        self.parts = Parts(
+        self.parts = TermParts(
             io=io,
             model=model,
             channels=channels,
@@ -257,7 +257,8 @@ class ControllerMachine:
         try:
             self._awaited = next(work)
         except StopIteration as end:
-            self._agenda.end_pass(now_ms, is_settled=bool(end.value))
+            is_dirty = bool(self.parts.cache.dirty)
+            self._agenda.end_pass(now_ms, is_settled=bool(end.value), is_dirty=is_dirty)
         except UnsureError as error:
             self.parts.io.info(f"the controller reads everything again: {error}")
             self.parts.cache.dirty.mark_everything()

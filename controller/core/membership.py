@@ -21,7 +21,7 @@ from controller.core import fences
 from controller.core.brokers import diff_brokers, find_doubts, judgement
 from controller.core.channels import Channels
 from controller.core.deciding import Decider
-from controller.core.effects import Create, Delete, Operation, SetData
+from controller.core.effects import CreateNode, DeleteNode, Operation, SetData
 from controller.core.inputs import Why
 from controller.core.io import Io, Steps, UnsureError, declined
 from controller.core.model import ClusterModel, LiveBroker
@@ -236,7 +236,7 @@ class Membership:
             if broker_id in known:
                 operations.append(SetData(path, value, known[broker_id].version))
             else:
-                operations.append(Create(path, value))
+                operations.append(CreateNode(path, value))
         rejected = yield from self._io.write(*operations)
         if rejected is not None and rejected.failed_index >= 0:
             raise UnsureError(f"the record of incarnations: {rejected.problem}")
@@ -250,7 +250,7 @@ class Membership:
                 path = f"{paths.BROKER_QUEUES}/{name}"
                 entries = yield from self._io.read_children(path)
                 for some in ([f"{path}/{entry}" for entry in entries], [path]):
-                    for rejected in (yield from self._io.write_all([[Delete(each)] for each in some])):
+                    for rejected in (yield from self._io.write_all([[DeleteNode(each)] for each in some])):
                         if rejected is not None and rejected.why is not Why.NO_NODE:
                             raise declined(rejected)
 

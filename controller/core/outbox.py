@@ -53,7 +53,7 @@ class Outbox:
         #: Whether all that introduces the broker has left, and whether it has been answered.
         self._introduced = False
         self._has_confirmed = False
-        self._brokers_due = True
+        self._owes_brokers = True
         self._metadata: dict[PartitionKey, None] = {}
         self._leadership: dict[PartitionKey, bool] = {}
         self._stops: dict[PartitionKey, bool] = {}
@@ -62,7 +62,7 @@ class Outbox:
 
     def owe_brokers(self) -> None:
         """The list of live brokers has changed."""
-        self._brokers_due = True
+        self._owes_brokers = True
 
     def owe_metadata(self, keys: Iterable[PartitionKey]) -> None:
         """These partitions have changed for clients."""
@@ -116,7 +116,7 @@ class Outbox:
         match batch:
             case MetadataBatch(keys):
                 self._introduced = self._has_confirmed
-                self._brokers_due = True
+                self._owes_brokers = True
                 self.owe_metadata(keys)
             case LeadershipBatch(new):
                 for key, is_new in new.items():
@@ -151,12 +151,12 @@ class Outbox:
             return StopBatch(_take(self._stops, self._partitions_max))
         if self._leadership:
             return LeadershipBatch(_take(self._leadership, self._partitions_max))
-        if self._metadata or self._brokers_due:
+        if self._metadata or self._owes_brokers:
             return self._take_metadata()
         return None
 
     def _take_metadata(self) -> MetadataBatch:
-        self._brokers_due = False
+        self._owes_brokers = False
         return MetadataBatch(tuple(_take(self._metadata, self._partitions_max)))
 
 

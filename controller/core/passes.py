@@ -65,7 +65,7 @@ WATCHED: Final[Mapping[str, Watched]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TermParts:
     """What a term works with."""
 
     io: Io
@@ -85,7 +85,7 @@ class Passes:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: TermParts,
         agenda: Agenda,
         answer: Callable[[int, Outcome], None],
         *,
@@ -108,7 +108,6 @@ class Passes:
         self.under_way: Duty | None = None
         #: Partitions that the cache has found changed, which are still to be decided about.
         self.touched: list[PartitionKey] = []
-        self._is_settled = True
 
     def run(self) -> Steps[bool]:
         """Do what is due, in the order of STEPS; returns whether nothing is left to another pass.
@@ -118,13 +117,12 @@ class Passes:
             TermOverError: the office is lost.
             DeclinedError: the quorum refuses what the work cannot go on without.
         """
-        self._is_settled = True
         for step in STEPS:
             if step.is_due(self):
                 self.under_way = step.duty
                 self.agenda.take(step.duty)
                 yield from step.work(self)
-        return self._is_settled and not self.parts.deletions.refused and not self.parts.model.reopened()
+        return not self.parts.deletions.refused and not self.parts.model.reopened()
 
     # -- the steps -----------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class JudgedIncarnation(NamedTuple):
 
 def read_registrations(io: Io, check_signed: CheckSigned) -> Steps[Registrations]:
     """Read all registrations with their generations; one without the proof of the secret is a stranger."""
-    names = yield from io.read_children(paths.BROKER_IDS)
+    names = yield from io.read_children(paths.BROKER_IDS, must_exist=True)
     ids = sorted(int(name) for name in names if name.isascii() and name.isdecimal() and len(name) <= 10)
     found = Registrations({}, {})
     nodes = yield from io.read([paths.broker_id_path(each) for each in ids])

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from controller.core import fences
 from controller.core.channels import Channels
 from controller.core.chunks import CHUNK_OPERATIONS_MAX, OPERATION_OVERHEAD_BYTES, chunk_by_size
-from controller.core.effects import Create, Delete, Operation, RoleEntry, SetData
+from controller.core.effects import CreateNode, DeleteNode, Operation, RoleEntry, SetData
 from controller.core.elections import Decisions
 from controller.core.inputs import Done, Rejected, Unknown, Why
 from controller.core.io import Io, Steps, TermOverError, declined, rest
@@ -29,7 +29,7 @@ from quorum.metadata.records import PartitionStateRecord, TopicRecord
 ROUNDS_MAX: Final = 5
 
 
-class Written(NamedTuple):
+class WrittenStates(NamedTuple):
     """What became of decisions."""
 
     #: {partition: state as it stands now}, acknowledged
@@ -57,7 +57,7 @@ class StateWriter:
         self._io = io
         self._channels = channels
 
-    def write(self, decisions: Decisions, *, one_by_one: bool = False) -> Steps[Written]:
+    def write(self, decisions: Decisions, *, one_by_one: bool = False) -> Steps[WrittenStates]:
         """Write states, each only at its version: new ones, then first ones, whose topics must exist.
 
         Args:
@@ -68,7 +68,7 @@ class StateWriter:
             TermOverError: another controller has been elected, or a queue that roles go to is gone.
         """
         self._channels.begin_write()
-        written = Written({}, [], {})
+        written = WrittenStates({}, [], {})
         if decisions.updates:
             multis = yield from self._update(decisions.updates, one_by_one=one_by_one)
             yield from self._collect(written, multis)
@@ -108,13 +108,15 @@ class StateWriter:
         return multis
 
     def _create_parents(
-        self, written: Written, creations: Mapping[PartitionKey, PartitionStateRecord]
+        self, written: WrittenStates, creations: Mapping[PartitionKey, PartitionStateRecord]
     ) -> Steps[dict[PartitionKey, PartitionStateRecord]]:
         """Create what is above first states; returns those for which it is there."""
         by_topic: dict[str, list[PartitionKey]] = {}
         for key in creations:
             by_topic.setdefault(key.topic, []).append(key)
-        ids = [self._io.begin_write([Create(paths.topic_partitions_path(topic), b"")]) for topic in by_topic]
+        ids = [
+            self._io.begin_write([CreateNode(paths.topic_partitions_path(topic), b"")]) for topic in by_topic
+        ]
         outcomes = yield from self._io.outcomes(ids)
         ready: dict[PartitionKey, PartitionStateRecord] = {}
         for keys, outcome in zip(by_topic.values(), outcomes, strict=True):
@@ -145,7 +147,7 @@ class StateWriter:
             operations = [
                 each
                 for _, _, path, value in chunk
-                for each in (Create(path, b""), Create(f"{path}/state", value))
+                for each in (CreateNode(path, b""), CreateNode(f"{path}/state", value))
             ]
             states = {key: KnownState(state, PartitionVersion(0), None) for key, state, _, _ in chunk}
             entries = self._entries(states, is_new=True, one_by_one=one_by_one)
@@ -161,7 +163,7 @@ class StateWriter:
     def _entry_bytes(self, key: PartitionKey, one_by_one: bool) -> int:
         return 0 if one_by_one else self._channels.entry_bytes(key)
 
-    def _collect(self, written: Written, multis: Sequence[_Multi]) -> Steps[None]:
+    def _collect(self, written: WrittenStates, multis: Sequence[_Multi]) -> Steps[None]:
         outcomes = yield from self._io.outcomes([each.id for each in multis])
         for multi, outcome in zip(multis, outcomes, strict=True):
             if fences.is_acknowledged(outcome):
@@ -177,7 +179,7 @@ class StateWriter:
 
 
 def _take_failure(
-    written: Written, keys: Sequence[PartitionKey], index: int, outcome: Done | Rejected | Unknown
+    written: WrittenStates, keys: Sequence[PartitionKey], index: int, outcome: Done | Rejected | Unknown
 ) -> None:
     """Note what became of the partitions of a multi that failed at one of them; -1: as a whole."""
     refused: PartitionKey | None = None
@@ -205,5 +207,5 @@ def replace_request(io: Io, path: str, value: bytes | None, version: int) -> Ste
 
     If it changed meanwhile it is due again.
     """
-    operation: Operation = Delete(path, version) if value is None else SetData(path, value, version)
+    operation: Operation = DeleteNode(path, version) if value is None else SetData(path, value, version)
     yield from io.write(operation)

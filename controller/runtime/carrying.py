@@ -11,8 +11,8 @@ from typing import Final
 
 from controller.core.effects import (
     Check,
-    Create,
-    Delete,
+    CreateNode,
+    DeleteNode,
     ReadChildren,
     ReadNodes,
     RoleEntry,
@@ -72,7 +72,7 @@ async def read_children(client: Client, effect: ReadChildren) -> ChildrenRead | 
     except ConnectionLossError as error:
         return ReadFailed(effect.id, error.message)
     except NoNodeError:
-        names = []
+        return ChildrenRead(effect.id, None)
     return ChildrenRead(effect.id, tuple(sorted(names)))
 
 
@@ -91,11 +91,11 @@ async def write(
         match operation:
             case SetData(path, value, version):
                 transaction.set(path, value, version)
-            case Create(path, value):
+            case CreateNode(path, value):
                 transaction.create(path, value)
             case Check(path, version):
                 transaction.check(path, version)
-            case Delete(path, version):
+            case DeleteNode(path, version):
                 transaction.delete(path, version)
     for entry in effect.entries:
         transaction.create(*node_of(entry), CreateMode.PERSISTENT_SEQUENTIAL)

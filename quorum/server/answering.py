@@ -24,8 +24,7 @@ from quorum.core.codes import OK, OP_SYNC, SESSION_MOVED, UNIMPLEMENTED
 from quorum.core.machine import CONFIG_PATH
 from quorum.core.results import RunOutcome
 from quorum.core.watches import branch_bytes, watch_bytes
-from quorum.server.greeting import GreetingStream, Run
-from quorum.server.host import Host
+from quorum.server.greeting import GreetingStream, Host, Run
 from quorum.server.lookups import LOOKUPS
 from quorum.server.operations import weight
 from quorum.server.reads import ANSWERS, answer_get_data, answer_set_watches

@@ -13,10 +13,10 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from quorum.core.codes import OK, OP_CREATE_SESSION, SESSION_EXPIRED
-from quorum.core.results import Result
+from quorum.core.results import Event, Result
 from quorum.server.counters import Waits
 from quorum.server.handshake import (
     Drop,
@@ -27,9 +27,9 @@ from quorum.server.handshake import (
     local_session_id,
     password_of,
 )
-from quorum.server.host import Host
-from quorum.server.speaking import SpeakingStream
-from quorum.server.stream import OPEN, Phase
+from quorum.server.replica_view import ReplicaView
+from quorum.server.speaking import SpeakingHost, SpeakingStream
+from quorum.server.stream import OPEN, ClientStream, Phase
 from quorum.wire.errors import WireError
 from quorum.wire.jute import INT
 from quorum.wire.replies import REFUSED_SESSION, ConnectResponse, encode_connect_response
@@ -70,8 +70,43 @@ class Run:
 Waiting = tuple[int, int, Any, int]
 
 
+class Host(SpeakingHost, Protocol):
+    """What all connections share, as one sees it that has a session or gets one, and its requests."""
+
+    replica: ReplicaView
+    #: {the four bytes that a connection may begin with: the word that they are}
+    words: dict[bytes, str]
+    #: connections that may read on at the end of the turn
+    resuming: dict[ClientStream, None]
+    #: connections that wait until the node is no longer saturated
+    held: dict[ClientStream, None]
+
+    def turn_ms(self) -> float:
+        """The clock at the first outcome of this turn."""
+
+    def serving(self) -> bool:
+        """Tell whether there is contact to a leader."""
+
+    def silence_ms(self, now_ms: float) -> float:
+        """Milliseconds for which no contact to a leader was seen."""
+
+    def await_contact(self, connection: GreetingStream) -> None:
+        """Let a connection read on once a leader is heard."""
+
+    def fire(self, zxid: int, events: list[Event]) -> None:
+        """Queue the events of a transaction to all who watch, and act on its session notices."""
+
+    def bound(self, connection: GreetingStream, timeout_ms: int) -> None:
+        """Learn that a connection has a session now."""
+
+    def opened_read_only(self, connection: GreetingStream) -> None:
+        """Learn that a connection is served with reads alone."""
+
+
 class GreetingStream(SpeakingStream):
     """A client connection up to its session."""
+
+    _host: Host
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -9,18 +9,14 @@ those without a session. Decides nothing about requests. Soft state only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
 
 from quorum.platform.accepting import Room
-from quorum.platform.budgets import Budgets, ByteBudget
+from quorum.platform.budgets import Budgets, ByteBudget, Holder
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
-
-if TYPE_CHECKING:
-    from quorum.server.greeting import GreetingStream
-    from quorum.server.stream import ClientStream
 
 log = logging.getLogger("quorate.server")
 
@@ -28,14 +24,26 @@ log = logging.getLogger("quorate.server")
 REFUSALS_INTERVAL_MS: Final = 1000.0
 
 
-class Shedder(Budgets["ClientStream"]):
+class Sheddable(Holder, Protocol):
+    """A connection, as far as it matters for who goes."""
+
+    #: host:port of the peer
+    address: str
+    #: when it was last heard
+    last_read_ms: float
+
+    def has_session(self) -> bool:
+        """Tell whether the client has a session."""
+
+
+class Shedder(Budgets[Sheddable]):
     """The bounds of all connections of a node."""
 
     def __init__(
         self,
         options: ServerOptions,
         counters: Counters,
-        streams: dict[ClientStream, None],
+        streams: Collection[Sheddable],
         now_ms: Callable[[], float],
     ) -> None:
         """Watch over connections.
@@ -76,22 +84,22 @@ class Shedder(Budgets["ClientStream"]):
             self._counters.connections_shed += 1
             stream.drop()
 
-    def _idlest(self, count: int) -> list[ClientStream]:
+    def _idlest(self, count: int) -> list[Sheddable]:
         """Return who says least: who has no session, the oldest first, then who was silent the longest."""
 
-        def idleness(stream: ClientStream) -> tuple[bool, float]:
+        def idleness(stream: Sheddable) -> tuple[bool, float]:
             return stream.has_session(), stream.last_read_ms
 
         return sorted(self._streams, key=idleness)[:count]
 
     # -- bytes --
 
-    def shed(self, holder: ClientStream, problem: str) -> None:
+    def shed(self, holder: Sheddable, problem: str) -> None:
         """Count and log a connection that is dropped for what it holds."""
         self._counters.connections_shed += 1
         log.warning("dropped the connection of %s: %s", holder.address, problem)
 
-    def make_room(self, asker: GreetingStream, size: int) -> bool:
+    def make_room(self, asker: Sheddable, size: int) -> bool:
         """Make room for watches of so many bytes; false if the asker had to go for it."""
         watches = self.replica.watches
         limit = self._options.watch_bytes_total_max

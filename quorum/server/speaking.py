@@ -9,21 +9,35 @@ Source: zookeeper design, "Access"; NIOServerCnxn.checkFourLetterWord of ZooKeep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
-from quorum.server.host import Host
-from quorum.server.stream import ClientStream, Phase
+from quorum.server.stream import ClientStream, Phase, StreamHost
 
 #: how long the loop is kept by one slice, and how much one slice writes
 SLICE_MS_MAX: Final = 2.0
 SLICE_BYTES_MAX: Final = 64 * 1024
 
 
+class SpeakingHost(StreamHost, Protocol):
+    """What all connections share, as one sees it that may have asked a word."""
+
+    def now_ms(self) -> float:
+        """The monotonic clock."""
+
+    def answer_word(self, word: str, speak: Callable[[Iterator[str]], None]) -> None:
+        """Hand the answer to a four-letter word over, now or later."""
+
+    def speak_soon(self, stream: SpeakingStream) -> None:
+        """Call `stream.speak` in a later turn; one stream a turn."""
+
+
 class SpeakingStream(ClientStream):
     """A client connection that may have asked a word, which is its last request then."""
 
-    def __init__(self, host: Host) -> None:
+    _host: SpeakingHost
+
+    def __init__(self, host: SpeakingHost) -> None:
         super().__init__(host)
         #: whether the answer to a word is under way, or awaited
         self._speaking = False

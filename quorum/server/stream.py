@@ -6,6 +6,9 @@ loop. A peer that does not read its replies is not read either; one that lets mo
 pile up is dropped, never skipped. What all connections hold together is bounded by shedding.py. Soft state
 only.
 
+Each layer of a connection (this one, speaking.py, greeting.py) names what it needs of the part that all share
+as a protocol of its own: so it knows neither the listener nor the layers above it.
+
 Life: GREETING (nothing yet) → BINDING (the handshake is in the log) → OPEN → LEAVING (the last request was
 read) → FINISHED (what is queued still leaves) → CLOSED; any may be followed by FINISHED or CLOSED.
 """
@@ -17,10 +20,12 @@ import logging
 import socket
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
-from quorum.server.host import Host
+from quorum.server.counters import Counters
+from quorum.server.options import ServerOptions
+from quorum.server.shedding import Shedder
 
 log = logging.getLogger("quorate.server")
 
@@ -46,10 +51,35 @@ _FINISHED: Final = Phase.FINISHED
 _CLOSED: Final = Phase.CLOSED
 
 
+class StreamHost(Protocol):
+    """What all connections of a node share, as the byte side of one sees it."""
+
+    options: ServerOptions
+    counters: Counters
+    #: the bounds of all connections together
+    shedder: Shedder
+    #: connections with something queued
+    dirty: dict[ClientStream, None]
+    #: {connection whose peer does not keep up with what it is sent: bytes that waited when last looked at}
+    blocked: dict[ClientStream, int]
+
+    def proceed_soon(self, stream: ClientStream) -> None:
+        """Call `stream.proceed` in a later turn, once however often this was asked for until then."""
+
+    def opened(self, stream: ClientStream) -> bool:
+        """Register a connection; false if its address has too many."""
+
+    def finishing(self, stream: ClientStream) -> None:
+        """Learn that a connection is to be closed at the end of the turn."""
+
+    def closed(self, stream: ClientStream) -> None:
+        """Learn that a connection is gone."""
+
+
 class ClientStream(asyncio.Protocol, ABC):
     """A client connection without its requests."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: StreamHost) -> None:
         self._host = host
         self._transport: asyncio.Transport | None = None
         self.phase = Phase.GREETING

@@ -14,8 +14,8 @@ from typing import TypeVar
 from controller.core.effects import (
     Answer,
     Check,
-    Create,
-    Delete,
+    CreateNode,
+    DeleteNode,
     Effect,
     GiveWay,
     Operation,
@@ -134,14 +134,14 @@ class SteppedTree:
     def _do(self, operation: Operation) -> None:
         node = self.nodes.get(operation.path)
         match operation:
-            case Create(path, value, _):
+            case CreateNode(path, value):
                 if node is not None:
                     raise _FailedError(Why.NODE_EXISTS)
                 if path.rpartition("/")[0] not in self.nodes and path.count("/") > 1:
                     raise _FailedError(Why.NO_NODE)
                 self.nodes[path] = Znode(value, 0, self.zxid, self.zxid, 0)
                 return
-            case Check(_, version) | SetData(_, _, version) | Delete(_, version):
+            case Check(_, version) | SetData(_, _, version) | DeleteNode(_, version):
                 if node is None:
                     raise _FailedError(Why.NO_NODE)
                 if version not in (-1, node.version):
@@ -150,7 +150,7 @@ class SteppedTree:
             self.nodes[operation.path] = node._replace(
                 data=operation.value, version=next_version(node.version), mzxid=self.zxid
             )
-        elif isinstance(operation, Delete):
+        elif isinstance(operation, DeleteNode):
             if self.children(operation.path):
                 raise _FailedError(Why.NOT_EMPTY)
             del self.nodes[operation.path]
@@ -173,6 +173,8 @@ class SteppedController:
         self.effects: list[Effect] = []
         #: What is to be done before an effect is carried out; it may return the input in place of that.
         self.before: Callable[[Effect], Input | None] = lambda _effect: None
+        #: Called after every step.
+        self.watch: Callable[[], object] = lambda: None
         self._last_id = 0
 
     # -- what tests prepare --------------------------------------------------------------------------------
@@ -224,6 +226,7 @@ class SteppedController:
                 inputs.extendleft([PathChanged(path) for path in reversed(self.tree.changed)])
                 self.tree.changed.clear()
             effects = self.machine.step(inputs.popleft(), self.now_ms)
+            self.watch()
             found += effects
             for effect in effects:
                 # Events of what is written come before the reply.
@@ -242,7 +245,7 @@ class SteppedController:
                 found: list[Znode | Unreadable | None] = [tree.nodes.get(path) for path in wanted]
                 return NodesRead(number, tuple(found))
             case ReadChildren(number, path):
-                return ChildrenRead(number, tree.children(path) if path in tree.nodes else ())
+                return ChildrenRead(number, tree.children(path) if path in tree.nodes else None)
             case Write(number, operations, _):
                 return MultiDone(number, tree.multi(operations))
             case GiveWay():

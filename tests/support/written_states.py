@@ -11,7 +11,7 @@ from controller.core.elections import Decisions
 from controller.core.io import Io, TermOverError
 from controller.core.model import ClusterModel
 from controller.core.options import Counters
-from controller.core.writing import StateWriter, Written
+from controller.core.writing import StateWriter, WrittenStates
 from controller.election.plans import Mandate
 from controller.runtime import carrying
 from quorum.client import Client
@@ -27,7 +27,7 @@ async def write_states(
     updates: Mapping[PartitionKey, tuple[PartitionStateRecord, int]] | None = None,
     *,
     creations: Mapping[PartitionKey, PartitionStateRecord] | None = None,
-) -> Written:
+) -> WrittenStates:
     """Write new states at their versions, or first ones, in the name of a mandate.
 
     Raises:
@@ -46,7 +46,7 @@ async def write_states(
             awaited = next(steps)
         except StopIteration as end:
             written = end.value
-            assert isinstance(written, Written)
+            assert isinstance(written, WrittenStates)
             return written
         except TermOverError as error:
             raise ControllerFencedError(mandate.epoch) from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import math
 import os
 import subprocess
@@ -18,15 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from quorum.errors import DataDirError, shown
-from quorum.launcher.chaos import DEFAULT_PORT as CHAOS_PORT
-from quorum.launcher.chaos import (
-    check_available,
-    forget_proxies,
-    start_server,
-    stop_server,
-    with_proxies,
-    write_record,
-)
 from quorum.launcher.child import HOST, PROGRAM, child_environment
 from quorum.launcher.layout import (
     DEFAULT_BROKERS,
@@ -75,11 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for key, default in DEFAULT_PORTS.items():
         told = f"first port for {_PURPOSES[key]} (default: {default}, or as before)"
         parser.add_argument(f"--{key}-port", type=_number, metavar="PORT", help=told)
-    parser.add_argument(
-        "--chaos", action="store_true", help="put a proxy before every link, for `quorate chaos`"
-    )
-    told = f"with --chaos: port of toxiproxy; its proxies have the next ones (default: {CHAOS_PORT})"
-    parser.add_argument("--chaos-port", type=_number, metavar="PORT", default=CHAOS_PORT, help=told)
     parser.add_argument("--detach", action="store_true", help="return when ready; `quorate down` stops it")
     # What a detached start runs.
     parser.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
@@ -117,20 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     # Another start may have been the first since.
     layout = _plan(arguments)
     check_ports_free(layout)
-    forget_proxies(layout)
-    with contextlib.ExitStack() as proxies:
-        if arguments.chaos:
-            layout = _put_behind_proxies(layout, arguments.chaos_port, proxies)
-        write(layout)
-        return _supervise(layout, arguments)
-
-
-def _put_behind_proxies(layout: Layout, port: int, proxies: contextlib.ExitStack) -> Layout:
-    behind, record = with_proxies(layout, port)
-    server = check_available(record)
-    write_record(behind, record)
-    proxies.callback(stop_server, start_server(server, behind, record))
-    return behind
+    write(layout)
+    return _supervise(layout, arguments)
 
 
 def _supervise(layout: Layout, arguments: argparse.Namespace) -> int:
@@ -184,7 +157,7 @@ def _detach(arguments: argparse.Namespace) -> int:
     data_dir = str(arguments.data_dir.absolute())
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     child = subprocess.Popen(
-        [*PROGRAM, "up", "--detached", "--data-dir", data_dir, *options, *_chaos_options(arguments)],
+        [*PROGRAM, "up", "--detached", "--data-dir", data_dir, *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         env=child_environment(),
@@ -206,10 +179,6 @@ def _detach(arguments: argparse.Namespace) -> int:
         raise
     child.returncode = 0  # it lives on; the object must not warn that it does
     return 0
-
-
-def _chaos_options(arguments: argparse.Namespace) -> list[str]:
-    return ["--chaos", f"--chaos-port={arguments.chaos_port}"] if arguments.chaos else []
 
 
 def _how_to_stop(data_dir: os.PathLike[str] | str) -> str:

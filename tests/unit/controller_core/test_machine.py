@@ -10,23 +10,31 @@ from controller.core.effects import (
     CloseChannel,
     Effect,
     OpenChannel,
+    ReadChildren,
     ReadNodes,
+    Resign,
     SetData,
     Write,
 )
 from controller.core.inputs import (
     Answered,
+    ChildrenRead,
     CreateTopics,
     DeleteTopics,
     Ended,
     Input,
     MultiDone,
     NodesRead,
+    PathChanged,
     ReadFailed,
     Reconnected,
+    Rejected,
     Requested,
     ShutDown,
     Unknown,
+    Unreadable,
+    Why,
+    Withdrawn,
 )
 from controller.core.machine import COMMANDS_MAX
 from controller.core.outbox import LeadershipBatch
@@ -36,7 +44,7 @@ from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, PartitionStateRecord
+from quorum.metadata.records import NO_LEADER, PartitionStateRecord, TopicConfigRecord
 from tests.support.stepped_controller import (
     ELECTED,
     EPOCH_VERSION,
@@ -283,3 +291,130 @@ def test_the_same_inputs_give_the_same_effects() -> None:
         return stepped.effects
 
     assert run() == run()
+
+
+def test_nobody_counts_as_dead_because_the_list_of_brokers_is_missing() -> None:
+    stepped = cluster(1, 2)
+    ids = stepped.tree.nodes.pop(paths.BROKER_IDS)
+    effects = stepped.settle(PathChanged(paths.BROKER_IDS))
+    assert traced(effects) == ["the controller reads everything again: /brokers/ids does not exist"]
+    assert sorted(stepped.machine.model.brokers) == [1, 2]
+    stepped.tree.nodes[paths.BROKER_IDS] = ids
+    stepped.wait(10_000)
+    assert sorted(stepped.machine.model.brokers) == [1, 2]
+    assert stepped.state(KEY).leader == 1
+
+
+def test_a_partition_that_changes_in_every_round_is_written_alone() -> None:
+    stepped = cluster(1, 2, 3)
+    stepped.create("other", {0: (1, 2)})
+    stepped.settle()
+    path = paths.partition_state_path(KEY)
+    writes: list[int] = []
+
+    def interfere(effect: Effect) -> None:
+        if isinstance(effect, Write) and any(each.path == path for each in effect.operations):
+            writes.append(len(effect.operations))
+            now = stepped.state(KEY)
+            stepped.tree.put(path, now.encode())
+
+    stepped.before = interfere
+    stepped.tree.remove(paths.broker_id_path(1))
+    stepped.settle()
+    # Five rounds with the other one, or alone once that is written; then one by one; the fence counts.
+    assert writes == [3, 2, 2, 2, 2, 2] or writes[-1] == 2
+    assert stepped.state(PartitionKey("other", 0)).leader == 2
+    stepped.before = lambda _effect: None
+    stepped.wait(10_000)
+    assert stepped.state(KEY).leader == 2
+
+
+def test_a_topic_whose_state_the_quorum_does_not_take_is_left_alone() -> None:
+    stepped = cluster(1, 2)
+    stepped.create("other", {0: (1, 2)})
+    stepped.settle()
+    path = paths.partition_state_path(KEY)
+
+    def refuse(effect: Effect) -> Input | None:
+        paths_written = [each.path for each in effect.operations] if isinstance(effect, Write) else []
+        if path not in paths_written:
+            return None
+        assert isinstance(effect, Write)
+        index = paths_written.index(path)
+        return MultiDone(effect.id, Rejected(index, Why.OTHER, "no access", ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    stepped.before = refuse
+    stepped.tree.remove(paths.broker_id_path(1))
+    effects = stepped.settle()
+    assert "topic orders is left alone: partition 0: no access" in traced(effects)
+    assert stepped.machine.model.left_alone == {KEY.topic: "partition 0: no access"}
+    assert stepped.state(PartitionKey("other", 0)).leader == 2
+
+
+def test_an_unclean_election_asks_for_the_topics_setting() -> None:
+    stepped = cluster(1, 2)
+    now = stepped.state(KEY)
+    alone = PartitionStateRecord(now.controller_epoch, 1, now.leader_epoch, (1,))
+    stepped.tree.put(paths.partition_state_path(KEY), alone.encode())
+    stepped.wait(100)
+    stepped.wait(100)
+    stepped.tree.remove(paths.broker_id_path(1))
+    stepped.settle()
+    assert stepped.state(KEY).leader == NO_LEADER
+    value = TopicConfigRecord({"unclean.leader.election.enable": "true"}).encode()
+    stepped.tree.put(paths.config_topic_path(KEY.topic), value)
+    effects = stepped.settle()
+    assert (stepped.state(KEY).leader, stepped.counters.unclean_elections) == (2, 1)
+    assert "unclean election of orders-0: broker 2 leads, records may be lost" in traced(effects)
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out() -> None:
+    stepped = cluster(1)
+    request = CreateTopics((NewTopic("new"),), validate_only=False)
+    held = [*stepped.machine.step(Requested(1, request), 0)]
+    stepped.machine.step(Requested(2, CreateTopics((NewTopic("late"),), validate_only=False)), 0)
+    stepped.machine.step(Withdrawn(2), 0)
+    assert stepped.machine.waiting_requests == 0
+    (read,) = held
+    assert isinstance(read, ReadNodes)
+    stepped.settle(NodesRead(read.id, (None, None)))
+    assert stepped.tree.children(paths.BROKER_TOPICS) == ("new", KEY.topic)
+
+
+def test_a_term_that_is_to_end_ends_with_its_pass() -> None:
+    stepped = cluster(1, 2)
+    stepped.tree.remove(paths.broker_id_path(1))
+    stepped.tree.changed.clear()
+    (reading,) = stepped.machine.step(PathChanged(paths.BROKER_IDS), 0)
+    assert stepped.machine.step(Ended("the broker stops", is_fenced=False), 0) == []
+    assert isinstance(reading, ReadChildren)
+    effects = stepped.settle(ChildrenRead(reading.id, ("2",)))
+    assert resigned(effects) == Resign("the broker stops")
+    assert stepped.state(KEY).leader == 2
+
+
+def test_a_node_that_the_work_cannot_go_on_without_ends_the_term_as_broken() -> None:
+    stepped = cluster(1)
+
+    def refuse(effect: Effect) -> Input | None:
+        if isinstance(effect, ReadNodes) and effect.paths == (paths.REASSIGN_PARTITIONS,):
+            return NodesRead(effect.id, (Unreadable("no access"),))
+        return None
+
+    stepped.before = refuse
+    assert resigned(stepped.settle(PathChanged(paths.REASSIGN_PARTITIONS))) == Resign(
+        "no access", is_broken=True
+    )
+
+
+def test_the_balance_is_checked_when_its_time_has_come() -> None:
+    stepped = cluster(1, 2, leader_imbalance_check_interval_ms=5_000)
+    now = stepped.state(KEY)
+    led = PartitionStateRecord(now.controller_epoch, 2, LeaderEpoch(now.leader_epoch + 1), (1, 2))
+    stepped.tree.put(paths.partition_state_path(KEY), led.encode())
+    stepped.wait(100)
+    stepped.wait(1_000)
+    assert stepped.state(KEY).leader == 2
+    stepped.wait(5_000)
+    assert (stepped.state(KEY).leader, stepped.counters.leaders_rebalanced) == (1, 1)
+    assert stepped.machine.wake_ms == stepped.now_ms + 5_000

@@ -1,0 +1,159 @@
+"""Records what happens to a state machine, so that a report of a fault can be replayed as a test.
+
+A recording is a file of steps: when, what came in, what came out. Values are those that machines take and
+give: numbers, text, bytes, collections, enums, dataclasses and named tuples of this project; a file names
+their classes and nothing else, so reading one runs no code of it. A recording that is full ends; what it has
+stays good, since a machine's steps follow from its first one on.
+Source: issue "Make the control plane steppable" (recorded inputs).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from quorum.errors import Fault, QuorateError
+
+#: What a file may have at most.
+BYTES_MAX: Final = 256 * 1024 * 1024
+#: Packages whose classes a recording may name.
+PACKAGES: Final = frozenset({"quorum", "controller", "broker"})
+
+_OBJECT, _TUPLE, _SET, _UUID = 1, 2, 3, 4
+
+
+class RecordingError(QuorateError):
+    """A recording cannot be read."""
+
+    fault = Fault.OPERATOR
+
+
+class Step(NamedTuple):
+    """One step of a machine."""
+
+    now_ms: int
+    #: What came in: an input, or a call as (name, arguments).
+    given: object
+    #: What came out.
+    taken: object
+
+
+class Recorder:
+    """Writes the steps of one machine."""
+
+    def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
+        """Begin a file; one of that name is replaced."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("wb", buffering=0)
+        self._bytes_left = bytes_max
+
+    def note(self, step: Step) -> None:
+        """Add a step; a full recording takes no more.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._bytes_left <= 0:
+            return
+        packed = pack(tuple(step))
+        self._bytes_left -= len(packed)
+        if self._bytes_left > 0:
+            self._file.write(packed)
+
+    def close(self) -> None:
+        """End the recording."""
+        self._file.close()
+
+
+def read_recording(path: Path) -> Iterator[Step]:
+    """Yield the steps of a recording in order; a step that was cut at the end is left out.
+
+    Raises:
+        RecordingError: the file is none, or of another version.
+    """
+    with path.open("rb") as file:
+        unpacker = msgpack.Unpacker(file, ext_hook=_unpacked, strict_map_key=False, max_buffer_size=BYTES_MAX)
+        try:
+            for fields in unpacker:
+                yield Step(*fields)
+        except (TypeError, ValueError, msgpack.UnpackException) as error:
+            raise RecordingError(
+                f"{path}: {error}", "give a recording that this version has written"
+            ) from error
+
+
+def pack(value: object) -> bytes:
+    """Return the bytes of a value.
+
+    Raises:
+        TypeError: it is none that a machine takes or gives.
+    """
+    packed: bytes = msgpack.packb(value, default=_packable, strict_types=True)
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    """Return the value of what `pack` returned.
+
+    Raises:
+        ValueError: a class is not of this project, not imported, or not a value.
+    """
+    return msgpack.unpackb(data, ext_hook=_unpacked, strict_map_key=False)
+
+
+def _packable(value: object) -> object:
+    if isinstance(value, Enum):
+        return _named(value, [value.value])
+    if isinstance(value, uuid.UUID):
+        return msgpack.ExtType(_UUID, value.bytes)
+    if isinstance(value, tuple):
+        if hasattr(value, "_fields"):
+            return _named(value, list(value))
+        return msgpack.ExtType(_TUPLE, pack(list(value)))
+    if dataclasses.is_dataclass(value):
+        return _named(value, [getattr(value, each.name) for each in dataclasses.fields(value) if each.init])
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return msgpack.ExtType(_SET, pack(sorted(value)))
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    raise TypeError(f"{type(value).__qualname__} is no value that a recording keeps")
+
+
+def _named(value: object, fields: list[object]) -> msgpack.ExtType:
+    kind = type(value)
+    return msgpack.ExtType(_OBJECT, pack([kind.__module__, kind.__qualname__, *fields]))
+
+
+def _unpacked(code: int, data: bytes) -> object:
+    match code:
+        case 1:
+            module, name, *fields = unpack(data)
+            return _class(module, name)(*fields)
+        case 2:
+            return tuple(unpack(data))
+        case 3:
+            return frozenset(unpack(data))
+        case 4:
+            return uuid.UUID(bytes=data)
+    raise ValueError(f"{code} is no kind of value")
+
+
+def _class(module: str, name: str) -> Any:
+    # Nothing is imported because a file says so.
+    is_ours = module.split(".", maxsplit=1)[0] in PACKAGES
+    found = getattr(sys.modules.get(module), name, None) if is_ours else None
+    is_value = isinstance(found, type) and (
+        issubclass(found, Enum) or dataclasses.is_dataclass(found) or hasattr(found, "_fields")
+    )
+    if not is_value:
+        raise ValueError(f"{module}.{name} is no class of values that is known here")
+    return found

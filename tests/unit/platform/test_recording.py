@@ -1,0 +1,106 @@
+"""Recordings of state machines."""
+
+from __future__ import annotations
+
+import uuid
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgpack
+import pytest
+
+from controller.core.inputs import Answered, Elected, PathChanged, Tick
+from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
+from quorum.metadata.paths import PartitionKey
+from quorum.metadata.records import LogEnd, PartitionStateRecord, TopicRecord
+from quorum.platform.recording import Recorder, RecordingError, Step, pack, read_recording, unpack
+
+VALUES = [
+    None,
+    -1,
+    "orders",
+    b"\0",
+    (1, (2,), [3]),
+    frozenset({2, 1}),
+    uuid.UUID(int=7),
+    Elected(1, ControllerEpoch(2), 3, 2**63 - 1),
+    Answered(1, BrokerGeneration(7), 0, {PartitionKey("orders", 1): 6}),
+    PartitionStateRecord(ControllerEpoch(1), 2, 3, (2,), 0, {4: LogEnd(1, 5)}),  # type: ignore[arg-type]
+    TopicRecord(uuid.UUID(int=1), {0: (1, 2)}),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=[type(each).__name__ for each in VALUES])
+def test_values_come_back_with_their_types(value: object) -> None:
+    again = unpack(pack(value))
+    assert again == value
+    assert type(again) is type(value)
+
+
+def test_a_mapping_comes_back_as_a_dict() -> None:
+    assert unpack(pack(MappingProxyType({1: 2}))) == {1: 2}
+
+
+def test_what_is_no_value_is_refused() -> None:
+    with pytest.raises(TypeError, match="object is no value"):
+        pack(object())
+
+
+@pytest.mark.parametrize(
+    "named",
+    [["os", "system", "true"], ["quorum.platform.recording", "Recorder", "x"], ["quorum.nowhere", "X"]],
+    ids=["foreign", "no value", "unknown"],
+)
+def test_a_file_names_classes_of_values_only(named: list[str]) -> None:
+    with pytest.raises(ValueError, match="is no class of values"):
+        unpack(msgpack.packb(msgpack.ExtType(1, pack(named))))
+
+
+def test_a_recording_is_read_up_to_a_step_that_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "controller-1.steps"
+    steps = [Step(1, PathChanged("/brokers"), ()), Step(2, Tick(), (Tick(),))]
+    recorder = Recorder(path)
+    for step in steps:
+        recorder.note(step)
+    recorder.close()
+    assert list(read_recording(path)) == steps
+    path.write_bytes(path.read_bytes()[:-1])
+    assert list(read_recording(path)) == steps[:1]
+
+
+def test_a_full_recording_takes_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "controller-1.steps"
+    recorder = Recorder(path, bytes_max=100)
+    for number in range(9):
+        recorder.note(Step(number, "x" * 20, ()))
+    recorder.close()
+    read = list(read_recording(path))
+    assert 0 < len(read) < 9
+    assert path.stat().st_size <= 100
+
+
+def test_what_is_no_recording_is_an_error_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "broken"
+    path.write_bytes(b"\xc1")
+    with pytest.raises(RecordingError, match="broken"):
+        list(read_recording(path))
+
+
+class Unlisted(NamedTuple):
+    """A value of a test: no recording may name it."""
+
+    number: int
+
+
+class Colour(Enum):
+    """Likewise."""
+
+    RED = 1
+
+
+@pytest.mark.parametrize("value", [Unlisted(1), Colour.RED])
+def test_classes_outside_of_the_project_cannot_be_read(value: object) -> None:
+    with pytest.raises(ValueError, match="no class of values"):
+        unpack(pack(value))
