@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.core.groups.inputs import GroupsLoaded
 from broker.core.groups.writing import StoredGroup
-from controller.core.effects import Check, Create, Delete, Operation, SetData
+from controller.core.effects import Check, Create, Operation, SetData
 from controller.core.inputs import Done, Refused, Unknown, Why
 from quorum.client import (
     BadVersionError,
@@ -151,15 +151,14 @@ class GroupStore:
         """
         transaction = Transaction()
         for each in operations:
-            match each:
-                case Check():
-                    transaction.check(*each)
-                case Create():
-                    transaction.create(each.path, each.value)
-                case SetData():
-                    transaction.set(*each)
-                case Delete():
-                    transaction.delete(*each)
+            if isinstance(each, SetData):
+                transaction.set(each.path, each.value, each.version)
+            elif isinstance(each, Check):
+                transaction.check(each.path, each.version)
+            elif isinstance(each, Create):
+                transaction.create(each.path, each.value)
+            else:
+                transaction.delete(each.path, each.version)
         try:
             await self._client.multi(transaction)
         except SESSION_OVER:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from broker.core.groups import group_fences
 from broker.core.groups.consumer import ConsumerGroup
@@ -47,7 +47,6 @@ NO_NODE: Final = GroupVersion(-1)
 #: Stands for a group whose first record is on its way in chunks.
 _NOT_BEGUN: Final = ClassicGroupRecord(GenerationId(0), None, None, None, False, 0)
 
-T = TypeVar("T")
 #: An offset, or None: it is removed.
 OffsetChange = tuple[PartitionKey, OffsetRecord | None]
 
@@ -188,13 +187,17 @@ class GroupWrite:
     def _fitting_offsets(self, stored: StoredGroup, used: int) -> tuple[OffsetChange, ...]:
         """Return those offsets that one multi holds besides so many bytes."""
         group_bytes = len(group_path(stored.group_id))
-
-        def size(key: PartitionKey, offset: OffsetRecord | None) -> int:
-            value_bytes = OFFSET_BYTES if offset is None else offset.stored_bytes
+        found: list[OffsetChange] = []
+        for key, offset in self.offsets.items():
             # The first offset of a topic has a parent to be made.
-            return value_bytes + 2 * (group_bytes + len(key.topic))
-
-        return tuple(_fitting(((each, size(*each)) for each in self.offsets.items()), used))
+            size = 2 * (group_bytes + len(key.topic)) + (
+                OFFSET_BYTES if offset is None else offset.stored_bytes
+            )
+            if used and (len(found) >= OFFSETS_MAX or used + size > MULTI_BYTES_MAX):
+                break
+            used += size
+            found.append((key, offset))
+        return tuple(found)
 
     def _reached(self) -> GroupMulti:
         """Return the multi under way, which has taken effect, and go on behind it."""
@@ -279,7 +282,9 @@ def _removal(stored: StoredGroup) -> GroupMulti | None:
     doomed: list[tuple[str, tuple[OffsetChange, ...], tuple[str, ...]]]
     doomed = [(group_offset_path(group_id, key), ((key, None),), ()) for key in keys]
     doomed += [(group_topic_path(group_id, topic), (), (topic,)) for topic in stored.nodes]
-    found = list(_fitting(((each, OFFSET_BYTES + 2 * len(each[0])) for each in doomed), 0))
+    found = doomed[:OFFSETS_MAX]
+    while sum(OFFSET_BYTES + 2 * len(path) for path, _, _ in found) > MULTI_BYTES_MAX:
+        found = found[: len(found) // 2]
     deletions = tuple(Delete(path) for path, _, _ in found)
     if len(found) < len(doomed):
         offsets = tuple(each for _, offset, _ in found for each in offset)
@@ -292,15 +297,6 @@ def _removal(stored: StoredGroup) -> GroupMulti | None:
         Delete(group_path(group_id), group_fences.group_version(stored.version)),
     )
     return GroupMulti((*deletions, *rest), NO_NODE, ())
-
-
-def _fitting(sized: Iterable[tuple[T, int]], used: int) -> Iterator[T]:
-    """Go through items as long as one multi holds them besides so many bytes; besides none, one at least."""
-    for number, (item, size) in enumerate(sized):
-        if used and (number >= OFFSETS_MAX or used + size > MULTI_BYTES_MAX):
-            return
-        used += size
-        yield item
 
 
 def _next_version(version: int) -> int:
