@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.core.groups.inputs import GroupsLoaded
 from broker.core.groups.writing import StoredGroup
-from controller.core.effects import Check, Create, Delete, Operation, SetData
+from controller.core.effects import Check, CreateNode, Operation, SetData
 from controller.core.inputs import Done, Rejected, Unknown, Why
 from controller.wire.codes import ErrorCode
 from quorum.client import (
@@ -152,15 +152,14 @@ class GroupStore:
         """
         transaction = Transaction()
         for each in operations:
-            match each:
-                case Check():
-                    transaction.check(*each)
-                case Create():
-                    transaction.create(each.path, each.value)
-                case SetData():
-                    transaction.set(*each)
-                case Delete():
-                    transaction.delete(*each)
+            if isinstance(each, SetData):
+                transaction.set(each.path, each.value, each.version)
+            elif isinstance(each, Check):
+                transaction.check(each.path, each.version)
+            elif isinstance(each, CreateNode):
+                transaction.create(each.path, each.value)
+            else:
+                transaction.delete(each.path, each.version)
         try:
             await self._client.multi(transaction)
         except SESSION_OVER:

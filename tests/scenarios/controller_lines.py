@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from controller.core.effects import Check, Create, Delete, Operation, SetData
+from controller.core.effects import Check, CreateNode, DeleteNode, Operation, SetData
 from controller.core.model import ClusterModel
 from controller.core.outbox import Batch, LeadershipBatch, MetadataBatch, StopBatch
 from controller.core.outcomes import RequestFailed, ShutdownOutcome
@@ -63,10 +63,10 @@ def _operation(operation: Operation) -> str:
     match operation:
         case Check():
             return ""
-        case Delete(path):
+        case DeleteNode(path):
             is_below_topic = path.startswith(f"{paths.BROKER_TOPICS}/") and path.count("/") > 3
             return "" if is_below_topic else f"delete {path}"
-        case Create(path, value) | SetData(path, value):
+        case CreateNode(path, value) | SetData(path, value):
             if path.startswith(f"{paths.BROKER_TOPICS}/"):
                 return _below_topics(path, value)
             return f"set {path}" if value else f"create {path}"

@@ -20,7 +20,7 @@ from broker.core.groups.model import (
 )
 from broker.core.groups.timers import TICK_MS
 from broker.core.groups.writing import StoredGroup
-from controller.core.effects import Answer, Create, Delete, Operation, Resign, SetData, Write
+from controller.core.effects import Answer, CreateNode, DeleteNode, Operation, Resign, SetData, Write
 from controller.core.inputs import Done, MultiDone, Rejected, Unknown, Why
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
@@ -57,16 +57,16 @@ class TreeOfGroups:
                 self.nodes = before
                 return Rejected(index, why, why.value, ErrorCode.UNKNOWN_SERVER_ERROR)
             match each:
-                case Create():
+                case CreateNode():
                     self.nodes[each.path] = each.value, 0
                 case SetData():
                     self.nodes[each.path] = each.value, self.nodes[each.path][1] + 1
-                case Delete():
+                case DeleteNode():
                     del self.nodes[each.path]
         return Done()
 
     def _refusal(self, each: Operation) -> Why | None:
-        if isinstance(each, Create):
+        if isinstance(each, CreateNode):
             if each.path in self.nodes:
                 return Why.NODE_EXISTS
             return None if each.path.rpartition("/")[0] in self.nodes else Why.NO_NODE
@@ -74,7 +74,7 @@ class TreeOfGroups:
             return Why.NO_NODE
         if each.version not in (-1, self.nodes[each.path][1]):
             return Why.BAD_VERSION
-        return Why.NOT_EMPTY if isinstance(each, Delete) and self.children(each.path) else None
+        return Why.NOT_EMPTY if isinstance(each, DeleteNode) and self.children(each.path) else None
 
     def children(self, path: str) -> list[str]:
         """Names below a node."""

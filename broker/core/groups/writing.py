@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from broker.core.groups import group_fences
 from broker.core.groups.consumer import ConsumerGroup
-from controller.core.effects import Check, Create, Delete, Operation, SetData
+from controller.core.effects import Check, CreateNode, DeleteNode, Operation, SetData
 from controller.core.inputs import Done, Rejected, Unknown, Why
 from quorum.metadata.group_records import (
     OFFSET_BYTES,
@@ -47,7 +47,6 @@ NO_NODE: Final = GroupVersion(-1)
 #: Stands for a group whose first record is on its way in chunks.
 _NOT_BEGUN: Final = ClassicGroupRecord(GenerationId(0), None, None, None, False, 0)
 
-T = TypeVar("T")
 #: An offset, or None: it is removed.
 OffsetChange = tuple[PartitionKey, OffsetRecord | None]
 
@@ -163,7 +162,7 @@ class GroupWrite:
     def _chunk_multi(self, stored: StoredGroup, index: int) -> GroupMulti:
         name = self._chunks[index]
         part = self._encoded[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
-        create = Create(group_chunk_path(stored.group_id, name), part)
+        create = CreateNode(group_chunk_path(stored.group_id, name), part)
         return GroupMulti((_check(stored), create), stored.version, (*stored.strays, name))
 
     def _record_multi(self, stored: StoredGroup, record: GroupRecord) -> GroupMulti:
@@ -188,13 +187,17 @@ class GroupWrite:
     def _fitting_offsets(self, stored: StoredGroup, used: int) -> tuple[OffsetChange, ...]:
         """Return those offsets that one multi holds besides so many bytes."""
         group_bytes = len(group_path(stored.group_id))
-
-        def size(key: PartitionKey, offset: OffsetRecord | None) -> int:
-            value_bytes = OFFSET_BYTES if offset is None else offset.stored_bytes
+        found: list[OffsetChange] = []
+        for key, offset in self.offsets.items():
             # The first offset of a topic has a parent to be made.
-            return value_bytes + 2 * (group_bytes + len(key.topic))
-
-        return tuple(_fitting(((each, size(*each)) for each in self.offsets.items()), used))
+            size = 2 * (group_bytes + len(key.topic)) + (
+                OFFSET_BYTES if offset is None else offset.stored_bytes
+            )
+            if used and (len(found) >= OFFSETS_MAX or used + size > MULTI_BYTES_MAX):
+                break
+            used += size
+            found.append((key, offset))
+        return tuple(found)
 
     def _reached(self) -> GroupMulti:
         """Return the multi under way, which has taken effect, and go on behind it."""
@@ -248,11 +251,11 @@ def _check(stored: StoredGroup) -> Check:
 
 def _creation(stored: StoredGroup, value: bytes) -> tuple[Operation, ...]:
     group_id = stored.group_id
-    return Create(group_path(group_id), value), Create(group_offsets_path(group_id), b"")
+    return CreateNode(group_path(group_id), value), CreateNode(group_offsets_path(group_id), b"")
 
 
 def _chunk_deletions(stored: StoredGroup, names: Iterable[str]) -> tuple[Operation, ...]:
-    return tuple(Delete(group_chunk_path(stored.group_id, name)) for name in names)
+    return tuple(DeleteNode(group_chunk_path(stored.group_id, name)) for name in names)
 
 
 def _offset_operations(stored: StoredGroup, offsets: Iterable[OffsetChange]) -> Iterator[Operation]:
@@ -262,12 +265,12 @@ def _offset_operations(stored: StoredGroup, offsets: Iterable[OffsetChange]) -> 
         node = group_offset_path(stored.group_id, key)
         if offset is None:
             if is_there:
-                yield Delete(node)
+                yield DeleteNode(node)
             continue
         if key.topic not in stored.nodes and key.topic not in made:
             made.add(key.topic)
-            yield Create(group_topic_path(stored.group_id, key.topic), b"")
-        yield SetData(node, offset.encode(), -1) if is_there else Create(node, offset.encode())
+            yield CreateNode(group_topic_path(stored.group_id, key.topic), b"")
+        yield SetData(node, offset.encode(), -1) if is_there else CreateNode(node, offset.encode())
 
 
 def _removal(stored: StoredGroup) -> GroupMulti | None:
@@ -279,28 +282,21 @@ def _removal(stored: StoredGroup) -> GroupMulti | None:
     doomed: list[tuple[str, tuple[OffsetChange, ...], tuple[str, ...]]]
     doomed = [(group_offset_path(group_id, key), ((key, None),), ()) for key in keys]
     doomed += [(group_topic_path(group_id, topic), (), (topic,)) for topic in stored.nodes]
-    found = list(_fitting(((each, OFFSET_BYTES + 2 * len(each[0])) for each in doomed), 0))
-    deletions = tuple(Delete(path) for path, _, _ in found)
+    found = doomed[:OFFSETS_MAX]
+    while sum(OFFSET_BYTES + 2 * len(path) for path, _, _ in found) > MULTI_BYTES_MAX:
+        found = found[: len(found) // 2]
+    deletions = tuple(DeleteNode(path) for path, _, _ in found)
     if len(found) < len(doomed):
         offsets = tuple(each for _, offset, _ in found for each in offset)
         topics = tuple(each for _, _, topic in found for each in topic)
         multi = GroupMulti((_check(stored), *deletions), stored.version, stored.strays)
         return multi._replace(offsets=offsets, topics=topics)
     rest = (
-        Delete(group_offsets_path(group_id)),
+        DeleteNode(group_offsets_path(group_id)),
         *_chunk_deletions(stored, (*stored.chunks, *stored.strays)),
-        Delete(group_path(group_id), group_fences.group_version(stored.version)),
+        DeleteNode(group_path(group_id), group_fences.group_version(stored.version)),
     )
     return GroupMulti((*deletions, *rest), NO_NODE, ())
-
-
-def _fitting(sized: Iterable[tuple[T, int]], used: int) -> Iterator[T]:
-    """Go through items as long as one multi holds them besides so many bytes; besides none, one at least."""
-    for number, (item, size) in enumerate(sized):
-        if used and (number >= OFFSETS_MAX or used + size > MULTI_BYTES_MAX):
-            return
-        used += size
-        yield item
 
 
 def _next_version(version: int) -> int:
