@@ -81,6 +81,8 @@ class BrokerSection:
     auto_create_topics: bool = setting(BOOLEAN, False)
     num_partitions: int = setting(integer(1, 100_000), 1)
     default_replication_factor: int = setting(integer(1, 1000), 1)
+    #: where the steps of the controller's and the replicas' machines are recorded, for reports of faults
+    record_dir: Path | None = setting(OPTIONAL_PATH, None)
 
 
 @dataclass(frozen=True, slots=True)

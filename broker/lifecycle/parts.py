@@ -24,6 +24,7 @@ from quorum.errors import QuorateError
 from quorum.metadata.broker_settings import BrokerSettings
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
+from quorum.platform.recording import Recordings
 
 #: A shorter silence of a disk is a stall, whatever the session's timeout.
 DISK_HANG_MS_MIN: Final = 2000.0
@@ -45,6 +46,8 @@ class BrokerParts(NamedTuple):
     producer_ids: ProducerIds
     #: None where requests come directly.
     queue: StateQueue | None
+    #: of what its machines decide, where they are wanted
+    recordings: Recordings | None
 
     async def attach(self, client: Client) -> None:
         """Follow the settings through a new session.
@@ -63,6 +66,8 @@ class BrokerParts(NamedTuple):
         """
         await self.replicas.stop(clean=clean)
         await self.directory.leave(clean=clean, hang_ms=_disk_hang_ms(self.config))
+        if self.recordings is not None:
+            self.recordings.close()
 
 
 async def open_parts(
@@ -96,6 +101,8 @@ async def open_parts(
     opens = partial(opens, broker_id=broker_id, cluster_id=cluster_id)
     directory = await open_in_thread(partial(opens, open_files_max=config.limits.open_files_max))
     producer_ids = ProducerIds(broker_id)
+    record_dir = config.broker.record_dir
+    recordings = None if record_dir is None else Recordings(record_dir)
     replicas = ReplicaParts.build(
         broker_id,
         directory,
@@ -108,6 +115,7 @@ async def open_parts(
         cluster_id=cluster_id,
         dial=config.dial,
         settings_of=configs.settings_of,
+        recordings=recordings,
         producer_ids=producer_ids,
         on_storage_error=on_failure,
         register_again=register_again,
@@ -126,6 +134,7 @@ async def open_parts(
         replicas=replicas,
         configs=configs,
         own_configs=own_configs,
+        recordings=recordings,
         producer_ids=producer_ids,
         queue=queue,
     )

@@ -162,6 +162,7 @@ def _registration(client: Client, generation: BrokerGeneration, parts: BrokerPar
         cluster_id=parts.cluster_id,
         default_settings=config.topics,
         dial=config.dial,
+        recordings=parts.recordings,
     )
     coordinator = Coordinator(client, broker_id, group_options(config.groups), parts.view, parts.trust)
     return Registration(generation, controller, coordinator, parts)

@@ -31,6 +31,7 @@ from broker.stores.producer_ids import ProducerIds
 from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.platform.recording import Recordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class ReplicaParts:
         cluster_id: str,
         dial: Mapping[int, tuple[str, int]],
         settings_of: Callable[[str], TopicSettings],
+        recordings: Recordings | None = None,
         producer_ids: ProducerIds,
         on_storage_error: Callable[[QuorateError], None],
         register_again: Callable[[], None],
@@ -72,6 +74,7 @@ class ReplicaParts:
             cluster_view: changed by UpdateMetadata.
             secrets: of the broker listeners; the first one is used, all are accepted.
             dial: {broker id: address} that replaces what a broker announces.
+            recordings: of what the replicas decide; None: none are wanted.
             producer_ids: those that were given out.
             on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
             register_again: called when the broker must register again, so that its shortened logs are judged.
@@ -86,7 +89,7 @@ class ReplicaParts:
         def stop(error: QuorateError) -> None:
             failed(error)
 
-        registry = Registry(broker_id, log_directory, cluster_view, settings_of)
+        registry = Registry(broker_id, log_directory, cluster_view, settings_of, recordings)
         counters = Counters()
         isr_writer = IsrWriter(counters, stop)
         fetchers = Fetchers(

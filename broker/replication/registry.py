@@ -14,15 +14,18 @@ from broker.core import fences
 from broker.core.cluster_view import ClusterView
 from broker.core.control_gate import ControlGate
 from broker.core.partition import NO_GENERATION
+from broker.core.replica import ReplicaMachine
 from broker.core.replica_inputs import Opened, SessionLost
 from broker.core.throttle import Throttle
 from broker.datadir.directory import LogDirectory
 from broker.log.partition_log import PartitionLog
+from broker.replication.recording import RecordedReplicaMachine
 from broker.replication.replica import Replica
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.platform.recording import Recordings
 
 NO_LEADER_EPOCH = LeaderEpoch(-1)
 
@@ -36,8 +39,10 @@ class Registry:
         log_directory: LogDirectory,
         view: ClusterView,
         settings_of: Callable[[str], TopicSettings],
+        recordings: Recordings | None = None,
     ) -> None:
         """Know no replica yet."""
+        self._recordings = recordings
         self.broker_id = broker_id
         self.log_directory = log_directory
         self.view = view
@@ -110,7 +115,13 @@ class Registry:
         return self.open_replica(key)
 
     def _add(self, key: PartitionKey, log: PartitionLog, opened: Opened) -> Replica:
-        replica = Replica(self.broker_id, key, log, self.settings_of(key.topic).min_insync_replicas)
+        min_insync = self.settings_of(key.topic).min_insync_replicas
+        machine = (
+            ReplicaMachine(self.broker_id, min_insync)
+            if self._recordings is None
+            else RecordedReplicaMachine(self._recordings, key, self.broker_id, min_insync)
+        )
+        replica = Replica(key, log, machine)
         replica.step(opened)
         self.replicas[key] = replica
         return replica

@@ -25,18 +25,11 @@ class Replica:
 
     __slots__ = ("key", "log", "machine", "waiters")
 
-    def __init__(self, broker_id: int, key: PartitionKey, log: PartitionLog, min_insync: int) -> None:
-        """Have no role before Opened.
-
-        Args:
-            broker_id: this broker.
-            key: which partition.
-            log: its log.
-            min_insync: the topic's min.insync.replicas.
-        """
+    def __init__(self, key: PartitionKey, log: PartitionLog, machine: ReplicaMachine) -> None:
+        """Put a new machine and its log together."""
         self.key = key
         self.log = log
-        self.machine = ReplicaMachine(broker_id, min_insync)
+        self.machine = machine
         self.waiters = Waiters(key)
 
     @property

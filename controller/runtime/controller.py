@@ -40,6 +40,7 @@ from controller.election.plans import CONTROLLER_OFFICE, Mandate
 from controller.election.published import highest_controller_epoch
 from controller.election.store import ensure_controller_epoch
 from controller.runtime.bodies import Bodies
+from controller.runtime.recording import RecordedControllerMachine
 from controller.runtime.senders import Senders, TermShare
 from controller.runtime.shell import DeposedError, Shell
 from controller.wire.codes import ErrorCode
@@ -50,6 +51,7 @@ from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
+from quorum.platform.recording import Recordings
 
 log = logging.getLogger("quorate.controller")
 
@@ -71,6 +73,7 @@ class Controller:
         default_settings: TopicSettings,
         dial: Mapping[int, tuple[str, int]],
         rng: random.Random | None = None,
+        recordings: Recordings | None = None,
     ) -> None:
         """Prepare; run() competes.
 
@@ -83,6 +86,7 @@ class Controller:
             default_settings: defaults of topics.
             dial: {broker id: (host, port)} in place of the registered broker listener.
             rng: spreads replicas and draws topic ids.
+            recordings: of its terms; None: none are wanted.
         """
         self._client = client
         self._broker_id = broker_id
@@ -93,6 +97,7 @@ class Controller:
         self._default_settings = default_settings
         self._dial = dial
         self._rng = rng if rng is not None else random.SystemRandom()
+        self._recordings = recordings
         self._counters = Counters()
         self._candidate: Candidate[ControllerEpoch, Shell] = Candidate(
             client, broker_id, CONTROLLER_OFFICE, self._trust, self._begin, self._ensure_epoch
@@ -140,7 +145,10 @@ class Controller:
     def _begin(self, mandate: Mandate[ControllerEpoch]) -> Shell:
         self._counters.elections_won += 1
         elected = Elected(mandate.broker_id, mandate.epoch, mandate.epoch_version, self._rng.getrandbits(63))
-        machine = ControllerMachine(
+        make: Callable[..., ControllerMachine] = ControllerMachine
+        if self._recordings is not None:
+            make = partial(RecordedControllerMachine, self._recordings)
+        machine = make(
             elected,
             options=self._options,
             default_settings=self._default_settings,

@@ -2,29 +2,34 @@
 
 A recording is a file of steps: when, what came in, what came out. Values are those that machines take and
 give: numbers, text, bytes, collections, enums, dataclasses and named tuples of this project; a file names
-their classes and nothing else, so reading one runs no code of it. A recording that is full ends; what it has
-stays good, since a machine's steps follow from its first one on.
+their classes and nothing else, so reading one runs no code of it. When the room is used up all recordings
+end; what they have stays good, since a machine's steps follow from its first one on.
 Source: issue "Make the control plane steppable" (recorded inputs).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
+import logging
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgpack
 
 from quorum.errors import Fault, QuorateError
 
-#: What a file may have at most.
+#: What the files of a folder may have together.
 BYTES_MAX: Final = 256 * 1024 * 1024
 #: Packages whose classes a recording may name.
 PACKAGES: Final = frozenset({"quorum", "controller", "broker"})
+
+log = logging.getLogger("quorate.recording")
 
 _OBJECT, _TUPLE, _SET, _UUID = 1, 2, 3, 4
 
@@ -45,31 +50,67 @@ class Step(NamedTuple):
     taken: object
 
 
-class Recorder:
-    """Writes the steps of one machine."""
+class Recordings:
+    """A folder with a file for each machine, and room for all of them together."""
 
-    def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
-        """Begin a file; one of that name is replaced."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("wb", buffering=0)
-        self._bytes_left = bytes_max
-
-    def note(self, step: Step) -> None:
-        """Add a step; a full recording takes no more.
+    def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
+        """Make the folder.
 
         Raises:
             OSError: the disk refused.
         """
-        if self._bytes_left <= 0:
-            return
-        packed = pack(tuple(step))
-        self._bytes_left -= len(packed)
-        if self._bytes_left > 0:
-            self._file.write(packed)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._bytes_left = bytes_max
+        self._files: list[BinaryIO] = []
+
+    def begin(self, name: str) -> Recorder:
+        """Begin the recording of a machine; a former one of that name stays.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for number in itertools.count():
+            path = self._folder / (f"{name}.{number}.steps" if number else f"{name}.steps")
+            with contextlib.suppress(FileExistsError):
+                self._files.append(path.open("xb", buffering=0))
+                return Recorder(self, self._files[-1])
+        raise AssertionError
 
     def close(self) -> None:
-        """End the recording."""
-        self._file.close()
+        """Record nothing more."""
+        self._bytes_left = 0
+        for file in self._files:
+            file.close()
+
+    def write(self, file: BinaryIO, packed: bytes) -> None:
+        """Add to a file, as long as there is room; a disk that refuses ends all recordings."""
+        if len(packed) > self._bytes_left:
+            self._end("they are full")
+            return
+        self._bytes_left -= len(packed)
+        try:
+            file.write(packed)
+        except OSError as error:
+            self._end(str(error))
+
+    def _end(self, reason: str) -> None:
+        if self._bytes_left:
+            log.warning("the recordings in %s end: %s", self._folder, reason)
+        self._bytes_left = 0
+
+
+class Recorder:
+    """Writes the steps of one machine."""
+
+    def __init__(self, recordings: Recordings, file: BinaryIO) -> None:
+        """Write to an empty file."""
+        self._recordings = recordings
+        self._file = file
+
+    def note(self, now_ms: int, given: object, taken: object = None) -> None:
+        """Add a step."""
+        self._recordings.write(self._file, pack((now_ms, given, taken)))
 
 
 def read_recording(path: Path) -> Iterator[Step]:

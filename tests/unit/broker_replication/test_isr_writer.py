@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from broker.core.partition import LeaderState
+from broker.core.replica import ReplicaMachine
 from broker.core.replica_effects import WriteIsr
 from broker.core.replica_inputs import (
     FollowerFetch,
@@ -138,7 +139,7 @@ class Setting:
 
 def setting(isr: tuple[int, ...]) -> Setting:
     log = SimpleNamespace(log_start_offset=0, log_end_offset=10, topic_id=None, latest_epoch=3)
-    replica = Replica(1, KEY, cast("Any", log), 1)
+    replica = Replica(KEY, cast("Any", log), ReplicaMachine(1, 1))
     replica.step(Opened(4))
     replica.step(LeaderAndIsr(GENERATION, None, record(isr), PartitionVersion(7), (1, 2)))
     leader = replica.leader

@@ -15,7 +15,7 @@ from controller.core.inputs import Answered, Elected, PathChanged, Tick
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import LogEnd, PartitionStateRecord, TopicRecord
-from quorum.platform.recording import Recorder, RecordingError, Step, pack, read_recording, unpack
+from quorum.platform.recording import RecordingError, Recordings, Step, pack, read_recording, unpack
 
 VALUES = [
     None,
@@ -59,26 +59,37 @@ def test_a_file_names_classes_of_values_only(named: list[str]) -> None:
 
 
 def test_a_recording_is_read_up_to_a_step_that_was_cut(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "controller-1.steps"
-    steps = [Step(1, PathChanged("/brokers"), ()), Step(2, Tick(), (Tick(),))]
-    recorder = Recorder(path)
+    recordings = Recordings(tmp_path / "deep")
+    recorder = recordings.begin("controller-1")
+    steps = [Step(1, PathChanged("/brokers"), None), Step(2, Tick(), [Tick()])]
     for step in steps:
-        recorder.note(step)
-    recorder.close()
+        recorder.note(*step)
+    recordings.close()
+    path = tmp_path / "deep" / "controller-1.steps"
     assert list(read_recording(path)) == steps
     path.write_bytes(path.read_bytes()[:-1])
     assert list(read_recording(path)) == steps[:1]
 
 
-def test_a_full_recording_takes_no_more(tmp_path: Path) -> None:
-    path = tmp_path / "controller-1.steps"
-    recorder = Recorder(path, bytes_max=100)
+def test_recordings_share_their_room_and_a_full_one_takes_no_more(tmp_path: Path) -> None:
+    recordings = Recordings(tmp_path, bytes_max=100)
+    one, two = recordings.begin("one"), recordings.begin("two")
     for number in range(9):
-        recorder.note(Step(number, "x" * 20, ()))
-    recorder.close()
-    read = list(read_recording(path))
-    assert 0 < len(read) < 9
-    assert path.stat().st_size <= 100
+        one.note(number, "x" * 20)
+        two.note(number, "y")
+    recordings.close()
+    read = [list(read_recording(tmp_path / f"{name}.steps")) for name in ("one", "two")]
+    assert all(0 < len(each) < 9 for each in read)
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= 100
+
+
+def test_a_former_recording_stays(tmp_path: Path) -> None:
+    for number in range(2):
+        recordings = Recordings(tmp_path)
+        recordings.begin("one").note(number, number)
+        recordings.close()
+    files = [tmp_path / name for name in ("one.steps", "one.1.steps")]
+    assert [[each.given for each in read_recording(path)] for path in files] == [[0], [1]]
 
 
 def test_what_is_no_recording_is_an_error_that_says_so(tmp_path: Path) -> None:
