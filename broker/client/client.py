@@ -149,18 +149,14 @@ class BrokerClient:
         """Create topics; returns what became of each."""
         values = {
             "topics": [topic_values(topic) for topic in topics],
-            "timeout": self._timeout_ms,
             "validate_only": validate_only,
         }
         return await self._administer(ApiKey.CREATE_TOPICS, values, "topics")
 
     async def delete_topics(self, names: Sequence[str]) -> dict[str, TopicResult]:
         """Delete topics; returns what became of each."""
-        values = {
-            "topics": [{"name": name, "topic_id": None} for name in names],
-            "topic_names": names,
-            "timeout": self._timeout_ms,
-        }
+        rows = [{"name": name, "topic_id": None} for name in names]
+        values = {"topics": rows, "topic_names": names}
         return await self._administer(ApiKey.DELETE_TOPICS, values, "responses")
 
     async def create_partitions(
@@ -177,24 +173,39 @@ class BrokerClient:
             }
             for each in counts
         ]
-        values = {"topics": rows, "timeout": self._timeout_ms, "validate_only": validate_only}
+        values = {"topics": rows, "validate_only": validate_only}
         return await self._administer(ApiKey.CREATE_PARTITIONS, values, "results")
 
     async def _administer(self, api_key: ApiKey, values: Values, field: str) -> dict[str, TopicResult]:
-        """Send a request to the controller; again only while the broker asked says that it is not."""
-
-        async def attempt() -> dict[str, TopicResult]:
-            await self.metadata(())
-            if self._metadata.controller_id not in self._metadata.brokers:
-                raise BrokerRequestError(api_key.name, ErrorCode.NOT_CONTROLLER, "no controller is known")
-            link = await self._broker(self._metadata.controller_id)
-            response = await link.request(api_key, values, timeout_ms=self._timeout_ms + ANSWER_GRACE_MS)
+        def read(response: Any) -> dict[str, TopicResult]:
             results = read_topic_results(getattr(response, field))
             if any(each.error_code == ErrorCode.NOT_CONTROLLER for each in results.values()):
                 raise BrokerRequestError(api_key.name, ErrorCode.NOT_CONTROLLER)
             return results
 
-        return await self._until_deadline(attempt)
+        return await self._ask_controller(api_key, values, read)
+
+    async def _ask_controller(
+        self, api_key: ApiKey, values: Values, read: Callable[[Any], T], *, repeatable: bool = False
+    ) -> T:
+        """Send a request to the controller; again while the broker asked says that it is not.
+
+        Args:
+            api_key: which request.
+            values: its body, but for the timeout.
+            read: reads the response, or raises BrokerRequestError.
+            repeatable: see _until_deadline.
+        """
+
+        async def attempt() -> T:
+            await self.metadata(())
+            if self._metadata.controller_id not in self._metadata.brokers:
+                raise BrokerRequestError(api_key.name, ErrorCode.NOT_CONTROLLER, "no controller is known")
+            link = await self._broker(self._metadata.controller_id)
+            body = {**values, "timeout": self._timeout_ms}
+            return read(await link.request(api_key, body, timeout_ms=self._timeout_ms + ANSWER_GRACE_MS))
+
+        return await self._until_deadline(attempt, repeatable=repeatable)
 
     async def describe_topic_configs(self, topics: Sequence[str]) -> dict[str, list[ConfigRow]]:
         """Return the settings of topics.

@@ -11,6 +11,7 @@ from struct import Struct, error
 from typing import Any, Final, NamedTuple
 
 from broker.client.errors import BrokerRequestError
+from broker.client.partitions import by_topic
 from broker.wire.codec import Values
 from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey
@@ -138,9 +139,8 @@ def fetch_values(group_id: str, keys: Iterable[PartitionKey] | None) -> Values:
     """Return the body of an OffsetFetch request of version 8 or above; None: of all partitions."""
     topics = None
     if keys is not None:
-        topics = [
-            {"name": topic, "partition_indexes": tuple(indexes)} for topic, indexes in _by_topic(keys).items()
-        ]
+        indexes = "partition_indexes"
+        topics = by_topic(dict.fromkeys(keys), "name", lambda index, _: index, partitions=indexes)
     return {"groups": [{"group_id": group_id, "topics": topics}], "require_stable": False}
 
 
@@ -165,27 +165,21 @@ def read_fetched(response: Any) -> dict[PartitionKey, CommittedOffset]:
 
 def commit_values(group_id: str, offsets: Mapping[PartitionKey, int]) -> Values:
     """Return the body of an OffsetCommit request in the name of no member."""
-    topics = [
-        {
-            "name": topic,
-            "partitions": [
-                {
-                    "partition_index": index,
-                    "committed_offset": offsets[PartitionKey(topic, index)],
-                    "committed_leader_epoch": -1,
-                    "committed_metadata": "",
-                }
-                for index in indexes
-            ],
+
+    def row(index: int, offset: int) -> Values:
+        return {
+            "partition_index": index,
+            "committed_offset": offset,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
         }
-        for topic, indexes in _by_topic(offsets).items()
-    ]
+
     return {
         "group_id": group_id,
         "generation_id_or_member_epoch": -1,
         "generation_id": -1,
         "member_id": "",
-        "topics": topics,
+        "topics": by_topic(offsets, "name", row),
     }
 
 
@@ -200,13 +194,6 @@ def check_committed(group_id: str, response: Any) -> None:
             if each.error_code:
                 where = f"offset of group {group_id} for {topic.name}-{each.partition_index}"
                 raise BrokerRequestError(where, each.error_code)
-
-
-def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for key in keys:
-        topics.setdefault(key.topic, []).append(key.partition)
-    return topics
 
 
 def assigned_partitions(assignment: bytes) -> tuple[PartitionKey, ...] | None:

@@ -11,16 +11,16 @@ IncrementalAlterConfigs requests; KIP-73.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.client.client import ANSWER_GRACE_MS, BrokerClient
+from broker.client.client import BrokerClient
 from broker.client.errors import BrokerRequestError
 from broker.client.links import Link
+from broker.client.partitions import by_topic
 from broker.client.topics import alter_values, describe_values, read_configs
 from broker.wire.codec import Values
 from controller.wire.apis import ApiKey
-from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerUnreachableError
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.paths import PartitionKey
@@ -61,14 +61,8 @@ class PartitionAdminClient(BrokerClient):
         Raises:
             BrokerRequestError: nothing was begun, or the outcome is unknown (it says which).
         """
-        rows = [
-            {
-                "name": topic,
-                "partitions": [{"partition_index": key.partition, "replicas": targets[key]} for key in keys],
-            }
-            for topic, keys in _by_topic(targets).items()
-        ]
-        response = await self._ask_controller(
+        rows = by_topic(targets, "name", lambda index, to: {"partition_index": index, "replicas": to})
+        response = await self._ask(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS, {"topics": rows}, repeatable=None not in targets.values()
         )
         return {
@@ -79,9 +73,7 @@ class PartitionAdminClient(BrokerClient):
 
     async def list_reassignments(self) -> dict[PartitionKey, Ongoing]:
         """Return all reassignments under way."""
-        response = await self._ask_controller(
-            ApiKey.LIST_PARTITION_REASSIGNMENTS, {"topics": None}, repeatable=True
-        )
+        response = await self._ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, {"topics": None}, repeatable=True)
         return {
             PartitionKey(topic.name, row.partition_index): Ongoing(
                 row.replicas, row.adding_replicas, row.removing_replicas
@@ -102,12 +94,9 @@ class PartitionAdminClient(BrokerClient):
         Raises:
             BrokerRequestError: nobody was elected, or the outcome is unknown (it says which).
         """
-        rows = [
-            {"topic": topic, "partitions": [key.partition for key in some]}
-            for topic, some in _by_topic(keys).items()
-        ]
+        rows = by_topic(dict.fromkeys(keys), "topic", lambda index, _: index)
         values = {"election_type": _UNCLEAN if unclean else _PREFERRED, "topic_partitions": rows}
-        response = await self._ask_controller(ApiKey.ELECT_LEADERS, values, repeatable=not unclean)
+        response = await self._ask(ApiKey.ELECT_LEADERS, values, repeatable=not unclean)
         return {
             PartitionKey(topic.topic, row.partition_id): PartitionResult(row.error_code, row.error_message)
             for topic in response.replica_election_results
@@ -174,27 +163,11 @@ class PartitionAdminClient(BrokerClient):
                 found.append((broker_id, await self._broker(broker_id)))
         return found
 
-    async def _ask_controller(self, api_key: ApiKey, values: Values, *, repeatable: bool) -> Any:
-        async def attempt() -> Any:
-            await self.metadata(())
-            if self._metadata.controller_id not in self._metadata.brokers:
-                raise BrokerRequestError(api_key.name, ErrorCode.NOT_CONTROLLER, "no controller is known")
-            link = await self._broker(self._metadata.controller_id)
-            response = await link.request(
-                api_key,
-                {**values, "timeout": self._timeout_ms},
-                timeout_ms=self._timeout_ms + ANSWER_GRACE_MS,
-            )
+    async def _ask(self, api_key: ApiKey, values: Values, *, repeatable: bool) -> Any:
+        def read(response: Any) -> Any:
             if response.error_code:
                 message = getattr(response, "error_message", None)
                 raise BrokerRequestError(api_key.name, response.error_code, message)
             return response
 
-        return await self._until_deadline(attempt, repeatable=repeatable)
-
-
-def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[PartitionKey]]:
-    topics: dict[str, list[PartitionKey]] = {}
-    for key in keys:
-        topics.setdefault(key.topic, []).append(key)
-    return topics
+        return await self._ask_controller(api_key, values, read, repeatable=repeatable)

@@ -6,10 +6,12 @@ Source: Kafka's Produce, Fetch and ListOffsets requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from broker.wire.codec import Values
 from quorum.metadata.paths import PartitionKey
+
+T = TypeVar("T")
 
 
 class Produced(NamedTuple):
@@ -46,7 +48,7 @@ def fetch_values(offsets: Mapping[PartitionKey, int], *, max_wait_ms: int, max_b
         "max_wait": max_wait_ms,
         "min_bytes": 1,
         "max_bytes": max_bytes,
-        "topics": _by_topic(
+        "topics": by_topic(
             offsets,
             "topic",
             lambda index, offset: {
@@ -76,7 +78,7 @@ def list_offsets_values(timestamps: Mapping[PartitionKey, int]) -> Values:
     return {
         "replica_id": -1,
         "isolation_level": 0,
-        "topics": _by_topic(
+        "topics": by_topic(
             timestamps,
             "name",
             lambda index, timestamp: {"partition_index": index, "timestamp": timestamp},
@@ -106,10 +108,22 @@ def read_produce(response: Any) -> dict[PartitionKey, Produced]:
     }
 
 
-def _by_topic(
-    items: Mapping[PartitionKey, int], name: str, row: Callable[[int, int], Values]
+def by_topic(
+    items: Mapping[PartitionKey, T],
+    name: str,
+    row: Callable[[int, T], object],
+    *,
+    partitions: str = "partitions",
 ) -> list[Values]:
-    topics: dict[str, list[Values]] = {}
+    """Return rows of topics, as requests have them.
+
+    Args:
+        items: by partition.
+        name: of the field with the topic's name.
+        row: (partition, item) → its row.
+        partitions: of the field with the rows.
+    """
+    topics: dict[str, list[object]] = {}
     for key, item in items.items():
         topics.setdefault(key.topic, []).append(row(key.partition, item))
-    return [{name: topic, "partitions": rows} for topic, rows in topics.items()]
+    return [{name: topic, partitions: rows} for topic, rows in topics.items()]

@@ -1,24 +1,30 @@
-"""What subcommands that ask brokers share, as `quorate topics list`: their actions, options and reports."""
+"""What subcommands that ask brokers share, as `quorate topics list`: actions, options, client, reports."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.commands.broker import require_extra
 from quorum.errors import printable
 
 if TYPE_CHECKING:
-    from broker.client.partition_admin import PartitionResult
+    from broker.client.partition_admin import PartitionAdminClient, PartitionResult
     from quorum.metadata.paths import PartitionKey
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+TIMEOUT_MS: Final = 30_000
+
+#: Carries an action out and returns the exit code.
+Act = Callable[["PartitionAdminClient", argparse.Namespace], Awaitable[int]]
 
 
 def add_actions(
-    parser: argparse.ArgumentParser, rows: Iterable[tuple[str, str, Callable[..., Any]]]
+    parser: argparse.ArgumentParser, rows: Iterable[tuple[str, str, Act]]
 ) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Declare actions with --bootstrap and --json; yield each with its parser, for options of its own.
 
@@ -39,6 +45,26 @@ def add_actions(
         action = actions.add_parser(name, allow_abbrev=False, parents=[shared], help=text, description=text)
         action.set_defaults(act=act)
         yield name, action
+
+
+def run_action(arguments: argparse.Namespace) -> int:
+    """Ask brokers and print; returns the exit code.
+
+    Raises:
+        UsageError: an argument or a file has not its form, or the extra is not installed.
+        NoBrokerAnswersError: no broker can be reached, nothing was sent; it names them.
+        BrokerRequestError: the brokers refuse, or the outcome is unknown (it says which).
+        QuorateError: what an argument names does not exist, or is not as the action needs it.
+    """
+    require_extra()
+    from broker.client.partition_admin import PartitionAdminClient
+
+    async def ask() -> int:
+        act: Act = arguments.act
+        async with PartitionAdminClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
+            return await act(client, arguments)
+
+    return asyncio.run(ask())
 
 
 def report_partitions(
@@ -75,3 +101,22 @@ def report_partitions(
     count = len(results) - unneeded - len(refused)
     print(f"{done} {count} of {len(results)} partitions{rest}")
     return 1 if refused else 0
+
+
+def print_rows(
+    arguments: argparse.Namespace, fields: Sequence[Mapping[str, Any]], columns: Sequence[str]
+) -> int:
+    """Print rows as JSON or as a table; returns the exit code."""
+    print(json.dumps(fields) if arguments.json else "\n".join(lay_out(fields, columns)))
+    return 0
+
+
+def lay_out(fields: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
+    """Return the lines of a table."""
+    from quorum.platform.terminal import table
+
+    rows = [
+        [printable(value) if isinstance(value := each[name], str) else value for name in columns]
+        for each in fields
+    ]
+    return table([name.upper().replace("_", "-") for name in columns], rows)

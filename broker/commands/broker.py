@@ -121,8 +121,8 @@ async def _serve(config: BrokerConfig, parent_fd: int | None) -> None:
         await broker.stop()
         await stopped
     if (error := stopped_error(broker)) is not None:
-        if broker.failure is not None:
-            log.error("broker %d stopped itself", config.broker.id, exc_info=broker.failure)
+        if broker.state.failure is not None:
+            log.error("broker %d stopped itself", config.broker.id, exc_info=broker.state.failure)
         raise error
     log.info("broker %d stopped", config.broker.id)
 

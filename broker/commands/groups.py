@@ -7,14 +7,12 @@ and where a reset goes; what may be reset is the coordinator's affair.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.commands.actions import add_actions
-from broker.commands.broker import require_extra
+from broker.commands.actions import Act, add_actions, lay_out, print_rows, run_action
 from quorum.errors import QuorateError, UsageError, printable, shown
 
 if TYPE_CHECKING:
@@ -36,11 +34,8 @@ examples:
   quorate groups delete billing
 """
 
-TIMEOUT_MS: Final = 30_000
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-
-Act = Callable[["BrokerClient", argparse.Namespace], Awaitable[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,24 +76,7 @@ def _add_reset_arguments(action: argparse.ArgumentParser) -> None:
     action.add_argument("--execute", action="store_true", help="do it")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Ask and print.
-
-    Raises:
-        UsageError: an argument has not its form, or the extra is not installed.
-        NoBrokerAnswersError: no broker can be reached; it names them.
-        BrokerRequestError: the coordinator refuses, or the outcome is unknown (it says which).
-        QuorateError: what an argument names does not exist, or is not as the action needs it.
-    """
-    require_extra()
-    from broker.client import BrokerClient
-
-    async def ask() -> int:
-        act: Act = arguments.act
-        async with BrokerClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
-            return await act(client, arguments)
-
-    return asyncio.run(ask())
+run = run_action
 
 
 async def _list(client: BrokerClient, arguments: argparse.Namespace) -> int:
@@ -107,7 +85,7 @@ async def _list(client: BrokerClient, arguments: argparse.Namespace) -> int:
         {"group": each.group_id, "type": each.group_type, "protocol": each.protocol_type, "state": each.state}
         for each in groups
     ]
-    return _print_rows(arguments, fields, ("group", "type", "protocol", "state"))
+    return print_rows(arguments, fields, ("group", "type", "protocol", "state"))
 
 
 async def _describe(client: BrokerClient, arguments: argparse.Namespace) -> int:
@@ -124,7 +102,7 @@ async def _describe(client: BrokerClient, arguments: argparse.Namespace) -> int:
             head += f"\nnot written: {printable(answer['problem'])}"
         rows = answer["members" if arguments.members else "offsets"]
         columns = _MEMBER_COLUMNS if arguments.members else _OFFSET_COLUMNS
-        texts.append("\n".join([head, *_lay_out(rows, columns)]))
+        texts.append("\n".join([head, *lay_out(rows, columns)]))
     print("\n\n".join(texts))
     return 0
 
@@ -218,7 +196,7 @@ async def _reset(client: BrokerClient, arguments: argparse.Namespace) -> int:
         for key in keys
     ]
     columns = ("group", "topic", "partition", "old_offset", "new_offset")
-    code = _print_rows(arguments, fields, columns)
+    code = print_rows(arguments, fields, columns)
     if not arguments.execute and not arguments.json:
         print("nothing was changed; add --execute")
     return code
@@ -292,21 +270,3 @@ def _timestamp_ms(text: str) -> int:
         raise UsageError(problem, "write 2026-01-31T12:00, or 2026-01-31T12:00+01:00") from error
     moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
-
-
-# -- print ---------------------------------------------------------------------------------------------------
-
-
-def _print_rows(arguments: argparse.Namespace, fields: list[dict[str, Any]], columns: tuple[str, ...]) -> int:
-    print(json.dumps(fields) if arguments.json else "\n".join(_lay_out(fields, columns)))
-    return 0
-
-
-def _lay_out(fields: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
-    from quorum.platform.terminal import table
-
-    rows = [
-        [printable(value) if isinstance(value := each[name], str) else value for name in columns]
-        for each in fields
-    ]
-    return table([name.upper().replace("_", "-") for name in columns], rows)

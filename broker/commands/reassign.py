@@ -7,16 +7,14 @@ reassignment does is the controller's affair. Files have the format of Kafka's o
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker.commands.actions import add_actions, report_partitions
-from broker.commands.broker import require_extra
+from broker.commands.actions import Act, add_actions, report_partitions, run_action
 from quorum.errors import UsageError, printable, shown
 
 if TYPE_CHECKING:
@@ -40,11 +38,9 @@ examples:
   quorate reassign cancel --all
 """
 
-TIMEOUT_MS: Final = 30_000
 #: Longest file that is read, in bytes.
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 
-Act = Callable[["PartitionAdminClient", argparse.Namespace], Awaitable[int]]
 Targets = Mapping["PartitionKey", tuple[int, ...]]
 
 
@@ -83,23 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Ask and print.
-
-    Raises:
-        UsageError: an argument or a file has not its form, or the extra is not installed.
-        NoBrokerAnswersError: nothing was sent.
-        BrokerRequestError: the brokers refuse, or the outcome is unknown (it says which).
-    """
-    require_extra()
-    from broker.client.partition_admin import PartitionAdminClient
-
-    async def ask() -> int:
-        act: Act = arguments.act
-        async with PartitionAdminClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
-            return await act(client, arguments)
-
-    return asyncio.run(ask())
+run = run_action
 
 
 async def _plan(client: PartitionAdminClient, arguments: argparse.Namespace) -> int:

@@ -6,14 +6,12 @@ Decides how topics look to a person and to a script; what a change means is the 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.commands.actions import add_actions, report_partitions
-from broker.commands.broker import require_extra
+from broker.commands.actions import Act, add_actions, report_partitions, run_action
 from quorum.errors import QuorateError, UsageError, printable, shown
 
 if TYPE_CHECKING:
@@ -37,13 +35,10 @@ examples:
   quorate topics elect orders --unclean
 """
 
-TIMEOUT_MS: Final = 30_000
 #: What a replication factor has room for in Kafka's protocol.
 _COUNT_MAX: Final = 32_767
 #: Where a setting comes from, by Kafka's number.
 _SOURCES: Final = {1: "topic", 4: "broker.toml", 5: "default"}
-
-Act = Callable[["PartitionAdminClient", argparse.Namespace], Awaitable[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,23 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Ask and print.
-
-    Raises:
-        UsageError: an argument has not its form, or the extra is not installed.
-        NoBrokerAnswersError: nothing was sent.
-        BrokerRequestError: the brokers refuse, or the outcome is unknown (it says which).
-    """
-    require_extra()
-    from broker.client.partition_admin import PartitionAdminClient
-
-    async def ask() -> int:
-        act: Act = arguments.act
-        async with PartitionAdminClient(arguments.bootstrap, timeout_ms=TIMEOUT_MS) as client:
-            return await act(client, arguments)
-
-    return asyncio.run(ask())
+run = run_action
 
 
 async def _create(client: BrokerClient, arguments: argparse.Namespace) -> int:

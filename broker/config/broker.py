@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
+from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
 from quorum.config.address import Address, parse_member_address
 from quorum.config.admin_port import check_admin_port
 from quorum.config.node import HOST_NAME, read_peer_secrets
@@ -208,15 +209,13 @@ class TopicsSection:
     max_message_bytes: int = _topic_setting("max.message.bytes")
     min_insync_replicas: int = _topic_setting("min.insync.replicas")
     unclean_leader_election_enable: bool = _topic_setting("unclean.leader.election.enable")
-    cleanup_policy: str = _topic_setting("cleanup.policy")
-    compression_type: str = setting(
-        text("producer", "producer: batches are stored as they are sent"), "producer"
-    )
     message_timestamp_type: str = _topic_setting("message.timestamp.type")
     message_timestamp_before_max_ms: int = _topic_setting("message.timestamp.before.max.ms")
     message_timestamp_after_max_ms: int = _topic_setting("message.timestamp.after.max.ms")
 
 
+#: {listener: its security protocol}
+LISTENER_PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SASL_PLAINTEXT"}
 #: None: the keys are broker ids, the values addresses
 SECTIONS: dict[str, type | None] = {
     "broker": BrokerSection,

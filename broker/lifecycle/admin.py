@@ -7,7 +7,6 @@ Source: issue of brokers, "A broker's admin port"; Prometheus naming conventions
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -16,22 +15,28 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-if TYPE_CHECKING:
-    from broker.config.broker import LimitsSection
-    from broker.lifecycle.broker import Broker
-    from broker.server.listener import Listener
+from broker.config.broker import LimitsSection
+from broker.groups.coordinator import Coordinator
+from broker.lifecycle.listening import Listeners
+from broker.lifecycle.parts import BrokerParts
+from broker.lifecycle.state import BrokerState
+from broker.server.listener import Listener
+from controller.runtime.controller import Controller
+from quorum.platform.loop_watch import LoopWatch
 
 
 class BrokerView:
     """The broker behind an admin port."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, state: BrokerState, listeners: Listeners, loop_watch: LoopWatch) -> None:
         """Look at a broker."""
-        self._broker = broker
+        self._state = state
+        self._listeners = listeners
+        self._loop_watch = loop_watch
 
     def readiness(self) -> tuple[bool, str]:
         """Return whether clients are served, and the reason in one sentence."""
-        return self._broker.readiness()
+        return self._state.readiness()
 
     def status(self) -> Mapping[str, object]:
         """Return what GET /v1/status answers.
@@ -46,223 +51,190 @@ class BrokerView:
             coordinator of groups, else coordinator_epoch, groups ({state: number}), members, left_alone
             (groups with a malformed record), unwritten ({group: why its last write was given up}).
         """
-        broker = self._broker
-        ready, problem = broker.readiness()
+        state, registration = self._state, self._state.registration
+        ready, problem = state.readiness()
         answer: dict[str, object] = {
-            "broker_id": broker.broker_id,
-            "cluster_id": broker.cluster_id,
-            "generation": broker.generation,
-            "rack": broker.config.broker.rack,
+            "broker_id": state.config.broker.id,
+            "cluster_id": state.cluster_id,
+            "generation": registration and registration.generation,
+            "rack": state.config.broker.rack,
             "ready": ready,
             "problem": None if ready else problem,
             "controller_id": None,
             "controller_epoch": None,
-            "controller": self._controller(),
-            "coordinator_id": None if broker.coordinator is None else broker.coordinator.coordinator_id,
-            "coordinator": self._coordinator(),
+            "controller": registration and _controller(registration.controller),
+            "coordinator_id": registration and registration.coordinator.coordinator_id,
+            "coordinator": registration and _coordinator(registration.coordinator),
         }
-        if broker.parts is not None:
-            registry = broker.parts.replicas.registry
+        if state.parts is not None:
+            registry = state.parts.replicas.registry
             answer |= {
-                "incarnation": broker.parts.directory.incarnation,
+                "incarnation": state.parts.directory.incarnation,
                 "controller_id": registry.gate.controller_id,
                 "controller_epoch": registry.gate.controller_epoch,
-                "partitions": broker.parts.replicas.logs.counts()._asdict(),
+                "partitions": state.parts.replicas.logs.counts(),
             }
         return answer
 
     def metrics(self) -> Iterable[Metric]:
         """Return the broker's metric families with their values of now."""
-        ready, _ = self._broker.readiness()
+        state, registration = self._state, self._state.registration
+        ready, _ = state.readiness()
         yield GaugeMetricFamily("quorate_broker_ready", "1 if clients are served", value=float(ready))
         yield GaugeMetricFamily(
             "quorate_broker_generation",
             "czxid of the registration; 0: none",
-            value=self._broker.generation or 0,
+            value=0 if registration is None else registration.generation,
         )
-        yield from self._loop_metrics()
-        if self._broker.parts is None:
+        yield from _loop_metrics(self._loop_watch)
+        if state.parts is None:
             return
-        replicas = self._broker.parts.replicas
-        partitions = GaugeMetricFamily(
-            "quorate_broker_partitions", "partitions of this broker by role", labels=["role"]
-        )
-        for role, count in replicas.logs.counts()._asdict().items():
-            partitions.add_metric([role], count)
-        yield partitions
-        yield GaugeMetricFamily(
-            "quorate_broker_shortened_logs",
-            "logs that may lack what they had acknowledged, and have no role since",
-            value=len(self._broker.parts.directory.shortened),
-        )
-        counters = replicas.counters
-        for name, documentation, value in (
-            ("isr_shrinks", "ISR changes by which followers left", counters.isr_shrinks),
-            ("isr_expands", "ISR changes by which followers joined", counters.isr_expansions),
-            ("isr_conflicts", "ISR changes that the quorum refused", counters.isr_conflicts),
-            ("truncations", "logs cut back to what a new leader has", counters.truncations),
-            ("records_produced", "records that producers appended", counters.records_produced),
-            ("bytes_produced", "bytes that producers appended", counters.bytes_produced),
-            ("bytes_consumed", "bytes of records given to consumers", counters.bytes_consumed),
-            ("bytes_replicated", "bytes of records given to followers", counters.bytes_replicated),
-            (
-                "leader_throttled_bytes",
-                "bytes that were sent to throttled followers",
-                replicas.registry.leader_throttle.bytes_total,
-            ),
-            (
-                "follower_throttled_bytes",
-                "bytes that were fetched for throttled replicas",
-                replicas.registry.follower_throttle.bytes_total,
-            ),
-        ):
-            yield CounterMetricFamily(f"quorate_broker_{name}", documentation, value=value)
-        if self._broker.parts.queue is not None:
-            yield CounterMetricFamily(
-                "quorate_broker_queue_strangers",
-                "entries of this broker's queue that no holder of the peer secret signed, deleted",
-                value=self._broker.parts.queue.strangers,
-            )
-        yield from _listener_metrics(self._broker.listeners.each(), self._broker.config.limits)
-        yield from self._group_metrics()
-        yield from self._controller_metrics()
+        yield from _replica_metrics(state.parts)
+        yield from _listener_metrics(self._listeners.each(), state.config.limits)
+        bytes_max, partitions_max = state.config.groups.groups_bytes_max, state.config.limits.partitions_max
+        yield from _group_metrics(registration and registration.coordinator, bytes_max)
+        yield from _controller_metrics(registration and registration.controller, partitions_max)
 
-    def _loop_metrics(self) -> Iterable[Metric]:
-        watch = self._broker.loop_watch
-        yield GaugeMetricFamily(
-            "quorate_broker_longest_turn_seconds",
-            "The longest that one piece of work held the event loop in the last minute or two",
-            value=watch.longest_ms / 1000,
-        )
-        yield HistogramMetricFamily(
-            "quorate_broker_turn_seconds",
-            "How late the event loop came, twenty times a second",
-            buckets=watch.turns.buckets(),
-            sum_value=watch.turns.sum_s,
+
+def _controller(controller: Controller) -> Mapping[str, object] | None:
+    if not controller.active:
+        return None
+    found = controller.status()
+    return {
+        "controller_epoch": found.controller_epoch,
+        "brokers": {str(each): generation for each, generation in found.brokers.items()},
+        "strangers": {str(each): problem for each, problem in found.strangers.items()},
+        "under_replicated": [list(key) for key in found.under_replicated],
+        "offline": [list(key) for key in found.offline],
+    }
+
+
+def _coordinator(coordinator: Coordinator) -> Mapping[str, object] | None:
+    found = coordinator.status()
+    if found is None:
+        return None
+    return {
+        "coordinator_epoch": coordinator.coordinator_epoch,
+        "groups": dict(found.groups),
+        "members": found.members,
+        "left_alone": list(found.left_alone),
+        "unwritten": dict(found.unwritten),
+    }
+
+
+def _loop_metrics(watch: LoopWatch) -> Iterable[Metric]:
+    yield GaugeMetricFamily(
+        "quorate_broker_longest_turn_seconds",
+        "The longest that one piece of work held the event loop in the last minute or two",
+        value=watch.longest_ms / 1000,
+    )
+    yield HistogramMetricFamily(
+        "quorate_broker_turn_seconds",
+        "How late the event loop came, twenty times a second",
+        buckets=watch.turns.buckets(),
+        sum_value=watch.turns.sum_s,
+    )
+
+
+def _replica_metrics(parts: BrokerParts) -> Iterable[Metric]:
+    replicas, registry, counters = parts.replicas, parts.replicas.registry, parts.replicas.counters
+    roles = replicas.logs.counts()
+    yield _by("role", roles, "quorate_broker_partitions", "partitions of this broker by role")
+    yield GaugeMetricFamily(
+        "quorate_broker_shortened_logs",
+        "logs that may lack what they had acknowledged, and have no role since",
+        value=len(parts.directory.shortened),
+    )
+    sent, fetched = registry.leader_throttle.bytes_total, registry.follower_throttle.bytes_total
+    for name, documentation, value in (
+        ("isr_shrinks", "ISR changes by which followers left", counters.isr_shrinks),
+        ("isr_expands", "ISR changes by which followers joined", counters.isr_expansions),
+        ("isr_conflicts", "ISR changes that the quorum refused", counters.isr_conflicts),
+        ("truncations", "logs cut back to what a new leader has", counters.truncations),
+        ("records_produced", "records that producers appended", counters.records_produced),
+        ("bytes_produced", "bytes that producers appended", counters.bytes_produced),
+        ("bytes_consumed", "bytes of records given to consumers", counters.bytes_consumed),
+        ("bytes_replicated", "bytes of records given to followers", counters.bytes_replicated),
+        ("leader_throttled_bytes", "bytes that were sent to throttled followers", sent),
+        ("follower_throttled_bytes", "bytes that were fetched for throttled replicas", fetched),
+    ):
+        yield CounterMetricFamily(f"quorate_broker_{name}", documentation, value=value)
+    if parts.queue is not None:
+        yield CounterMetricFamily(
+            "quorate_broker_queue_strangers",
+            "entries of this broker's queue that no holder of the peer secret signed, deleted",
+            value=parts.queue.strangers,
         )
 
-    def _controller_metrics(self) -> Iterable[Metric]:
-        controller = self._broker.controller
-        active = controller is not None and controller.active
-        yield GaugeMetricFamily("quorate_controller_active", "1 in the controller", value=float(active))
-        if controller is None:
-            return
-        found = controller.status()
-        for name, documentation, value in (
-            (
-                "unclean_elections",
-                "leaders from outside the ISR: records may be lost",
-                found.counters.unclean_elections,
-            ),
-            (
-                "leaders_rebalanced",
-                "leaderships that went back by themselves",
-                found.counters.leaders_rebalanced,
-            ),
-            (
-                "requests",
-                "control requests sent, or entries written to queues of brokers",
-                found.counters.requests_sent,
-            ),
-            (
-                "disks_replaced",
-                "brokers that came with another disk, and lost their places in every ISR",
-                found.counters.disks_replaced,
-            ),
-            (
-                "queues_overrun",
-                "brokers that count as dead because they left too many entries in their queue",
-                found.counters.queues_overrun,
-            ),
-        ):
-            yield CounterMetricFamily(f"quorate_controller_{name}", documentation, value=value)
-        if active:
-            cluster = GaugeMetricFamily(
-                "quorate_controller_partitions",
-                "partitions of the cluster that are in trouble or on the move",
-                labels=["state"],
-            )
-            cluster.add_metric(["offline"], len(found.offline))
-            cluster.add_metric(["under_replicated"], len(found.under_replicated))
-            cluster.add_metric(["reassigned"], sum(1 for _ in controller.reassignments() or ()))
-            yield cluster
-            for name, documentation, number in (
-                ("topics_left_alone", "topics that cannot be read or written", len(found.left_alone)),
-                ("partition_count", "partitions of all topics", found.partition_count),
-                (
-                    "partition_count_max",
-                    "partitions that all topics may have",
-                    self._broker.config.limits.partitions_max,
-                ),
-            ):
-                yield GaugeMetricFamily(f"quorate_controller_{name}", documentation, value=number)
-            yield GaugeMetricFamily(
-                "quorate_controller_strangers",
-                "registrations of brokers that no holder of the peer secret wrote, or that are malformed",
-                value=len(found.strangers),
-            )
 
-    def _coordinator(self) -> Mapping[str, object] | None:
-        coordinator = self._broker.coordinator
-        found = None if coordinator is None else coordinator.status()
-        if coordinator is None or found is None:
-            return None
-        return {
-            "coordinator_epoch": coordinator.coordinator_epoch,
-            "groups": dict(found.groups),
-            "members": found.members,
-            "left_alone": list(found.left_alone),
-            "unwritten": dict(found.unwritten),
-        }
+def _by(label: str, values: Mapping[str, int], name: str, documentation: str) -> Metric:
+    """Return a gauge with one value for each value of a label."""
+    family = GaugeMetricFamily(name, documentation, labels=[label])
+    for each, value in values.items():
+        family.add_metric([each], value)
+    return family
 
-    def _group_metrics(self) -> Iterable[Metric]:
-        coordinator = self._broker.coordinator
-        found = None if coordinator is None else coordinator.status()
-        yield GaugeMetricFamily(
-            "quorate_coordinator_active", "1 in the coordinator of groups", value=float(found is not None)
-        )
-        if found is None:
-            return
-        groups = GaugeMetricFamily("quorate_groups", "consumer groups by state", labels=["state"])
-        for state, number in sorted(found.groups.items()):
-            groups.add_metric([state], number)
-        yield groups
-        yield GaugeMetricFamily("quorate_group_members", "members of consumer groups", value=found.members)
-        yield GaugeMetricFamily(
-            "quorate_groups_unwritten",
-            "groups whose last write was given up",
-            value=len(found.unwritten),
-        )
-        yield GaugeMetricFamily(
-            "quorate_groups_bytes",
-            "bytes that groups hold on each node of the quorum, roughly",
-            value=found.held_bytes,
-        )
-        yield GaugeMetricFamily(
-            "quorate_groups_bytes_max",
-            "bytes that groups may hold",
-            value=self._broker.config.groups.groups_bytes_max,
-        )
-        for name, documentation, value in (
-            ("requests_refused", "requests refused because groups hold all they may", found.refused),
-            ("rebalances", "generations of groups that have begun", found.counters.rebalances),
-            ("deadlines", "deadlines of members and rebalances that have passed", found.counters.deadlines),
-            ("writes_failed", "writes of groups that were given up", found.counters.writes_failed),
-        ):
-            yield CounterMetricFamily(f"quorate_group_{name}", documentation, value=value)
 
-    def _controller(self) -> Mapping[str, object] | None:
-        controller = self._broker.controller
-        if controller is None or not controller.active:
-            return None
-        found = controller.status()
-        return {
-            "controller_epoch": found.controller_epoch,
-            "brokers": {str(each): generation for each, generation in found.brokers.items()},
-            "strangers": {str(each): problem for each, problem in found.strangers.items()},
-            "under_replicated": [list(key) for key in found.under_replicated],
-            "offline": [list(key) for key in found.offline],
-        }
+def _controller_metrics(controller: Controller | None, partitions_max: int) -> Iterable[Metric]:
+    active = controller is not None and controller.active
+    yield GaugeMetricFamily("quorate_controller_active", "1 in the controller", value=float(active))
+    if controller is None:
+        return
+    found = controller.status()
+    counters = found.counters
+    disks = "brokers that came with another disk, and lost their places in every ISR"
+    overrun = "brokers that count as dead because they left too many entries in their queue"
+    requests = "control requests sent, or entries written to queues of brokers"
+    unclean = "leaders from outside the ISR: records may be lost"
+    for name, documentation, value in (
+        ("unclean_elections", unclean, counters.unclean_elections),
+        ("leaders_rebalanced", "leaderships that went back by themselves", counters.leaders_rebalanced),
+        ("requests", requests, counters.requests_sent),
+        ("disks_replaced", disks, counters.disks_replaced),
+        ("queues_overrun", overrun, counters.queues_overrun),
+    ):
+        yield CounterMetricFamily(f"quorate_controller_{name}", documentation, value=value)
+    if not active:
+        return
+    troubles = {
+        "offline": len(found.offline),
+        "under_replicated": len(found.under_replicated),
+        "reassigned": sum(1 for _ in controller.reassignments() or ()),
+    }
+    documentation = "partitions of the cluster that are in trouble or on the move"
+    yield _by("state", troubles, "quorate_controller_partitions", documentation)
+    strangers = "registrations of brokers that no holder of the peer secret wrote, or that are malformed"
+    for name, documentation, value in (
+        ("topics_left_alone", "topics that cannot be read or written", len(found.left_alone)),
+        ("partition_count", "partitions of all topics", found.partition_count),
+        ("partition_count_max", "partitions that all topics may have", partitions_max),
+        ("strangers", strangers, len(found.strangers)),
+    ):
+        yield GaugeMetricFamily(f"quorate_controller_{name}", documentation, value=value)
+
+
+def _group_metrics(coordinator: Coordinator | None, bytes_max: int) -> Iterable[Metric]:
+    found = None if coordinator is None else coordinator.status()
+    yield GaugeMetricFamily(
+        "quorate_coordinator_active", "1 in the coordinator of groups", value=float(found is not None)
+    )
+    if found is None:
+        return
+    yield _by("state", dict(sorted(found.groups.items())), "quorate_groups", "consumer groups by state")
+    for name, documentation, value in (
+        ("group_members", "members of consumer groups", found.members),
+        ("groups_unwritten", "groups whose last write was given up", len(found.unwritten)),
+        ("groups_bytes", "bytes that groups hold on each node of the quorum, roughly", found.held_bytes),
+        ("groups_bytes_max", "bytes that groups may hold", bytes_max),
+    ):
+        yield GaugeMetricFamily(f"quorate_{name}", documentation, value=value)
+    for name, documentation, value in (
+        ("requests_refused", "requests refused because groups hold all they may", found.refused),
+        ("rebalances", "generations of groups that have begun", found.counters.rebalances),
+        ("deadlines", "deadlines of members and rebalances that have passed", found.counters.deadlines),
+        ("writes_failed", "writes of groups that were given up", found.counters.writes_failed),
+    ):
+        yield CounterMetricFamily(f"quorate_group_{name}", documentation, value=value)
 
 
 def _listener_metrics(listeners: Sequence[Listener], limits: LimitsSection) -> Iterable[Metric]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 
+from broker.lifecycle.parts import BrokerParts
+from broker.lifecycle.session import BrokerSession
 from controller.core.brokers import broker_endpoint
 from controller.messages.entities import (
     CONTROL_VERSIONS,
@@ -31,9 +32,7 @@ from quorum.client import Client, ClientError, ClientState, NoNodeError
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
-from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.records import NO_CONTROLLER, BrokerRecord, ControllerRecord
-from quorum.metadata.trust import Trust
 
 log = logging.getLogger("quorate.broker")
 
@@ -43,20 +42,6 @@ QUORUM_PATIENCE_S: Final = 2.0
 _SEARCHING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE)
 
 
-@dataclass(frozen=True, slots=True)
-class DepartureOptions:
-    """How a broker asks."""
-
-    broker_id: int
-    cluster_id: str
-    secrets: Sequence[str]
-    #: {broker id: address to dial in place of the registered one}
-    dial: Mapping[int, tuple[str, int]]
-    retries_max: int
-    retry_backoff_ms: int
-    request_timeout_ms: int
-
-
 class _NoAnswerError(Exception):
     """Nobody could be asked; there may be another controller soon."""
 
@@ -64,20 +49,17 @@ class _NoAnswerError(Exception):
 class Departure:
     """The requests of one broker that stops."""
 
-    def __init__(
-        self,
-        options: DepartureOptions,
-        session: Callable[[], tuple[Client | None, BrokerGeneration | None]],
-    ) -> None:
-        """Ask nothing yet; session returns the present client and generation, as far as there are any."""
-        self._options = options
+    def __init__(self, parts: BrokerParts, session: Callable[[], BrokerSession | None]) -> None:
+        """Ask nothing yet; session returns the present session, if there is any."""
+        self._parts = parts
         self._session = session
         self._changed = asyncio.Event()
 
     async def run(self) -> bool:
         """Ask until nothing is left to move, or it is too late; returns whether nothing is left."""
-        options, loop = self._options, asyncio.get_running_loop()
-        patience_s = options.retries_max * options.retry_backoff_ms / 1000
+        settings, loop = self._parts.config.broker, asyncio.get_running_loop()
+        retries_max = settings.controlled_shutdown_max_retries
+        patience_s = retries_max * settings.controlled_shutdown_retry_backoff_ms / 1000
         deadline = loop.time() + patience_s
         retries, problem, heard_s = 0, "", loop.time()
         while True:
@@ -85,10 +67,10 @@ class Departure:
             if self._is_connected():
                 heard_s = loop.time()
             elif loop.time() - heard_s >= QUORUM_PATIENCE_S:
-                log.warning("broker %d stops uncleanly: the quorum cannot be reached", options.broker_id)
+                log.warning("broker %d stops uncleanly: the quorum cannot be reached", settings.id)
                 return False
             try:
-                async with asyncio.timeout(options.request_timeout_ms / 1000):
+                async with asyncio.timeout(settings.control_request_timeout_ms / 1000):
                     response = await self._ask()
             except _NoAnswerError as error:
                 problem = str(error)
@@ -100,20 +82,20 @@ class Departure:
                     return True
                 if response.error_code not in _SEARCHING:
                     retries += 1
-            if retries > options.retries_max or loop.time() >= deadline:
-                log.warning("broker %d stops uncleanly: %s", options.broker_id, problem)
+            if retries > retries_max or loop.time() >= deadline:
+                log.warning("broker %d stops uncleanly: %s", settings.id, problem)
                 return False
-            log.info("broker %d asks again for its controlled shutdown: %s", options.broker_id, problem)
+            log.info("broker %d asks again for its controlled shutdown: %s", settings.id, problem)
             await self._pause(retries > 0)
 
     def _is_connected(self) -> bool:
-        client, _ = self._session()
-        return client is not None and client.state is ClientState.CONNECTED
+        session = self._session()
+        return session is not None and session.client.state is ClientState.CONNECTED
 
     async def _pause(self, is_counted: bool) -> None:
         """Wait for the backoff; a new controller ends the wait for one."""
         try:
-            pause_s = self._options.retry_backoff_ms / 1000
+            pause_s = self._parts.config.broker.controlled_shutdown_retry_backoff_ms / 1000
             async with asyncio.timeout(pause_s if self._is_connected() else QUORUM_PATIENCE_S):
                 while True:
                     await self._changed.wait()
@@ -124,29 +106,30 @@ class Departure:
             return
 
     async def _ask(self) -> ControlledShutdownResponse:
-        client, generation = self._session()
-        if client is None or generation is None:
+        session = self._session()
+        registration = None if session is None else session.registration
+        if session is None or registration is None:
             raise _NoAnswerError("it has no session with the quorum")
-        options = self._options
+        parts, broker = self._parts, self._parts.config.broker
         async with asyncio.timeout(QUORUM_PATIENCE_S):
-            host, port = await self._find_controller(client)
+            host, port = await self._find_controller(session.client)
         connection = await BrokerConnection.open(
             host,
             port,
-            secrets=options.secrets,
-            cluster_id=options.cluster_id,
-            client_id=f"broker-{options.broker_id}",
-            timeout_ms=options.request_timeout_ms,
+            secrets=parts.secrets,
+            cluster_id=parts.cluster_id,
+            client_id=f"broker-{broker.id}",
+            timeout_ms=broker.control_request_timeout_ms,
         )
         try:
             body = await connection.request(
                 CONTROLLED_SHUTDOWN,
                 CONTROL_VERSIONS[CONTROLLED_SHUTDOWN],
                 encode_request(
-                    ControlledShutdownRequest(broker_id=options.broker_id, broker_epoch=generation)
+                    ControlledShutdownRequest(broker_id=broker.id, broker_epoch=registration.generation)
                 ),
                 flexible=True,
-                timeout_ms=options.request_timeout_ms,
+                timeout_ms=broker.control_request_timeout_ms,
             )
         finally:
             connection.close()
@@ -161,12 +144,11 @@ class Departure:
             controller_id = ControllerRecord.decode(value).broker_id
             if controller_id == NO_CONTROLLER:
                 raise _NoAnswerError("there is no controller")
-            if controller_id in self._options.dial:
-                return self._options.dial[controller_id]
+            if controller_id in self._parts.config.dial:
+                return self._parts.config.dial[controller_id]
             path = paths.broker_id_path(controller_id)
             registration, stat = await client.get(path)
-            trust = Trust(self._options.secrets, self._options.cluster_id)
-            trust.check_signed(path, registration, stat.ephemeral_owner)
+            self._parts.trust.check_signed(path, registration, stat.ephemeral_owner)
             endpoint = broker_endpoint(BrokerRecord.decode(controller_id, registration))
         except NoNodeError:
             raise _NoAnswerError("there is no controller") from None

@@ -51,20 +51,16 @@ class AnnouncedView(ClusterView):
 class Listeners:
     """The ports of one broker."""
 
-    def __init__(
-        self, config: BrokerConfig, secrets: list[str], admin: StatusView, view: AnnouncedView
-    ) -> None:
+    def __init__(self, config: BrokerConfig, secrets: list[str], view: AnnouncedView) -> None:
         """Bind nothing yet.
 
         Args:
             config: addresses, limits and who may ask.
             secrets: peer secrets; any of them lets a peer in.
-            admin: what the HTTP port shows.
             view: wakes the client listener.
         """
         self._config = config
         self._secrets = secrets
-        self._admin_view = admin
         self._view = view
         self._sockets = contextlib.ExitStack()
         self._bound: BrokerSockets | None = None
@@ -72,10 +68,11 @@ class Listeners:
         self._admin: AdminServer | None = None
         self._client_start: asyncio.Task[None] | None = None
 
-    async def start_admin(self, sockets: BrokerSockets | None = None) -> None:
+    async def start_admin(self, view: StatusView, sockets: BrokerSockets | None = None) -> None:
         """Bind all three ports and serve HTTP.
 
         Args:
+            view: what the HTTP port shows.
             sockets: bound sockets, in place of the configured addresses.
 
         Raises:
@@ -89,7 +86,7 @@ class Listeners:
             self._own(bind("listen.admin", sockets.admin if sockets else listen.admin)),
         )
         self._bound = bound
-        app = base_app(self._admin_view, hosts=security.admin_hosts, tokens=read_admin_tokens(security))
+        app = base_app(view, hosts=security.admin_hosts, tokens=read_admin_tokens(security))
         self._admin = AdminServer(app, bound.admin)
         await self._admin.start()
 
@@ -100,19 +97,18 @@ class Listeners:
         sasl = ScramServer(self._secrets, services.cluster_id)
         api = ApiHandlers(services, for_brokers=True)
         self._listeners.append(
-            await Listener.start_on(bound.broker, name="broker", api=api, sasl=sasl, limits=limits)
+            await Listener.start(bound.broker, name="broker", api=api, sasl=sasl, limits=limits)
         )
         self._client_start = asyncio.ensure_future(self._accept_clients(bound.client, services))
 
     def advertised(self) -> tuple[Address, Address, Address]:
         """Return what clients, brokers and people dial; only after `start_admin`."""
         assert self._bound is not None
-        advertised = self._config.advertised
-        client, broker, admin = (Address(*each.getsockname()[:2]) for each in self._bound)
         config = self._config
+        client, broker, admin = (Address(*each.getsockname()[:2]) for each in self._bound)
         return (
-            config.advertised_client() if advertised.client else client,
-            config.advertised_broker() if advertised.broker else broker,
+            config.advertised_client() if config.advertised.client else client,
+            config.advertised_broker() if config.advertised.broker else broker,
             admin,
         )
 
@@ -135,7 +131,7 @@ class Listeners:
         await self._view.first.wait()
         api = ApiHandlers(services, for_brokers=False)
         self._listeners.append(
-            await Listener.start_on(bound, name="client", api=api, sasl=None, limits=self._limits())
+            await Listener.start(bound, name="client", api=api, sasl=None, limits=self._limits())
         )
 
     def _limits(self) -> ListenerLimits:

@@ -11,27 +11,27 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from broker.config.broker import LISTENER_PROTOCOLS
 from controller.core.brokers import BROKER_LISTENER, CLIENT_LISTENER
 from quorum.config.address import Address
 from quorum.metadata.records import BrokerRecord, LogEnd
 
 #: Logs that a registration names, to fit in a znode; a broker with more comes as one with another disk.
 SHORTENED_MAX: Final = 10_000
-_PROTOCOLS: Final = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "SASL_PLAINTEXT"}
 
 
 def broker_record(
-    *,
     client: Address,
     broker: Address,
     admin: Address,
+    *,
     rack: str,
     incarnation: str,
     timestamp_ms: int,
     reads_queue: bool = False,
     shortened: Mapping[str, Mapping[int, LogEnd]] = MappingProxyType({}),
 ) -> BrokerRecord:
-    """Return the registration of a broker.
+    """Return the registration of a broker; see BrokerRecord.
 
     Args:
         client: where Kafka clients reach it.
@@ -47,7 +47,7 @@ def broker_record(
         host=client.host,
         port=client.port,
         endpoints=(f"{CLIENT_LISTENER}://{client}", f"{BROKER_LISTENER}://{broker}"),
-        listener_security_protocol_map=_PROTOCOLS,
+        listener_security_protocol_map=LISTENER_PROTOCOLS,
         timestamp_ms=timestamp_ms,
         rack=rack or None,
         incarnation=incarnation,

@@ -163,25 +163,21 @@ async def _delete(client: Client, path: str) -> None:
         return
 
 
-def handing_to(registered: Registered) -> Apply:
-    """Return what has a registered broker apply a request."""
-
-    async def apply(request: ControlRequest) -> int:
-        match request:
-            case LeaderAndIsrRequest():
-                roles = await registered.leader_and_isr(request)
-                _report([each.error_code for topic in roles.topics for each in topic.partition_errors])
-                return roles.error_code
-            case StopReplicaRequest():
-                stops = await registered.stop_replica(request)
-                _report([each.error_code for each in stops.partition_errors])
-                return stops.error_code
-            case UpdateMetadataRequest():
-                return (await registered.update_metadata(request)).error_code
-            case _:
-                return ErrorCode.INVALID_REQUEST
-
-    return apply
+async def apply_to(registered: Registered, request: ControlRequest) -> int:
+    """Have a registered broker apply a request."""
+    match request:
+        case LeaderAndIsrRequest():
+            roles = await registered.leader_and_isr(request)
+            _report([each.error_code for topic in roles.topics for each in topic.partition_errors])
+            return roles.error_code
+        case StopReplicaRequest():
+            stops = await registered.stop_replica(request)
+            _report([each.error_code for each in stops.partition_errors])
+            return stops.error_code
+        case UpdateMetadataRequest():
+            return (await registered.update_metadata(request)).error_code
+        case _:
+            return ErrorCode.INVALID_REQUEST
 
 
 def _report(codes: Sequence[int]) -> None:

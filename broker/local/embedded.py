@@ -89,7 +89,7 @@ class EmbeddedBrokers:
                 self._running[broker_id] = broker
                 await broker.wait_ready()
         except TimeoutError as error:
-            _, reason = broker.readiness()
+            _, reason = broker.state.readiness()
             problem = f"broker {broker_id} was not ready within {READY_DEADLINE_S:.0f} s: {reason}"
             raise NodeStoppedError(problem, "see its log") from error
 

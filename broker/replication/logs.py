@@ -14,7 +14,7 @@ from broker.log.disk_threads import finished
 from broker.log.errors import LogStorageError, UnreadableBatchError
 from broker.log.files import disk_space
 from broker.replication import offsets
-from broker.replication.outcomes import EpochEnd, LogSize, ReplicaCounts
+from broker.replication.outcomes import EpochEnd
 from broker.replication.registry import Registry
 from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
@@ -29,27 +29,30 @@ class Logs:
         self._registry = registry
         self._on_failure = on_failure
 
-    def counts(self) -> ReplicaCounts:
-        """Count the partitions of this broker by role."""
+    def counts(self) -> dict[str, int]:
+        """Count the partitions of this broker by role; "offline": it neither leads nor follows."""
         replicas = self._registry.replicas
         leaders = [replica.leader for replica in replicas.values() if replica.leader is not None]
         followed = sum(replica.follower is not None for replica in replicas.values())
-        under_replicated = sum(leader.is_under_replicated() for leader in leaders)
-        offline = len(replicas) - len(leaders) - followed
-        return ReplicaCounts(len(leaders), followed, offline, under_replicated)
+        return {
+            "led": len(leaders),
+            "followed": followed,
+            "offline": len(replicas) - len(leaders) - followed,
+            "under_replicated": sum(leader.is_under_replicated() for leader in leaders),
+        }
 
     def keys(self) -> list[PartitionKey]:
         """Return the partitions whose logs are here."""
         return list(self._registry.log_directory.logs)
 
-    def size(self, key: PartitionKey) -> LogSize | None:
-        """Return how large a log is; None: it is not here."""
+    def size(self, key: PartitionKey) -> tuple[int, int] | None:
+        """Return (bytes, how far the end is below the high watermark, -1: unknown); None: no log is here."""
         log = self._registry.log_directory.logs.get(key)
         if log is None:
             return None
         replica = self._registry.replicas.get(key)
         lag = -1 if replica is None else max(replica.high_watermark - log.log_end_offset, 0)
-        return LogSize(log.size_bytes, lag)
+        return log.size_bytes, lag
 
     async def disk_space(self) -> tuple[int, int] | ErrorCode:
         """Return (total, usable) bytes of the log directory's disk."""

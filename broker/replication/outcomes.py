@@ -55,14 +55,6 @@ class DeleteOutcome(NamedTuple):
     low_watermark: int = -1
 
 
-class LogSize(NamedTuple):
-    """How large a log is."""
-
-    size_bytes: int
-    #: How far its end is below its high watermark; -1 where there is no replica.
-    offset_lag: int
-
-
 class FetchPosition(NamedTuple):
     """From where one partition is read."""
 
@@ -96,16 +88,6 @@ class EpochEnd(NamedTuple):
     error_code: ErrorCode
     leader_epoch: int = -1
     end_offset: int = -1
-
-
-class ReplicaCounts(NamedTuple):
-    """Partitions of this broker by role, for operators."""
-
-    led: int
-    followed: int
-    #: Neither led nor followed.
-    offline: int
-    under_replicated: int
 
 
 @dataclass(slots=True)

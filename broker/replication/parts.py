@@ -23,10 +23,11 @@ from broker.replication.logs import Logs
 from broker.replication.maintenance import Maintenance
 from broker.replication.mending import Mending
 from broker.replication.outcomes import Counters, ReplicationOptions
-from broker.replication.producing import GivenIds, Producing
+from broker.replication.producing import Producing
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registered import Registered
 from broker.replication.registry import Registry
+from broker.stores.producer_ids import ProducerIds
 from controller.wire.codes import ErrorCode
 from quorum.errors import QuorateError
 from quorum.metadata.topic_settings import TopicSettings
@@ -60,21 +61,17 @@ class ReplicaParts:
         cluster_id: str,
         dial: Mapping[int, tuple[str, int]],
         settings_of: Callable[[str], TopicSettings],
-        producer_ids: GivenIds,
+        producer_ids: ProducerIds,
         on_storage_error: Callable[[QuorateError], None],
         register_again: Callable[[], None],
     ) -> ReplicaParts:
         """Put the parts together.
 
         Args:
-            broker_id: this broker.
             log_directory: open; it stays open.
             cluster_view: changed by UpdateMetadata.
-            options: see there.
             secrets: of the broker listeners; the first one is used, all are accepted.
-            cluster_id: of /cluster/id.
             dial: {broker id: address} that replaces what a broker announces.
-            settings_of: a topic's effective settings.
             producer_ids: those that were given out.
             on_storage_error: called when the broker must stop; also for a defect in one of the tasks.
             register_again: called when the broker must register again, so that its shortened logs are judged.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final
 
 from broker.log.errors import AppendError, LogStorageError
 from broker.log.produced import CheckedBatch, ProducedBatch, checked_batch_of
@@ -23,6 +23,7 @@ from broker.replication.outcomes import Counters, ProduceOutcome
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from broker.replication.waiting import WAITING_MAX, WaitingAppend, WaitingProduce
+from broker.stores.producer_ids import ProducerIds
 from controller.wire.codes import ErrorCode
 from controller.wire.error_codes import code_of_error
 from quorum.errors import NodeStoppedError, QuorateError
@@ -48,16 +49,6 @@ INLINE_PLAIN_BYTES_MAX: Final = 32 * 1024
 THREADS_MAX: Final = 2
 
 
-class GivenIds(Protocol):
-    """Which producer ids brokers have given out."""
-
-    #: All below it were, as far as this broker knows.
-    given_end: int
-
-    async def was_given(self, producer_id: int) -> bool:
-        """Ask the quorum; raises QuorateError if it cannot be asked."""
-
-
 class Producing:
     """Appends for producers."""
 
@@ -65,7 +56,7 @@ class Producing:
         self,
         registry: Registry,
         counters: Counters,
-        producer_ids: GivenIds,
+        producer_ids: ProducerIds,
         on_storage_error: Callable[[QuorateError], None],
     ) -> None:
         """Append to the replicas of a registry."""

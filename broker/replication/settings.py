@@ -5,9 +5,13 @@ Source: KIP-226; Kafka's throttled rates of replicas.
 
 from __future__ import annotations
 
+import logging
+
 from broker.core.replica_inputs import SettingsChanged
 from broker.replication.registry import Registry
 from quorum.metadata.broker_settings import BrokerSettings
+
+_log = logging.getLogger(__name__)
 
 
 def apply_topic_settings(registry: Registry, topic: str) -> None:
@@ -21,5 +25,6 @@ def apply_topic_settings(registry: Registry, topic: str) -> None:
 
 def apply_broker_settings(registry: Registry, settings: BrokerSettings) -> None:
     """Limit the copying of throttled replicas to these rates from now on."""
+    _log.info("broker %d runs with %s", registry.broker_id, settings)
     registry.leader_throttle.set_rate(settings.leader_throttled_rate)
     registry.follower_throttle.set_rate(settings.follower_throttled_rate)

@@ -21,7 +21,6 @@ from controller.wire.apis import ApiKey
 from controller.wire.scram import ScramServer
 from quorum.platform.accepting import Acceptor
 from quorum.platform.histogram import Histogram
-from quorum.platform.listening import bind
 from quorum.platform.open_files import connections_within, open_files_max
 
 __all__ = ["Listener", "ListenerLimits"]
@@ -37,8 +36,8 @@ class Listener:
         sasl: ScramServer | None,
         limits: ListenerLimits,
     ) -> None:
-        """Listen to nothing yet; see `start` and `start_on`."""
-        self._name = name
+        """Listen to nothing yet; see `start`."""
+        self.name = name
         files = open_files_max()
         share = connections_within(files, files) // (1 if sasl is None else 2)
         self._shedder = Shedder(
@@ -53,35 +52,6 @@ class Listener:
     @classmethod
     async def start(
         cls,
-        host: str,
-        port: int,
-        *,
-        name: str,
-        api: Api,
-        sasl: ScramServer | None = None,
-        limits: ListenerLimits | None = None,
-    ) -> Listener:
-        """Listen at an address (port 0: any free one).
-
-        Args:
-            host: an address of this machine.
-            port: its port.
-            name: for log lines: "client" or "broker".
-            api: what is served.
-            sasl: what a peer must prove first; None: nothing.
-            limits: bounds; None: the defaults.
-
-        Raises:
-            AddressInUseError: another process listens there.
-            ConfigError: the address cannot be used.
-        """
-        listener = cls(name, api, sasl, limits or ListenerLimits())
-        listener._listen(bind(f"listen.{name}", (host, port)))
-        return listener
-
-    @classmethod
-    async def start_on(
-        cls,
         bound: socket.socket,
         *,
         name: str,
@@ -89,7 +59,15 @@ class Listener:
         sasl: ScramServer | None = None,
         limits: ListenerLimits | None = None,
     ) -> Listener:
-        """Listen on a bound socket; it belongs to the listener from now on. Arguments as of `start`."""
+        """Listen on a bound socket, which belongs to the listener from now on.
+
+        Args:
+            bound: to an address.
+            name: for log lines: "client" or "broker".
+            api: what is served.
+            sasl: what a peer must prove first; None: nothing.
+            limits: bounds; None: the defaults.
+        """
         listener = cls(name, api, sasl, limits or ListenerLimits())
         listener._listen(bound)
         return listener
@@ -104,11 +82,6 @@ class Listener:
     def connection_count(self) -> int:
         """Open connections."""
         return len(self._shedder.connections)
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._name
 
     @property
     def refused_count(self) -> int:

@@ -12,10 +12,11 @@ from broker.config.broker import BrokerConfig
 from broker.core.cluster_view import ClusterView
 from broker.groups.coordinator import Coordinator
 from broker.replication.parts import ReplicaParts
-from broker.stores.broker_configs import BrokerConfigs
 from broker.stores.producer_ids import ProducerIds
-from broker.stores.topic_configs import TopicConfigs
+from broker.stores.settings import SettingsStore
 from controller.runtime.controller import Controller
+from quorum.metadata.broker_settings import BrokerSettings
+from quorum.metadata.topic_settings import TopicSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class BrokerServices:
     config: BrokerConfig
     view: ClusterView
     replicas: ReplicaParts
-    topic_configs: TopicConfigs
-    broker_configs: BrokerConfigs
+    topic_configs: SettingsStore[TopicSettings]
+    broker_configs: SettingsStore[BrokerSettings]
     producer_ids: ProducerIds
     #: Returns the controller candidate of the present session; None without a session.
     controller: Callable[[], Controller | None]

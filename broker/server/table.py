@@ -16,7 +16,12 @@ from types import MappingProxyType
 from typing import Final
 
 from broker.server.api.acls import create_acls, delete_acls, describe_acls
-from broker.server.api.configs import alter_configs, describe_configs, incremental_alter_configs
+from broker.server.api.configs import (
+    alter_configs,
+    describe_client_quotas,
+    describe_configs,
+    incremental_alter_configs,
+)
 from broker.server.api.consumer_groups import consumer_group_describe, consumer_group_heartbeat
 from broker.server.api.control import (
     controlled_shutdown,
@@ -51,7 +56,6 @@ from broker.server.api.partition_admin import (
 )
 from broker.server.api.produce import produce
 from broker.server.api.producer_ids import init_producer_id
-from broker.server.api.quotas import describe_client_quotas
 from broker.server.api.topic_partitions import describe_topic_partitions
 from broker.server.api.topics import create_partitions, create_topics, delete_topics
 from broker.server.requests import Row, Served, Versions

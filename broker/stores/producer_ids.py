@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from quorum.client import BadVersionError, Client, NodeExistsError
+from broker.stores.rewriting import rewrite
+from quorum.client import Client
 from quorum.metadata import paths
-from quorum.metadata.errors import ContendedError, NoSessionError
+from quorum.metadata.errors import NoSessionError
 from quorum.metadata.protection import keep_node
 from quorum.metadata.reading import read_node
 from quorum.metadata.records import ProducerIdBlockRecord
 
 BLOCK_SIZE: Final = 1_000
-ROUNDS_MAX: Final = 8
 
 
 class ProducerIds:
@@ -84,21 +84,13 @@ class ProducerIds:
         return self._client
 
     async def _take_block(self) -> None:
-        client = self._attached()
-        for _ in range(ROUNDS_MAX):
-            node = await read_node(client, paths.LATEST_PRODUCER_ID_BLOCK)
-            first = 0 if node is None else ProducerIdBlockRecord.decode(node.data).last + 1
-            block = ProducerIdBlockRecord(self._broker_id, first, first + BLOCK_SIZE - 1)
-            try:
-                if node is None:
-                    await client.create(paths.LATEST_PRODUCER_ID_BLOCK, block.encode())
-                    if client.default_acl is not None:
-                        await keep_node(client, paths.LATEST_PRODUCER_ID_BLOCK)
-                else:
-                    await client.set(paths.LATEST_PRODUCER_ID_BLOCK, block.encode(), node.stat.version)
-            except (BadVersionError, NodeExistsError):
-                continue
-            self._next, self._end = block.first, block.last + 1
-            self.given_end = max(self.given_end, self._end)
-            return
-        raise ContendedError("a block of producer ids", ROUNDS_MAX)
+        def change(data: bytes | None) -> bytes:
+            first = 0 if data is None else ProducerIdBlockRecord.decode(data).last + 1
+            return ProducerIdBlockRecord(self._broker_id, first, first + BLOCK_SIZE - 1).encode()
+
+        client, path = self._attached(), paths.LATEST_PRODUCER_ID_BLOCK
+        block = ProducerIdBlockRecord.decode(await rewrite(client, path, change, "a block of producer ids"))
+        if block.first == 0 and client.default_acl is not None:
+            await keep_node(client, path)
+        self._next, self._end = block.first, block.last + 1
+        self.given_end = max(self.given_end, self._end)

@@ -50,22 +50,6 @@ def request_head(
     return head + b"\0" if flexible else head
 
 
-def pack_request(
-    api_key: int, api_version: int, correlation_id: int, client_id: str, body: bytes, *, flexible: bool
-) -> bytes:
-    """Return a whole request frame, with its length.
-
-    Args:
-        api_key: of the header.
-        api_version: of the header.
-        correlation_id: of the header; the answer repeats it.
-        client_id: names the sender to people.
-        body: as encoded for that version.
-        flexible: whether that version has tagged fields.
-    """
-    return request_head(api_key, api_version, correlation_id, client_id, len(body), flexible=flexible) + body
-
-
 def parse_request_header(frame: Buffer, is_flexible: Callable[[int, int], bool]) -> RequestHeader:
     """Read the header of a request frame.
 
@@ -97,17 +81,6 @@ def response_head(correlation_id: int, body_bytes: int, *, flexible: bool) -> by
     """Return length and header of a response; its body follows on the wire."""
     head = _RESPONSE_HEAD.pack(4 + flexible + body_bytes, correlation_id)
     return head + b"\0" if flexible else head
-
-
-def pack_response(correlation_id: int, body: bytes, *, flexible: bool) -> bytes:
-    """Return a whole response frame, with its length.
-
-    Args:
-        correlation_id: of the request.
-        body: as encoded for the request's version.
-        flexible: whether that version has tagged fields; False for every ApiVersions.
-    """
-    return response_head(correlation_id, len(body), flexible=flexible) + body
 
 
 def parse_correlation_id(frame: Buffer) -> int:

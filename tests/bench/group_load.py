@@ -20,7 +20,8 @@ from typing import Any, Final, cast
 from broker.wire.codec import decode_response, encode_request
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
-from controller.wire.frames import pack_request, response_body_offset
+from controller.wire.frames import response_body_offset
+from tests.support.frames import pack_request
 
 TOPIC: Final = "bench"
 PARTITIONS: Final = 4

@@ -1,17 +1,16 @@
 """Writes docs/compatibility.md from the table of requests, and says what the table leaves without a reason.
 
-The page is a function of broker.server.table, of the reasons in broker.server.absent, and of the data in this
-folder.
+The page is a function of broker.server.table, and of the reasons (absent.py) and the data in this folder.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from broker.server.absent import REQUESTS_ABSENT, VERSIONS_ABOVE, VERSIONS_BELOW
 from broker.server.requests import Row, Versions
 from broker.server.table import REQUESTS
 from controller.wire.apis import ApiKey
+from tests.compatibility.absent import REQUESTS_ABSENT, VERSIONS_ABOVE, VERSIONS_BELOW
 from tests.compatibility.kafka import KAFKA, KafkaRequest, Range
 from tests.compatibility.tried import SYSTEMS, SYSTEMS_TRIED, TOUR, tried
 from tests.tidy.rules import REPOSITORY
@@ -23,8 +22,8 @@ _HEAD = """# Compatibility
 
 What Quorate answers of Kafka's requests, and what was tried with it. `python -m tests.compatibility`
 writes this page from the table of requests (`broker/server/table.py`) and the reasons in
-`broker/server/absent.py`; tests compare it with the code, with a running broker and with Kafka's jars. Where
-an answer differs from Kafka's or ZooKeeper's is in [DIVERGENCES.md](../DIVERGENCES.md).
+`tests/compatibility/absent.py`; tests compare it with the code, with a running broker and with Kafka's
+jars. Where an answer differs from Kafka's or ZooKeeper's is in [DIVERGENCES.md](../DIVERGENCES.md).
 
 ## Kafka's requests
 

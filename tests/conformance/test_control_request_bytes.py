@@ -25,7 +25,7 @@ from controller.messages.entities import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from controller.wire.frames import pack_request, pack_response
+from tests.support.frames import pack_request, pack_response
 from tests.support.kafka_jars import kafka_java_command
 from tests.support.kio_samples import encoded, sample
 

@@ -99,7 +99,7 @@ def create_throttled(cluster: BlockingBrokers, topic: str, assignment: list[list
     admin.incremental_alter_configs([wanted])[wanted].result(WAIT_S)
 
     def is_known() -> bool:
-        parts = [broker.parts for broker in cluster._running._running.values()]
+        parts = [broker.state.parts for broker in cluster._running._running.values()]
         return all(each is not None and len(each.configs.overrides(topic)) == 2 for each in parts)
 
     eventually(is_known, WAIT_S, "every broker knows what is throttled")
@@ -237,9 +237,9 @@ def test_a_move_to_a_broker_that_dies_is_listed_and_undone(
     eventually(lambda: replicas(zookeeper, "waits") == {"0": [1, 2]}, WAIT_S, "the former replicas are back")
     assert "No partition reassignments found." in tools.run(REASSIGN, "--list")
     cluster.start(4)
-    parts = cluster._running._running[4].parts
+    parts = cluster._running._running[4].state.parts
     assert parts is not None
-    assert parts.own_configs.overrides == dict.fromkeys(RATES, "1")
+    assert parts.own_configs.overrides("4") == dict.fromkeys(RATES, "1")
     tools.reassign("--cancel", moves)
     assert throttles(zookeeper, "waits") == {}
 

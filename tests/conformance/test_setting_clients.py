@@ -139,7 +139,7 @@ def test_records_that_are_too_old_or_too_new_are_refused(
     change(admin, "limited", ("message.timestamp.type", "LogAppendTime", AlterConfigOpType.SET))
     eventually(
         lambda: all(
-            each.parts is not None and each.parts.configs.settings_of("limited").has_append_time
+            each.state.parts is not None and each.state.parts.configs.settings_of("limited").has_append_time
             for each in cluster._running._running.values()
         ),
         *(WAIT_S, "every broker knows the change"),

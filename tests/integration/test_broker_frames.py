@@ -23,9 +23,10 @@ from controller.messages.entities import encode_request as encode_control_reques
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerAuthenticationError, BrokerConnection
-from controller.wire.frames import pack_request, response_body_offset
+from controller.wire.frames import response_body_offset
 from quorum.metadata.paths import PartitionKey
 from tests.support.broker_services import CLUSTER_ID
+from tests.support.frames import pack_request
 from tests.support.memory_broker import (
     PATIENCE_S,
     SECRET,

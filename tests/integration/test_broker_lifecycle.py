@@ -14,9 +14,8 @@ import pytest
 from broker.client import BrokerClient
 from broker.lifecycle.peer_secret import ForeignBrokersError, WrongPeerSecretError, check_peer_secret
 from broker.local import EmbeddedBrokers, brokers
-from broker.stores.broker_configs import BrokerConfigs
 from broker.stores.producer_ids import BLOCK_SIZE, ProducerIds
-from broker.stores.topic_configs import TopicConfigs
+from broker.stores.settings import broker_configs, topic_configs
 from controller.core.requests import NewTopic
 from controller.election.store import create_topic, ensure_base_paths
 from quorum.client import Client, CreateMode
@@ -38,6 +37,7 @@ from quorum.metadata.records import BrokerConfigRecord, BrokerRecord, TopicConfi
 from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
+from tests.support.broker_sessions import generation_of, thief_of
 
 WAIT_S = 20.0
 EVEN = {"led": 1, "followed": 1, "offline": 0, "under_replicated": 0}
@@ -63,7 +63,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_settings_follow_the_quorum(client: Client) -> None:
     changed: list[str] = []
-    configs = TopicConfigs(TopicSettings(min_insync_replicas=2), changed.append)
+    configs = topic_configs(TopicSettings(min_insync_replicas=2), changed.append)
     await client.create(paths.config_topic_path("a"), TopicConfigRecord({"retention.ms": "5"}).encode())
     await configs.attach(client)
     assert configs.settings_of("a") == TopicSettings(retention_ms=5, min_insync_replicas=2)
@@ -78,7 +78,7 @@ async def test_settings_follow_the_quorum(client: Client) -> None:
 async def test_a_topic_that_is_created_again_during_a_reload_keeps_its_settings(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = TopicConfigs(TopicSettings(), lambda _topic: None)
+    configs = topic_configs(TopicSettings(), lambda _topic: None)
     for topic in ("a", "b"):
         await client.create(paths.config_topic_path(topic), TopicConfigRecord({"retention.ms": "5"}).encode())
     await configs.attach(client)
@@ -102,7 +102,7 @@ async def test_a_topic_that_is_created_again_during_a_reload_keeps_its_settings(
 
 async def test_two_brokers_change_different_settings_and_both_stay(client: Client) -> None:
     await create_topic(client, "t", TopicRecord(None, {0: (1,)}))
-    one, two = (TopicConfigs(TopicSettings(), lambda _topic: None) for _ in range(2))
+    one, two = (topic_configs(TopicSettings(), lambda _topic: None) for _ in range(2))
     await one.attach(client)
     await two.attach(client)
     await asyncio.gather(
@@ -117,7 +117,7 @@ async def test_two_brokers_change_different_settings_and_both_stay(client: Clien
 
 async def test_a_refused_setting_changes_nothing(client: Client) -> None:
     await create_topic(client, "t", TopicRecord(None, {0: (1,)}))
-    configs = TopicConfigs(TopicSettings(), lambda _topic: None)
+    configs = topic_configs(TopicSettings(), lambda _topic: None)
     await configs.attach(client)
     with pytest.raises(InvalidTopicSettingError, match=r"retention\.ms"):
         await configs.alter("t", SettingChanges({"segment.bytes": "2000000", "retention.ms": "soon"}))
@@ -134,7 +134,7 @@ async def test_a_refused_setting_changes_nothing(client: Client) -> None:
 async def test_a_malformed_record_leaves_the_settings_as_they_were(client: Client) -> None:
     path = paths.config_topic_path("t")
     await client.create(path, TopicConfigRecord({"retention.ms": "5"}).encode())
-    configs = TopicConfigs(TopicSettings(), lambda _topic: None)
+    configs = topic_configs(TopicSettings(), lambda _topic: None)
     await configs.attach(client)
     await client.set(path, b"{")
     await client.create(paths.config_topic_path("u"), TopicConfigRecord({"retention.ms": "6"}).encode())
@@ -144,26 +144,27 @@ async def test_a_malformed_record_leaves_the_settings_as_they_were(client: Clien
 
 async def test_rates_of_a_broker_follow_the_quorum(client: Client) -> None:
     changed: list[BrokerSettings] = []
-    one, other = BrokerConfigs(1, changed.append), BrokerConfigs(1, lambda _: None)
+    one = broker_configs(1, lambda name: changed.append(one.settings_of(name)))
+    other = broker_configs(1, lambda _: None)
     path, given = paths.config_broker_path(1), {LEADER_THROTTLED_RATE: "5", "written.by": "another"}
     await client.create(path, BrokerConfigRecord(given).encode())
     await one.attach(client)
     await other.attach(client)
     await asyncio.gather(
-        one.alter(SettingChanges({LEADER_THROTTLED_RATE: "6"})),
-        other.alter(SettingChanges({FOLLOWER_THROTTLED_RATE: "7"})),
+        one.alter("1", SettingChanges({LEADER_THROTTLED_RATE: "6"})),
+        other.alter("1", SettingChanges({FOLLOWER_THROTTLED_RATE: "7"})),
     )
-    await until(lambda: len(one.overrides) == len(other.overrides) == 3)
+    await until(lambda: len(one.overrides("1")) == len(other.overrides("1")) == 3)
     assert changed[0] == BrokerSettings(5)
     assert changed[-1] == BrokerSettings(6, 7)
     with pytest.raises(InvalidBrokerSettingError, match=r"log\.retention\.ms"):
-        await one.alter(SettingChanges({LEADER_THROTTLED_RATE: "8", "log.retention.ms": "5"}))
+        await one.alter("1", SettingChanges({LEADER_THROTTLED_RATE: "8", "log.retention.ms": "5"}))
     await client.set(path, b"{")
     await client.delete(path)
-    await until(lambda: one.overrides == {})
+    await until(lambda: one.overrides("1") == {})
     assert changed[-1] == BrokerSettings()
-    await one.alter(SettingChanges(removed=[LEADER_THROTTLED_RATE]))
-    assert not one.overrides
+    await one.alter("1", SettingChanges(removed=[LEADER_THROTTLED_RATE]))
+    assert not one.overrides("1")
 
 
 # -- producer ids --------------------------------------------------------------------------------------------
@@ -246,14 +247,13 @@ async def test_a_session_that_is_over_is_followed_by_another_generation(cluster:
     async with BrokerClient(cluster.bootstrap) as kafka, Client(cluster.hosts) as client:
         await kafka.create_topics([NewTopic("t", 2, 2)])
         broker = cluster._running[2]
-        before = broker.generation
-        assert broker._client is not None
-        thief = Client(cluster.hosts, resume=broker._client.session_token)
+        before = generation_of(broker)
+        thief = thief_of(broker, cluster.hosts)
         await thief.start()
         await thief.close()
-        await until(lambda: broker.generation not in (None, before))
+        await until(lambda: generation_of(broker) not in (None, before))
         _, stat = await client.get(paths.broker_id_path(2))
-        assert stat.czxid == broker.generation
+        assert stat.czxid == generation_of(broker)
         status = f"{cluster.admin_urls[1]}/v1/status"
         async with asyncio.timeout(WAIT_S):
             while (await get(status))["partitions"] != IN_SYNC:

@@ -38,9 +38,9 @@ from controller.messages.entities import (
 from controller.runtime.controller import Controller
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerConnection, BrokerConnectionLostError
-from quorum.client import Client
 from quorum.metadata.numbers import BrokerGeneration, LeaderEpoch
 from tests.support.broker_records import quiet, reading
+from tests.support.broker_sessions import generation_of, session_of, thief_of
 from tests.support.broker_wire import produce, record_batch
 from tests.support.controlled_cluster import KEY, ControlledCluster, controlled_cluster, term_of, until
 from tests.support.embedded_brokers import zookeeper
@@ -66,8 +66,8 @@ def running(cluster: BlockingBrokers, broker_id: int) -> Broker:
     return cluster._running._running[broker_id]
 
 
-def generation_of(cluster: BlockingBrokers, broker_id: int) -> BrokerGeneration:
-    found = eventually(lambda: running(cluster, broker_id).generation, WAIT_S)
+def generation(cluster: BlockingBrokers, broker_id: int) -> BrokerGeneration:
+    found = eventually(lambda: generation_of(running(cluster, broker_id)), WAIT_S)
     assert found is not None
     return found
 
@@ -101,16 +101,16 @@ def create(cluster: BlockingBrokers, zookeeper: KazooClient, topic: str, partiti
 
 def ask(cluster: BlockingBrokers, broker_id: int, api_key: int, body: bytes) -> ControlResponse:
     """Send a control request to a broker's listener, as another broker does."""
-    broker = running(cluster, broker_id)
-    assert broker.parts is not None
+    parts = running(cluster, broker_id).state.parts
+    assert parts is not None
 
     async def exchange() -> bytes:
         host, port = cluster._running._sockets[broker_id].broker.getsockname()[:2]
         connection = await BrokerConnection.open(
             host,
             port,
-            secrets=broker._secrets,
-            cluster_id=broker.cluster_id,
+            secrets=parts.secrets,
+            cluster_id=parts.cluster_id,
             client_id="test",
             timeout_ms=9_000,
         )
@@ -142,7 +142,7 @@ def test_a_stop_of_an_earlier_life_leaves_the_replica_online(
     create(cluster, zookeeper, "stays-online")
     leader = state_of(zookeeper, "stays-online")["leader"]
     follower = next(each for each in (1, 2, 3) if each != leader)
-    former = generation_of(cluster, follower)
+    former = generation(cluster, follower)
     cluster.stop(follower)
     cluster.start(follower)
     wait_in_sync(zookeeper, "stays-online")
@@ -158,20 +158,20 @@ def test_a_stop_of_an_earlier_life_leaves_the_replica_online(
         topic_states=(StopReplicaTopicState(topic_name="stays-online", partition_states=(stop,)),),
     )
     assert ask(cluster, follower, STOP_REPLICA, encode_request(request)).error_code == 77
-    replicas = running(cluster, follower).parts
+    replicas = running(cluster, follower).state.parts
     assert replicas is not None
     # Acknowledged by all three: the replica fetches.
     host = cluster.bootstrap.split(",")[state["leader"] - 1]
     assert produce(host, "stays-online", 0, record_batch([b"value"])).error_code == 0
     assert set(state_of(zookeeper, "stays-online")["isr"]) == {1, 2, 3}
-    assert replicas.replicas.logs.counts().offline == 0
+    assert replicas.replicas.logs.counts()["offline"] == 0
 
 
 def test_a_shutdown_asked_for_by_an_earlier_life_moves_nothing(
     cluster: BlockingBrokers, zookeeper: KazooClient
 ) -> None:
     create(cluster, zookeeper, "unmoved", 6)
-    former = generation_of(cluster, 2)
+    former = generation(cluster, 2)
     cluster.stop(2)
     cluster.start(2)
     wait_in_sync(zookeeper, "unmoved", 6)
@@ -183,7 +183,7 @@ def test_a_shutdown_asked_for_by_an_earlier_life_moves_nothing(
 
 def test_only_the_controller_prepares_a_shutdown(cluster: BlockingBrokers, zookeeper: KazooClient) -> None:
     other = next(each for each in (1, 2, 3) if each != controller_id(zookeeper))
-    response = ask_shutdown(cluster, other, 2, generation_of(cluster, 2))
+    response = ask_shutdown(cluster, other, 2, generation(cluster, 2))
     assert response.error_code == ErrorCode.NOT_CONTROLLER
 
 
@@ -193,29 +193,30 @@ def test_a_session_lost_in_the_middle_is_followed_by_a_request_of_the_new_life(
     create(cluster, zookeeper, "asked-again", 6)
     leaver = next(each for each in (1, 2, 3) if each != controller_id(zookeeper))
     broker = running(cluster, leaver)
-    former = generation_of(cluster, leaver)
+    former = generation(cluster, leaver)
     asked: list[BrokerGeneration | None] = []
     answers: list[int] = []
     really_ask = Departure._ask
 
     async def ask_and_lose(departure: Departure) -> ControlledShutdownResponse:
-        _, generation = departure._session()
-        asked.append(generation)
+        asked.append(generation_of(broker))
         if len(asked) == 1:
             await really_ask(departure)
-            assert broker._client is not None
-            thief = Client(cluster.hosts, resume=broker._client.session_token)
+            thief = thief_of(broker, cluster.hosts)
             await thief.start()
             await thief.close()
             raise BrokerConnectionLostError("the answer is lost", "ask again")
         if len(asked) == 2:
             # What was packed before the new registration reaches the controller after it.
-            await until(lambda: broker.generation not in (None, former))
-            monkeypatch.setattr(departure, "_session", lambda: (broker._client, former))
+            await until(lambda: generation_of(broker) not in (None, former))
+            session = session_of(broker)
+            registration = session.registration
+            assert registration is not None
+            session.registration = registration._replace(generation=former)
             try:
                 response = await really_ask(departure)
             finally:
-                monkeypatch.setattr(departure, "_session", lambda: (broker._client, broker.generation))
+                session.registration = registration
         else:
             response = await really_ask(departure)
         answers.append(response.error_code)

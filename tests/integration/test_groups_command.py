@@ -147,7 +147,7 @@ def test_dead_brokers_are_named(capsys: pytest.CaptureFixture[str], nobody_liste
 
 @pytest.fixture
 def nobody_listens(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("broker.commands.groups.TIMEOUT_MS", 500)
+    monkeypatch.setattr("broker.commands.actions.TIMEOUT_MS", 500)
     return "127.0.0.1:1"
 
 

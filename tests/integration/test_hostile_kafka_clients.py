@@ -24,10 +24,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from broker.wire.codec import encode_request
 from controller.wire.apis import ApiKey
-from controller.wire.frames import pack_request
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.broker_records import quiet
 from tests.support.broker_wire import BrokerLink, record_batch
+from tests.support.frames import pack_request
 from tests.support.nodes import eventually
 
 DEADLINE_S = 60.0

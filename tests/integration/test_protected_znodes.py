@@ -22,6 +22,7 @@ from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.protection import protect_znodes, prove_secrets
 from quorum.metadata.trust import Trust
+from tests.support.broker_sessions import generation_of, thief_of
 from tests.support.broker_wire import record_batch
 from tests.support.nodes import clean_environment
 
@@ -87,13 +88,12 @@ async def test_a_broker_comes_back_to_a_protected_tree(cluster: EmbeddedBrokers)
         assert (await kafka.create_topics([NewTopic("after", 2, 2)]))["after"].error_code == 0
     # A session that ends is followed by one that may write, too.
     broker = cluster._running[2]
-    before = broker.generation
-    assert broker._client is not None
-    async with Client(cluster.hosts, resume=broker._client.session_token):
+    before = generation_of(broker)
+    async with thief_of(broker, cluster.hosts):
         pass
     async with Client(cluster.hosts) as client:
         async with asyncio.timeout(30):
-            while broker.generation in (None, before):
+            while generation_of(broker) in (None, before):
                 await client.exists(paths.broker_id_path(2))
         acl, _ = await client.get_acl(paths.broker_id_path(2))
     assert [each.scheme for each in acl] == ["world", "digest"]

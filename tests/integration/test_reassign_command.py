@@ -91,7 +91,7 @@ def holders(cluster: BlockingBrokers, topic: str, partition: int) -> set[int]:
     return {
         broker_id
         for broker_id, broker in cluster._running._running.items()
-        if broker.parts is not None and key in broker.parts.directory.logs
+        if broker.state.parts is not None and key in broker.state.parts.directory.logs
     }
 
 
@@ -199,7 +199,7 @@ def test_a_replica_that_its_assignment_no_longer_names_is_a_stray(
     cluster.start(4)
     assert holders(cluster, "stray", 0) == {1, 2}
     broker = cluster._running._running[4]
-    assert list(Path(broker.config.broker.data_dir).glob("**/stray-0*-stray"))
+    assert list(Path(broker.state.config.broker.data_dir).glob("**/stray-0*-stray"))
     assert isr_of(zookeeper, "stray", 0) == {1, 2}
 
 

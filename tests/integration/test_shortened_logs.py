@@ -23,6 +23,7 @@ from kazoo.client import KazooClient
 from broker.local import BlockingBrokers, brokers_in_thread
 from quorum.cli.main import main
 from tests.support.broker_records import log_files, quiet, reading
+from tests.support.broker_sessions import generation_of
 from tests.support.embedded_brokers import zookeeper
 from tests.support.nodes import eventually
 
@@ -147,8 +148,10 @@ def flip(path: Path, place: int) -> None:
 
 
 def unclean_elections(cluster: BlockingBrokers) -> int:
-    candidates = [each.controller for each in cluster._running._running.values()]
-    return sum(each.status().counters.unclean_elections for each in candidates if each is not None)
+    registrations = [each.state.registration for each in cluster._running._running.values()]
+    return sum(
+        each.controller.status().counters.unclean_elections for each in registrations if each is not None
+    )
 
 
 def metric(cluster: BlockingBrokers, name: str) -> float:
@@ -347,7 +350,7 @@ def test_damage_that_shows_when_it_is_read_costs_that_partition_alone(
     start_all(cluster, owner)
     eventually(lambda: topic.in_sync() and topic.state()["leader"] == owner, WAIT_S, "the damaged one leads")
     running = cluster._running._running[owner]
-    generation = running.generation
+    generation = generation_of(running)
     beside.produce()
     if replicas == 1:
         # Nobody else has the record: what is around it can be read, and nothing else changes.
@@ -355,10 +358,10 @@ def test_damage_that_shows_when_it_is_read_costs_that_partition_alone(
             topic.read(wait_s=2)
         assert topic.read(len(topic.wanted) - 21, first=21) == topic.wanted[21:]
         assert beside.read() == beside.wanted
-        assert running.generation == generation
+        assert generation_of(running) == generation
         return
     assert topic.read() == topic.wanted
-    eventually(lambda: running.generation not in (None, generation), WAIT_S, "it has registered again")
+    eventually(lambda: generation_of(running) not in (None, generation), WAIT_S, "it has registered again")
     topic.produce(10)
     eventually(topic.in_sync, WAIT_S, "all are in sync")
     assert topic.state()["leader"] != owner
@@ -367,7 +370,7 @@ def test_damage_that_shows_when_it_is_read_costs_that_partition_alone(
     # Its other partition is as it was, and so is the broker.
     beside.produce(10)
     assert beside.read() == beside.wanted
-    assert running.failure is None
+    assert running.state.failure is None
     assert unclean_elections(cluster) == 0
     # The segment behind the damage was whole.
     assert [*data_dir(cluster, owner).glob("read-3-0.*-stray/*.log")]
@@ -430,7 +433,7 @@ def test_more_shortened_logs_than_a_registration_names_count_as_another_disk(
     (data_dir(cluster, owner) / "boot-id").write_text("another boot\n")
     eventually(lambda: not zookeeper.exists(f"/brokers/ids/{owner}"), WAIT_S, "its session is over")
     with monkeypatch.context() as patched:
-        patched.setattr("broker.lifecycle.broker.SHORTENED_MAX", 0)
+        patched.setattr("broker.lifecycle.session.SHORTENED_MAX", 0)
         cluster.start(owner)
     eventually(lambda: (topic.state()["leader"], topic.state()["isr"]) == (-1, []), WAIT_S)
     assert main(["topics", "elect", topic.name, "--unclean", "--bootstrap", cluster.bootstrap]) == 0

@@ -104,7 +104,8 @@ def test_every_value_of_the_schema_is_answered(
     for link in links:
         link.close()
     broker = cluster._running._running[1]
-    assert broker.controller is not None and broker.controller.active
+    registration = broker.state.registration
+    assert registration is not None and registration.controller.active
 
 
 def commit(cluster: BlockingBrokers, group: str, offset: int, **row: Any) -> None:

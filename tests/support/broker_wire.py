@@ -16,7 +16,8 @@ from typing import Any, Self
 from crc32c import crc32c
 
 from broker.wire.codec import LongResponse, decode_response, encode_request, is_flexible
-from controller.wire.frames import pack_request, response_body_offset
+from controller.wire.frames import response_body_offset
+from tests.support.frames import pack_request
 
 TIMEOUT_S = 15.0
 API_VERSIONS = 18

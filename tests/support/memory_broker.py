@@ -12,7 +12,7 @@ import asyncio
 import struct
 import threading
 import uuid
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,6 @@ from broker.replication.outcomes import (
     EpochEnd,
     FetchOutcome,
     FetchPosition,
-    LogSize,
     ProduceOutcome,
 )
 from broker.server.handlers import ApiHandlers
@@ -58,7 +57,8 @@ from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpo
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.setting_changes import SettingChanges
 from quorum.metadata.topic_setting_rows import TOPIC_LISTS
-from quorum.metadata.topic_settings import TopicSettings, check_topic_settings, effective
+from quorum.metadata.topic_settings import TopicSettings, check_topic_settings
+from quorum.platform.listening import bind
 from tests.support.broker_services import CLUSTER_ID, in_every_part, services
 
 SECRET = "a secret of sixteen bytes"
@@ -246,11 +246,11 @@ class MemoryReplicas:
             PartitionKey(name, each) for name, topic in self.view.topics.items() for each in topic.partitions
         ]
 
-    def size(self, key: PartitionKey) -> LogSize | None:
+    def size(self, key: PartitionKey) -> tuple[int, int] | None:
         """Return the size of its batches."""
         if key not in self.keys():
             return None
-        return LogSize(sum(len(batch) for _, _, batch in self.batches.get(key, ())), 0)
+        return sum(len(batch) for _, _, batch in self.batches.get(key, ())), 0
 
     async def disk_space(self) -> tuple[int, int] | ErrorCode:
         """Return some space, or refuse."""
@@ -359,40 +359,30 @@ class MemoryController:
         self.view.apply(update_metadata({name: states}, client=self.client))
 
 
-class MemoryTopicConfigs:
-    """Settings in a dict."""
+class MemoryConfigs:
+    """Settings of topics or brokers in a dict."""
 
-    def __init__(self, settings: dict[str, dict[str, str]]) -> None:
+    def __init__(
+        self,
+        settings: dict[str, dict[str, str]],
+        lists: Mapping[str, str | None],
+        check: Callable[[SettingChanges, Mapping[str, str]], None],
+    ) -> None:
         self.defaults = TopicSettings(min_insync_replicas=2)
         self.settings = settings
+        self._lists = lists
+        self._check = check
 
-    def settings_of(self, topic: str) -> TopicSettings:
-        """Return the effective settings."""
-        return effective(self.defaults, self.overrides(topic))
+    def overrides(self, name: str) -> Mapping[str, str]:
+        """Return what is set."""
+        return self.settings.get(name, {})
 
-    def overrides(self, topic: str) -> Mapping[str, str]:
-        """Return what the topic sets."""
-        return self.settings.get(topic, {})
-
-    async def alter(self, topic: str, changes: SettingChanges, validate_only: bool = False) -> None:
+    async def alter(self, name: str, changes: SettingChanges, validate_only: bool = False) -> None:
         """Change."""
-        after = changes.applied(self.overrides(topic), TOPIC_LISTS)
-        check_topic_settings(changes.named(after))
+        after = changes.applied(self.overrides(name), self._lists)
+        self._check(changes, after)
         if not validate_only:
-            self.settings[topic] = after
-
-
-class MemoryBrokerConfigs:
-    """Settings of the broker in a dict."""
-
-    def __init__(self) -> None:
-        self.overrides: dict[str, str] = {}
-
-    async def alter(self, changes: SettingChanges, validate_only: bool = False) -> None:
-        """Change."""
-        check_broker_changes(changes)
-        if not validate_only:
-            self.overrides = changes.applied(self.overrides, BROKER_LISTS)
+            self.settings[name] = after
 
 
 class MemoryProducerIds:
@@ -414,8 +404,8 @@ class MemoryParts:
     view: ClusterView
     replicas: MemoryReplicas
     controller: MemoryController
-    configs: MemoryTopicConfigs
-    own_configs: MemoryBrokerConfigs = field(default_factory=MemoryBrokerConfigs)
+    configs: MemoryConfigs
+    own_configs: MemoryConfigs
     services: BrokerServices = field(init=False)
 
     @classmethod
@@ -423,7 +413,13 @@ class MemoryParts:
         """Put the parts together; must run in the event loop that uses them."""
         view = ClusterView()
         controller = MemoryController(view)
-        parts = cls(view, MemoryReplicas(view), controller, MemoryTopicConfigs(controller.settings))
+        own = MemoryConfigs({}, BROKER_LISTS, lambda changes, _: check_broker_changes(changes))
+        of_topics = MemoryConfigs(
+            controller.settings,
+            TOPIC_LISTS,
+            lambda changes, after: check_topic_settings(changes.named(after)),
+        )
+        parts = cls(view, MemoryReplicas(view), controller, of_topics, own)
         parts.services = services(
             view,
             replicas=in_every_part(parts.replicas),
@@ -487,10 +483,12 @@ class MemoryBroker:
         clients = ApiHandlers(parts.services, for_brokers=False)
         brokers = ApiHandlers(parts.services, for_brokers=True)
         scram = ScramServer([SECRET], CLUSTER_ID)
-        host = "127.0.0.1"
+        address = ("127.0.0.1", 0)
         self._listeners = [
-            await Listener.start(host, 0, name="client", api=clients, limits=self._limits),
-            await Listener.start(host, 0, name="broker", api=brokers, sasl=scram, limits=self._limits),
+            await Listener.start(bind("client", address), name="client", api=clients, limits=self._limits),
+            await Listener.start(
+                bind("broker", address), name="broker", api=brokers, sasl=scram, limits=self._limits
+            ),
         ]
         parts.controller.client = self.client_address
         states = {

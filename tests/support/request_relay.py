@@ -21,7 +21,8 @@ from typing import Any, Final, TypeVar
 from broker.wire.codec import is_flexible
 from controller.messages.entities import CONTROL_VERSIONS, ControlRequest, decode_request, decode_response
 from controller.wire.connection import BrokerConnection
-from controller.wire.frames import pack_response, parse_request_header
+from controller.wire.frames import parse_request_header
+from tests.support.frames import pack_response
 
 CALL_DEADLINE_S: Final = 30.0
 CHUNK_BYTES: Final = 1 << 16

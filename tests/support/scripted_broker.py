@@ -39,7 +39,7 @@ from controller.runtime.controller import Controller
 from controller.runtime.options import ControllerOptions
 from controller.wire import sasl
 from controller.wire.codes import ErrorCode
-from controller.wire.frames import pack_response, parse_request_header
+from controller.wire.frames import parse_request_header
 from controller.wire.scram import ScramServer
 from quorum.client import Client
 from quorum.metadata import paths
@@ -49,6 +49,7 @@ from quorum.metadata.reading import read_node
 from quorum.metadata.records import BrokerRecord, LogEnd, PartitionStateRecord
 from quorum.metadata.topic_settings import TopicSettings
 from quorum.metadata.trust import Trust
+from tests.support.frames import pack_response
 
 SECRET = "s" * 32
 CLUSTER_ID = "scripted-cluster"

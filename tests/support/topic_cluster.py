@@ -159,7 +159,7 @@ def topic_cluster(count: int = 1) -> Iterator[TopicCluster]:
     often = functools.partial(ReplicationOptions, retention_check_interval_ms=_RETENTION_CHECK_MS)
     small = {"limits": {"segment_bytes_min": 4096}}
     with (
-        mock.patch("broker.lifecycle.broker.ReplicationOptions", often),
+        mock.patch("broker.lifecycle.parts.ReplicationOptions", often),
         brokers_in_thread(count, settings=small) as brokers,
     ):
         yield TopicCluster(brokers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.server.absent import REQUESTS_ABSENT, VERSIONS_ABOVE, VERSIONS_BELOW
+from tests.compatibility.absent import REQUESTS_ABSENT, VERSIONS_ABOVE, VERSIONS_BELOW
 from tests.compatibility.page import PAGE, gaps, page
 from tests.compatibility.tried import tried
 from tests.tidy.rules import REPOSITORY
@@ -18,7 +18,7 @@ def test_the_page_is_what_the_table_says() -> None:
     ("gap", "reasons"), list(zip(gaps(), (REQUESTS_ABSENT, VERSIONS_BELOW, VERSIONS_ABOVE), strict=True))
 )
 def test_every_gap_has_a_reason_and_every_reason_a_gap(gap: set[int], reasons: dict[int, str]) -> None:
-    assert gap == set(reasons), "say why in broker/server/absent.py, or take out what is there by now"
+    assert gap == set(reasons), "say why in tests/compatibility/absent.py, or take out what is there by now"
 
 
 def test_tests_that_the_page_names_exist() -> None:

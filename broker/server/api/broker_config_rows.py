@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker.config.broker import BrokerConfig, GroupsSection
+from broker.config.broker import LISTENER_PROTOCOLS, BrokerConfig, GroupsSection
 from broker.server.api.fetch import FETCH_BYTES_MAX
-from broker.server.api.topic_config_rows import ConfigSource
+from broker.server.api.topic_config_rows import ConfigSource, config_row
 from quorum.metadata.broker_settings import BROKER_SETTINGS, RATE_MAX
 from quorum.metadata.topic_setting_rows import Kind, text_of
 from quorum.metadata.topic_settings import TopicSettings
 
 #: The release whose requests, settings and words these are.
 KAFKA_VERSION: Final = "3.9"
-_BOOLEAN: Final = Kind.BOOLEAN
-_STRING: Final = Kind.STRING
-_INT: Final = Kind.INT
-_LONG: Final = Kind.LONG
-_LIST: Final = Kind.LIST
+_BOOLEAN, _STRING, _INT, _LONG, _LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.LONG, Kind.LIST
 
 #: Kafka's name, value, type
 _Named = tuple[str, object, Kind]
@@ -44,6 +40,7 @@ def _own_rows(config: BrokerConfig) -> list[_Named]:
     broker, limits = config.broker, config.limits
     listeners = f"CLIENT://{config.listen.client},BROKER://{config.listen.broker}"
     advertised = f"CLIENT://{config.advertised_client()},BROKER://{config.advertised_broker()}"
+    protocols = ",".join(f"{listener}:{protocol}" for listener, protocol in LISTENER_PROTOCOLS.items())
     # Kafka counts in seconds.
     check_s = -(-broker.leader_imbalance_check_interval_ms // 1000)
     return [
@@ -57,7 +54,7 @@ def _own_rows(config: BrokerConfig) -> list[_Named]:
         ("log.dirs", broker.data_dir, _STRING),
         ("listeners", listeners, _STRING),
         ("advertised.listeners", advertised, _STRING),
-        ("listener.security.protocol.map", "CLIENT:PLAINTEXT,BROKER:SASL_PLAINTEXT", _STRING),
+        ("listener.security.protocol.map", protocols, _STRING),
         ("inter.broker.listener.name", "BROKER", _STRING),
         ("replica.lag.time.max.ms", broker.replica_lag_time_max_ms, _LONG),
         ("controller.socket.timeout.ms", broker.control_request_timeout_ms, _INT),
@@ -112,30 +109,12 @@ def _topic_rows(topics: TopicSettings) -> list[_Named]:
 
 
 def _changing_row(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
-    synonyms = [{"name": name, "value": str(RATE_MAX), "source": ConfigSource.DEFAULT}]
+    values = [(str(RATE_MAX), ConfigSource.DEFAULT)]
     if name in overrides:
-        synonyms.insert(0, {"name": name, "value": overrides[name], "source": ConfigSource.DYNAMIC_BROKER})
-    return {
-        "name": name,
-        "value": synonyms[0]["value"],
-        "read_only": False,
-        "config_source": synonyms[0]["source"],
-        "is_sensitive": False,
-        "synonyms": synonyms,
-        "config_type": _LONG,
-        "documentation": BROKER_SETTINGS[name],
-    }
+        values.insert(0, (overrides[name], ConfigSource.DYNAMIC_BROKER))
+    return config_row(name, _LONG, values, BROKER_SETTINGS[name])
 
 
 def _row(name: str, value: object, kind: Kind) -> dict[str, Any]:
     text = None if value is None else text_of(value)
-    return {
-        "name": name,
-        "value": text,
-        "read_only": True,
-        "config_source": ConfigSource.STATIC_BROKER,
-        "is_sensitive": False,
-        "synonyms": [{"name": name, "value": text, "source": ConfigSource.STATIC_BROKER}],
-        "config_type": kind,
-        "documentation": None,
-    }
+    return config_row(name, kind, [(text, ConfigSource.STATIC_BROKER)], None, read_only=True)

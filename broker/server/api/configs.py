@@ -1,8 +1,10 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: settings of topics, and what a broker runs with.
 
 Decides which resources have settings: topics, and this broker, most of whose settings come from broker.toml
-and may only be read. What may change, and to which values, is decided where the settings are.
-Source: Kafka's DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
+and may only be read. What may change, and to which values, is decided where the settings are. No client has
+quotas.
+Source: Kafka's DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339);
+DescribeClientQuotas (KIP-546).
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def _describe(
             return ErrorCode.NONE, None, []
         if name != str(services.broker_id):
             return ErrorCode.INVALID_REQUEST, _another_broker(services, name), []
-        return ErrorCode.NONE, None, broker_config_rows(services.config, services.broker_configs.overrides)
+        overrides = services.broker_configs.overrides(name)
+        return ErrorCode.NONE, None, broker_config_rows(services.config, overrides)
     return ErrorCode.INVALID_REQUEST, _no_such_kind(resource_type), []
 
 
@@ -81,6 +84,11 @@ def _result(resource: Any, error_code: ErrorCode, message: str | None) -> dict[s
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
     }
+
+
+def describe_client_quotas(_services: BrokerServices, _call: Call) -> Answer:
+    """Answer that nothing matches."""
+    return {"error_code": ErrorCode.NONE, "error_message": None, "entries": ()}
 
 
 async def incremental_alter_configs(services: BrokerServices, call: Call) -> Answer:
@@ -120,11 +128,8 @@ async def _alter(
             return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
         return why_no_topic(services.view, name)
     try:
-        changes = read(resource.configs)
-        if kind == _TOPIC:
-            await services.topic_configs.alter(name, changes, validate_only)
-        else:
-            await services.broker_configs.alter(changes, validate_only)
+        configs = services.topic_configs if kind == _TOPIC else services.broker_configs
+        await configs.alter(name, read(resource.configs), validate_only)
     except _UnclearError as error:
         return ErrorCode.INVALID_REQUEST, str(error)
     except QuorateError as error:

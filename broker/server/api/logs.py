@@ -75,8 +75,8 @@ def _log_rows(services: BrokerServices, keys: list[PartitionKey]) -> Iterator[Va
         partitions = (
             {
                 "partition_index": key.partition,
-                "partition_size": size.size_bytes,
-                "offset_lag": size.offset_lag,
+                "partition_size": size[0],
+                "offset_lag": size[1],
                 "is_future_key": False,
             }
             for key in of_topic

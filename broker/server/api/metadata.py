@@ -106,12 +106,13 @@ def _topic(brokers: Mapping[int, Any], name: str, topic: TopicView) -> Values:
         "name": name,
         "topic_id": topic.topic_id,
         "partitions": [
-            _partition(brokers, index, partition) for index, partition in sorted(topic.partitions.items())
+            partition_row(brokers, index, partition) for index, partition in sorted(topic.partitions.items())
         ],
     }
 
 
-def _partition(brokers: Mapping[int, Any], index: int, partition: PartitionView) -> Values:
+def partition_row(brokers: Mapping[int, Any], index: int, partition: PartitionView) -> dict[str, Any]:
+    """Return a partition as clients see it, with the live brokers."""
     led = partition.leader in brokers
     return {
         "error_code": ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,

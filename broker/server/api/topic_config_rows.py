@@ -5,12 +5,12 @@ Source: Kafka's DescribeConfigs and CreateTopics responses (KIP-226, KIP-525, KI
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
-from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Setting, text_of
+from quorum.metadata.topic_setting_rows import TOPIC_SETTINGS, Kind, Setting, text_of
 from quorum.metadata.topic_settings import TopicSettings, shown_value
 
 
@@ -45,30 +45,33 @@ def _default_rows(defaults: TopicSettings) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _row(setting: Setting, defaults: TopicSettings, override: str | None) -> Mapping[str, Any]:
-    default = shown_value(setting, defaults, None)
-    built_in = text_of(setting.default)
-    below = [{"name": setting.name, "value": built_in, "source": ConfigSource.DEFAULT}]
+    default, built_in = shown_value(setting, defaults, None), text_of(setting.default)
+    values = [(built_in, ConfigSource.DEFAULT)]
     if default != built_in:
-        below.insert(0, {"name": setting.name, "value": default, "source": ConfigSource.STATIC_BROKER})
-    value, source = default, below[0]["source"]
+        values.insert(0, (default, ConfigSource.STATIC_BROKER))
     if override is not None:
-        value, source = shown_value(setting, defaults, override), ConfigSource.TOPIC
-        below.insert(0, {"name": setting.name, "value": value, "source": source})
+        values.insert(0, (shown_value(setting, defaults, override), ConfigSource.TOPIC))
+    no_effect = f" No effect: {setting.no_effect}." if setting.no_effect else ""
+    return config_row(setting.name, setting.kind, values, f"{setting.documentation}{no_effect}")
+
+
+def config_row(
+    name: str,
+    kind: Kind,
+    values: Sequence[tuple[str | None, ConfigSource]],
+    documentation: str | None,
+    *,
+    read_only: bool = False,
+) -> dict[str, Any]:
+    """Return one setting; values: each with its source, the one that holds first."""
+    value, source = values[0]
     return {
-        "name": setting.name,
+        "name": name,
         "value": value,
-        "read_only": False,
+        "read_only": read_only,
         "config_source": source,
         "is_sensitive": False,
-        "synonyms": below,
-        "config_type": setting.kind,
-        "documentation": _documentation(setting),
+        "synonyms": [{"name": name, "value": each, "source": source} for each, source in values],
+        "config_type": kind,
+        "documentation": documentation,
     }
-
-
-def _documentation(setting: Setting) -> str:
-    return (
-        f"{setting.documentation} No effect: {setting.no_effect}."
-        if setting.no_effect
-        else setting.documentation
-    )

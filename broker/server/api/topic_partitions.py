@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.core.cluster_view import NO_LEADER, PartitionView, TopicView
+from broker.core.cluster_view import PartitionView, TopicView
+from broker.server.api.metadata import partition_row
 from broker.server.api.partitions import why_no_topic
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -62,16 +63,6 @@ def _topic(services: BrokerServices, name: str, topic: TopicView, numbers: list[
 
 
 def _partition(services: BrokerServices, number: int, partition: PartitionView) -> Values:
-    live = services.view.brokers
-    return {
-        "error_code": ErrorCode.NONE,
-        "partition_index": number,
-        "leader_id": partition.leader if partition.leader in live else NO_LEADER,
-        "leader_epoch": partition.leader_epoch,
-        "replica_nodes": partition.replicas,
-        "isr_nodes": partition.isr,
-        # There are none: only members of the ISR are elected.
-        "eligible_leader_replicas": (),
-        "last_known_elr": (),
-        "offline_replicas": [replica for replica in partition.replicas if replica not in live],
-    }
+    row = partition_row(services.view.brokers, number, partition)
+    # There are no such replicas: only members of the ISR are elected.
+    return {**row, "error_code": ErrorCode.NONE, "eligible_leader_replicas": (), "last_known_elr": ()}

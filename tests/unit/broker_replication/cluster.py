@@ -23,6 +23,7 @@ from broker.replication.outcomes import FetchOutcome, FetchPosition, ProduceOutc
 from broker.replication.parts import ReplicaParts
 from broker.server.handlers import ApiHandlers
 from broker.server.listener import Listener
+from broker.stores.producer_ids import ProducerIds
 from controller.election.store import ensure_base_paths, read_partition_states, register_broker
 from controller.messages.entities import (
     LeaderAndIsrPartitionState,
@@ -45,6 +46,7 @@ from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpo
 from quorum.metadata.paths import CONTROLLER_EPOCH, PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
 from quorum.metadata.topic_settings import TopicSettings
+from quorum.platform.listening import bind
 from tests.support.broker_services import CLUSTER_ID, services
 from tests.support.broker_wire import record_batch
 from tests.support.trust import TRUST
@@ -67,11 +69,11 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
             await asyncio.wait([asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(None, int))])
 
 
-class SomeProducerIds:
+class SomeProducerIds(ProducerIds):
     """Ids that were given out: all below an end, which the quorum knows and the brokers do not."""
 
     def __init__(self) -> None:
-        self.given_end = 0
+        super().__init__(0)
         self.end = 1000
         self.questions = 0
         self.fails = False
@@ -195,8 +197,7 @@ class Brokers:
         open_replicas(parts.registry, topics, {KEY: state[0]} if state else {})
         upkeep = asyncio.create_task(parts.maintenance.run())
         listener = await Listener.start(
-            "127.0.0.1",
-            0,
+            bind("broker", ("127.0.0.1", 0)),
             name="broker",
             api=ApiHandlers(services(view, replicas=parts), for_brokers=True),
             sasl=ScramServer([SECRET], CLUSTER_ID),

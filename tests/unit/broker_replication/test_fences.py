@@ -156,7 +156,7 @@ async def test_lost_session_ends_every_leadership(tmp_path: Path) -> None:
         broker.parts.registered.detach()
         assert (await waiting).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await broker.produce(b"b")).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert broker.parts.logs.counts().led == 0
+        assert broker.parts.logs.counts()["led"] == 0
 
 
 async def test_new_registration_needs_every_decision_again(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from broker.server.listener import Listener
 from broker.wire.codec import decode_response, encode_request
 from controller.wire.apis import ApiKey
 from controller.wire.codes import ErrorCode
-from controller.wire.frames import pack_request
 from quorum.metadata.paths import PartitionKey
+from quorum.platform.listening import bind
 from tests.support.broker_services import services
 from tests.support.broker_wire import record_batch
+from tests.support.frames import pack_request
 from tests.unit.broker_log.samples import (
     GZIP,
     LZ4,
@@ -309,7 +310,7 @@ async def test_a_producer_id_that_was_never_given_out_is_refused(cluster: Broker
 async def test_requests_of_one_connection_keep_their_order(cluster: Brokers) -> None:
     broker = cluster[1]
     api = ApiHandlers(services(broker.parts.registry.view, replicas=broker.parts), for_brokers=False)
-    listener = await Listener.start("127.0.0.1", 0, name="client", api=api)
+    listener = await Listener.start(bind("client", ("127.0.0.1", 0)), name="client", api=api)
     reader, writer = await asyncio.open_connection(*listener.address)
     sent = []
     for number in range(60):

@@ -540,7 +540,7 @@ async def test_a_wrong_change_of_settings_changes_nothing(
         parts, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [row], "validate_only": False}
     )
     assert found.responses[0].error_code == error_code
-    assert (parts.configs.settings, parts.own_configs.overrides) == ({}, {})
+    assert (parts.configs.settings, parts.own_configs.settings) == ({}, {})
 
 
 async def test_rates_of_this_broker_change_while_it_runs(parts: MemoryParts) -> None:
@@ -561,7 +561,7 @@ async def test_rates_of_this_broker_change_while_it_runs(parts: MemoryParts) -> 
     # Kafka's tool removes the three together.
     third = "replica.alter.log.dirs.io.max.bytes.per.second"
     assert await change((leader, 1, None), (follower, 1, None), (third, 1, None)) == ErrorCode.NONE
-    assert parts.own_configs.overrides == {}
+    assert parts.own_configs.overrides("1") == {}
 
 
 async def test_lists_take_items_and_lose_them(parts: MemoryParts) -> None:
@@ -591,7 +591,7 @@ async def test_lists_take_items_and_lose_them(parts: MemoryParts) -> None:
 
 async def test_all_settings_are_replaced(parts: MemoryParts) -> None:
     parts.configs.settings["t"] = {"retention.ms": "5", "segment.bytes": "2000000"}
-    parts.own_configs.overrides = {"leader.replication.throttled.rate": "5"}
+    parts.own_configs.settings["1"] = {"leader.replication.throttled.rate": "5"}
 
     async def change(resource: Values, *configs: tuple[str, str | None], check: bool = False) -> ErrorCode:
         rows = [{"name": name, "value": value} for name, value in configs]
@@ -609,7 +609,7 @@ async def test_all_settings_are_replaced(parts: MemoryParts) -> None:
     assert await change(RESOURCE, ("retention.ms", "6"), ("flush.ms", "1")) == ErrorCode.NONE
     assert parts.configs.settings["t"] == {"retention.ms": "6", "flush.ms": "1"}
     assert await change(ours) == ErrorCode.NONE
-    assert parts.own_configs.overrides == {}
+    assert parts.own_configs.overrides("1") == {}
 
 
 async def test_a_change_that_is_only_checked_changes_nothing(parts: MemoryParts) -> None:

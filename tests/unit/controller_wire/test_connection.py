@@ -15,9 +15,10 @@ from controller.wire.connection import (
     BrokerConnectionLostError,
     BrokerUnreachableError,
 )
-from controller.wire.frames import pack_response, parse_request_header
+from controller.wire.frames import parse_request_header
 from controller.wire.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslGate
 from controller.wire.scram import ScramServer
+from tests.support.frames import pack_response
 
 CLUSTER = "cluster-a"
 SECRET = "a secret that only brokers know"

@@ -15,12 +15,11 @@ from kio.static.primitive import i16, i32
 from controller.wire.decoding import MalformedMessageError
 from controller.wire.frames import (
     RequestHeader,
-    pack_request,
-    pack_response,
     parse_correlation_id,
     parse_request_header,
     response_body_offset,
 )
+from tests.support.frames import pack_request, pack_response
 
 
 @pytest.mark.parametrize("flexible", [False, True])

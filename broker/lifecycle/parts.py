@@ -1,0 +1,136 @@
+"""The parts of one broker that live from its first session to its stop.
+
+Hard state is the data directory; all else is soft.
+Source: control-plane design, "Broker" (Start-up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.config.broker import BrokerConfig
+from broker.core.cluster_view import ClusterView
+from broker.datadir.directory import LogDirectory, open_in_thread
+from broker.lifecycle.state_queue import StateQueue, apply_to
+from broker.replication.outcomes import ReplicationOptions
+from broker.replication.parts import ReplicaParts
+from broker.replication.settings import apply_broker_settings, apply_topic_settings
+from broker.stores.producer_ids import ProducerIds
+from broker.stores.settings import SettingsStore, broker_configs, topic_configs
+from quorum.client import Client
+from quorum.errors import QuorateError
+from quorum.metadata.broker_settings import BrokerSettings
+from quorum.metadata.topic_settings import TopicSettings
+from quorum.metadata.trust import Trust
+
+#: A shorter silence of a disk is a stall, whatever the session's timeout.
+DISK_HANG_MS_MIN: Final = 2000.0
+
+
+class BrokerParts(NamedTuple):
+    """What a broker keeps over its sessions."""
+
+    config: BrokerConfig
+    #: peer secrets; the first one is used, all are accepted
+    secrets: Sequence[str]
+    cluster_id: str
+    trust: Trust
+    view: ClusterView
+    directory: LogDirectory
+    replicas: ReplicaParts
+    configs: SettingsStore[TopicSettings]
+    own_configs: SettingsStore[BrokerSettings]
+    producer_ids: ProducerIds
+    #: None where requests come directly.
+    queue: StateQueue | None
+
+    async def attach(self, client: Client) -> None:
+        """Follow the settings through a new session.
+
+        Raises:
+            ClientError: the session ended, or the quorum refused.
+        """
+        await self.configs.attach(client)
+        await self.own_configs.attach(client)
+
+    async def close(self, *, clean: bool) -> None:
+        """Stop the replicas and leave the data directory; not clean: as after SIGKILL.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        await self.replicas.stop(clean=clean)
+        await self.directory.leave(clean=clean, hang_ms=_disk_hang_ms(self.config))
+
+
+async def open_parts(
+    config: BrokerConfig,
+    secrets: Sequence[str],
+    cluster_id: str,
+    view: ClusterView,
+    *,
+    on_failure: Callable[[QuorateError], None],
+    register_again: Callable[[], None],
+) -> BrokerParts:
+    """Open the data directory, in a thread, and put the parts together.
+
+    Args: as of BrokerParts, and
+        on_failure: called when the broker must stop.
+        register_again: called when another session must follow.
+
+    Raises:
+        QuorateError: the data directory is of another broker or cluster, or in use, or the disk refused.
+    """
+
+    def settings_changed(topic: str) -> None:
+        apply_topic_settings(replicas.registry, topic)
+
+    def own_settings_changed(name: str) -> None:
+        apply_broker_settings(replicas.registry, own_configs.settings_of(name))
+
+    broker_id, trust = config.broker.id, Trust(secrets, cluster_id)
+    configs = topic_configs(config.topics, settings_changed, config.limits.segment_bytes_min)
+    opens = partial(LogDirectory.open, config.broker.data_dir, settings_of=configs.settings_of)
+    opens = partial(opens, broker_id=broker_id, cluster_id=cluster_id)
+    directory = await open_in_thread(partial(opens, open_files_max=config.limits.open_files_max))
+    producer_ids = ProducerIds(broker_id)
+    replicas = ReplicaParts.build(
+        broker_id,
+        directory,
+        view,
+        options=ReplicationOptions(
+            replica_lag_time_max_ms=config.broker.replica_lag_time_max_ms,
+            disk_hang_ms=_disk_hang_ms(config),
+        ),
+        secrets=secrets,
+        cluster_id=cluster_id,
+        dial=config.dial,
+        settings_of=configs.settings_of,
+        producer_ids=producer_ids,
+        on_storage_error=on_failure,
+        register_again=register_again,
+    )
+    own_configs = broker_configs(broker_id, own_settings_changed)
+    queue = None
+    if config.broker.channel == "queue":
+        queue = StateQueue(broker_id, partial(apply_to, replicas.registered), trust)
+    return BrokerParts(
+        config=config,
+        secrets=secrets,
+        cluster_id=cluster_id,
+        trust=trust,
+        view=view,
+        directory=directory,
+        replicas=replicas,
+        configs=configs,
+        own_configs=own_configs,
+        producer_ids=producer_ids,
+        queue=queue,
+    )
+
+
+def _disk_hang_ms(config: BrokerConfig) -> float:
+    """A third of the session: what the broker led is led by others before the session would have ended."""
+    return max(config.broker.session_timeout_ms / 3, DISK_HANG_MS_MIN)

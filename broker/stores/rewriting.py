@@ -1,0 +1,42 @@
+"""Values in the quorum that several brokers change: each change goes through the node's version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from quorum.client import BadVersionError, Client, NodeExistsError, NoNodeError
+from quorum.metadata.errors import ContendedError
+from quorum.metadata.reading import read_node
+
+ROUNDS_MAX: Final = 8
+
+
+async def rewrite(client: Client, path: str, change: Callable[[bytes | None], bytes], what: str) -> bytes:
+    """Replace the value of a node by what becomes of the present one; a missing node is created.
+
+    Args:
+        client: of the quorum.
+        path: the node.
+        change: present value, None without a node → new value.
+        what: it is, for an error.
+
+    Returns:
+        The new value.
+
+    Raises:
+        ContendedError: others changed it in each of ROUNDS_MAX rounds; nothing was changed.
+        ClientError: with an unknown outcome if it is a lost connection.
+    """
+    for _ in range(ROUNDS_MAX):
+        node = await read_node(client, path)
+        value = change(None if node is None else node.data)
+        try:
+            if node is None:
+                await client.create(path, value)
+            else:
+                await client.set(path, value, node.stat.version)
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            continue
+        return value
+    raise ContendedError(what, ROUNDS_MAX)
