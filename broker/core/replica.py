@@ -219,8 +219,8 @@ class ReplicaMachine:
             raise IllegalMoveError(self.role, inputs)
         if isinstance(happened, LagTick) and not effects:
             inputs.pop()
-        elif len(inputs) >= INPUTS_KEPT:
-            del inputs[0]
+        else:
+            del inputs[: 1 - INPUTS_KEPT]
         return effects
 
     def _take(self, happened: ReplicaInput, log: LogView, now_ms: int) -> list[ReplicaEffect]:

@@ -52,7 +52,7 @@ class Reader(NamedTuple):
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class Room(NamedTuple):
+class RoomLeft(NamedTuple):
     """What an answer has room for."""
 
     bytes_left: int
@@ -138,7 +138,7 @@ class Fetching:
         outcomes: dict[PartitionKey, FetchOutcome] = {}
         size, has_waited = 0, False
         for key, position in positions.items():
-            room = Room(max_bytes - size, is_first=size == 0)
+            room = RoomLeft(max_bytes - size, is_first=size == 0)
             try:
                 outcome = self._look(key, position, reader, room)
             except _ColdError as cold:
@@ -158,7 +158,7 @@ class Fetching:
             while changed := await waiting.changes(deadline_s):
                 for key in changed:
                     size -= len(outcomes[key].records)
-                    room = Room(max_bytes - size, is_first=size == 0)
+                    room = RoomLeft(max_bytes - size, is_first=size == 0)
                     try:
                         outcomes[key] = self._read(key, positions[key], reader, room)
                     except _ColdError as cold:
@@ -189,7 +189,9 @@ class Fetching:
             for outcome in outcomes.values()
         )
 
-    def _look(self, key: PartitionKey, position: FetchPosition, reader: Reader, room: Room) -> FetchOutcome:
+    def _look(
+        self, key: PartitionKey, position: FetchPosition, reader: Reader, room: RoomLeft
+    ) -> FetchOutcome:
         """Read for the first time: a follower's position counts, a consumer may be sent elsewhere."""
         replica = self._registry.replicas.get(key)
         if replica is not None and replica.leader is not None:
@@ -224,7 +226,9 @@ class Fetching:
             preferred_read_replica=preferred,
         )
 
-    def _read(self, key: PartitionKey, position: FetchPosition, reader: Reader, room: Room) -> FetchOutcome:
+    def _read(
+        self, key: PartitionKey, position: FetchPosition, reader: Reader, room: RoomLeft
+    ) -> FetchOutcome:
         replica = self._registry.replicas.get(key)
         if replica is None:
             return self._refusal(key, self._registry.why_missing(key))
@@ -248,7 +252,9 @@ class Fetching:
         replica = self._registry.replicas.get(key)
         return replica is not None and reading.may_throttle(replica.role, reader.replica_id)
 
-    def _read_log(self, replica: Replica, position: FetchPosition, below: int, room: Room) -> FetchOutcome:
+    def _read_log(
+        self, replica: Replica, position: FetchPosition, below: int, room: RoomLeft
+    ) -> FetchOutcome:
         log = replica.log
         if position.offset >= below or room.bytes_left <= 0:
             return FetchOutcome(ErrorCode.NONE, replica.high_watermark, log.log_start_offset)
