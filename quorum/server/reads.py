@@ -102,7 +102,7 @@ def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, path: str
     return encode_children(xid, machine.zxid, names, stat)
 
 
-class Answer(Protocol):
+class Answerer(Protocol):
     """A function that answers one kind of read."""
 
     def __call__(self, replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
@@ -110,7 +110,7 @@ class Answer(Protocol):
 
 
 #: {operation: who answers it}
-ANSWERS: Final[dict[int, Answer]] = {
+ANSWERS: Final[dict[int, Answerer]] = {
     int(OpCode.EXISTS): answer_exists,
     int(OpCode.GET_DATA): answer_get_data,
     int(OpCode.GET_CHILDREN): answer_get_children,

@@ -31,7 +31,7 @@ KNOWN_CIRCLES: list[list[str]] = [
     ["broker.replication.replica", "broker.replication.waiting"],
 ]
 #: public names of classes that mean something in more than one file
-SHARED_NAMES_MAX = 49
+SHARED_NAMES_MAX = 17
 #: where bytes are taken apart: Kafka's (with what only packs them), and the log's own files
 BYTES_FOLDERS = ("controller/wire/", "controller/messages/", "broker/log/")
 PACKING_FILES = {"broker/wire/packing.py"}
