@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast
 from quorum.errors import ProtocolError
 from quorum.platform.runtime import Runtime, TimerHandle
 from quorum.raft.peers.codec import LENGTH_BYTES, Codec, PeerMessage
-from quorum.raft.peers.hello import Dialler, HelloAcceptor, HelloRefusedError, PeerIdentity
+from quorum.raft.peers.hello import Callee, Dialler, HelloRefusedError, PeerIdentity
 
 #: Bytes of the receive buffer before the hello is done; two records fit.
 HELLO_BUFFER_BYTES: Final = 16 * 1024
@@ -102,9 +102,7 @@ class SendQueue:
 class PeerLink(asyncio.BufferedProtocol):
     """The hello and the end of a connection, the same in both directions."""
 
-    def __init__(
-        self, context: LinkContext, hello: HelloAcceptor | Dialler, address: str, node_id: int
-    ) -> None:
+    def __init__(self, context: LinkContext, hello: Callee | Dialler, address: str, node_id: int) -> None:
         """Make a link that is not connected yet.
 
         Args:
@@ -114,7 +112,7 @@ class PeerLink(asyncio.BufferedProtocol):
             node_id: the member that is dialled; 0 takes it from the hello.
         """
         self._context = context
-        self._hello: HelloAcceptor | Dialler | None = hello
+        self._hello: Callee | Dialler | None = hello
         self._timer: TimerHandle | None = None
         self._closed = False
         self._transport: asyncio.Transport | None = None
@@ -210,7 +208,7 @@ class PeerLink(asyncio.BufferedProtocol):
     def _take(self) -> None:
         raise NotImplementedError
 
-    def _shake(self, hello: HelloAcceptor | Dialler) -> None:
+    def _shake(self, hello: Callee | Dialler) -> None:
         received = bytes(self._buffer[: self._end])
         self._end = 0
         answer = hello.feed(received)
@@ -342,7 +340,7 @@ class OutboundLink(PeerLink):
 class InboundLink(PeerLink):
     """A connection that a peer dialled; frames arrive on it."""
 
-    def __init__(self, context: LinkContext, hello: HelloAcceptor) -> None:
+    def __init__(self, context: LinkContext, hello: Callee) -> None:
         """Make a link that is not connected yet."""
         super().__init__(context, hello, "", 0)
         self._start = 0  #: first byte of the buffer that is not decoded

@@ -27,14 +27,7 @@ from quorum.platform.runtime import Runtime
 from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.codec import LENGTH_BYTES, Codec, PeerMessage
 from quorum.raft.peers.dialling import dial
-from quorum.raft.peers.hello import (
-    NONCE_BYTES,
-    Dialler,
-    HelloAcceptor,
-    HelloRefusedError,
-    PeerIdentity,
-    Refusal,
-)
+from quorum.raft.peers.hello import NONCE_BYTES, Callee, Dialler, HelloRefusedError, PeerIdentity, Refusal
 from quorum.raft.peers.links import InboundLink, LinkContext, OutboundLink
 from quorum.raft.peers.peer import STRANGER_MS, Peer, unfit
 from quorum.raft.peers.peers import PeerLinks, PeerNode, TransportCounters, TransportOptions, split_address
@@ -365,7 +358,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     def _accept(self) -> InboundLink:
         nonce = self._runtime.random.randbytes(NONCE_BYTES)
         admitted = _ANYBODY if self._admits_strangers() else self._peers
-        hello = HelloAcceptor(self._identity(), admitted, self._secret, nonce, judge=self._judge)
+        hello = Callee(self._identity(), admitted, self._secret, nonce, judge=self._judge)
         link = InboundLink(self._context, hello)
         if len(self._handshakes) >= (most := self._options.pending_handshakes_max):
             # Who has proven the secret goes last: strangers are to keep no member out.
