@@ -35,13 +35,13 @@ SHARED_NAMES_MAX = 17
 #: where bytes are taken apart: Kafka's (with what only packs them), and the log's own files
 BYTES_FOLDERS = ("controller/wire/", "controller/messages/", "broker/log/")
 PACKING_FILES = {"broker/wire/packing.py"}
-#: least share of the controller's code in its core, without what it says and how (wire, messages), in percent
+#: least share of the controller's code in its core, without wire and messages, in percent
 CONTROLLER_CORE_PERCENT_MIN = 26
 #: least lines of code of the broker's core without groups
 BROKER_CORE_LINES_MIN = 396
 #: attributes of the controller that say that something is to be done, instead of a queue of inputs
 DUE_ATTRIBUTES_MAX = 8
-#: where the monotonic clock is looked at; all others are told the time
+#: where the monotonic clock is looked at; everything else gets the time as an argument
 CLOCK_FILES = {
     "broker/datadir/directory.py",
     "broker/groups/engine.py",
@@ -185,7 +185,7 @@ def folder_lines(files: Files, folder: str, *without: str) -> int:
 
 
 def controller_core_percent(files: Files) -> float:
-    """Return how much of the controller's code is in its core, without what is said and how."""
+    """Return how much of the code of the controller is in its core; wire and messages do not count."""
     whole = folder_lines(files, "controller", "controller/wire", "controller/messages")
     return 100 * folder_lines(files, "controller/core") / whole
 
