@@ -25,9 +25,9 @@ from quorum.config.settings import (
     BROKER_PREFIX,
     OPTIONAL_PATH,
     PATH,
-    Kind,
     Origin,
     Raw,
+    ValueKind,
     collect_file,
     field_name,
     integer,
@@ -55,7 +55,7 @@ def _hosts(value: object, _folder: Path) -> tuple[Address, ...]:
     return tuple(parse_member_address(each if isinstance(each, str) else "") for each in value)
 
 
-_HOSTS = Kind('a list of host:port, as ["127.0.0.1:2181"]', _hosts, listed=True)
+_HOSTS = ValueKind('a list of host:port, as ["127.0.0.1:2181"]', _hosts, listed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _topic_setting(name: str) -> Any:
         except ValueError as error:
             raise ValueError(f"is not {row.wanted}") from error
 
-    return setting(Kind(row.wanted, read), getattr(TopicSettings(), row.field))
+    return setting(ValueKind(row.wanted, read), getattr(TopicSettings(), row.field))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ PARTITIONS_MAX: Final = 64
 MARGIN: Final = 8
 
 
-class Start(NamedTuple):
+class StartPoint(NamedTuple):
     """Where a query begins.
 
     Attributes:
@@ -82,7 +82,7 @@ def batch_partitions(options: ChangelogOptions) -> list[ZxidRange]:
     return split(start.from_zxid, to_zxid, bootstrap=start.bootstrap)
 
 
-def starting_point(options: ChangelogOptions, client: ChangelogClient, extent: Extent) -> Start:
+def starting_point(options: ChangelogOptions, client: ChangelogClient, extent: Extent) -> StartPoint:
     """Return where a query begins that has no checkpoint.
 
     Args:
@@ -95,21 +95,21 @@ def starting_point(options: ChangelogOptions, client: ChangelogClient, extent: E
     """
     first = options.starting_zxid
     if first is None and not options.bootstrap:
-        return Start(extent.first_zxid, bootstrap=False)
+        return StartPoint(extent.first_zxid, bootstrap=False)
     if first is None:
         if extent.last_zxid < extent.first_zxid:
             raise InputError("no node retains any transaction", "commit one, and read again")
         left_out = (extent.last_zxid - extent.first_zxid) // MARGIN if extent.first_zxid else 0
-        return Start(client.record(extent.first_zxid + left_out)["zxid"] + 1, bootstrap=True)
+        return StartPoint(client.record(extent.first_zxid + left_out)["zxid"] + 1, bootstrap=True)
     if first > extent.last_zxid + 1:
         raise OptionError(STARTING_ZXID, first, *_not_committed(extent))
     if options.bootstrap and first > 0:
-        return Start(first, bootstrap=True)
+        return StartPoint(first, bootstrap=True)
     if first < extent.first_zxid:
         if options.fail_on_data_loss:
             raise HistoryLostError(first, extent.first_zxid)
         first = extent.first_zxid
-    return Start(first, bootstrap=False)
+    return StartPoint(first, bootstrap=False)
 
 
 def _not_committed(extent: Extent) -> tuple[str, str]:
@@ -136,7 +136,7 @@ def split(from_zxid: int, to_zxid: int, *, bootstrap: bool) -> list[ZxidRange]:
     return ranges
 
 
-def check_start(options: ChangelogOptions, client: ChangelogClient, start: Start) -> None:
+def check_start(options: ChangelogOptions, client: ChangelogClient, start: StartPoint) -> None:
     """See that a batch can still be read, before tasks fail at it again and again.
 
     Raises:

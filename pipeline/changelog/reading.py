@@ -71,7 +71,7 @@ class TreeLostError(InputError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ChangelogAnswer:
     """What a node answered.
 
     Attributes:
@@ -222,7 +222,7 @@ class ChangelogClient:
             yield from page["items"]
             after = page["next_after"]
 
-    def _from_any(self, query: str, zxid: int) -> Answer:
+    def _from_any(self, query: str, zxid: int) -> ChangelogAnswer:
         """Return the first answer that has a zxid; the node that gave it is tried first from then on."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -250,7 +250,7 @@ class ChangelogClient:
                 raise _unreachable(reasons)
             time.sleep(PAUSE_S)
 
-    def _ask(self, node: tuple[str, int], path: str) -> Answer:
+    def _ask(self, node: tuple[str, int], path: str) -> ChangelogAnswer:
         """Ask one node.
 
         Raises:
@@ -264,7 +264,9 @@ class ChangelogClient:
             connection.request("GET", path, headers=self._headers)
             response = connection.getresponse()
             body = response.read(ANSWER_BYTES_MAX)
-            answer = Answer(response.status, body, int(response.headers.get("Quorate-Last-Zxid", -1)))
+            answer = ChangelogAnswer(
+                response.status, body, int(response.headers.get("Quorate-Last-Zxid", -1))
+            )
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = printable(str(error) or type(error).__name__)
             raise UnreachableError(f"{_url(node)} did not answer: {reason}", "start it") from error

@@ -35,7 +35,7 @@ ARROW_SCHEMA: Final = pa.schema(
 Record = Mapping[str, Any]
 
 
-class Row(NamedTuple):
+class SourceRow(NamedTuple):
     """One row, its columns in the order of SCHEMA."""
 
     zxid: object
@@ -62,12 +62,12 @@ def batches(records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
     return _coalesced(row for record in records for row in _rows_of(record))
 
 
-def _rows_of(record: Record) -> Iterator[Row]:
+def _rows_of(record: Record) -> Iterator[SourceRow]:
     changes = record["changes"]
     of_all = _of_transaction(record)
     for index, change in enumerate(changes):
         images = change["before"], change["after"]
-        yield Row(
+        yield SourceRow(
             *(record["zxid"], index, len(changes), *of_all[:2], change["op"], change["path"], *images),
             *(change["version"], record["session_id"], *of_all[2:]),
         )
@@ -85,7 +85,7 @@ def tree_batches(
     """
     of_all = _of_transaction(record)
     return _coalesced(
-        Row(
+        SourceRow(
             *(as_of_zxid, index, None, *of_all[:2], "r", node["path"], None, _image(node["data"])),
             *(node["version"], node["ephemeral_owner"], *of_all[2:]),
         )
@@ -105,8 +105,8 @@ def _of_transaction(record: Record) -> tuple[object, object, object, object]:
     return record["term"], record["ts"] * 1000, controller_epoch, record["cluster_id"]
 
 
-def _coalesced(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    batch: list[Row] = []
+def _coalesced(rows: Iterable[SourceRow]) -> Iterator[pa.RecordBatch]:
+    batch: list[SourceRow] = []
     image_bytes = 0
     for row in rows:
         batch.append(row)
@@ -118,7 +118,7 @@ def _coalesced(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
         yield _batch(batch)
 
 
-def _batch(rows: list[Row]) -> pa.RecordBatch:
+def _batch(rows: list[SourceRow]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, kind.type) for column, kind in zip(columns, ARROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pipeline.changelog.options import ChangelogOptions
-from pipeline.changelog.ranges import Start, ZxidRange, check_start, read_range, split, starting_point
+from pipeline.changelog.ranges import StartPoint, ZxidRange, check_start, read_range, split, starting_point
 from pipeline.changelog.reading import PAGE_BYTES_MAX, PATIENCE_S, ChangelogClient, HistoryLostError
 
 Offset = dict[str, object]
@@ -117,7 +117,7 @@ class ChangelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises:
             HistoryLostError, TreeLostError: as `ranges.check_start`.
         """
-        begin, last = Start(_zxid_of(start) + 1, bootstrap=_BOOTSTRAP in start), _zxid_of(end)
+        begin, last = StartPoint(_zxid_of(start) + 1, bootstrap=_BOOTSTRAP in start), _zxid_of(end)
         # Spark's first micro-batch may be empty.
         if begin.bootstrap or last >= begin.from_zxid:
             check_start(self._options, self._client(), begin)

@@ -31,14 +31,14 @@ STEPS_MAX: Final = 2_000_000
 SHOWN_MAX: Final = 12
 
 
-class Register(NamedTuple):
+class RegisterState(NamedTuple):
     """A state of the model; version -1: absent."""
 
     version: int
     value: Any
 
 
-ABSENT: Final = Register(-1, None)
+ABSENT: Final = RegisterState(-1, None)
 
 
 def check_registers(
@@ -67,24 +67,24 @@ def _matters(operation: Operation) -> bool:
     return operation.outcome == OK or operation.operation != "read"
 
 
-def apply(state: Register, operation: Operation) -> Register | None:
+def apply(state: RegisterState, operation: Operation) -> RegisterState | None:
     """Return the state after an operation, or None where its result contradicts the state."""
     kind, argument, result = operation.operation, operation.argument, operation.result
     known = operation.outcome != UNKNOWN
     if kind == "read":
         return state if result == [state.version, state.value] else None
     if kind == "create":
-        return Register(0, argument) if state == ABSENT else None
+        return RegisterState(0, argument) if state == ABSENT else None
     if state == ABSENT:
         return None
-    after = Register(state.version + 1, argument)
+    after = RegisterState(state.version + 1, argument)
     if kind == "cas":
         expected, value = argument
         if operation.outcome == FAIL:
             return None if state.version == expected else state
         if state.version != expected:
             return None
-        after = Register(state.version + 1, value)
+        after = RegisterState(state.version + 1, value)
     return None if known and result != after.version else after
 
 
@@ -128,7 +128,7 @@ class _Search:
         for left, right in pairwise(around):
             self.after[left], self.before[right] = right, left
 
-    def may_follow(self, state: Register, index: int, done: int) -> Register | None:
+    def may_follow(self, state: RegisterState, index: int, done: int) -> RegisterState | None:
         """Return the state after an operation as apply does, without what a witness excludes."""
         operation = self.operations[index]
         after = apply(state, operation)
@@ -178,8 +178,8 @@ def linearizable(operations: Sequence[Operation], steps_max: int = STEPS_MAX) ->
     owed = sum(each.outcome != UNKNOWN for each in operations)
     state, done = ABSENT, 0
     #: (operation that was placed, the state before it)
-    stack: list[tuple[int, Register]] = []
-    visited: set[tuple[int, Register]] = set()
+    stack: list[tuple[int, RegisterState]] = []
+    visited: set[tuple[int, RegisterState]] = set()
     event = search.after[search.head]
     for _ in range(steps_max):
         if not owed:

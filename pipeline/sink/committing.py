@@ -30,7 +30,7 @@ from broker.client.producing import (
 )
 from pipeline.errors import OptionError
 from pipeline.sink.errors import SinkFencedError
-from pipeline.sink.ledger import Ledger, SinkState, Step, decide
+from pipeline.sink.ledger import Ledger, LedgerStep, SinkState, decide
 from pipeline.sink.options import HOSTS, SinkOptions
 from pipeline.sink.staging import Manifest, StagedFile, Staging
 from quorum.errors import QuorateError
@@ -90,7 +90,7 @@ class Commit:
         for _ in range(ROUNDS_MAX):
             state, version = await self._ledger.read()
             step = decide(state, self._query_id, self._run_id, self._batch_id)
-            if state is None or step is Step.BEGIN:
+            if state is None or step is LedgerStep.BEGIN:
                 if not self._files:
                     return
                 manifest, wanted = await self._begin(state)
@@ -99,7 +99,7 @@ class Commit:
             swapped = version if wanted == state else await self._ledger.swap(wanted, version)
             if swapped is None:
                 continue
-            if step is not Step.NOTHING:
+            if step is not LedgerStep.NOTHING:
                 await self.append(wanted, manifest)
                 if await self.mark_done(wanted, swapped) is None:
                     continue

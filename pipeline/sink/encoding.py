@@ -47,7 +47,7 @@ class TopicShape(NamedTuple):
     message_bytes_max: int
 
 
-class Row(NamedTuple):
+class SinkRow(NamedTuple):
     """What one row says."""
 
     topic: str | None
@@ -85,7 +85,7 @@ class Encoder:
         self._open: dict[PartitionKey, _Open] = {}
         self._open_bytes = 0
 
-    def add(self, row: Row) -> Iterator[Chunk]:
+    def add(self, row: SinkRow) -> Iterator[Chunk]:
         """Take a row; yields the chunks that it completes.
 
         Raises:
@@ -128,7 +128,7 @@ class Encoder:
         records = bytes(_COMPRESS[self._codec](b"".join(done.parts)))
         return Chunk(key, done.count, records, self._codec)
 
-    def _partition(self, row: Row, shape: TopicShape) -> int:
+    def _partition(self, row: SinkRow, shape: TopicShape) -> int:
         if row.partition is not None:
             if not 0 <= row.partition < shape.partitions:
                 raise RowError(

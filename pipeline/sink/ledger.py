@@ -59,7 +59,7 @@ class SinkState(NamedTuple):
         return self._replace(run_id=run_id, retired=tuple(retired)[-RETIRED_MAX:])
 
 
-class Step(Enum):
+class LedgerStep(Enum):
     """What a commit has to do."""
 
     BEGIN = "begin"
@@ -67,7 +67,7 @@ class Step(Enum):
     NOTHING = "nothing"
 
 
-def decide(state: SinkState | None, query_id: str, run_id: str, batch_id: int) -> Step:
+def decide(state: SinkState | None, query_id: str, run_id: str, batch_id: int) -> LedgerStep:
     """Return what the commit of a batch has to do.
 
     Raises:
@@ -75,7 +75,7 @@ def decide(state: SinkState | None, query_id: str, run_id: str, batch_id: int) -
         SinkNameError: the batch does not follow the last one.
     """
     if state is None:
-        return Step.BEGIN
+        return LedgerStep.BEGIN
     if run_id in state.retired:
         raise SinkFencedError(
             f"run {run_id} was replaced by run {state.run_id}, which is at batch {state.batch_id}",
@@ -87,7 +87,7 @@ def decide(state: SinkState | None, query_id: str, run_id: str, batch_id: int) -
             "give another quorate.sink; if the checkpoint was dropped on purpose, delete the znode first",
         )
     if batch_id == state.batch_id:
-        return Step.NOTHING if state.done else Step.FINISH
+        return LedgerStep.NOTHING if state.done else LedgerStep.FINISH
     if batch_id < state.batch_id:
         raise SinkNameError(
             f"batch {batch_id} comes after batch {state.batch_id}",
@@ -98,7 +98,7 @@ def decide(state: SinkState | None, query_id: str, run_id: str, batch_id: int) -
             f"batch {batch_id} comes, but batch {state.batch_id} is not done",
             "start the query from the checkpoint that batch belongs to",
         )
-    return Step.BEGIN
+    return LedgerStep.BEGIN
 
 
 class Ledger:

@@ -28,7 +28,7 @@ from broker.client import BrokerClient
 from broker.client.producing import Chunk
 from pipeline.errors import OptionError
 from pipeline.sink.committing import Commit, append_once, quorum_hosts, still_needed
-from pipeline.sink.encoding import Encoder, Row, TopicShape
+from pipeline.sink.encoding import Encoder, SinkRow, TopicShape
 from pipeline.sink.ledger import Ledger
 from pipeline.sink.options import BOOTSTRAP, STAGING, TOPIC, SinkOptions, check_columns, read_options
 from pipeline.sink.staging import StagedFile, Staging
@@ -219,7 +219,7 @@ def encoded(
     yield from encoder.rest()
 
 
-def rows_of(batch: pa.RecordBatch, columns: Sequence[str], topic: str | None) -> Iterator[Row]:
+def rows_of(batch: pa.RecordBatch, columns: Sequence[str], topic: str | None) -> Iterator[SinkRow]:
     """Yield what the rows of a batch say; the option topic goes before the column."""
 
     def column(name: str) -> list[Any]:
@@ -231,7 +231,7 @@ def rows_of(batch: pa.RecordBatch, columns: Sequence[str], topic: str | None) ->
     topics = column("topic") if topic is None else [topic] * batch.num_rows
     parts = (topics, column("partition"), column("key"), column("value"), column("headers"))
     for to, partition, key, value, headers in zip(*parts, strict=True):
-        yield Row(to, partition, _bytes(key), _bytes(value), headers)
+        yield SinkRow(to, partition, _bytes(key), _bytes(value), headers)
 
 
 def _bytes(content: bytes | str | None) -> bytes | None:

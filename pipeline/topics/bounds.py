@@ -12,7 +12,7 @@ from typing import Final
 
 from pipeline.topics.cluster import Cluster
 from pipeline.topics.options import EARLIEST, LATEST, Bound, Partition, TopicOptions
-from pipeline.topics.ranges import Place
+from pipeline.topics.ranges import SeenOffset
 
 #: How many partitions an error names.
 NAMES_MAX: Final = 5
@@ -20,7 +20,7 @@ NAMES_MAX: Final = 5
 
 def resolve(
     cluster: Cluster, bound: Bound, partitions: Sequence[Partition], options: TopicOptions
-) -> dict[Partition, Place]:
+) -> dict[Partition, SeenOffset]:
     """Find the offset of each partition at which a query begins or ends.
 
     Args:
@@ -53,18 +53,18 @@ def _check_partitions(bound: Bound, partitions: Sequence[Partition]) -> None:
             raise bound.error(f"it {problem} {names}", "name each partition that is read, and no other")
 
 
-def _within(bound: Bound, partition: Partition, begin: int, end: Place, *, fail: bool) -> Place:
+def _within(bound: Bound, partition: Partition, begin: int, end: SeenOffset, *, fail: bool) -> SeenOffset:
     offset = {EARLIEST: begin, LATEST: end.offset}.get(bound.of(partition), bound.of(partition))
     nearest = max(begin, min(offset, end.offset))
     if nearest != offset and fail:
         problem = f"{partition.topic}-{partition.number} has offsets {begin} to {end.offset}, not {offset}"
         raise bound.error(problem, "name one of these; failOnDataLoss = false takes the nearest")
-    return Place(nearest, end.leader_epoch)
+    return SeenOffset(nearest, end.leader_epoch)
 
 
 def _at_times(
-    cluster: Cluster, bound: Bound, ends: Mapping[Partition, Place], *, must_exist: bool
-) -> dict[Partition, Place]:
+    cluster: Cluster, bound: Bound, ends: Mapping[Partition, SeenOffset], *, must_exist: bool
+) -> dict[Partition, SeenOffset]:
     """Find the first record of each partition that is not older."""
     found = cluster.at_times({partition: bound.of(partition) for partition in ends})
     places = {}
@@ -74,5 +74,5 @@ def _at_times(
             problem = f"{partition.topic}-{partition.number} has no record from {bound.of(partition)} ms on"
             remedy = "name an earlier time; startingOffsetsByTimestampStrategy = latest begins at the end"
             raise bound.error(problem, remedy)
-        places[partition] = Place(offset, end.leader_epoch) if offset >= 0 else end
+        places[partition] = SeenOffset(offset, end.leader_epoch) if offset >= 0 else end
     return places

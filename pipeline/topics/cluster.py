@@ -26,7 +26,7 @@ from pipeline.topics.options import (
     Selection,
     Subscribed,
 )
-from pipeline.topics.ranges import Place
+from pipeline.topics.ranges import SeenOffset
 
 #: How long brokers may take to answer, elections included.
 ANSWER_DEADLINE_S: Final = 30.0
@@ -85,7 +85,7 @@ class Cluster:
                     raise
         return found
 
-    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, Place]:
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, SeenOffset]:
         """Return where the logs end, exclusive, with the epochs of their leaders.
 
         Raises:
@@ -93,7 +93,7 @@ class Cluster:
         """
         return self.at_times(dict.fromkeys(partitions, LATEST))
 
-    def begins(self, partitions: Iterable[Partition]) -> dict[Partition, Place]:
+    def begins(self, partitions: Iterable[Partition]) -> dict[Partition, SeenOffset]:
         """Return the first offsets that the logs still have.
 
         Raises:
@@ -101,7 +101,7 @@ class Cluster:
         """
         return self.at_times(dict.fromkeys(partitions, EARLIEST))
 
-    def at_times(self, times: Mapping[Partition, int]) -> dict[Partition, Place]:
+    def at_times(self, times: Mapping[Partition, int]) -> dict[Partition, SeenOffset]:
         """Return the first record of each log that is not older than a time in ms; offset -1: there is none.
 
         Raises:
@@ -109,7 +109,7 @@ class Cluster:
         """
         return self._answer(lambda: self._list_offsets(times)) if times else {}
 
-    def _list_offsets(self, times: Mapping[Partition, int]) -> dict[Partition, Place]:
+    def _list_offsets(self, times: Mapping[Partition, int]) -> dict[Partition, SeenOffset]:
         specs = {LATEST: OffsetSpec.latest(), EARLIEST: OffsetSpec.earliest()}  # type: ignore[no-untyped-call]
         wanted = {
             TopicPartition(*partition): specs.get(time_ms) or OffsetSpec.for_timestamp(time_ms)
@@ -120,7 +120,7 @@ class Cluster:
         for partition, future in asked.items():
             found = future.result()
             epoch = -1 if found.leader_epoch is None else found.leader_epoch
-            places[Partition(partition.topic, partition.partition)] = Place(found.offset, epoch)
+            places[Partition(partition.topic, partition.partition)] = SeenOffset(found.offset, epoch)
         return places
 
     def _answer(self, ask: Callable[[], T]) -> T:

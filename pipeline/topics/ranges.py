@@ -23,7 +23,7 @@ StreamOffset = dict[str, dict[str, Any]]
 _ID: Final = "id"
 
 
-class Place(NamedTuple):
+class SeenOffset(NamedTuple):
     """An offset, and the leader epoch under which it was seen; -1 if none is known.
 
     Attributes:
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     topic_id: str = ""
 
 
-Places = Mapping[Partition, Place]
+Places = Mapping[Partition, SeenOffset]
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,17 @@ def to_stream_offset(places: Places) -> StreamOffset:
     return found
 
 
-def from_stream_offset(stream_offset: StreamOffset) -> dict[Partition, Place]:
+def from_stream_offset(stream_offset: StreamOffset) -> dict[Partition, SeenOffset]:
     """Read what `to_stream_offset` wrote."""
     return {
-        Partition(topic, int(number)): Place(place[0], place[1], places.get(_ID, ""))
+        Partition(topic, int(number)): SeenOffset(place[0], place[1], places.get(_ID, ""))
         for topic, places in stream_offset.items()
         for number, place in places.items()
         if number != _ID
     }
 
 
-def limited(start: Mapping[Partition, int], end: Places, rows_max: int) -> dict[Partition, Place]:
+def limited(start: Mapping[Partition, int], end: Places, rows_max: int) -> dict[Partition, SeenOffset]:
     """Shorten what waits to about `rows_max` rows, each partition in proportion to its size.
 
     No partition starves: one with anything waiting gives at least one row.

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from pipeline.topics.options import Partition, TopicOptions
-from pipeline.topics.ranges import OffsetRange, Place
+from pipeline.topics.ranges import OffsetRange, SeenOffset
 from pipeline.topics.reading import RangeReader
 
 #: How many rows of a partition, and how many partitions, are looked at.
@@ -20,7 +20,9 @@ PARTITIONS_MAX: Final = 10
 _SAMPLED: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
-def row_bytes(options: TopicOptions, start: Mapping[Partition, int], end: Mapping[Partition, Place]) -> int:
+def row_bytes(
+    options: TopicOptions, start: Mapping[Partition, int], end: Mapping[Partition, SeenOffset]
+) -> int:
     """Estimate the bytes of keys and values of a row, at least 1.
 
     Args:

@@ -28,7 +28,7 @@ from pipeline.topics.committing import commit_offsets
 from pipeline.topics.options import Partition, TopicOptions
 from pipeline.topics.ranges import (
     OffsetRange,
-    Place,
+    SeenOffset,
     StreamOffset,
     from_stream_offset,
     limited,
@@ -48,9 +48,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = arrow_columns(schema)
         #: Where the logs ended at the last look.
-        self._newest: dict[Partition, Place] = {}
+        self._newest: dict[Partition, SeenOffset] = {}
         #: Where a query that reads what is available ends.
-        self._target: dict[Partition, Place] | None = None
+        self._target: dict[Partition, SeenOffset] | None = None
 
     @functools.cached_property
     def _cluster(self) -> Cluster:
@@ -146,14 +146,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets = {partition: place.offset for partition, place in from_stream_offset(end).items()}
             commit_offsets(self._options.client, self._options.commit_group, offsets)
 
-    def _look(self) -> dict[Partition, Place]:
+    def _look(self) -> dict[Partition, SeenOffset]:
         partitions = self._cluster.partitions(self._options.selection)
         # Ids first: so a topic that is recreated meanwhile is noticed, if not in this round.
         ids = self._cluster.topic_ids(partitions)
         self._newest = _identified(self._cluster.ends(partitions), ids)
         return self._newest
 
-    def _existing(self, ends: Mapping[Partition, Place]) -> set[Partition]:
+    def _existing(self, ends: Mapping[Partition, SeenOffset]) -> set[Partition]:
         """Return the partitions that exist, without those of topics that were recreated since."""
         partitions = self._cluster.partitions(self._options.selection)
         ids = self._cluster.topic_ids(partitions)
@@ -166,7 +166,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lose(self, problem: str) -> None:
         report_loss(problem, fail=self._options.fail_on_data_loss)
 
-    def _check_gone(self, begin: Mapping[Partition, Place], end: Mapping[Partition, Place]) -> None:
+    def _check_gone(self, begin: Mapping[Partition, SeenOffset], end: Mapping[Partition, SeenOffset]) -> None:
         for partition, place in sorted(begin.items()):
             now = end.get(partition)
             if now is None:
@@ -180,7 +180,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lose(f"{_name(partition)}: its end went back from {place.offset} to {now.offset}")
 
     def _starts(
-        self, begin: Mapping[Partition, Place], end: Mapping[Partition, Place], existing: set[Partition]
+        self,
+        begin: Mapping[Partition, SeenOffset],
+        end: Mapping[Partition, SeenOffset],
+        existing: set[Partition],
     ) -> dict[Partition, int]:
         """Where each partition is read from: a new or recreated one from its first record."""
         known = [partition for partition in end if partition in existing]
@@ -195,8 +198,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _limited(
-        self, begin: Mapping[Partition, Place], end: Mapping[Partition, Place]
-    ) -> dict[Partition, Place]:
+        self, begin: Mapping[Partition, SeenOffset], end: Mapping[Partition, SeenOffset]
+    ) -> dict[Partition, SeenOffset]:
         starts = self._starts(begin, end, set(end))
         found = dict(end)
         if self._options.offsets_per_trigger_max is not None:
@@ -207,23 +210,25 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
 
-def _identified(places: Mapping[Partition, Place], ids: Mapping[str, str]) -> dict[Partition, Place]:
+def _identified(
+    places: Mapping[Partition, SeenOffset], ids: Mapping[str, str]
+) -> dict[Partition, SeenOffset]:
     return {
         partition: place._replace(topic_id=ids.get(partition.topic, ""))
         for partition, place in places.items()
     }
 
 
-def _is_other(begin: Place, end: Place) -> bool:
+def _is_other(begin: SeenOffset, end: SeenOffset) -> bool:
     """Whether the places are known to be in different topics."""
     return bool(begin.topic_id and end.topic_id) and begin.topic_id != end.topic_id
 
 
-def _is_fresh(begin: Place | None, end: Place) -> bool:
+def _is_fresh(begin: SeenOffset | None, end: SeenOffset) -> bool:
     return begin is None or _is_other(begin, end) or end.leader_epoch < begin.leader_epoch
 
 
-def _is_unchanged(begin: Place | None, end: Place) -> bool:
+def _is_unchanged(begin: SeenOffset | None, end: SeenOffset) -> bool:
     return begin is not None and begin.offset == end.offset and not _is_fresh(begin, end)
 
 

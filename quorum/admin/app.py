@@ -17,7 +17,7 @@ from aiohttp import web
 
 from quorum.admin.access import OPERATOR_PATHS, TOKENS, Tokens, authorize
 from quorum.admin.changelog import HISTORY, History
-from quorum.admin.endpoint import BOOLEAN, OBJECT, STRING, Endpoint, Handler, fields
+from quorum.admin.endpoint import BOOLEAN, OBJECT, STRING, AdminEndpoint, Handler, fields
 from quorum.admin.events import LISTENERS
 from quorum.admin.gateway import Gateway
 from quorum.admin.guard import HOSTS, LOCAL_HOSTS, GuardError, guard, guard_change, lower_case
@@ -43,7 +43,7 @@ from quorum.errors import QuorateError
 REQUEST_BYTES_MAX: Final = 64 * 1024
 
 _METRICS: Final = web.AppKey[MetricsPage]("metrics")
-_ENDPOINTS: Final = web.AppKey[tuple[Endpoint, ...]]("endpoints")
+_ENDPOINTS: Final = web.AppKey[tuple[AdminEndpoint, ...]]("endpoints")
 
 
 async def _get_livez(_request: web.Request) -> web.Response:
@@ -72,23 +72,23 @@ async def _get_openapi(request: web.Request) -> web.Response:
 
 #: What every admin port answers, a node's or a broker's. GET answers HEAD, too.
 STATUS_ENDPOINTS: Final = (
-    Endpoint("GET", "/livez", _get_livez, "Whether the process answers", answer=fields(live=BOOLEAN)),
-    Endpoint(
+    AdminEndpoint("GET", "/livez", _get_livez, "Whether the process answers", answer=fields(live=BOOLEAN)),
+    AdminEndpoint(
         *("GET", "/readyz", _get_readyz, "Whether clients are served, with 503 if not"),
         answer=fields(ready=BOOLEAN, reason=STRING),
         status=(503,),
     ),
-    Endpoint(
+    AdminEndpoint(
         "GET", "/metrics", _get_metrics, "Metrics for Prometheus", answer=STRING, content=("text/plain",)
     ),
-    Endpoint("GET", "/v1/status", _get_status, "What this node is, and how far", answer=OBJECT),
-    Endpoint("GET", "/v1/openapi.json", _get_openapi, "This description", answer=OBJECT),
+    AdminEndpoint("GET", "/v1/status", _get_status, "What this node is, and how far", answer=OBJECT),
+    AdminEndpoint("GET", "/v1/openapi.json", _get_openapi, "This description", answer=OBJECT),
 )
 #: Every endpoint of a node's admin port.
 ENDPOINTS: Final = (*STATUS_ENDPOINTS, *NODE_ENDPOINTS)
 
 
-class Parts(NamedTuple):
+class ShownParts(NamedTuple):
     """What a node that has started shows besides its status."""
 
     history: History
@@ -98,7 +98,7 @@ class Parts(NamedTuple):
 
 def build_app(
     view: AdminView,
-    parts: Parts | None = None,
+    parts: ShownParts | None = None,
     *,
     hosts: Iterable[str] = LOCAL_HOSTS,
     tokens: tuple[bytes, bytes] | None = None,
@@ -125,7 +125,7 @@ async def _close_gateway(app: web.Application) -> None:
 
 def base_app(
     view: StatusView,
-    endpoints: Sequence[Endpoint] = STATUS_ENDPOINTS,
+    endpoints: Sequence[AdminEndpoint] = STATUS_ENDPOINTS,
     *,
     hosts: Iterable[str] = LOCAL_HOSTS,
     tokens: tuple[bytes, bytes] | None = None,

@@ -15,9 +15,9 @@ from aiohttp import web
 
 from quorum.admin.parameters import Parameter, read_query
 from quorum.admin.view import error_answer, part
-from quorum.changelog.files import DamagedSegmentError
+from quorum.changelog.files import DamagedChangelogError
 from quorum.changelog.past import Visitor
-from quorum.changelog.rows import ENCODERS, JSON_LINES, MSGPACK, Row
+from quorum.changelog.rows import ENCODERS, JSON_LINES, MSGPACK, ChangelogRow
 
 #: of one answer
 BYTES_MAX: Final = 8 * 1024 * 1024
@@ -52,7 +52,7 @@ class History(Protocol):
     async def wait_for(self, zxid: int, wait_ms: int) -> None:
         """Return once a zxid can be read, or after a time."""
 
-    async def read(self, from_zxid: int, bytes_max: int, encode: Callable[[Row], bytes]) -> bytes:
+    async def read(self, from_zxid: int, bytes_max: int, encode: Callable[[ChangelogRow], bytes]) -> bytes:
         """Return encoded records from a zxid on."""
 
     async def visit_changes(self, from_zxid: int, to_zxid: int, visit: Visitor) -> int:
@@ -76,7 +76,7 @@ async def get_changelog(request: web.Request) -> web.Response:
         return gone(from_zxid, history.first_zxid)
     try:
         body = await history.read(from_zxid, bytes_max, ENCODERS[content_type])
-    except DamagedSegmentError as error:
+    except DamagedChangelogError as error:
         return gone(from_zxid, max(error.next_zxid, history.first_zxid))
     if not body and from_zxid < history.first_zxid:
         return gone(from_zxid, history.first_zxid)

@@ -112,7 +112,7 @@ class RefusedByNodeError(QuorateError):
         self.retriable = retriable
 
 
-class Request(NamedTuple):
+class AdminChange(NamedTuple):
     """A request that changes something, and what is told where no answer says its outcome.
 
     Attributes:
@@ -191,7 +191,7 @@ def _reason(error: OSError | http.client.HTTPException, overdue: str) -> str:
     return printable(told.strip() or type(error).__name__)
 
 
-def ask(url: str, request: Request, timeout_s: float) -> dict[str, Any]:
+def ask(url: str, request: AdminChange, timeout_s: float) -> dict[str, Any]:
     """Send a request that changes something and return the node's answer.
 
     Args:
@@ -226,7 +226,7 @@ def ask(url: str, request: Request, timeout_s: float) -> dict[str, Any]:
     )
 
 
-def _outcome_unknown(url: str, request: Request, reason: str) -> OutcomeUnknownError:
+def _outcome_unknown(url: str, request: AdminChange, reason: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"outcome unknown: {request.doing} was sent to {url} and not answered: {reason}", request.remedy
     )

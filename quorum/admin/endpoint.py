@@ -54,7 +54,7 @@ def page_of(items: Schema) -> Schema:
     return fields(items=list_of(items), next_after={"type": ["string", "integer", "null"]})
 
 
-class Endpoint(NamedTuple):
+class AdminEndpoint(NamedTuple):
     """One row of the table.
 
     Attributes:

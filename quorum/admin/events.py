@@ -17,7 +17,7 @@ from aiohttp import web
 from quorum.admin.changelog import HISTORY, History, gone
 from quorum.admin.parameters import Parameter, read_query
 from quorum.admin.view import BadInputError, error_answer, part
-from quorum.changelog.files import DamagedSegmentError
+from quorum.changelog.files import DamagedChangelogError
 from quorum.changelog.rows import as_json_line
 from quorum.errors import shown
 
@@ -73,7 +73,7 @@ async def _send(response: web.StreamResponse, history: History, zxid: int) -> No
             page = await history.read(
                 zxid, PAGE_BYTES_MAX, lambda row: b"%d %b" % (row["zxid"], as_json_line(row))
             )
-        except DamagedSegmentError:
+        except DamagedChangelogError:
             page = b""
             zxid = -1
         if zxid < history.first_zxid:

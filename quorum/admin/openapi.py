@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from quorum import __version__
-from quorum.admin.endpoint import BOOLEAN, INTEGER, STRING, Endpoint, Schema, fields
+from quorum.admin.endpoint import BOOLEAN, INTEGER, STRING, AdminEndpoint, Schema, fields
 from quorum.admin.parameters import Parameter
 from quorum.admin.view import PROBLEM
 
@@ -51,7 +51,7 @@ _COMPONENTS: Final[dict[str, Schema]] = {
 }
 
 
-def describe(endpoints: Iterable[Endpoint]) -> dict[str, object]:
+def describe(endpoints: Iterable[AdminEndpoint]) -> dict[str, object]:
     """Return the document."""
     paths: dict[str, dict[str, object]] = {}
     for endpoint in endpoints:
@@ -71,7 +71,7 @@ def describe(endpoints: Iterable[Endpoint]) -> dict[str, object]:
     }
 
 
-def _operation(endpoint: Endpoint) -> dict[str, object]:
+def _operation(endpoint: AdminEndpoint) -> dict[str, object]:
     content = {kind: {"schema": endpoint.answer} for kind in endpoint.content}
     good = {"description": endpoint.summary, "content": content}
     problem = {

@@ -18,7 +18,7 @@ from quorum.admin.endpoint import BASE64, INTEGER, STRING, encoded, fields, list
 from quorum.admin.parameters import Parameter, read_query
 from quorum.admin.state import STATE
 from quorum.admin.view import error_answer, json_answer, part
-from quorum.changelog.files import DamagedSegmentError
+from quorum.changelog.files import DamagedChangelogError
 from quorum.changelog.past import Past, PastPage, Visitor
 
 NODES_MAX: Final = 10_000
@@ -75,7 +75,7 @@ async def undo(request: web.Request, as_of_zxid: int, visit: Visitor) -> web.Res
     await history.wait_for(zxid, WAIT_MS)
     try:
         last_zxid = await history.visit_changes(as_of_zxid + 1, zxid, visit)
-    except DamagedSegmentError as error:
+    except DamagedChangelogError as error:
         return gone(as_of_zxid, max(error.next_zxid, history.first_zxid), AS_OF.name)
     # What is retained rises, also during the read.
     if as_of_zxid < history.first_zxid - 1:

@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from quorum.admin import changelog, commands, events, groups, members, past, snapshots, state, typed, znodes
-from quorum.admin.endpoint import BOOLEAN, INTEGER, OBJECT, STRING, Endpoint, Schema, fields, list_of
+from quorum.admin.endpoint import BOOLEAN, INTEGER, OBJECT, STRING, AdminEndpoint, Schema, fields, list_of
 from quorum.admin.members import NODE_ID_MAX
 from quorum.admin.parameters import Parameter, read_query
 from quorum.admin.view import STATUS_VIEW, json_answer
@@ -50,118 +50,120 @@ async def _get_leader(request: web.Request) -> web.Response:
 
 
 _MEMBERS: Final = (
-    Endpoint("GET", "/v1/leader", _get_leader, "Who leads", answer=state.LEADER),
-    Endpoint(
+    AdminEndpoint("GET", "/v1/leader", _get_leader, "Who leads", answer=state.LEADER),
+    AdminEndpoint(
         *("POST", "/v1/leader", members.post_leader, "Hand leadership to a voter"),
         body=_LEADER_BODY,
         answer=state.LEADER,
     ),
-    Endpoint("GET", "/v1/members", _get_members, "The members", answer=fields(items=list_of(OBJECT))),
-    Endpoint(
+    AdminEndpoint("GET", "/v1/members", _get_members, "The members", answer=fields(items=list_of(OBJECT))),
+    AdminEndpoint(
         *("POST", "/v1/members", members.post_members, "Add a node, or replace a member's disk"),
         body=_MEMBER_BODY,
         answer=_CHANGED,
     ),
-    Endpoint(
+    AdminEndpoint(
         *("DELETE", "/v1/members", members.delete_members, "Remove a member", (_MEMBER,)), answer=_CHANGED
     ),
 )
 _NODE: Final = (
-    Endpoint(
+    AdminEndpoint(
         *("POST", "/v1/snapshot", snapshots.post_snapshot, "Take a snapshot, as POST /v1/snapshots"),
         body=_EMPTY_BODY,
         optional_body=True,
         answer=_TAKEN,
     ),
-    Endpoint(
+    AdminEndpoint(
         *("POST", "/v1/snapshots", snapshots.post_snapshot, "Take a snapshot of this node's state"),
         body=_EMPTY_BODY,
         optional_body=True,
         answer=_TAKEN,
     ),
-    Endpoint("GET", "/v1/snapshots", state.get_snapshots, "This node's snapshots", answer=state.SNAPSHOTS),
-    Endpoint(
+    AdminEndpoint(
+        "GET", "/v1/snapshots", state.get_snapshots, "This node's snapshots", answer=state.SNAPSHOTS
+    ),
+    AdminEndpoint(
         *("GET", "/v1/snapshots/{name}", state.get_snapshot_file),
         "The file of a snapshot, with another session key; for operators",
         places=(state.SNAPSHOT_NAME,),
         content=("application/octet-stream",),
         operators=True,
     ),
-    Endpoint(
+    AdminEndpoint(
         "GET", "/v1/journal", state.get_journal, "Where journal and history begin", answer=state.JOURNAL
     ),
-    Endpoint("GET", "/v1/config", state.get_config, "The settings, secrets masked", answer=state.CONFIG),
-    Endpoint(
+    AdminEndpoint("GET", "/v1/config", state.get_config, "The settings, secrets masked", answer=state.CONFIG),
+    AdminEndpoint(
         *("GET", "/v1/sessions", state.get_sessions, "Sessions of the cluster"),
         (state.LIMIT, state.AFTER_ID),
         answer=state.SESSIONS,
     ),
-    Endpoint(
+    AdminEndpoint(
         *("GET", "/v1/connections", state.get_connections, "Client connections of this node"),
         (state.LIMIT, state.AFTER_ID),
         answer=state.CONNECTIONS,
     ),
-    Endpoint(
+    AdminEndpoint(
         *("GET", "/v1/watches", state.get_watches, "What clients of this node watch"),
         (state.LIMIT, state.AFTER_NAME),
         answer=state.WATCHES,
     ),
 )
 _ZNODES: Final = (
-    Endpoint("GET", "/v1/znodes", znodes.get_znode, "Read a znode", znodes.READ, answer=znodes.NODE),
-    Endpoint(
+    AdminEndpoint("GET", "/v1/znodes", znodes.get_znode, "Read a znode", znodes.READ, answer=znodes.NODE),
+    AdminEndpoint(
         *("PUT", "/v1/znodes", znodes.put_znode, "Write a znode", znodes.WRITE),
         body=znodes.PUT_BODY,
         answer=znodes.WRITTEN,
     ),
-    Endpoint(
+    AdminEndpoint(
         *("DELETE", "/v1/znodes", znodes.delete_znode, "Delete a znode", znodes.DELETE),
         answer=znodes.DELETED,
     ),
-    Endpoint(
+    AdminEndpoint(
         *("POST", "/v1/transactions", znodes.post_transaction, "Carry out all of some operations, or none"),
         body=znodes.TRANSACTION_BODY,
         answer=znodes.TRANSACTION_ANSWER,
     ),
 )
 _METADATA: Final = (
-    Endpoint("GET", "/v1/cluster", typed.get_cluster, "Controller and totals", answer=typed.CLUSTER),
-    Endpoint(
+    AdminEndpoint("GET", "/v1/cluster", typed.get_cluster, "Controller and totals", answer=typed.CLUSTER),
+    AdminEndpoint(
         *("GET", "/v1/brokers", typed.get_brokers, "Brokers and their generations"),
         (state.LIMIT, state.AFTER_ID),
         answer=typed.BROKERS,
     ),
-    Endpoint(
+    AdminEndpoint(
         *("GET", "/v1/topics", typed.get_topics, "Topics and their partitions"),
         (state.LIMIT, state.AFTER_NAME, typed.PREFIX, typed.UNDER_REPLICATED),
         answer=typed.TOPICS,
     ),
-    Endpoint(
+    AdminEndpoint(
         *("GET", "/v1/groups", groups.get_groups, "Consumer groups, their members and offsets"),
         (state.LIMIT, state.AFTER_NAME, typed.PREFIX),
         answer=groups.GROUPS,
     ),
 )
 _HISTORY: Final = (
-    Endpoint(
+    AdminEndpoint(
         *("GET", "/v1/changelog", changelog.get_changelog, "Committed transactions from a zxid on"),
         changelog.PARAMETERS,
         content=(JSON_LINES, MSGPACK),
     ),
-    Endpoint(
+    AdminEndpoint(
         *("GET", "/v1/changelog/tree", past.get_tree, "All znodes as they were behind a transaction"),
         past.TREE_PARAMETERS,
         answer=past.TREE,
     ),
-    Endpoint(
+    AdminEndpoint(
         *("GET", "/v1/events", events.get_events, "Committed transactions as they come"),
         events.PARAMETERS,
         content=("text/event-stream",),
     ),
 )
 _COMMANDS: Final = (
-    Endpoint("GET", "/commands", commands.get_commands, "ZooKeeper's commands", answer=commands.LIST),
-    Endpoint(
+    AdminEndpoint("GET", "/commands", commands.get_commands, "ZooKeeper's commands", answer=commands.LIST),
+    AdminEndpoint(
         *(
             "GET",
             "/commands/{name}",

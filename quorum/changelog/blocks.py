@@ -48,7 +48,7 @@ class Block(NamedTuple):
     data: bytes
 
 
-class Body(NamedTuple):
+class BlockBody(NamedTuple):
     """What a block's body says.
 
     Attributes:
@@ -77,8 +77,8 @@ class BlockEncoder:
     def __init__(self) -> None:
         self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
-    def encode(self, first_zxid: int, last_zxid: int, stamp_ms: int, body: Body) -> Block:
-        """Return a block; see Block and Body for the arguments."""
+    def encode(self, first_zxid: int, last_zxid: int, stamp_ms: int, body: BlockBody) -> Block:
+        """Return a block; see Block and BlockBody for the arguments."""
         packed = self._pack(body)
         checked = _CHECKED.pack(len(packed), first_zxid, last_zxid, stamp_ms)
         crc = crc32(packed, crc32(checked))
@@ -87,12 +87,12 @@ class BlockEncoder:
         )
 
 
-def body_of(block: Block) -> Body:
+def body_of(block: Block) -> BlockBody:
     """Decode a block's body."""
     term, controller_epoch, cluster_id, trace = msgpack.unpackb(
         memoryview(block.data)[HEADER.size :], raw=False, use_list=False
     )
-    return Body(term, controller_epoch, cluster_id, trace)
+    return BlockBody(term, controller_epoch, cluster_id, trace)
 
 
 def scan(file: Readable, offset: int, end: int) -> Iterator[tuple[int, Block]]:

@@ -43,7 +43,7 @@ _NAME: Final = re.compile(r"[0-9a-f]{16}\.changes", re.ASCII)
 Queued: TypeAlias = "Block | int"
 
 
-class DamagedSegmentError(DataDamagedError):
+class DamagedChangelogError(DataDamagedError):
     """A segment that is not as it was written.
 
     Attributes:
@@ -58,7 +58,7 @@ class DamagedSegmentError(DataDamagedError):
 
 
 @dataclass(slots=True)
-class Segment:
+class ChangelogSegment:
     """One file.
 
     Attributes:
@@ -104,7 +104,7 @@ class ChangeFiles:
         share = retention_bytes_max // SEGMENTS
         self._segment_bytes_max = max(SEGMENT_BYTES_MIN, min(SEGMENT_BYTES_MAX, share))
         self._lock = threading.Lock()
-        self._segments: list[Segment] = []
+        self._segments: list[ChangelogSegment] = []
         self._file: File | None = None
         self._queue: deque[Queued] = deque()
         self._refused = False
@@ -147,7 +147,7 @@ class ChangeFiles:
         for path in self._paths():
             first_zxid = int(path[-len("0123456789abcdef.changes") :][:16], 16)
             if first_zxid <= zxid:
-                segments.append(Segment(path, first_zxid, places=None))
+                segments.append(ChangelogSegment(path, first_zxid, places=None))
             else:
                 self._disk.unlink(path)
         while segments and not self._cut(segments[-1], zxid):
@@ -165,7 +165,7 @@ class ChangeFiles:
             f"{self._folder}/{name}" for name in self._disk.listdir(self._folder) if _NAME.fullmatch(name)
         ]
 
-    def _measure(self, segment: Segment) -> None:
+    def _measure(self, segment: ChangelogSegment) -> None:
         """Take the size of a closed segment; it was durable before the next one began."""
         file = self._disk.open(segment.path)
         try:
@@ -174,7 +174,7 @@ class ChangeFiles:
         finally:
             file.close()
 
-    def _cut(self, segment: Segment, zxid: int) -> bool:
+    def _cut(self, segment: ChangelogSegment, zxid: int) -> bool:
         """Cut the last segment behind a zxid, and what is not whole; returns whether anything is left."""
         file = self._disk.open(segment.path, writable=True)
         try:
@@ -273,7 +273,7 @@ class ChangeFiles:
         self.last_zxid = blocks[-1].last_zxid
         self._retain(blocks[-1].stamp_ms)
 
-    def _segment_for(self, block: Block) -> Segment:
+    def _segment_for(self, block: Block) -> ChangelogSegment:
         """Return the segment that a block goes to, its file open."""
         segments = self._segments
         if segments and segments[-1].size and segments[-1].size + len(block.data) > self._segment_bytes_max:
@@ -298,7 +298,7 @@ class ChangeFiles:
         finally:
             file.close()
 
-    def _create(self, first_zxid: int) -> Segment:
+    def _create(self, first_zxid: int) -> ChangelogSegment:
         path = f"{self._folder}/{first_zxid:016x}.changes"
         try:
             self._file = self._disk.create(path)
@@ -307,7 +307,7 @@ class ChangeFiles:
             self._file = self._disk.open(path, writable=True)
             self._file.truncate(0)
         self._disk.fsync_dir(self._folder)
-        return Segment(path, first_zxid)
+        return ChangelogSegment(path, first_zxid)
 
     def _begin_anew(self, zxid: int) -> None:
         if self._file is not None:
@@ -339,7 +339,7 @@ class ChangeFiles:
 
         Raises:
             OSError: the disk refuses.
-            DamagedSegmentError: a segment is not as it was written; readers may go on behind it.
+            DamagedChangelogError: a segment is not as it was written; readers may go on behind it.
         """
         with self._lock:
             segments = [(segment, segment.size) for segment in self._segments]
@@ -358,23 +358,23 @@ class ChangeFiles:
                         yield block
                 if end != size:
                     following = segments[number + 1 : number + 2]
-                    raise DamagedSegmentError(
+                    raise DamagedChangelogError(
                         segment.path, end, following[0][0].first_zxid if following else self.last_zxid + 1
                     )
             finally:
                 file.close()
 
-    def _place(self, segment: Segment, file: File, size: int, zxid: int) -> int:
+    def _place(self, segment: ChangelogSegment, file: File, size: int, zxid: int) -> int:
         """Return the offset of a block that begins at or before a zxid."""
         if segment.places is None:
-            looked_at = Segment(segment.path, segment.first_zxid)
+            looked_at = ChangelogSegment(segment.path, segment.first_zxid)
             for offset, block in scan(file, 0, size):
                 _take(looked_at, offset, block)
             segment.places = looked_at.places
         return _offset_before(segment.places or [], zxid)
 
 
-def _take(segment: Segment, offset: int, block: Block) -> None:
+def _take(segment: ChangelogSegment, offset: int, block: Block) -> None:
     """Count a block that stands at the end of a segment."""
     if not segment.size:
         segment.begun_ms = block.stamp_ms

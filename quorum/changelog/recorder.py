@@ -15,11 +15,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from quorum.changelog.blocks import BlockEncoder, Body
+from quorum.changelog.blocks import BlockBody, BlockEncoder
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.past import Visitor, visit_changes
 from quorum.changelog.rows import CONTROLLER_EPOCH_PATH, epoch_of, render
-from quorum.changelog.rows import Row as Row  # noqa: PLC0414 - what readers are given
+from quorum.changelog.rows import ChangelogRow as ChangelogRow  # noqa: PLC0414 - what readers are given
 from quorum.core.machine import FORCED_ZXID_JUMP, StateMachine
 from quorum.core.tree import Node, record_of
 from quorum.platform.runtime import Runtime
@@ -134,7 +134,7 @@ class ChangeRecorder:
         elif machine.zxid == self._zxid:
             # an attachment of a session alone
             return
-        body = Body(machine.applied_term, self._controller_epoch, machine.cluster_id, trace or ())
+        body = BlockBody(machine.applied_term, self._controller_epoch, machine.cluster_id, trace or ())
         block = self._encoder.encode(first_zxid, machine.zxid, machine.last_stamp_ms, body)
         self._zxid = machine.zxid
         self._controller_epoch = self._epoch_now()
@@ -213,7 +213,7 @@ class ChangeRecorder:
         except TimeoutError:
             return
 
-    async def read(self, from_zxid: int, bytes_max: int, encode: Callable[[Row], bytes]) -> bytes:
+    async def read(self, from_zxid: int, bytes_max: int, encode: Callable[[ChangelogRow], bytes]) -> bytes:
         """Return encoded records from a zxid on, as `render` does.
 
         Raises:

@@ -36,7 +36,7 @@ class ChangeRow(TypedDict):
     version: int
 
 
-class Row(TypedDict):
+class ChangelogRow(TypedDict):
     """One committed transaction."""
 
     zxid: int
@@ -60,7 +60,7 @@ def epoch_of(record: bytes | None) -> int:
     return int(digits) if digits and digits.isdigit() and len(digits) <= 18 else 0
 
 
-def rows_of(block: Block) -> Iterator[Row]:
+def rows_of(block: Block) -> Iterator[ChangelogRow]:
     """Return a block's records by rising zxid; changes they have must be known before the next one."""
     body = body_of(block)
     controller_epoch, session_id, node_id = body.controller_epoch, 0, 0
@@ -105,13 +105,13 @@ def _change(path: str, before: bytes | None, after: bytes | None) -> ChangeRow:
     }
 
 
-def as_msgpack(row: Row) -> bytes:
+def as_msgpack(row: ChangelogRow) -> bytes:
     """Return a record as a msgpack map; images are bin."""
     packed: bytes = msgpack.packb(row, use_bin_type=True)
     return packed
 
 
-def as_json_line(row: Row) -> bytes:
+def as_json_line(row: ChangelogRow) -> bytes:
     """Return a record as one line of JSON; images are base64."""
     changes = [
         {**change, "before": _base64(change["before"]), "after": _base64(change["after"])}
@@ -125,10 +125,12 @@ def _base64(image: bytes | None) -> str | None:
 
 
 #: {content type: how a record is encoded}
-ENCODERS: Final[dict[str, Callable[[Row], bytes]]] = {MSGPACK: as_msgpack, JSON_LINES: as_json_line}
+ENCODERS: Final[dict[str, Callable[[ChangelogRow], bytes]]] = {MSGPACK: as_msgpack, JSON_LINES: as_json_line}
 
 
-def render(blocks: Iterable[Block], from_zxid: int, bytes_max: int, encode: Callable[[Row], bytes]) -> bytes:
+def render(
+    blocks: Iterable[Block], from_zxid: int, bytes_max: int, encode: Callable[[ChangelogRow], bytes]
+) -> bytes:
     """Encode records until a bound is reached; at least one, if there is one.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 from quorum.client import lookups, requests
 from quorum.client.errors import NoAuthError, NoNodeError, RequestTooLargeError, ServerError
 from quorum.client.lookups import ReadOutcome
-from quorum.client.requests import Request
+from quorum.client.requests import PreparedRequest
 from quorum.wire.protocol import ErrorCode
 
 #: Nodes that one request reads: a server answers it in one turn.
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Caller(Protocol):
     """What sends requests: a session."""
 
-    async def call(self, request: Request[T]) -> T:
+    async def call(self, request: PreparedRequest[T]) -> T:
         """Send a request and wait for its reply."""
 
 

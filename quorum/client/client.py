@@ -19,7 +19,7 @@ from quorum.client.hosts import parse_hosts
 from quorum.client.lookups import AccessEntry, ReadOutcome
 from quorum.client.ranges import INT32_MAX, int64, whole
 from quorum.client.requests import ANY_VERSION, CreateMode, OperationResult, Transaction
-from quorum.client.session import NO_SESSION, Session, SessionToken, StateListener
+from quorum.client.session import NO_SESSION, ClientSession, SessionToken, StateListener
 from quorum.client.state import ClientState
 from quorum.client.watches import WatchCallback, WatchType
 from quorum.wire.jute import Stat
@@ -73,7 +73,7 @@ class Client:
         int64("Client", "", "resume.last_zxid", resume.last_zxid)
         self._default_acl: Sequence[AccessEntry] | None = None
         self._acl: requests.Acl | None = None
-        self._session = Session(
+        self._session = ClientSession(
             parse_hosts(hosts),
             session_timeout_ms=session_timeout_ms,
             requests_max=requests_max,

@@ -19,20 +19,20 @@ REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 _LENGTH_BYTES: Final = 4
 
 
-class LinkOwner(Protocol):
+class ServerLinkOwner(Protocol):
     """What a link tells its owner; both calls come from the event loop, in order."""
 
-    def link_frame(self, link: Link, frame: memoryview) -> None:
+    def link_frame(self, link: ServerLink, frame: memoryview) -> None:
         """Take one whole frame, without its length; may raise ProtocolError."""
 
-    def link_closed(self, link: Link, reason: str) -> None:
+    def link_closed(self, link: ServerLink, reason: str) -> None:
         """Learn that the link is gone; called exactly once for each link that was connected."""
 
 
-class Link(asyncio.Protocol):
+class ServerLink(asyncio.Protocol):
     """One connection to one server."""
 
-    def __init__(self, owner: LinkOwner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, owner: ServerLinkOwner, loop: asyncio.AbstractEventLoop) -> None:
         """Make a link that is not connected yet."""
         self._owner = owner
         self._loop = loop

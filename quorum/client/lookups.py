@@ -1,7 +1,7 @@
 """The rarer operations of the client: access lists, lifetimes, and what only looks.
 
-Pure, as requests.py: arguments in, a Request out. An access list is a list of AccessEntry; the schemes are
-the servers' affair. Source: zookeeper.jute (ZooKeeper 3.9).
+Pure, as requests.py: arguments in, a PreparedRequest out. An access list is a list of AccessEntry; the
+schemes are the servers' affair. Source: zookeeper.jute (ZooKeeper 3.9).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 
 from quorum.client.errors import ServerError, server_error
 from quorum.client.ranges import int32, int64
-from quorum.client.requests import Acl, Request, WatchRequest, written
-from quorum.client.watches import WatchCallback, WatchKind, WatchType
+from quorum.client.requests import Acl, PreparedRequest, WatchWish, written
+from quorum.client.watches import WatchCallback, WatchCause, WatchType
 from quorum.wire import lookups, replies
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat
@@ -35,7 +35,7 @@ class AccessEntry(NamedTuple):
     identity: str
 
 
-def set_acl(path: str, acl: Sequence[AccessEntry], aversion: int) -> Request[Stat]:
+def set_acl(path: str, acl: Sequence[AccessEntry], aversion: int) -> PreparedRequest[Stat]:
     """Replace the access list of a node."""
     entries = acl_entries("set_acl", path, acl)
     command = [int(OpCode.SET_ACL), path, entries, int32("set_acl", path, "aversion", aversion)]
@@ -54,7 +54,9 @@ def acl_entries(operation: str, path: str, acl: Sequence[AccessEntry]) -> list[l
     ]
 
 
-def create_container(path: str, data: bytes | None, acl: Acl | None = None) -> Request[tuple[str, Stat]]:
+def create_container(
+    path: str, data: bytes | None, acl: Acl | None = None
+) -> PreparedRequest[tuple[str, Stat]]:
     """Create a node that goes when its last child is gone."""
     command = [int(OpCode.CREATE_CONTAINER), path, data, acl, 4]
     return written("create_container", path, command, replies.decode_path_stat)
@@ -62,14 +64,14 @@ def create_container(path: str, data: bytes | None, acl: Acl | None = None) -> R
 
 def create_ttl(
     path: str, data: bytes | None, ttl_ms: int, *, sequential: bool, acl: Acl | None = None
-) -> Request[tuple[str, Stat]]:
+) -> PreparedRequest[tuple[str, Stat]]:
     """Create a node that goes when its data is older than a time."""
     flags = 6 if sequential else 5
     command = [int(OpCode.CREATE_TTL), path, data, acl, flags, int64("create_ttl", path, "ttl_ms", ttl_ms)]
     return written("create_ttl", path, command, replies.decode_path_stat)
 
 
-def get_acl(path: str) -> Request[tuple[list[AccessEntry], Stat]]:
+def get_acl(path: str) -> PreparedRequest[tuple[list[AccessEntry], Stat]]:
     """Read the access list and Stat of a node."""
 
     def decode(err: int, frame: memoryview) -> tuple[list[AccessEntry], Stat]:
@@ -78,12 +80,12 @@ def get_acl(path: str) -> Request[tuple[list[AccessEntry], Stat]]:
         acl, stat = replies.decode_acl(frame)
         return [AccessEntry(*entry) for entry in acl], stat
 
-    return Request(
+    return PreparedRequest(
         path, f"get_acl {path}", lambda xid: lookups.encode_looked_at(xid, OpCode.GET_ACL, path), decode
     )
 
 
-def count_descendants(path: str) -> Request[int]:
+def count_descendants(path: str) -> PreparedRequest[int]:
     """Count the nodes below a node."""
 
     def decode(err: int, frame: memoryview) -> int:
@@ -92,12 +94,12 @@ def count_descendants(path: str) -> Request[int]:
         return replies.decode_number(frame)
 
     op = OpCode.GET_ALL_CHILDREN_NUMBER
-    return Request(
+    return PreparedRequest(
         path, f"count_descendants {path}", lambda xid: lookups.encode_looked_at(xid, op, path), decode
     )
 
 
-def get_ephemerals(prefix: str) -> Request[list[str]]:
+def get_ephemerals(prefix: str) -> PreparedRequest[list[str]]:
     """Read the paths of this session's ephemerals."""
 
     def decode(err: int, frame: memoryview) -> list[str]:
@@ -106,12 +108,12 @@ def get_ephemerals(prefix: str) -> Request[list[str]]:
         return replies.decode_children(frame)
 
     op = OpCode.GET_EPHEMERALS
-    return Request(
+    return PreparedRequest(
         "", f"get_ephemerals {prefix}", lambda xid: lookups.encode_looked_at(xid, op, prefix), decode
     )
 
 
-def who_am_i() -> Request[list[tuple[str, str]]]:
+def who_am_i() -> PreparedRequest[list[tuple[str, str]]]:
     """Read what the server takes this client for."""
 
     def decode(err: int, frame: memoryview) -> list[tuple[str, str]]:
@@ -119,24 +121,24 @@ def who_am_i() -> Request[list[tuple[str, str]]]:
             raise server_error(err, "")
         return replies.decode_identities(frame)
 
-    return Request("", "who_am_i", lookups.encode_who_am_i, decode)
+    return PreparedRequest("", "who_am_i", lookups.encode_who_am_i, decode)
 
 
-def add_watch(path: str, callback: WatchCallback, *, recursive: bool) -> Request[None]:
+def add_watch(path: str, callback: WatchCallback, *, recursive: bool) -> PreparedRequest[None]:
     """Watch a node, or all from it down, until the watch is removed."""
     mode = lookups.ADD_RECURSIVE if recursive else lookups.ADD_PERSISTENT
-    return Request(
+    return PreparedRequest(
         path,
         f"add_watch {path}",
         lambda xid: lookups.encode_watch_request(xid, OpCode.ADD_WATCH, path, mode),
         _refusal(path),
-        WatchRequest(callback, WatchKind.RECURSIVE if recursive else WatchKind.PERSISTENT),
+        WatchWish(callback, WatchCause.RECURSIVE if recursive else WatchCause.PERSISTENT),
     )
 
 
-def remove_watches(path: str, watch_type: WatchType) -> Request[None]:
+def remove_watches(path: str, watch_type: WatchType) -> PreparedRequest[None]:
     """Remove this client's watches of a path."""
-    return Request(
+    return PreparedRequest(
         path,
         f"remove_watches {path}",
         lambda xid: lookups.encode_watch_request(xid, OpCode.REMOVE_WATCHES, path, watch_type),
@@ -153,7 +155,7 @@ def _refusal(path: str) -> Callable[[int, memoryview], None]:
     return decode
 
 
-def read_all(paths: Sequence[str]) -> Request[list[ReadOutcome]]:
+def read_all(paths: Sequence[str]) -> PreparedRequest[list[ReadOutcome]]:
     """Read the data of several nodes in one request; each read stands for itself."""
     # The caller may change its list before the reply is there.
     wanted = tuple(paths)
@@ -170,6 +172,6 @@ def read_all(paths: Sequence[str]) -> Request[list[ReadOutcome]]:
             for path, each in zip(wanted, found, strict=True)
         ]
 
-    return Request(
+    return PreparedRequest(
         "", f"read_all of {len(reads)} nodes", lambda xid: lookups.encode_multi_read(xid, reads), decode
     )

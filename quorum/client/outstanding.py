@@ -19,7 +19,7 @@ from quorum.client.errors import (
     InvalidArgumentError,
     RequestTooLargeError,
 )
-from quorum.client.requests import Request
+from quorum.client.requests import PreparedRequest
 from quorum.errors import ProtocolError
 from quorum.wire.errors import WireError
 from quorum.wire.replies import ReplyHeader
@@ -32,7 +32,9 @@ class Pending:
 
     __slots__ = ("frame", "future", "request", "sent", "xid")
 
-    def __init__(self, request: Request[Any], xid: int, frame: bytes, future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, request: PreparedRequest[Any], xid: int, frame: bytes, future: asyncio.Future[Any]
+    ) -> None:
         self.request = request
         self.xid = xid
         self.frame = frame
@@ -59,7 +61,7 @@ class Outstanding:
         self._sent: deque[Pending] = deque()
         self._xid = 0
 
-    def prepare(self, request: Request[Any]) -> Pending:
+    def prepare(self, request: PreparedRequest[Any]) -> Pending:
         """Encode a request under the next xid; it takes no place yet.
 
         Raises:
@@ -110,7 +112,7 @@ class Outstanding:
         self._sent.append(pending)
         return pending.frame
 
-    def settle(self, header: ReplyHeader, frame: memoryview) -> Request[Any]:
+    def settle(self, header: ReplyHeader, frame: memoryview) -> PreparedRequest[Any]:
         """Give the oldest request on the wire its outcome, and return it.
 
         Raises:
@@ -139,7 +141,7 @@ class Outstanding:
         for pending in sent:
             pending.fail(ConnectionLossError(pending.request.label, reason, sent=True))
 
-    def fail_waiting(self, make_error: Callable[[Request[Any]], ClientError]) -> None:
+    def fail_waiting(self, make_error: Callable[[PreparedRequest[Any]], ClientError]) -> None:
         """Tell whoever waits for his turn why there will be none."""
         waiting, self._waiting = self._waiting, deque()
         for pending in waiting:

@@ -1,7 +1,7 @@
 """The operations of the client: what each one sends, and what its reply means.
 
-Pure: arguments in, a Request out, which encodes itself under an xid and decodes its own reply. Knows no
-connection and no time. The bytes are those of quorum.wire, the codec that the server uses too.
+Pure: arguments in, a PreparedRequest out, which encodes itself under an xid and decodes its own reply. Knows
+no connection and no time. The bytes are those of quorum.wire, the codec that the server uses too.
 Source: zookeeper.jute (ZooKeeper 3.9); zookeeper design, "Multi".
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from quorum.client.errors import MultiFailedError, ServerError, server_error
 from quorum.client.ranges import int32, int64
-from quorum.client.watches import WatchCallback, WatchKind, WatchType
+from quorum.client.watches import WatchCallback, WatchCause, WatchType
 from quorum.wire import replies, requests
 from quorum.wire.errors import WireError
 from quorum.wire.jute import Stat
@@ -43,15 +43,15 @@ class CreateMode(IntEnum):
     EPHEMERAL_SEQUENTIAL = 3
 
 
-class WatchRequest(NamedTuple):
+class WatchWish(NamedTuple):
     """The wish to be called once when something changes, and where it is armed, by the code of the reply."""
 
     callback: WatchCallback
-    on_success: WatchKind
+    on_success: WatchCause
     #: What exists arms on a missing node; reads of data and children arm nothing there.
-    on_no_node: WatchKind | None = None
+    on_no_node: WatchCause | None = None
 
-    def armed_kind(self, err: int) -> WatchKind | None:
+    def armed_kind(self, err: int) -> WatchCause | None:
         """Say what the server armed when it replied this code."""
         if err == 0:
             return self.on_success
@@ -59,7 +59,7 @@ class WatchRequest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[T]):
+class PreparedRequest(Generic[T]):
     """One operation, ready to be sent."""
 
     #: For watches and errors; "" where the operation has none.
@@ -70,7 +70,7 @@ class Request(Generic[T]):
     encode: Callable[[int], bytes]
     #: (err, whole reply) -> result; raises the error that the reply means.
     decode: Callable[[int, memoryview], T]
-    watch: WatchRequest | None = None
+    watch: WatchWish | None = None
     #: What a success disarms on the path.
     removes: WatchType | None = None
 
@@ -157,7 +157,7 @@ class Transaction:
         return self
 
 
-def create(path: str, data: bytes | None, mode: CreateMode, acl: Acl | None = None) -> Request[str]:
+def create(path: str, data: bytes | None, mode: CreateMode, acl: Acl | None = None) -> PreparedRequest[str]:
     """Create a node; returns its path, with the sequence suffix of a sequential one."""
     command = with_acl(_creation("create", OpCode.CREATE, path, data, mode), acl)
     return written("create", path, command, replies.decode_path)
@@ -165,7 +165,7 @@ def create(path: str, data: bytes | None, mode: CreateMode, acl: Acl | None = No
 
 def create2(
     path: str, data: bytes | None, mode: CreateMode, acl: Acl | None = None
-) -> Request[tuple[str, Stat]]:
+) -> PreparedRequest[tuple[str, Stat]]:
     """Create a node; returns its path and Stat."""
     command = with_acl(_creation("create2", OpCode.CREATE2, path, data, mode), acl)
     return written("create2", path, command, replies.decode_path_stat)
@@ -184,29 +184,29 @@ def _creation(
     return [int(op), path, data, None, int32(operation, path, "mode", int(mode))]
 
 
-def delete(path: str, version: int) -> Request[None]:
+def delete(path: str, version: int) -> PreparedRequest[None]:
     """Delete a node."""
     command = [int(OpCode.DELETE), path, int32("delete", path, "version", version)]
     return written("delete", path, command, _nothing)
 
 
-def set_data(path: str, data: bytes | None, version: int) -> Request[Stat]:
+def set_data(path: str, data: bytes | None, version: int) -> PreparedRequest[Stat]:
     """Replace the data of a node."""
     command = [int(OpCode.SET_DATA), path, data, int32("set", path, "version", version)]
     return written("set", path, command, replies.decode_stat)
 
 
-def sync(path: str) -> Request[str]:
+def sync(path: str) -> PreparedRequest[str]:
     """Wait until this server has everything that was committed before; returns the path."""
     return written("sync", path, [int(OpCode.SYNC), path], replies.decode_path)
 
 
-def close_session() -> Request[None]:
+def close_session() -> PreparedRequest[None]:
     """End the session."""
     return written("close", "", [int(OpCode.CLOSE_SESSION)], _nothing)
 
 
-def exists(path: str, watch: WatchCallback | None) -> Request[Stat | None]:
+def exists(path: str, watch: WatchCallback | None) -> PreparedRequest[Stat | None]:
     """Read the Stat of a node, None if there is no such node."""
 
     def decode(err: int, frame: memoryview) -> Stat | None:
@@ -216,49 +216,49 @@ def exists(path: str, watch: WatchCallback | None) -> Request[Stat | None]:
             raise server_error(err, path)
         return replies.decode_stat(frame)
 
-    return Request(
+    return PreparedRequest(
         path,
         f"exists {path}",
         lambda xid: requests.encode_read(xid, OpCode.EXISTS, path, watch is not None),
         decode,
         # An event "created" from a later SetWatches must not answer a watch on a node that was there all the
         # time.
-        None if watch is None else WatchRequest(watch, WatchKind.DATA, WatchKind.EXIST),
+        None if watch is None else WatchWish(watch, WatchCause.DATA, WatchCause.EXIST),
     )
 
 
-def get(path: str, watch: WatchCallback | None) -> Request[tuple[bytes | None, Stat]]:
+def get(path: str, watch: WatchCallback | None) -> PreparedRequest[tuple[bytes | None, Stat]]:
     """Read the data and Stat of a node."""
     return _read(
-        "get", OpCode.GET_DATA, path=path, watch=watch, kind=WatchKind.DATA, decode_body=replies.decode_data
+        "get", OpCode.GET_DATA, path=path, watch=watch, kind=WatchCause.DATA, decode_body=replies.decode_data
     )
 
 
-def get_children(path: str, watch: WatchCallback | None) -> Request[list[str]]:
+def get_children(path: str, watch: WatchCallback | None) -> PreparedRequest[list[str]]:
     """Read the names of a node's children."""
     return _read(
         "get_children",
         OpCode.GET_CHILDREN,
         path=path,
         watch=watch,
-        kind=WatchKind.CHILD,
+        kind=WatchCause.CHILD,
         decode_body=replies.decode_children,
     )
 
 
-def get_children2(path: str, watch: WatchCallback | None) -> Request[tuple[list[str], Stat]]:
+def get_children2(path: str, watch: WatchCallback | None) -> PreparedRequest[tuple[list[str], Stat]]:
     """Read the names of a node's children, and its Stat."""
     return _read(
         "get_children",
         OpCode.GET_CHILDREN2,
         path=path,
         watch=watch,
-        kind=WatchKind.CHILD,
+        kind=WatchCause.CHILD,
         decode_body=replies.decode_children_stat,
     )
 
 
-def multi(transaction: Transaction, acl: Acl | None = None) -> Request[list[OperationResult]]:
+def multi(transaction: Transaction, acl: Acl | None = None) -> PreparedRequest[list[OperationResult]]:
     """Run a transaction; what it creates has an access list."""
     commands = [with_acl(command, acl) for command in transaction.commands]
 
@@ -272,7 +272,7 @@ def multi(transaction: Transaction, acl: Acl | None = None) -> Request[list[Oper
                 raise MultiFailedError(index, _multi_cause(commands, index, result.err))
         return [OperationResult(result.path, result.stat) for result in results]
 
-    return Request(
+    return PreparedRequest(
         "",
         f"multi of {len(commands)} operations",
         lambda xid: requests.encode_command(xid, [int(OpCode.MULTI), commands]),
@@ -289,9 +289,9 @@ def _multi_cause(commands: Sequence[requests.Command], index: int, err: int) -> 
 
 def written(
     operation: str, path: str, command: list[Any], decode_body: Callable[[memoryview], T]
-) -> Request[T]:
+) -> PreparedRequest[T]:
     """Make the request of a write: its command, and what decodes the body of its reply."""
-    return Request(
+    return PreparedRequest(
         path,
         f"{operation} {path}",
         lambda xid: requests.encode_command(xid, command),
@@ -305,15 +305,15 @@ def _read(
     *,
     path: str,
     watch: WatchCallback | None,
-    kind: WatchKind,
+    kind: WatchCause,
     decode_body: Callable[[memoryview], T],
-) -> Request[T]:
-    return Request(
+) -> PreparedRequest[T]:
+    return PreparedRequest(
         path,
         f"{operation} {path}",
         lambda xid: requests.encode_read(xid, op, path, watch is not None),
         _decoder(path, decode_body),
-        None if watch is None else WatchRequest(watch, kind),
+        None if watch is None else WatchWish(watch, kind),
     )
 
 

@@ -31,9 +31,9 @@ from quorum.client.errors import (
     SessionExpiredError,
 )
 from quorum.client.hosts import HostPort, HostRotation
-from quorum.client.link import Link
+from quorum.client.link import ServerLink
 from quorum.client.outstanding import Outstanding
-from quorum.client.requests import Request, close_session
+from quorum.client.requests import PreparedRequest, close_session
 from quorum.client.state import ClientState, check_transition
 from quorum.client.watches import WatchEvent, WatchRegistry
 from quorum.errors import ProtocolError, describe_code
@@ -65,7 +65,7 @@ class SessionToken(NamedTuple):
 NO_SESSION: Final = SessionToken(0, bytes(16), 0)
 
 
-class Session:
+class ClientSession:
     """A session and the connection that serves it now."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Session:
         self._listeners: list[StateListener] = []
         self._watches = WatchRegistry()
         self._credentials = Credentials()
-        self._link: Link | None = None
+        self._link: ServerLink | None = None
         self._greeted = False
         #: what armed watches were told up to, and parts of them that no server has answered since
         self._rearm_zxid = 0
@@ -163,7 +163,7 @@ class Session:
             await self.close(keep_session=True)
             raise
 
-    async def call(self, request: Request[T]) -> T:
+    async def call(self, request: PreparedRequest[T]) -> T:
         """Send a request and wait for its reply.
 
         At most requests_max are on the wire; further calls wait in order, as do calls while no server is
@@ -283,7 +283,7 @@ class Session:
     async def _serve_through(self, host: HostPort) -> str:
         """Use one server for as long as it serves; returns why that ended."""
         connect_timeout_ms = max(CONNECT_TIMEOUT_MIN_MS, self._timeout_ms / len(self._rotation))
-        link = Link(self, self._loop)
+        link = ServerLink(self, self._loop)
         self._greeted = False
         self._link_event = self._loop.create_future()
         try:
@@ -316,7 +316,7 @@ class Session:
             self._rotation.connected()
         return self._failure
 
-    def link_frame(self, link: Link, frame: memoryview) -> None:
+    def link_frame(self, link: ServerLink, frame: memoryview) -> None:
         """Take one frame (called by the link)."""
         if link is not self._link:
             return
@@ -348,7 +348,7 @@ class Session:
         else:
             self._handle_reply(header, frame)
 
-    def link_closed(self, link: Link, reason: str) -> None:
+    def link_closed(self, link: ServerLink, reason: str) -> None:
         """Learn that the connection is gone (called by the link, or by whoever gives it up)."""
         if link is not self._link:
             return
@@ -366,7 +366,7 @@ class Session:
         if not self._link_event.done():
             self._link_event.set_result(None)
 
-    def _handle_handshake(self, link: Link, frame: memoryview) -> None:
+    def _handle_handshake(self, link: ServerLink, frame: memoryview) -> None:
         granted = replies.decode_connect_response(frame)
         if granted.session_timeout_ms <= 0 or granted.session_id == 0:
             if self._token.session_id == 0:

@@ -40,7 +40,7 @@ class WatchEvent(NamedTuple):
 WatchCallback = Callable[[WatchEvent], None]
 
 
-class WatchKind(Enum):
+class WatchCause(Enum):
     """What armed a watch, and so what it waits for."""
 
     DATA = "data"
@@ -81,24 +81,24 @@ class ArmedPaths(NamedTuple):
 
 
 _KINDS_BY_TYPE: Final = {
-    WatchType.CHILDREN: (WatchKind.CHILD,),
-    WatchType.DATA: (WatchKind.DATA, WatchKind.EXIST),
-    WatchType.ANY: tuple(WatchKind),
-    WatchType.PERSISTENT: (WatchKind.PERSISTENT,),
-    WatchType.RECURSIVE: (WatchKind.RECURSIVE,),
+    WatchType.CHILDREN: (WatchCause.CHILD,),
+    WatchType.DATA: (WatchCause.DATA, WatchCause.EXIST),
+    WatchType.ANY: tuple(WatchCause),
+    WatchType.PERSISTENT: (WatchCause.PERSISTENT,),
+    WatchType.RECURSIVE: (WatchCause.RECURSIVE,),
 }
 _REMOVALS: Final = {
-    WatchKind.DATA: EventType.DATA_WATCH_REMOVED,
-    WatchKind.EXIST: EventType.DATA_WATCH_REMOVED,
-    WatchKind.CHILD: EventType.CHILD_WATCH_REMOVED,
-    WatchKind.PERSISTENT: EventType.PERSISTENT_WATCH_REMOVED,
-    WatchKind.RECURSIVE: EventType.PERSISTENT_WATCH_REMOVED,
+    WatchCause.DATA: EventType.DATA_WATCH_REMOVED,
+    WatchCause.EXIST: EventType.DATA_WATCH_REMOVED,
+    WatchCause.CHILD: EventType.CHILD_WATCH_REMOVED,
+    WatchCause.PERSISTENT: EventType.PERSISTENT_WATCH_REMOVED,
+    WatchCause.RECURSIVE: EventType.PERSISTENT_WATCH_REMOVED,
 }
 _FIRED_KINDS: Final = {
-    EventType.NODE_CREATED: (WatchKind.DATA, WatchKind.EXIST),
-    EventType.NODE_DATA_CHANGED: (WatchKind.DATA, WatchKind.EXIST),
-    EventType.NODE_DELETED: (WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD),
-    EventType.NODE_CHILDREN_CHANGED: (WatchKind.CHILD,),
+    EventType.NODE_CREATED: (WatchCause.DATA, WatchCause.EXIST),
+    EventType.NODE_DATA_CHANGED: (WatchCause.DATA, WatchCause.EXIST),
+    EventType.NODE_DELETED: (WatchCause.DATA, WatchCause.EXIST, WatchCause.CHILD),
+    EventType.NODE_CHILDREN_CHANGED: (WatchCause.CHILD,),
 }
 
 
@@ -108,13 +108,13 @@ class WatchRegistry:
     def __init__(self) -> None:
         """Start with nothing armed."""
         #: {kind: {path: callbacks in the order in which they were armed, each once}}
-        self._armed: dict[WatchKind, dict[str, list[WatchCallback]]] = {kind: {} for kind in WatchKind}
+        self._armed: dict[WatchCause, dict[str, list[WatchCallback]]] = {kind: {} for kind in WatchCause}
 
     def __len__(self) -> int:
         """Count armed (kind, path) pairs."""
         return sum(len(paths) for paths in self._armed.values())
 
-    def arm(self, kind: WatchKind, path: str, callback: WatchCallback) -> None:
+    def arm(self, kind: WatchCause, path: str, callback: WatchCallback) -> None:
         """Arm a watch; the same callback on the same path and kind is called once."""
         callbacks = self._armed[kind].setdefault(path, [])
         if callback not in callbacks:
@@ -125,8 +125,8 @@ class WatchRegistry:
         kinds = _FIRED_KINDS.get(event.event_type, ())
         concerned = [callback for kind in kinds for callback in self._armed[kind].pop(event.path, ())]
         if kinds:
-            concerned += self._armed[WatchKind.PERSISTENT].get(event.path, ())
-        recursive = self._armed[WatchKind.RECURSIVE]
+            concerned += self._armed[WatchCause.PERSISTENT].get(event.path, ())
+        recursive = self._armed[WatchCause.RECURSIVE]
         if recursive and kinds and event.event_type is not EventType.NODE_CHILDREN_CHANGED:
             for path in _with_ancestors(event.path):
                 concerned += recursive.get(path, ())
@@ -148,7 +148,7 @@ class WatchRegistry:
 
     def lose_all(self) -> Iterator[tuple[WatchCallback, WatchEvent]]:
         """Disarm everything; yields what to call: each armed callback once per path with NONE."""
-        armed, self._armed = self._armed, {kind: {} for kind in WatchKind}
+        armed, self._armed = self._armed, {kind: {} for kind in WatchCause}
         told: dict[str, list[WatchCallback]] = {}
         for paths in armed.values():
             for path, callbacks in paths.items():
@@ -185,17 +185,17 @@ def _with_ancestors(path: str) -> Iterator[str]:
     yield path
 
 
-def _list_of(part: ArmedPaths, kind: WatchKind) -> list[str]:
+def _list_of(part: ArmedPaths, kind: WatchCause) -> list[str]:
     match kind:
-        case WatchKind.DATA:
+        case WatchCause.DATA:
             return part.data
-        case WatchKind.EXIST:
+        case WatchCause.EXIST:
             return part.exist
-        case WatchKind.CHILD:
+        case WatchCause.CHILD:
             return part.child
-        case WatchKind.PERSISTENT:
+        case WatchCause.PERSISTENT:
             return part.persistent
-        case WatchKind.RECURSIVE:
+        case WatchCause.RECURSIVE:
             return part.recursive
 
 

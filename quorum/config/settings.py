@@ -32,7 +32,7 @@ _SERVICE_LINK = re.compile(
 Section = TypeVar("Section")
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """How one kind of value is read.
 
     Attributes:
@@ -59,7 +59,7 @@ class Origin(NamedTuple):
 Raw = dict[str, dict[str, Origin]]
 
 
-def integer(low: int, high: int) -> Kind:
+def integer(low: int, high: int) -> ValueKind:
     """A whole number in low..high, both inclusive."""
 
     def read(value: Any, _folder: Path) -> int:
@@ -69,10 +69,10 @@ def integer(low: int, high: int) -> Kind:
             raise ValueError(f"is out of range ({low} to {high})")
         return value
 
-    return Kind(f"a whole number from {low} to {high}", read)
+    return ValueKind(f"a whole number from {low} to {high}", read)
 
 
-def integer_range(low: int, high: int) -> Kind:
+def integer_range(low: int, high: int) -> ValueKind:
     """Two whole numbers [least, most], each in low..high, the first not above the second."""
 
     def read(value: Any, folder: Path) -> tuple[int, int]:
@@ -83,7 +83,7 @@ def integer_range(low: int, high: int) -> Kind:
             raise ValueError("has its smaller number second")
         return least, most
 
-    return Kind(f"two whole numbers [least, most], each from {low} to {high}", read)
+    return ValueKind(f"two whole numbers [least, most], each from {low} to {high}", read)
 
 
 def _read_boolean(value: Any, _folder: Path) -> bool:
@@ -104,7 +104,7 @@ def _read_path(value: Any, folder: Path) -> Path:
     return folder / Path(value).expanduser()
 
 
-def text(pattern: str, wanted: str) -> Kind:
+def text(pattern: str, wanted: str) -> ValueKind:
     """A text that matches a regular expression as a whole."""
 
     def read(value: Any, _folder: Path) -> str:
@@ -114,10 +114,10 @@ def text(pattern: str, wanted: str) -> Kind:
             raise ValueError(f"is not {wanted}")
         return value
 
-    return Kind(wanted, read, text=True)
+    return ValueKind(wanted, read, text=True)
 
 
-def texts(pattern: str, wanted: str) -> Kind:
+def texts(pattern: str, wanted: str) -> ValueKind:
     """A list of texts, each of which matches a regular expression as a whole."""
 
     def read(value: Any, _folder: Path) -> tuple[str, ...]:
@@ -128,10 +128,10 @@ def texts(pattern: str, wanted: str) -> Kind:
                 raise ValueError(f"has {each!r}, which is not {wanted}")
         return tuple(dict.fromkeys(value))
 
-    return Kind(f"a list of {wanted}s", read, listed=True)
+    return ValueKind(f"a list of {wanted}s", read, listed=True)
 
 
-def words(known: Iterable[str]) -> Kind:
+def words(known: Iterable[str]) -> ValueKind:
     """A list of known words without repeats, or ["*"] for all of them."""
     names = tuple(known)
 
@@ -145,13 +145,15 @@ def words(known: Iterable[str]) -> Kind:
                 raise ValueError(f"has an unknown word {word!r}{nearest(word, names)}")
         return tuple(dict.fromkeys(value))
 
-    return Kind(f'a list of words out of {", ".join(names)}, or ["*"] for all', read, listed=True)
+    return ValueKind(f'a list of words out of {", ".join(names)}, or ["*"] for all', read, listed=True)
 
 
-BOOLEAN = Kind("true or false", _read_boolean)
-ADDRESS = Kind("host:port, as 127.0.0.1:2181 or [::1]:2181", _read_address, text=True)
-PATH = Kind("a path; a relative one counts from the folder of the configuration file", _read_path, text=True)
-OPTIONAL_PATH = Kind(
+BOOLEAN = ValueKind("true or false", _read_boolean)
+ADDRESS = ValueKind("host:port, as 127.0.0.1:2181 or [::1]:2181", _read_address, text=True)
+PATH = ValueKind(
+    "a path; a relative one counts from the folder of the configuration file", _read_path, text=True
+)
+OPTIONAL_PATH = ValueKind(
     'a path, or ""; a relative one counts from the folder of the configuration file',
     lambda value, folder: None if value == "" else _read_path(value, folder),
     text=True,
@@ -160,7 +162,7 @@ OPTIONAL_PATH = Kind(
 _REQUIRED: Any = dataclasses.MISSING
 
 
-def setting(kind: Kind, default: Any = _REQUIRED, *, secret: bool = False) -> Any:
+def setting(kind: ValueKind, default: Any = _REQUIRED, *, secret: bool = False) -> Any:
     """Declare one key of a section.
 
     Args:
@@ -196,7 +198,7 @@ def _told(section: str, key: str, value: object, sections: Mapping[str, type | N
     return "***" if masked else shown(value)
 
 
-def keys_of(section: type) -> dict[str, Kind]:
+def keys_of(section: type) -> dict[str, ValueKind]:
     """Return the keys of a section's dataclass with their kinds."""
     return {
         each.name: each.metadata["kind"] for each in dataclasses.fields(section) if "kind" in each.metadata
@@ -315,7 +317,7 @@ def flag_overrides(settings: Sequence[str]) -> dict[str, object]:
     return overrides
 
 
-def _from_text(value: str, kind: Kind) -> object:
+def _from_text(value: str, kind: ValueKind) -> object:
     """Read a text as the TOML value that it would be in the file; what is no TOML value stays a text."""
     if kind.text:
         return value
@@ -365,7 +367,7 @@ def read_section(
     given = raw.get(section, {})
     sound = True
     for each in dataclasses.fields(declared):  # type: ignore[arg-type]  # a dataclass by contract
-        kind: Kind = each.metadata["kind"]
+        kind: ValueKind = each.metadata["kind"]
         origin = given.get(each.name)
         if origin is None:
             if each.default is dataclasses.MISSING:

@@ -51,7 +51,7 @@ from quorum.core.reaping import find_due
 from quorum.core.records import HEADER_BYTES
 from quorum.core.results import Event, Result, RunOutcome, Value
 from quorum.core.sessions import Session
-from quorum.core.transaction import Transaction
+from quorum.core.transaction import TreeTransaction
 from quorum.core.tree import Tree, record_of
 
 DIGEST_BYTES: Final = 16
@@ -90,7 +90,7 @@ class StateMachine:
     def __init__(self, snapshot_overlay_bytes_max: int = 64 * 1024 * 1024) -> None:
         self.snapshot_overlay_bytes_max: Final = snapshot_overlay_bytes_max
         self.tree: Final = Tree()
-        self.transaction: Final = Transaction(self.tree)
+        self.transaction: Final = TreeTransaction(self.tree)
         #: {session id: Session}
         self.sessions: Final = self.transaction.sessions
         #: ids of sessions given so far; never reused

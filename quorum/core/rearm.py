@@ -14,7 +14,7 @@ from quorum.core.codes import EVENT_CHILDREN_CHANGED, EVENT_CREATED, EVENT_DATA_
 from quorum.core.machine import StateMachine
 from quorum.core.records import mzxid_of, pzxid_of
 from quorum.core.tree import Node, record_of
-from quorum.core.watches import W, WatchKind, WatchTable
+from quorum.core.watches import W, WatchCause, WatchTable
 
 
 def _missed_data(node: Node | None, relative_zxid: int) -> int | None:
@@ -63,9 +63,9 @@ def rearm(
     """
     missed: list[tuple[int, str]] = []
     for kind, paths, judge in (
-        (WatchKind.DATA, data_paths, _missed_data),
-        (WatchKind.EXIST, exist_paths, _missed_creation),
-        (WatchKind.CHILD, child_paths, _missed_children),
+        (WatchCause.DATA, data_paths, _missed_data),
+        (WatchCause.EXIST, exist_paths, _missed_creation),
+        (WatchCause.CHILD, child_paths, _missed_children),
     ):
         for path in paths:
             event_type = judge(machine.tree.get(path), relative_zxid)
@@ -74,7 +74,7 @@ def rearm(
             else:
                 missed.append((event_type, path))
     for path in persistent_paths:
-        table.add(WatchKind.PERSISTENT, path, watcher)
+        table.add(WatchCause.PERSISTENT, path, watcher)
     for path in recursive_paths:
-        table.add(WatchKind.RECURSIVE, path, watcher)
+        table.add(WatchCause.RECURSIVE, path, watcher)
     return missed

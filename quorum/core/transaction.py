@@ -41,7 +41,7 @@ from quorum.core.writes import Command, Writes
 FAILED_MULTI: Final = -1000
 
 
-class Transaction(Writes):
+class TreeTransaction(Writes):
     """The writes on one tree, and the multis that are made of them."""
 
     def check(self, command: Command) -> int | None:
@@ -113,13 +113,13 @@ class Transaction(Writes):
 #: {operation of a multi: (what its item is called, what applies it)}; of no object, so that a state which
 #: another one replaces goes at once, without the cycle collector
 _OPERATIONS: Final = {
-    OP_CREATE: (OP_CREATE, Transaction.create),
-    OP_CREATE2: (OP_CREATE2, Transaction.create2),
-    OP_CREATE_CONTAINER: (OP_CREATE2, Transaction.create_container),
-    OP_CREATE_TTL: (OP_CREATE2, Transaction.create_ttl),
-    OP_DELETE: (OP_DELETE, Transaction.delete),
-    OP_SET_DATA: (OP_SET_DATA, Transaction.set_data),
-    OP_CHECK: (OP_CHECK, Transaction.check),
+    OP_CREATE: (OP_CREATE, TreeTransaction.create),
+    OP_CREATE2: (OP_CREATE2, TreeTransaction.create2),
+    OP_CREATE_CONTAINER: (OP_CREATE2, TreeTransaction.create_container),
+    OP_CREATE_TTL: (OP_CREATE2, TreeTransaction.create_ttl),
+    OP_DELETE: (OP_DELETE, TreeTransaction.delete),
+    OP_SET_DATA: (OP_SET_DATA, TreeTransaction.set_data),
+    OP_CHECK: (OP_CHECK, TreeTransaction.check),
 }
 
 

@@ -33,7 +33,7 @@ from quorum.core.paths import is_keepable
 W = TypeVar("W", bound=Hashable)
 
 
-class WatchKind(IntFlag):
+class WatchCause(IntFlag):
     """What a watch was left by."""
 
     DATA = 1
@@ -43,10 +43,10 @@ class WatchKind(IntFlag):
     RECURSIVE = 16
 
 
-_NODE: Final = int(WatchKind.DATA | WatchKind.EXIST)
-_CHILD: Final = int(WatchKind.CHILD)
-_PERSISTENT: Final = int(WatchKind.PERSISTENT)
-_RECURSIVE: Final = int(WatchKind.RECURSIVE)
+_NODE: Final = int(WatchCause.DATA | WatchCause.EXIST)
+_CHILD: Final = int(WatchCause.CHILD)
+_PERSISTENT: Final = int(WatchCause.PERSISTENT)
+_RECURSIVE: Final = int(WatchCause.RECURSIVE)
 #: kinds that are used up by the first event that they fire on
 _ONE_SHOT: Final = _NODE | _CHILD
 _FIRES: Final = {
@@ -125,7 +125,7 @@ class WatchTable(Generic[W]):
         #: the sum of `_bytes`
         self.total_bytes = 0
 
-    def add(self, kind: WatchKind, path: str, watcher: W) -> None:
+    def add(self, kind: WatchCause, path: str, watcher: W) -> None:
         """Leave a watch, unless no node can be named so; leaving it twice is leaving it once."""
         watchers = self._by_path.get(path)
         if watchers is None:

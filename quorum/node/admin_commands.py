@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from quorum.core.members import members_of
 from quorum.core.watches import DATA_KINDS
 from quorum.node.member import QuorumMember
-from quorum.server.connection import Connection
+from quorum.server.connection import ClientConnection
 from quorum.server.inspection import clients, details, environment
 from quorum.server.words import VERSION, monitor_rows
 
@@ -141,7 +141,7 @@ def _server_stats(asked: Asked) -> Answer:
     }
 
 
-def _brief(client: Connection) -> Answer:
+def _brief(client: ClientConnection) -> Answer:
     return {
         "remote_socket_address": str(client.address),
         "interest_ops": int(client.reading),
@@ -151,7 +151,7 @@ def _brief(client: Connection) -> Answer:
     }
 
 
-def _full(asked: Asked, client: Connection) -> Answer:
+def _full(asked: Asked, client: ClientConnection) -> Answer:
     found = details(asked.member.frontend, client)
     return {
         **_brief(client),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from quorum.config.node import NodeConfig
 from quorum.core.machine import StateMachine
 from quorum.errors import PASSING_ERRNOS, DataDirError, DiskFullError, QuorateError, told_by_os
-from quorum.node.replica import Replica
+from quorum.node.replica import NodeReplica
 from quorum.node.snapshotting import LOG_BYTES_MIN, RECORDS_PER_STEP, Snapshotter, covered_by
 from quorum.node.storage import Storage, load_machine, open_storage
 from quorum.node.timing import Timed
@@ -83,7 +83,7 @@ class QuorumMember:
     core: Raft
     engine: Engine
     frontend: Frontend
-    replica: Replica
+    replica: NodeReplica
     snapshotter: Snapshotter
     courier: SnapshotCourier[StateMachine]
 
@@ -238,7 +238,7 @@ class QuorumMember:
             lambda serve: runtime.call_soon(engine.guarded("serving a client", serve)),
             partial(runtime.run_in_thread, WORDS_LANE),
         )
-        self.replica = replica = Replica(
+        self.replica = replica = NodeReplica(
             storage.machine,
             engine,
             runtime,

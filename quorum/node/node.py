@@ -18,7 +18,7 @@ import socket
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from quorum.admin.app import Parts, build_app
+from quorum.admin.app import ShownParts, build_app
 from quorum.admin.gateway import Gateway
 from quorum.admin.server import AdminServer
 from quorum.changelog.files import ChangeFiles
@@ -28,7 +28,7 @@ from quorum.config.node import NodeConfig, read_peer_secret
 from quorum.errors import DiskFullError, NodeStoppedError
 from quorum.node.member import QuorumMember
 from quorum.node.node_state import NodeState
-from quorum.node.node_view import NodeView
+from quorum.node.node_view import RunningNodeView
 from quorum.node.starting_view import StartingView
 from quorum.platform.listening import Listen, bind
 from quorum.platform.os_runtime import AsyncioRuntime, OsDisk
@@ -123,7 +123,7 @@ class QuorumNode:
         self._recorder: ChangeRecorder | None = None
         self._tokens: tuple[bytes, bytes] | None = None
         #: status, readiness and metrics; only after `start`
-        self.view: NodeView
+        self.view: RunningNodeView
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -241,13 +241,13 @@ class QuorumNode:
         member.attach(transport)
         self._running = True
         self._recorder = recorder = self._record(member, runtime)
-        self.view = NodeView(member, transport, recorder)
+        self.view = RunningNodeView(member, transport, recorder)
         member.start()
         self._listener = ClientListener(member.frontend)
         self._listener.start_on(client)
         self._bound.remove(client)
         self._refuse_if_stopped()
-        parts = Parts(recorder, NodeState(member, recorder), Gateway(str(config.listen.client)))
+        parts = ShownParts(recorder, NodeState(member, recorder), Gateway(str(config.listen.client)))
         hosts = config.security.admin_hosts
         self._admin = AdminServer(build_app(self.view, parts, hosts=hosts, tokens=self._tokens), admin)
         await self._admin.start()

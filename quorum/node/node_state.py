@@ -24,9 +24,9 @@ from quorum.node import admin_commands
 from quorum.node.member import QuorumMember
 from quorum.platform.runtime import Disk
 from quorum.raft.snapshots.handing import with_another_key
-from quorum.server.connection import Connection
+from quorum.server.connection import ClientConnection
 from quorum.server.inspection import UNKNOWN_BYTES, bytes_below
-from quorum.wire.jute import Reader, Stat
+from quorum.wire.jute import JuteReader, Stat
 
 log = logging.getLogger("quorate.admin")
 
@@ -53,7 +53,7 @@ class NodeState:
         names = get_children(machine, path)
         assert not isinstance(names, int)
         data, stat = found
-        return data, Reader(stat, 0, len(stat), "Stat").stat("stat"), names
+        return data, JuteReader(stat, 0, len(stat), "Stat").stat("stat"), names
 
     def live_page(self, after: str, count: int) -> Live:
         """Return the nodes behind a path, as `past.live_page` does."""
@@ -79,8 +79,8 @@ class NodeState:
             for session in map(sessions.__getitem__, found)
         ]
 
-    def _connections(self) -> list[Connection]:
-        return [each for each in self._member.frontend.connections if isinstance(each, Connection)]
+    def _connections(self) -> list[ClientConnection]:
+        return [each for each in self._member.frontend.connections if isinstance(each, ClientConnection)]
 
     def connections(self, after: int, limit: int) -> list[Mapping[str, object]]:
         """Return connections by rising id."""

@@ -27,7 +27,7 @@ from quorum.raft.core.messages import Role
 from quorum.raft.core.status import Status
 from quorum.raft.peers.refusals import DiskRefusal
 from quorum.raft.peers.transport import PeerTransport
-from quorum.raft.requests.requests import Action, Request
+from quorum.raft.requests.requests import Action, LeaderRequest
 from quorum.raft.snapshots.snapshots import SnapshotFile
 from quorum.server.words import outstanding
 
@@ -37,7 +37,7 @@ Reading = tuple[str, str, float]
 Result = TypeVar("Result")
 
 
-class NodeView:
+class RunningNodeView:
     """The admin port's view of one running node."""
 
     def __init__(self, member: QuorumMember, transport: PeerTransport, recorder: ChangeRecorder) -> None:
@@ -244,22 +244,22 @@ class NodeView:
 
     async def transfer_leadership(self, node_id: int) -> Mapping[str, object]:
         """Let a voter lead; returns once this node follows it, or is it."""
-        await self._ask(Request(Action.TRANSFER, node_id))
+        await self._ask(LeaderRequest(Action.TRANSFER, node_id))
         return {"leader_id": self.engine.leader_id, "term": self.engine.term}
 
     async def add_member(self, node_id: int, address: str) -> Mapping[str, object]:
         """Let a node join as a learner; returns once that is applied here."""
-        return self._changed(await self._ask(Request(Action.ADD, node_id, address)))
+        return self._changed(await self._ask(LeaderRequest(Action.ADD, node_id, address)))
 
     async def replace_member(self, node_id: int, incarnation: str, *, force: bool) -> Mapping[str, object]:
         """Retire the disk of a member, the recorded one if none is named; returns once that is applied
         here."""
-        request = Request(Action.REPLACE, node_id, incarnation=incarnation, force=force)
+        request = LeaderRequest(Action.REPLACE, node_id, incarnation=incarnation, force=force)
         return self._changed(await self._ask(request))
 
     async def remove_member(self, node_id: int) -> Mapping[str, object]:
         """Let a member go; returns once that is applied here."""
-        return self._changed(await self._ask(Request(Action.REMOVE, node_id)))
+        return self._changed(await self._ask(LeaderRequest(Action.REMOVE, node_id)))
 
     async def take_snapshot(self) -> Mapping[str, object]:
         """Have a snapshot of all that is applied here; returns once it is durable."""
@@ -268,7 +268,7 @@ class NodeView:
     def _changed(self, log_index: int) -> Mapping[str, object]:
         return {"log_index": log_index, "members": self._members()}
 
-    async def _ask(self, request: Request) -> int:
+    async def _ask(self, request: LeaderRequest) -> int:
         """Hand a request on and wait for its outcome; always comes to an end by the forward deadline.
 
         Raises:

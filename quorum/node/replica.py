@@ -37,8 +37,8 @@ from quorum.raft.requests.administration import Administration, Told
 from quorum.raft.requests.origin_shell import Forwarder
 from quorum.raft.requests.origins import Batch, DigestQuestion, DigestReport, DigestVerdict, SessionTouches
 from quorum.raft.requests.payloads import BATCH_FORMAT, BATCH_HEAD, CONTROL_FORMAT, fields_of
-from quorum.raft.requests.requests import Action, ChangeReply, ChangeRequest, Request
-from quorum.server.connection import Connection
+from quorum.raft.requests.requests import Action, ChangeReply, ChangeRequest, LeaderRequest
+from quorum.server.connection import ClientConnection
 from quorum.server.frontend import Frontend
 from quorum.server.sessions import SessionTracker
 
@@ -65,7 +65,7 @@ class Observer(Protocol):
         """An entry became part of the state."""
 
 
-class Replica:
+class NodeReplica:
     """One node's copy of the state, and its part in changing it."""
 
     #: what is told of every state that replaces this one
@@ -105,13 +105,13 @@ class Replica:
             container_check_interval_ms: how often the leader looks for containers and TTL nodes that are due.
         """
         self.machine = machine
-        self.watches: WatchTable[Connection] = WatchTable()
+        self.watches: WatchTable[ClientConnection] = WatchTable()
         self.sessions = SessionTracker()
         self._engine = engine
         self._runtime = runtime
         self._frontend = frontend
         self._observer: Observer | None = None
-        self._forwarder: Forwarder[Connection] = Forwarder(
+        self._forwarder: Forwarder[ClientConnection] = Forwarder(
             engine,
             lambda: self.machine.origins,
             self._outcome_unknown,
@@ -133,7 +133,7 @@ class Replica:
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
         self._open_runs: list[bytes] = []
-        self._open_tokens: list[Connection] = []
+        self._open_tokens: list[ClientConnection] = []
         self._open_bytes = 0
         self._close_scheduled = False
         self._close_batch_soon = engine.guarded("closing a batch", self._close_batch)
@@ -159,7 +159,7 @@ class Replica:
 
     def submit(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         session_id: int,
         nonce: int,
         identities: list[list[str]] | None,
@@ -314,7 +314,7 @@ class Replica:
         payload = self.machine.configuration
         return parse_configuration(payload) if payload else None
 
-    def ask(self, request: Request, told: Told) -> None:
+    def ask(self, request: LeaderRequest, told: Told) -> None:
         """Take an operator's request; `told` gets its outcome, once, by the forward deadline."""
         submit = self._engine.guarded("a request of an operator", self.administration.submit)
         submit(request, told, self._runtime.monotonic_ms())
@@ -328,7 +328,7 @@ class Replica:
     ) -> None:
         """Let a node join, or go if no address is given, for a client of this node."""
         action = Action.REMOVE if address is None else Action.ADD
-        request = Request(action, node_id, address or "", config_version)
+        request = LeaderRequest(action, node_id, address or "", config_version)
         self.ask(request, lambda result: told(result if isinstance(result, QuorateError) else None))
 
     def turn_ended(self) -> None:
@@ -470,7 +470,7 @@ class Replica:
             self._engine.send(SessionTouches(self._engine.term, self._engine.node_id, leader, tuple(touched)))
         self.digests.report(leader)
 
-    def _outcome_unknown(self, batches: list[Batch[Connection]]) -> None:
+    def _outcome_unknown(self, batches: list[Batch[ClientConnection]]) -> None:
         lost = {token for batch in batches for token in batch.tokens}
         kept = [
             (run, token)

@@ -25,7 +25,7 @@ from quorum.server.lookups import LOOKUPS
 from quorum.server.operations import AHEAD_MAX, CHANGING, RUN_DECODERS, RUNS
 from quorum.server.reads import ANSWERS
 from quorum.server.stream import OPEN, Phase
-from quorum.wire.errors import RequestTooLargeError, WireError
+from quorum.wire.errors import FrameTooLargeError, WireError
 from quorum.wire.jute import INT
 from quorum.wire.lookups import decode_set_watches2
 from quorum.wire.protocol import ErrorCode, OpCode
@@ -61,7 +61,7 @@ _AUTH: Final = int(OpCode.AUTH)
 _NOT_READ_ONLY: Final = int(ErrorCode.NOT_READ_ONLY)
 
 
-class Connection(AnsweringStream):
+class ClientConnection(AnsweringStream):
     """A client connection."""
 
     def _receive(self, data: bytes) -> None:
@@ -202,12 +202,12 @@ class Connection(AnsweringStream):
         if op == _AUTH:
             self._malformed(error)
             return
-        if op in SETS_WATCHES and isinstance(error, RequestTooLargeError):
+        if op in SETS_WATCHES and isinstance(error, FrameTooLargeError):
             self._take_in(xid, op, None)
             return
         self._host.counters.malformed_frames += 1
         self._host.shedder.refused(self.address, error.message)
-        err = error.err if isinstance(error, RequestTooLargeError) else MARSHALLING_ERROR
+        err = error.err if isinstance(error, FrameTooLargeError) else MARSHALLING_ERROR
         self._take_in(xid, UNDECODABLE, err)
 
     def _refuse_change(self, xid: int, op: int) -> bool:

@@ -29,13 +29,13 @@ from typing import Any, Final
 from quorum.core.codes import PERM_READ, SESSION_ATTACHED, SESSION_CLOSED
 from quorum.core.results import Event, Result, RunOutcome
 from quorum.server import words
-from quorum.server.connection import Connection
+from quorum.server.connection import ClientConnection
 from quorum.server.counters import Counters
 from quorum.server.greeting import GreetingStream
 from quorum.server.inspection import UNKNOWN_BYTES, bytes_below
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
-from quorum.server.shedding import Shedder
+from quorum.server.shedding import ClientShedder
 from quorum.server.speaking import SpeakingStream
 from quorum.server.stream import ClientStream, Phase
 from quorum.wire.replies import encode_watch_event
@@ -89,7 +89,7 @@ class Frontend:
         self.words = words.KNOWN
         #: every connection, in the order of acceptance
         self.connections: dict[ClientStream, None] = {}
-        self.shedder = Shedder(options, self.counters, self.connections, now_ms)
+        self.shedder = ClientShedder(options, self.counters, self.connections, now_ms)
         self.replica: ReplicaView
         self.started_ms = now_ms()
         self.dirty: dict[ClientStream, None] = {}
@@ -140,13 +140,13 @@ class Frontend:
         self.replica = self.shedder.replica = replica
         self._attached = True
 
-    def new_connection(self) -> Connection:
+    def new_connection(self) -> ClientConnection:
         """Make the protocol of a connection that was accepted."""
-        return Connection(self)
+        return ClientConnection(self)
 
     # -- what the replica calls --
 
-    def run_applied(self, connection: Connection, outcome: RunOutcome) -> None:
+    def run_applied(self, connection: ClientConnection, outcome: RunOutcome) -> None:
         """Take the outcome of a run of this node; those of one connection in their order."""
         connection.deliver(outcome)
         self._note_activity(outcome)
@@ -162,7 +162,7 @@ class Frontend:
             if result.events is not None:
                 self.fire(result.zxid, result.events)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: ClientConnection) -> None:
         """Give a connection up: a run of it has an outcome that will never be known here."""
         connection.forget()
         connection.finish()
@@ -335,7 +335,7 @@ class Frontend:
         else:
             del self._per_address[stream.host_name]
         self.replica.watches.remove_watcher(stream)
-        if isinstance(stream, Connection):
+        if isinstance(stream, ClientConnection):
             self._awaiting.pop(stream, None)
             self._speaking.pop(stream, None)
             if self._by_session.get(stream.session_id) is stream:

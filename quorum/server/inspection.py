@@ -25,7 +25,7 @@ from quorum.core.machine import CONFIG_PATH
 from quorum.core.queries import get_data
 from quorum.core.sessions import Session
 from quorum.core.watches import DATA_KINDS
-from quorum.server.connection import Connection
+from quorum.server.connection import ClientConnection
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
 from quorum.server.replica_view import ReplicaView
@@ -86,12 +86,12 @@ class Server(Protocol):
         """The monotonic clock."""
 
 
-def clients(streams: Iterable[ClientStream]) -> Iterable[Connection]:
+def clients(streams: Iterable[ClientStream]) -> Iterable[ClientConnection]:
     """Return the connections among some streams."""
-    return (each for each in streams if isinstance(each, Connection))
+    return (each for each in streams if isinstance(each, ClientConnection))
 
 
-def brief(client: Connection) -> str:
+def brief(client: ClientConnection) -> str:
     """Return what stat tells about a connection."""
     return (
         f" /{client.address}[{int(client.reading)}](queued={client.outstanding},"
@@ -135,7 +135,7 @@ class Details(NamedTuple):
     max_ms: float
 
 
-def details(server: Server, client: Connection) -> Details:
+def details(server: Server, client: ClientConnection) -> Details:
     """Return what cons tells about a connection."""
     xid, op, zxid = client.last_request or (-1, None, -1)
     waits = client.waits
@@ -154,7 +154,7 @@ def details(server: Server, client: Connection) -> Details:
     )
 
 
-def _connection(server: Server, client: Connection) -> str:
+def _connection(server: Server, client: ClientConnection) -> str:
     if client.last_request is None:
         return brief(client)
     found = details(server, client)

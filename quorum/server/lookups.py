@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from quorum.core import queries
 from quorum.core.codes import MARSHALLING_ERROR, OK
-from quorum.core.watches import KINDS_BY_TYPE, WatchKind, WatchTable, branch_bytes, watch_bytes
+from quorum.core.watches import KINDS_BY_TYPE, WatchCause, WatchTable, branch_bytes, watch_bytes
 from quorum.server.reads import Asker
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.jute import Buffer
@@ -45,7 +45,7 @@ from quorum.wire.replies import (
 _NO_WATCHER: Final = int(ErrorCode.NO_WATCHER)
 _QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
 _GET_DATA: Final = int(OpCode.GET_DATA)
-_KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchKind.PERSISTENT, ADD_RECURSIVE: WatchKind.RECURSIVE}
+_KINDS_BY_MODE: Final = {ADD_PERSISTENT: WatchCause.PERSISTENT, ADD_RECURSIVE: WatchCause.RECURSIVE}
 #: bytes of the answers to one multiRead, as they are sent; a few bytes ask for a large node, and often
 MULTI_READ_BYTES_MAX: Final = 32 * 1024 * 1024
 #: names in them, unless it is one read: these take some tens of milliseconds, as many bytes of data a few
@@ -119,7 +119,7 @@ def _add_watch(replica: ReplicaView, asker: Asker, xid: int, request: WatchReque
     if kind is None:
         return encode_header(xid, zxid, MARSHALLING_ERROR)
     size = watch_bytes(request.path)
-    if kind is WatchKind.RECURSIVE:
+    if kind is WatchCause.RECURSIVE:
         size += branch_bytes(request.path)
     if not asker.may_watch(_WATCHES_BY_MODE[request.code], size):
         return encode_header(xid, zxid, _QUOTA_EXCEEDED)

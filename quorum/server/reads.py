@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from quorum.core import queries
 from quorum.core.codes import NO_NODE
 from quorum.core.rearm import rearm
-from quorum.core.watches import WatchKind, watch_bytes
+from quorum.core.watches import WatchCause, watch_bytes
 from quorum.server.replica_view import ReplicaView
 from quorum.wire.lookups import SetWatches2
 from quorum.wire.protocol import ErrorCode, OpCode
@@ -30,9 +30,9 @@ from quorum.wire.requests import SetWatches
 #: header zxid of the events that a setWatches finds out about: no single transaction is known for them
 _NO_ZXID: Final = -1
 _QUOTA_EXCEEDED: Final = int(ErrorCode.QUOTA_EXCEEDED)
-_DATA: Final = WatchKind.DATA
-_EXIST: Final = WatchKind.EXIST
-_CHILD: Final = WatchKind.CHILD
+_DATA: Final = WatchCause.DATA
+_EXIST: Final = WatchCause.EXIST
+_CHILD: Final = WatchCause.CHILD
 
 
 class Asker(Protocol):
@@ -102,7 +102,7 @@ def answer_get_children2(replica: ReplicaView, asker: Asker, xid: int, path: str
     return encode_children(xid, machine.zxid, names, stat)
 
 
-class Answer(Protocol):
+class Answerer(Protocol):
     """A function that answers one kind of read."""
 
     def __call__(self, replica: ReplicaView, asker: Asker, xid: int, path: str, *, watch: bool) -> bytes:
@@ -110,7 +110,7 @@ class Answer(Protocol):
 
 
 #: {operation: who answers it}
-ANSWERS: Final[dict[int, Answer]] = {
+ANSWERS: Final[dict[int, Answerer]] = {
     int(OpCode.EXISTS): answer_exists,
     int(OpCode.GET_DATA): answer_get_data,
     int(OpCode.GET_CHILDREN): answer_get_children,

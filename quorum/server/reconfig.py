@@ -43,7 +43,7 @@ _SERVER_KEY: Final = "server."
 ADDRESS_CHARS_MAX: Final = 300
 
 
-class Change(NamedTuple):
+class MemberChange(NamedTuple):
     """What a request asks for."""
 
     node_id: int
@@ -99,7 +99,7 @@ class _RefusedError(Exception):
         self.code = code
 
 
-def plan(machine: StateMachine, request: Reconfig, identities: object) -> Change | int:
+def plan(machine: StateMachine, request: Reconfig, identities: object) -> MemberChange | int:
     """Return what a request asks for, or ZooKeeper's error code.
 
     If the members are so already, that is to let one of them join that is there, for just this configuration.
@@ -125,8 +125,8 @@ def plan(machine: StateMachine, request: Reconfig, identities: object) -> Change
         return NO_AUTH
     if change is None:
         present_id = min(wanted)
-        return Change(present_id, wanted[present_id], config_version(machine))
-    return Change(*change, version)
+        return MemberChange(present_id, wanted[present_id], config_version(machine))
+    return MemberChange(*change, version)
 
 
 def _difference(present: dict[int, str], wanted: dict[int, str]) -> tuple[int, str | None] | None:

@@ -36,7 +36,7 @@ class Sheddable(Holder, Protocol):
         """Tell whether the client has a session."""
 
 
-class Shedder(Budgets[Sheddable]):
+class ClientShedder(Budgets[Sheddable]):
     """The bounds of all connections of a node."""
 
     def __init__(

@@ -25,7 +25,7 @@ from typing import Final, Protocol, cast
 from quorum.platform.budgets import UNREAD_NOTED_BYTES_MIN
 from quorum.server.counters import Counters
 from quorum.server.options import ServerOptions
-from quorum.server.shedding import Shedder
+from quorum.server.shedding import ClientShedder
 
 log = logging.getLogger("quorate.server")
 
@@ -57,7 +57,7 @@ class StreamHost(Protocol):
     options: ServerOptions
     counters: Counters
     #: the bounds of all connections together
-    shedder: Shedder
+    shedder: ClientShedder
     #: connections with something queued
     dirty: dict[ClientStream, None]
     #: {connection whose peer does not keep up with what it is sent: bytes that waited when last looked at}

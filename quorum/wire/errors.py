@@ -27,7 +27,7 @@ class WireError(ProtocolError):
         self.value = value
 
 
-class RequestTooLargeError(WireError):
+class FrameTooLargeError(WireError):
     """A request that can be decoded, but asks for more than one request may; nothing of it took effect.
 
     Attributes:
@@ -39,7 +39,7 @@ class RequestTooLargeError(WireError):
         self.err = err
 
 
-class PathTooLongError(RequestTooLargeError):
+class PathTooLongError(FrameTooLargeError):
     """A path that no request may name; its answer is BADARGUMENTS, as that of every path that is none."""
 
     def __init__(self, field: str, excess: str) -> None:

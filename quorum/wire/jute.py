@@ -47,7 +47,7 @@ class Stat(NamedTuple):
     pzxid: int
 
 
-class Reader:
+class JuteReader:
     """A cursor over one record; every method names its field so that an error can."""
 
     __slots__ = ("_buffer", "_end", "position", "record")
@@ -195,7 +195,7 @@ class Reader:
 
 def unpack_stat(packed: Buffer) -> Stat:
     """Name the fields of a packed Stat of 68 bytes."""
-    return Reader(packed, 0, len(packed), "stat").stat("fields")
+    return JuteReader(packed, 0, len(packed), "stat").stat("fields")
 
 
 def buffer_bytes(value: bytes | None) -> bytes:

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from quorum.core.codes import INT32_MAX
-from quorum.wire.jute import INT, LONG, Buffer, Reader, string_bytes, strings_bytes
+from quorum.wire.jute import INT, LONG, Buffer, JuteReader, string_bytes, strings_bytes
 from quorum.wire.protocol import XID_SET_WATCHES, OpCode
 from quorum.wire.requests import REQUEST_HEAD, REQUEST_HEADER_BYTES, SetWatches, read_paths
 
@@ -59,24 +59,24 @@ def decode_looked_at(buffer: Buffer, start: int, end: int) -> str:
     Raises:
         WireError: it cannot be decoded; the same holds for every decoder below.
     """
-    return Reader(buffer, start, end, "path request").path("path")
+    return JuteReader(buffer, start, end, "path request").path("path")
 
 
 def decode_prefix(buffer: Buffer, start: int, end: int) -> str:
     """Decode the body of getEphemerals; null stands for all of them, as an empty prefix does."""
-    return Reader(buffer, start, end, "getEphemerals").path_or_null("prefixPath") or ""
+    return JuteReader(buffer, start, end, "getEphemerals").path_or_null("prefixPath") or ""
 
 
 def decode_watch_request(buffer: Buffer, start: int, end: int) -> WatchRequest:
     """Decode the body of addWatch, checkWatches or removeWatches; a null path, where nothing can be watched,
     stands for an empty one."""
-    reader = Reader(buffer, start, end, "watch request")
+    reader = JuteReader(buffer, start, end, "watch request")
     return WatchRequest(reader.path_or_null("path") or "", reader.int32("type"))
 
 
 def decode_set_watches2(buffer: Buffer, start: int, end: int, paths_max: int = INT32_MAX) -> SetWatches2:
     """Decode the body of setWatches2, which may name so many paths; see `decode_set_watches`."""
-    reader = Reader(buffer, start, end, "setWatches2")
+    reader = JuteReader(buffer, start, end, "setWatches2")
     relative_zxid = reader.int64("relativeZxid")
     persistent = ("persistentWatches", "persistentRecursiveWatches")
     fields = ("dataWatches", "existWatches", "childWatches", *persistent)
@@ -91,7 +91,7 @@ def decode_multi_read(buffer: Buffer, start: int, end: int) -> list[tuple[int, s
         a read may ask for are never armed, as in ZooKeeper. What comes behind one read more than
         MULTI_READ_READS_MAX is not looked at: the request is refused then.
     """
-    reader = Reader(buffer, start, end, "multiRead")
+    reader = JuteReader(buffer, start, end, "multiRead")
     reads: list[tuple[int, str]] = []
     while True:
         op = reader.int32("type")

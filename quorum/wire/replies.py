@@ -13,7 +13,16 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from quorum.wire.errors import WireError
-from quorum.wire.jute import INT, Buffer, Reader, Stat, acl_bytes, buffer_bytes, string_bytes, strings_bytes
+from quorum.wire.jute import (
+    INT,
+    Buffer,
+    JuteReader,
+    Stat,
+    acl_bytes,
+    buffer_bytes,
+    string_bytes,
+    strings_bytes,
+)
 from quorum.wire.protocol import PASSWORD_BYTES, XID_NOTIFICATION, KeeperState, OpCode
 
 #: Length, xid, zxid, err.
@@ -221,7 +230,7 @@ def decode_connect_response(frame: Buffer) -> ConnectResponse:
     Raises:
         WireError: it cannot be decoded.
     """
-    reader = Reader(frame, 0, len(frame), "connect response")
+    reader = JuteReader(frame, 0, len(frame), "connect response")
     protocol_version = reader.int32("protocolVersion")
     session_timeout_ms = reader.int32("timeOut")
     session_id = reader.int64("sessionId")
@@ -239,12 +248,12 @@ def decode_header(frame: Buffer) -> ReplyHeader:
     Raises:
         WireError: the frame is too short.
     """
-    reader = Reader(frame, 0, len(frame), "reply header")
+    reader = JuteReader(frame, 0, len(frame), "reply header")
     return ReplyHeader(reader.int32("xid"), reader.int64("zxid"), reader.int32("err"))
 
 
-def _body(frame: Buffer, record: str) -> Reader:
-    return Reader(frame, REPLY_HEADER_BYTES, len(frame), record)
+def _body(frame: Buffer, record: str) -> JuteReader:
+    return JuteReader(frame, REPLY_HEADER_BYTES, len(frame), record)
 
 
 def decode_path(frame: Buffer) -> str:

@@ -8,9 +8,9 @@ world:anyone with all permissions is None. `decode_command` and `encode_command`
 The path of setData, setACL and sync may be null, as in ZooKeeper: the first two refuse it, sync repeats it.
 
 The decoders take the whole received chunk and the bounds of one record, so that no frame is copied; the
-frequent shapes are decoded inline, and whatever is odd about a frame is left to the `Reader`, which refuses
-it or reads it as ZooKeeper would. A path that is too long is refused here, on every operation; those of
-setWatches are not kept (core/watches.py).
+frequent shapes are decoded inline, and whatever is odd about a frame is left to the `JuteReader`, which
+refuses it or reads it as ZooKeeper would. A path that is too long is refused here, on every operation; those
+of setWatches are not kept (core/watches.py).
 Source: zookeeper.jute, MultiOperationRecord (ZooKeeper 3.9).
 """
 
@@ -23,13 +23,13 @@ from typing import Any, Final, NamedTuple
 from quorum.core.acl import ACL_ENTRIES_MAX
 from quorum.core.codes import FLAG_CONTAINER, FLAG_SEQUENTIAL, INT32_MAX, PERM_ALL
 from quorum.core.paths import SEQUENCE_BYTES_MAX, SHORT_PATH_BYTES_MAX, excess_of
-from quorum.wire.errors import PathTooLongError, RequestTooLargeError, WireError
+from quorum.wire.errors import FrameTooLargeError, PathTooLongError, WireError
 from quorum.wire.jute import (
     INT,
     LONG,
     Acl,
     Buffer,
-    Reader,
+    JuteReader,
     acl_bytes,
     buffer_bytes,
     string_bytes,
@@ -118,7 +118,7 @@ def decode_reconfig(buffer: Buffer, start: int, end: int) -> Reconfig:
     Raises:
         WireError: it cannot be decoded.
     """
-    reader = Reader(buffer, start, end, "reconfig")
+    reader = JuteReader(buffer, start, end, "reconfig")
     texts: list[str | None] = []
     for field in ("joiningServers", "leavingServers", "newMembers"):
         raw = reader.buffer(field)
@@ -139,7 +139,7 @@ def decode_auth(buffer: Buffer, start: int, end: int) -> tuple[str, bytes]:
     Raises:
         WireError: it cannot be decoded.
     """
-    reader = Reader(buffer, start, end, "auth")
+    reader = JuteReader(buffer, start, end, "auth")
     reader.int32("type")
     return reader.string("scheme"), reader.buffer("auth") or b""
 
@@ -156,7 +156,7 @@ def decode_connect(buffer: Buffer, start: int, end: int) -> ConnectRequest:
     Raises:
         WireError: it is too short, or the password's length cannot be.
     """
-    reader = Reader(buffer, start, end, "connect")
+    reader = JuteReader(buffer, start, end, "connect")
     protocol_version = reader.int32("protocolVersion")
     last_zxid_seen = reader.int64("lastZxidSeen")
     session_timeout_ms = reader.int32("timeOut")
@@ -195,15 +195,15 @@ def decode_read(buffer: Buffer, start: int, end: int) -> tuple[str, bool]:
         after = start + 4 + length
         if 0 < length <= SHORT_PATH_BYTES_MAX and after < end:
             return str(buffer[start + 4 : after], "utf-8", "replace"), buffer[after] != 0
-    reader = Reader(buffer, start, end, "read")
+    reader = JuteReader(buffer, start, end, "read")
     return ReadRequest(reader.path("path"), reader.boolean("watch"))
 
 
-def read_paths(reader: Reader, fields: Sequence[str], paths_max: int) -> list[list[str]]:
+def read_paths(reader: JuteReader, fields: Sequence[str], paths_max: int) -> list[list[str]]:
     """Read vectors of paths; those of one too long are not looked at.
 
     Raises:
-        RequestTooLargeError: they are more than paths_max together.
+        FrameTooLargeError: they are more than paths_max together.
         WireError: they cannot be decoded.
     """
     vectors: list[list[str]] = []
@@ -212,7 +212,7 @@ def read_paths(reader: Reader, fields: Sequence[str], paths_max: int) -> list[li
         count = reader.count(field, 4)
         if count > room:
             limit = (count, room, int(ErrorCode.QUOTA_EXCEEDED))
-            raise RequestTooLargeError(f"{reader.record}.{field}", *limit)
+            raise FrameTooLargeError(f"{reader.record}.{field}", *limit)
         room -= count
         vectors.append([reader.string(field) for _ in range(count)])
     return vectors
@@ -227,10 +227,10 @@ def decode_set_watches(buffer: Buffer, start: int, end: int, paths_max: int = IN
         paths_max: how many it may name.
 
     Raises:
-        RequestTooLargeError: it names more.
+        FrameTooLargeError: it names more.
         WireError: it cannot be decoded.
     """
-    reader = Reader(buffer, start, end, "setWatches")
+    reader = JuteReader(buffer, start, end, "setWatches")
     relative_zxid = reader.int64("relativeZxid")
     fields = ("dataWatches", "existWatches", "childWatches")
     return SetWatches(relative_zxid, *read_paths(reader, fields, paths_max))
@@ -247,7 +247,7 @@ def _set_data(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
                 path = str(buffer[start + 4 : path_end], "utf-8", "replace")
                 data = bytes(buffer[path_end + 4 : data_end])
                 return [_SET_DATA, path, data, _read_int(buffer, data_end)[0]], data_end + 4
-    reader = Reader(buffer, start, end, "setData")
+    reader = JuteReader(buffer, start, end, "setData")
     command = [_SET_DATA, reader.path_or_null("path"), reader.buffer("data"), reader.int32("version")]
     return command, reader.position
 
@@ -260,17 +260,17 @@ def _versioned(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Comma
             if 0 < length <= SHORT_PATH_BYTES_MAX and after + 4 <= end:
                 path = str(buffer[start + 4 : after], "utf-8", "replace")
                 return [op, path, _read_int(buffer, after)[0]], after + 4
-        reader = Reader(buffer, start, end, record)
+        reader = JuteReader(buffer, start, end, record)
         return [op, reader.path("path"), reader.int32("version")], reader.position
 
     return decode
 
 
-def _acl(reader: Reader) -> Acl:
+def _acl(reader: JuteReader) -> Acl:
     """Read an access list that is to be stored; the entries of one too long are not looked at."""
     count = reader.count("acl", 12)
     if count > ACL_ENTRIES_MAX:
-        raise RequestTooLargeError(f"{reader.record}.acl", count, ACL_ENTRIES_MAX, int(ErrorCode.INVALID_ACL))
+        raise FrameTooLargeError(f"{reader.record}.acl", count, ACL_ENTRIES_MAX, int(ErrorCode.INVALID_ACL))
     return reader.acl_entries("acl", count)
 
 
@@ -287,7 +287,7 @@ def _creation(op: int, record: str) -> Callable[[Buffer, int, int], tuple[Comman
                     path = str(buffer[start + 4 : path_end], "utf-8", "replace")
                     data = bytes(buffer[path_end + 4 : data_end])
                     return [op, path, data, None, _read_int(buffer, acl_end)[0]], acl_end + 4
-        reader = Reader(buffer, start, end, record)
+        reader = JuteReader(buffer, start, end, record)
         path, data_or_null, acl = reader.path("path"), reader.buffer("data"), _acl(reader)
         flags = reader.int32("flags")
         if flags & FLAG_SEQUENTIAL:
@@ -310,12 +310,12 @@ _create_container: Final = _creation(_CREATE_CONTAINER, "createContainer")
 
 def _create_ttl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
     (_, *fields), position = _creation(_CREATE_TTL, "createTTL")(buffer, start, end)
-    reader = Reader(buffer, position, end, "createTTL")
+    reader = JuteReader(buffer, position, end, "createTTL")
     return [_CREATE_TTL, *fields, reader.int64("ttl")], reader.position
 
 
 def _set_acl(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    reader = Reader(buffer, start, end, "setACL")
+    reader = JuteReader(buffer, start, end, "setACL")
     path, acl = reader.path_or_null("path"), _acl(reader)
     return [_SET_ACL, path, None if acl == OPEN_ACL else acl, reader.int32("version")], reader.position
 
@@ -386,12 +386,12 @@ def _multi(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
             if op in _CREATIONS and part[3] is not None:
                 items += len(part[3]) + (AUTH_ITEMS - 1) * auth_entries(part)
         if items > MULTI_ITEMS_MAX:
-            raise RequestTooLargeError("multi", items, MULTI_ITEMS_MAX, int(ErrorCode.QUOTA_EXCEEDED))
+            raise FrameTooLargeError("multi", items, MULTI_ITEMS_MAX, int(ErrorCode.QUOTA_EXCEEDED))
     raise WireError("multi", f"{len(parts)} operations", "the frame ends before the multi does")
 
 
 def _sync(buffer: Buffer, start: int, end: int) -> tuple[Command, int]:
-    reader = Reader(buffer, start, end, "sync")
+    reader = JuteReader(buffer, start, end, "sync")
     return [_SYNC, reader.path_or_null("path")], reader.position
 
 

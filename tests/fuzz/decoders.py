@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from quorum.wire import lookups, replies, requests
 from quorum.wire.errors import WireError
-from quorum.wire.jute import Buffer, Reader
+from quorum.wire.jute import Buffer, JuteReader
 from quorum.wire.protocol import OpCode
 from tests.fuzz.samples import SAMPLES, body_of, sample_replies
 
@@ -91,7 +91,7 @@ _REPLIES: Final = (
     _reply(OpCode.NOTIFICATION, replies.decode_watch_event),
     Decoder(-10, lambda b, s, e: replies.decode_connect_response(b[s:e]), None, 0),
     Decoder(-1, lambda b, s, e: replies.decode_header(b[s:e]), None, 0),
-    Decoder(OpCode.EXISTS, lambda b, s, e: Reader(b, s, e, "stat").stat("fields"), None, 0),
+    Decoder(OpCode.EXISTS, lambda b, s, e: JuteReader(b, s, e, "stat").stat("fields"), None, 0),
 )
 
 DECODERS: Final = (*_REQUESTS, *_REPLIES)

@@ -22,7 +22,7 @@ from controller.runtime.controller import Controller
 from controller.runtime.shell import Shell
 from controller.wire.codes import ErrorCode
 from quorum.client import Client, Transaction
-from quorum.client.watches import WatchKind
+from quorum.client.watches import WatchCause
 from quorum.metadata import paths
 from quorum.metadata.errors import ControllerFencedError
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
@@ -58,7 +58,7 @@ async def epoch_on_record(broker: ScriptedBroker) -> int:
 def watched(client: Client) -> set[str]:
     """Paths of the standing watches of a client, beside that of its broker's own queue."""
     armed = client._session._watches._armed
-    return {*armed[WatchKind.PERSISTENT], *armed[WatchKind.RECURSIVE]} - {paths.queue_path(1)}
+    return {*armed[WatchCause.PERSISTENT], *armed[WatchCause.RECURSIVE]} - {paths.queue_path(1)}
 
 
 async def depose(cluster: ControlledCluster, successor: ScriptedBroker) -> None:

@@ -17,7 +17,7 @@ from broker.client import BrokerClient
 from broker.client.producing import PRODUCER_EPOCH_MAX, Chunk
 from broker.local import BlockingBrokers, brokers_in_thread
 from pipeline.sink.committing import Commit, append_once
-from pipeline.sink.encoding import Encoder, Row, TopicShape
+from pipeline.sink.encoding import Encoder, SinkRow, TopicShape
 from pipeline.sink.errors import SinkFencedError, SinkNameError, StagedFileError
 from pipeline.sink.ledger import Ledger, SinkState
 from pipeline.sink.options import read_options
@@ -86,7 +86,7 @@ class Sink:
 def chunks(topic: str, values: Sequence[bytes], first: int) -> Iterator[Chunk]:
     encoder = Encoder(lambda _: TopicShape(PARTITIONS, MESSAGE_BYTES), codec=0, first_partition=first)
     for value in values:
-        yield from encoder.add(Row(topic, None, None, value, None))
+        yield from encoder.add(SinkRow(topic, None, None, value, None))
     yield from encoder.rest()
 
 

@@ -19,7 +19,7 @@ from broker.client import BrokerClient
 from broker.local import BlockingBrokers, brokers_in_thread
 from controller.core.requests import NewTopic
 from pipeline.errors import OptionError
-from pipeline.sink.encoding import Encoder, Row, TopicShape
+from pipeline.sink.encoding import Encoder, SinkRow, TopicShape
 from pipeline.sink.errors import RowError
 from pipeline.sink.options import check_columns, read_options
 from pipeline.sink.writer import TopicBatchWriter
@@ -233,15 +233,15 @@ def test_column_that_cannot_be_taken_is_named(columns: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (Row(None, None, None, b"v", None), "a row has no topic"),
-        (Row("t", 2, None, b"v", None), "a row for partition 2 of topic 't', which has 2"),
+        (SinkRow(None, None, None, b"v", None), "a row has no topic"),
+        (SinkRow("t", 2, None, b"v", None), "a row for partition 2 of topic 't', which has 2"),
         (
-            Row("t", None, None, b"v" * 2_000, None),
+            SinkRow("t", None, None, b"v" * 2_000, None),
             "a row of 20.. bytes for topic 't': its max.message.bytes is 1024",
         ),
     ],
 )
-def test_row_that_cannot_be_written_is_refused(row: Row, told: str) -> None:
+def test_row_that_cannot_be_written_is_refused(row: SinkRow, told: str) -> None:
     encoder = Encoder(lambda _: TopicShape(2, 1024), codec=0, first_partition=0)
     with pytest.raises(RowError, match=told):
         list(encoder.add(row))

@@ -13,7 +13,7 @@ from pipeline.errors import OptionError
 from pipeline.topics.options import Bound, Partition, Query, read_options
 from pipeline.topics.ranges import (
     OffsetRange,
-    Place,
+    SeenOffset,
     from_stream_offset,
     limited,
     split,
@@ -147,19 +147,23 @@ def test_no_broker_is_named_after_the_deadline(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_offsets_of_a_stream_have_their_keys_in_order() -> None:
-    places = {Partition("b", 10): Place(1, 0), Partition("b", 9): Place(2, 3), Partition("a", 0): Place(3, 0)}
+    places = {
+        Partition("b", 10): SeenOffset(1, 0),
+        Partition("b", 9): SeenOffset(2, 3),
+        Partition("a", 0): SeenOffset(3, 0),
+    }
     written = to_stream_offset(places)
     assert str(written) == "{'a': {'0': [3, 0]}, 'b': {'9': [2, 3], '10': [1, 0]}}"
     assert from_stream_offset(written) == places
-    known = {Partition("a", number): Place(number, 0, "id of a") for number in (10, 9)}
+    known = {Partition("a", number): SeenOffset(number, 0, "id of a") for number in (10, 9)}
     written = to_stream_offset(known)
     assert str(written) == "{'a': {'9': [9, 0], '10': [10, 0], 'id': 'id of a'}}"
     assert from_stream_offset(written) == known
 
 
 def test_a_limit_starves_no_partition() -> None:
-    ends = {A: Place(1000, 0), B: Place(1, 0)}
-    assert limited({A: 0, B: 0}, ends, 10) == {A: Place(9, 0), B: Place(1, 0)}
+    ends = {A: SeenOffset(1000, 0), B: SeenOffset(1, 0)}
+    assert limited({A: 0, B: 0}, ends, 10) == {A: SeenOffset(9, 0), B: SeenOffset(1, 0)}
     assert limited({A: 995, B: 1}, ends, 10) == ends
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quorum.server.connection import Connection
+from quorum.server.connection import ClientConnection
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
@@ -189,7 +189,7 @@ class ServerEnd(asyncio.Transport):
         #: bytes that the kernel keeps while the node does not read
         self._unread: list[bytes] = []
         self._ended = False
-        self._protocol: Connection | None = None
+        self._protocol: ClientConnection | None = None
         node.links[self] = link
         self._node = node
         self.enter(self._accept, node)

@@ -29,7 +29,7 @@ from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.codec import Codec
 from quorum.raft.peers.hello import (
     NONCE_BYTES,
-    Acceptor,
+    Callee,
     Dialler,
     HelloRefusedError,
     PeerIdentity,
@@ -415,7 +415,7 @@ def size_of(message: Any) -> int:
     return MESSAGE_HEAD_BYTES
 
 
-def greet(dialler: Dialler, acceptor: Acceptor) -> HelloRefusedError | None:
+def greet(dialler: Dialler, acceptor: Callee) -> HelloRefusedError | None:
     """Run a hello to its end; return who refused whom first, if it was refused."""
     refused: HelloRefusedError | None = None
     sides = itertools.cycle((acceptor, dialler))
@@ -659,11 +659,11 @@ class SimTransport:
                 peer, Connection(self, other, acceptor.proven, dialler.proven, network.scheduler.now_ms)
             )
 
-    def acceptor(self) -> Acceptor:
+    def acceptor(self) -> Callee:
         """Return this side of a hello that somebody begins now."""
         admitted = ANYBODY if self._admits_strangers() else self._peers
         nonce = self.network.rng.randbytes(NONCE_BYTES)
-        return Acceptor(self.identity(), admitted, SECRET, nonce, judge=self._judge)
+        return Callee(self.identity(), admitted, SECRET, nonce, judge=self._judge)
 
     def _judge(self, other: PeerIdentity) -> Refusal | None:
         """Say why a process may not speak for its node id, or not while another one does."""

@@ -20,7 +20,7 @@ from quorum.raft.core.configuration import Configuration
 from quorum.raft.datadir.forcing import MARKER_NAME
 from quorum.raft.datadir.identity import SNAPSHOTS_NAME, Start, journal_directory
 from quorum.raft.journal.recovery import scan_journal
-from quorum.raft.requests.requests import Action, Request
+from quorum.raft.requests.requests import Action, LeaderRequest
 from quorum.raft.snapshots.format import SnapshotDamagedError, SnapshotReader
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.settings import peer_address
@@ -376,7 +376,7 @@ class Operators:
             if done:
                 self._make(change)
 
-        asked.runtime.enter(asked.member.replica.ask, Request(change.action, node_id, address), told)
+        asked.runtime.enter(asked.member.replica.ask, LeaderRequest(change.action, node_id, address), told)
 
     def _give_up_question(self, change: Change, question: int) -> None:
         if change.question == question:

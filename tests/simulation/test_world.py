@@ -20,7 +20,7 @@ from quorum.raft.datadir.identity import Start
 from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.hello import PeerIdentity, RefusalReason
 from quorum.raft.peers.peers import PeerNode
-from quorum.server.connection import Connection
+from quorum.server.connection import ClientConnection
 from tests.simulation.faults import FAULTS, PROFILES, SELDOM
 from tests.simulation.network import UNACKNOWLEDGED_TIMEOUT_MS, Network, SimTransport, Weather
 from tests.simulation.scheduler import Scheduler
@@ -576,10 +576,10 @@ def test_a_refusal_and_a_failure_are_kept_with_their_story() -> None:
 
 
 def test_an_exception_while_a_client_is_served_stops_the_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Connection) -> None:
+    def broken(self: ClientConnection) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(Connection, "proceed", broken)
+    monkeypatch.setattr(ClientConnection, "proceed", broken)
     node = new_node()
     node.start(Start.BOOTSTRAP)
     node.scheduler.run(1000.0)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from quorum.cli.main import main
 from quorum.core.records import HEADER_BYTES
-from quorum.node.replica import Replica
+from quorum.node.replica import NodeReplica
 from quorum.raft.core.entry import Entry
 
 VICTIM = "victim"
@@ -31,10 +31,10 @@ def marker(node_id: int) -> str:
 
 def corrupt_when_marked(node_id: int) -> None:
     """Have this process's replica go wrong once the marker is there."""
-    shipped = Replica.apply
+    shipped = NodeReplica.apply
     done = False
 
-    def apply(self: Replica, entry: Entry) -> None:
+    def apply(self: NodeReplica, entry: Entry) -> None:
         nonlocal done
         shipped(self, entry)
         if not done and self.machine.tree.get(marker(node_id)) is not None:
@@ -47,7 +47,7 @@ def corrupt_when_marked(node_id: int) -> None:
             wrong[_VERSION_BYTE] ^= 0x40
             children[VICTIM] = bytes(wrong)
 
-    Replica.apply = apply  # type: ignore[method-assign]  # the point of this module
+    NodeReplica.apply = apply  # type: ignore[method-assign]  # the point of this module
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import uvloop
 from quorum.platform.os_runtime import AsyncioRuntime
 from quorum.raft.core.messages import Heartbeat
 from quorum.raft.peers.codec import LENGTH_BYTES, Codec
-from quorum.raft.peers.hello import NONCE_BYTES, Acceptor, Dialler, PeerIdentity
+from quorum.raft.peers.hello import NONCE_BYTES, Callee, Dialler, PeerIdentity
 from quorum.raft.peers.peers import PeerNode, TransportOptions, split_address
 from quorum.raft.peers.transport import PeerTransport
 
@@ -169,7 +169,7 @@ class Network:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self._closers.append(lambda: self._close(writer))
             await greet(
-                Acceptor(identity, {1, 2, 3} - {node_id}, SECRET, random.randbytes(NONCE_BYTES)),
+                Callee(identity, {1, 2, 3} - {node_id}, SECRET, random.randbytes(NONCE_BYTES)),
                 reader,
                 writer,
             )
@@ -198,9 +198,7 @@ class Network:
         server.close()
 
 
-async def greet(
-    hello: Dialler | Acceptor, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
+async def greet(hello: Dialler | Callee, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Say one side of the hello; it must succeed."""
     if isinstance(hello, Dialler):
         writer.write(hello.begin())

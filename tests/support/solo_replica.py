@@ -14,7 +14,7 @@ from typing import Any
 from quorum.core.machine import StateMachine
 from quorum.core.watches import WatchTable
 from quorum.errors import QuorateError
-from quorum.server.connection import Connection
+from quorum.server.connection import ClientConnection
 from quorum.server.frontend import Frontend
 from quorum.server.sessions import SessionTracker
 
@@ -23,7 +23,7 @@ NODE_ID = 1
 OTHER_NODE_ID = 2
 STAMP_MS = 1_700_000_000_000
 
-Batch = tuple[Connection, list[Any]]
+Batch = tuple[ClientConnection, list[Any]]
 
 
 class SoloReplica:
@@ -31,7 +31,7 @@ class SoloReplica:
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self.machine = StateMachine()
-        self.watches: WatchTable[Connection] = WatchTable()
+        self.watches: WatchTable[ClientConnection] = WatchTable()
         self.sessions = SessionTracker()
         self.frontend: Frontend | None = None
         #: while true, what is submitted waits for `release`
@@ -57,7 +57,7 @@ class SoloReplica:
 
     def submit(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         session_id: int,
         nonce: int,
         identities: list[list[str]] | None,

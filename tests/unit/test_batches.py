@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from quorum.core.machine import StateMachine
-from quorum.node.replica import Replica
+from quorum.node.replica import NodeReplica
 from tests.support.manual_runtime import ManualRuntime
 
 ENTRY_BYTES_MAX = 10_000
@@ -34,8 +34,8 @@ class Pumps(Anything):
         self.count += 1
 
 
-def replica_of(engine: Any, runtime: ManualRuntime) -> Replica:
-    return Replica(
+def replica_of(engine: Any, runtime: ManualRuntime) -> NodeReplica:
+    return NodeReplica(
         StateMachine(),
         cast("Any", engine),
         cast("Any", runtime),

@@ -9,7 +9,7 @@ import pytest
 
 from quorum.core.machine import StateMachine
 from quorum.errors import NotLeaderError
-from quorum.node.replica import Replica
+from quorum.node.replica import NodeReplica
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.core.errors import NotLeaderError as RaftNotLeaderError
 from quorum.raft.core.messages import Heartbeat, HeartbeatReply, Ready, Role, SoftState
@@ -155,7 +155,7 @@ class StubEngine(Anything):
 @pytest.mark.parametrize("late_again", [False, True])
 def test_what_is_overdue_after_a_pause_is_given_up_only_by_the_next_tick(late_again: bool) -> None:
     runtime = ManualRuntime()
-    replica = Replica(
+    replica = NodeReplica(
         StateMachine(),
         cast("Any", StubEngine()),
         cast("Any", runtime),

@@ -10,7 +10,7 @@ import pytest
 from quorum.cli.offline.entries import describe_record
 from quorum.core.codes import OP_CREATE
 from quorum.core.machine import StateMachine
-from quorum.node.replica import Replica
+from quorum.node.replica import NodeReplica
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.requests.payloads import BATCH_FORMAT, CONTROL_FORMAT, REGISTER_FORMAT, PayloadFormatError
 from tests.support.manual_runtime import ManualRuntime
@@ -34,8 +34,8 @@ class Anything:
         return lambda *_arguments: None
 
 
-def replica_of(machine: StateMachine) -> Replica:
-    return Replica(
+def replica_of(machine: StateMachine) -> NodeReplica:
+    return NodeReplica(
         machine,
         cast("Any", Anything()),
         cast("Any", ManualRuntime()),

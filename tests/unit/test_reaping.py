@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from quorum.errors import ProposalRefusedError
-from quorum.node.replica import Replica
+from quorum.node.replica import NodeReplica
 from quorum.raft.core.entry import EntryKind
 from tests.support.manual_runtime import ManualRuntime
 from tests.unit.core.driver import Driver
@@ -59,10 +59,10 @@ def driver() -> Driver:
     return driver
 
 
-def lead(driver: Driver, engine: LeadingEngine) -> tuple[Replica, ManualRuntime]:
+def lead(driver: Driver, engine: LeadingEngine) -> tuple[NodeReplica, ManualRuntime]:
     runtime = ManualRuntime()
     runtime.now_ms += driver.stamp_ms
-    replica = Replica(
+    replica = NodeReplica(
         driver.machine,
         cast("Any", engine),
         cast("Any", runtime),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorum.errors import OutcomeUnknownError, QuorateError
-from quorum.raft.requests.requests import Action, ChangeReply, ChangeRequest, Outcome, Request
+from quorum.raft.requests.requests import Action, ChangeReply, ChangeRequest, LeaderRequest, Outcome
 from tests.unit.digests.test_digest_wiring import TERM, Bench
 
 
@@ -13,7 +13,7 @@ from tests.unit.digests.test_digest_wiring import TERM, Bench
 def test_what_an_installed_state_covers_is_told_by_its_own_term(term: int, done: bool) -> None:
     bench = Bench(2)
     told: list[int | QuorateError] = []
-    bench.replica.administration.submit(Request(Action.REMOVE, 3), told.append, 0.0)
+    bench.replica.administration.submit(LeaderRequest(Action.REMOVE, 3), told.append, 0.0)
     (request,) = [message for message in bench.engine.sent if isinstance(message, ChangeRequest)]
     reply = ChangeReply(TERM, 1, 2, request.request_id, Outcome.ACCEPTED, 5, TERM, "", "")
     bench.replica.administration.receive(reply)

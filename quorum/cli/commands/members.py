@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
-from quorum.admin.client import Request, ask, get_status
+from quorum.admin.client import AdminChange, ask, get_status
 from quorum.cli.commands.status import DEFAULT_ADMIN_URL, TIMEOUT_S, members_table
 from quorum.config.address import parse_member_address
 from quorum.config.node import NODE_ID_MAX
@@ -126,7 +126,7 @@ def _add(arguments: argparse.Namespace) -> int:
         f"run `quorate members replace {node_id}`"
     )
     body = {"node_id": node_id, "address": arguments.address}
-    request = Request("POST", "/v1/members", _ANSWER, f"add of node {node_id}", _LOOK, body)
+    request = AdminChange("POST", "/v1/members", _ANSWER, f"add of node {node_id}", _LOOK, body)
     answer = ask(arguments.admin, request, CHANGE_TIMEOUT_S)
     votes = any(member["node_id"] == node_id and member.get("voter") for member in answer["members"])
     return _tell(arguments, answer, voter if votes else learner)
@@ -145,7 +145,7 @@ def _replace(arguments: argparse.Namespace) -> int:
     if arguments.force:
         body["force"] = True
     doing, remedy = f"replace of node {node_id}", _how_to_repeat(named="incarnation" in body)
-    request = Request("POST", "/v1/members", _ANSWER, doing, remedy, body)
+    request = AdminChange("POST", "/v1/members", _ANSWER, doing, remedy, body)
     answer = ask(arguments.admin, request, CHANGE_TIMEOUT_S)
     which = f"disk {arguments.incarnation}" if arguments.incarnation else f"recorded disk of node {node_id}"
     counts = [member.get("incarnation") for member in answer["members"] if member["node_id"] == node_id]
@@ -174,7 +174,7 @@ def _how_to_repeat(*, named: bool) -> str:
 def _remove(arguments: argparse.Namespace) -> int:
     node_id = arguments.node_id
     path = f"/v1/members?{urlencode({'node_id': node_id})}"
-    request = Request("DELETE", path, _ANSWER, f"remove of node {node_id}", _LOOK)
+    request = AdminChange("DELETE", path, _ANSWER, f"remove of node {node_id}", _LOOK)
     answer = ask(arguments.admin, request, CHANGE_TIMEOUT_S)
     return _tell(arguments, answer, f"node {node_id} is no member any more: stop it")
 

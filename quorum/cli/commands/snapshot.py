@@ -12,7 +12,7 @@ import errno
 import json
 from collections.abc import Callable
 
-from quorum.admin.client import Request, ask
+from quorum.admin.client import AdminChange, ask
 from quorum.cli.commands.status import DEFAULT_ADMIN_URL
 from quorum.errors import UsageError, printable
 
@@ -20,7 +20,7 @@ from quorum.errors import UsageError, printable
 _NO_FILE_ERRNOS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EINVAL)
 #: longer than the node's own deadline for a snapshot, 600 s
 TAKE_TIMEOUT_S = 630.0
-_TAKE = Request(
+_TAKE = AdminChange(
     "POST",
     "/v1/snapshot",
     {"log_index": int, "size_bytes": int, "path": str},

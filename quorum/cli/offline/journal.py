@@ -39,7 +39,7 @@ from quorum.raft.journal.format import (
 from quorum.raft.journal.note import NOTE_NAME, DurableEnd, read_note, unreadable_slots
 from quorum.raft.journal.recovery import JournalScan, list_segments, read_all, scan_journal
 from quorum.raft.journal.start import Recovered, TailCollector
-from quorum.raft.journal.survey import Finding, FoundRecord, FoundTrailer, Unreadable, survey
+from quorum.raft.journal.survey import Finding, FoundRecord, FoundTrailer, UnreadableRecord, survey
 from quorum.raft.snapshots.format import SnapshotDamagedError
 
 
@@ -67,7 +67,7 @@ class SegmentSummary:
     entries: int = 0
     indexes: tuple[int, int] | None = None
     terms: tuple[int, int] | None = None
-    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable: list[UnreadableRecord] = field(default_factory=list)
     state: str = "good"
     damaged: bool = False
 
@@ -82,7 +82,7 @@ class SegmentSummary:
                     self.terms = _widened(self.terms, record.term)
             case FoundTrailer():
                 self.groups += 1
-            case Unreadable():
+            case UnreadableRecord():
                 self.unreadable.append(finding)
 
 
@@ -360,7 +360,7 @@ def _latest_cluster_id(result: Verification) -> str:
     return latest
 
 
-class Row(NamedTuple):
+class DumpedRow(NamedTuple):
     """One record, or one place that cannot be read.
 
     Attributes:
@@ -374,7 +374,9 @@ class Row(NamedTuple):
     content: Plain
 
 
-def dump(disk: Disk, data_dir: str, *, first: int | None, last: int | None, values: bool) -> Iterator[Row]:
+def dump(
+    disk: Disk, data_dir: str, *, first: int | None, last: int | None, values: bool
+) -> Iterator[DumpedRow]:
     """Yield every record in the order of writing, also behind damage.
 
     Entries are yielded as they were written: one whose index is not above the last says which it supersedes.
@@ -400,22 +402,22 @@ def dump(disk: Disk, data_dir: str, *, first: int | None, last: int | None, valu
     for sequence in sequences:
         if missing := sequence - expected:
             more = "" if missing == 1 else f", and so are the next {missing - 1}"
-            yield _unreadable(segment_name(expected), Unreadable(0, 0, f"the segment is missing{more}"))
+            yield _unreadable(segment_name(expected), UnreadableRecord(0, 0, f"the segment is missing{more}"))
         expected = sequence + 1
         name = segment_name(sequence)
         for finding in _findings(name, read_all(disk, f"{directory}/{name}"), sequence):
-            if isinstance(finding, Unreadable):
+            if isinstance(finding, UnreadableRecord):
                 yield _unreadable(name, finding)
             elif isinstance(finding, FoundRecord):
                 record = finding.record
                 superseded = end.take(record)
                 if bounded and not (isinstance(record, Entry) and record.index in wanted):
                     continue
-                yield Row(name, finding.offset, describe_record(record, values=values) | superseded)
+                yield DumpedRow(name, finding.offset, describe_record(record, values=values) | superseded)
 
 
-def _unreadable(segment: str, gap: Unreadable) -> Row:
-    return Row(segment, gap.start, {"type": "unreadable", "end": gap.end, "problem": gap.problem})
+def _unreadable(segment: str, gap: UnreadableRecord) -> DumpedRow:
+    return DumpedRow(segment, gap.start, {"type": "unreadable", "end": gap.end, "problem": gap.problem})
 
 
 class _LogEnd:

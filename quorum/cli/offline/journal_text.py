@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from quorum.cli.offline.entries import Plain, stamp_text
-from quorum.cli.offline.journal import Row, Verification, dump, judge
+from quorum.cli.offline.journal import DumpedRow, Verification, dump, judge
 from quorum.errors import DataDirError, printable
 from quorum.platform.runtime import Disk
 from quorum.platform.terminal import styled, table
@@ -186,7 +186,7 @@ def dump_lines(
 _COLUMNS = f"{'SEGMENT:OFFSET':<16} {'INDEX':>9} {'TERM':>6} {'KIND':<12} {'STAMP':<24} {'BYTES':>8}  CONTENT"
 
 
-def _row_lines(row: Row) -> Iterator[str]:
+def _row_lines(row: DumpedRow) -> Iterator[str]:
     """Lay out one record: one line, and one more per command where the commands are there."""
     content: dict[str, Any] = dict(row.content)
     place = f"{row.segment.partition('.')[0].lstrip('0')}:{row.offset}"

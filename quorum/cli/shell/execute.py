@@ -101,9 +101,9 @@ async def _execute(client: Client, command: Command, emit: Emit) -> None:
             emit(render.Listing(path, await client.get_children(path)))
         case Get(path, with_stat):
             data, stat = await client.get(path)
-            emit(render.Content(path, data, stat, with_stat))
+            emit(render.ShownContent(path, data, stat, with_stat))
         case Set(path, data, version):
-            emit(render.Written(path, await client.set(path, data, version)))
+            emit(render.ShownWrite(path, await client.set(path, data, version)))
         case Create():
             emit(render.Created(await _create(client, command)))
         case Delete(path, version, recursive):
@@ -113,7 +113,7 @@ async def _execute(client: Client, command: Command, emit: Emit) -> None:
         case Watch():
             await _watch(client, command, emit)
         case Sync(path):
-            emit(render.Synced(await client.sync(path)))
+            emit(render.ShownSync(await client.sync(path)))
         case Help(topic):
             emit(render.Explained(help_text(topic)))
         case Quit():

@@ -23,7 +23,7 @@ class Listing(NamedTuple):
     children: list[str]
 
 
-class Content(NamedTuple):
+class ShownContent(NamedTuple):
     """Data of a node; stat is None when it was not asked for."""
 
     path: str
@@ -32,7 +32,7 @@ class Content(NamedTuple):
     with_stat: bool
 
 
-class Written(NamedTuple):
+class ShownWrite(NamedTuple):
     """A node was changed."""
 
     path: str
@@ -73,7 +73,7 @@ class Changed(NamedTuple):
     stat: Stat | None
 
 
-class Synced(NamedTuple):
+class ShownSync(NamedTuple):
     """The server is up to date."""
 
     path: str
@@ -85,7 +85,18 @@ class Explained(NamedTuple):
     text: str
 
 
-Output = Listing | Content | Written | Created | Deleted | Described | Watching | Changed | Synced | Explained
+Output = (
+    Listing
+    | ShownContent
+    | ShownWrite
+    | Created
+    | Deleted
+    | Described
+    | Watching
+    | Changed
+    | ShownSync
+    | Explained
+)
 
 _EVENTS = {1: "created", 2: "deleted", 3: "data changed", 4: "children changed"}
 
@@ -95,10 +106,10 @@ def as_text(output: Output) -> str:
     match output:
         case Listing(_, children):
             return "\n".join(sorted(children))
-        case Content(_, data, stat, with_stat):
+        case ShownContent(_, data, stat, with_stat):
             text = "null" if data is None else data.decode("utf-8", "backslashreplace")
             return f"{text}\n{_stat_lines(stat)}" if with_stat else text
-        case Written(path, stat):
+        case ShownWrite(path, stat):
             return f"{path} has version {stat.version}"
         case Created(path):
             return path
@@ -112,7 +123,7 @@ def as_text(output: Output) -> str:
         case Changed(event, stat):
             now = "" if stat is None else f"; it has version {stat.version}, {stat.children_count} children"
             return f"{event.path} {_EVENTS[event.event_type]} (zxid 0x{event.zxid & (2**64 - 1):x}){now}"
-        case Synced(path):
+        case ShownSync(path):
             return f"synced {path}"
         case Explained(text):
             return text
@@ -128,9 +139,9 @@ def _object(output: Output) -> Mapping[str, object]:
     match output:
         case Listing(path, children):
             return {"path": path, "children": sorted(children)}
-        case Content(path, data, stat, _):
+        case ShownContent(path, data, stat, _):
             return {"path": path, **_data_fields(data), "stat": stat._asdict()}
-        case Written(path, stat) | Described(path, stat):
+        case ShownWrite(path, stat) | Described(path, stat):
             return {"path": path, "stat": stat._asdict()}
         case Created(path):
             return {"path": path}
@@ -142,7 +153,7 @@ def _object(output: Output) -> Mapping[str, object]:
             name = _EVENTS[event.event_type].replace(" ", "_")
             shown = None if stat is None else stat._asdict()
             return {"event": name, "path": event.path, "zxid": event.zxid, "stat": shown}
-        case Synced(path):
+        case ShownSync(path):
             return {"synced": path}
         case Explained(text):
             return {"help": text}

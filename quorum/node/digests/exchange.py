@@ -16,7 +16,7 @@ from typing import Protocol
 
 from quorum.core.machine import StateMachine
 from quorum.node.digests.history import DigestHistory, Digests
-from quorum.node.digests.judge import DigestJudge, Question, Ruling, Verdict
+from quorum.node.digests.judge import DigestJudge, Question, Ruling, StopVerdict
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.requests.origins import DigestQuestion, DigestReport, DigestVerdict
 
@@ -154,7 +154,7 @@ class DigestExchange:
             else:
                 self._convict(ruling)
 
-    def _convict(self, verdict: Verdict) -> None:
+    def _convict(self, verdict: StopVerdict) -> None:
         host = self._host
         if verdict.node_id not in self._convicted:
             self._convicted.add(verdict.node_id)
@@ -185,7 +185,7 @@ class DigestExchange:
             # Meant for an earlier life of this node; its next report is judged by itself.
             log.warning("ignored a verdict of node %d on log index %d", message.sender, message.log_index)
             return
-        raise Verdict(self._host.node_id, own, other, message.supporters, message.voters).error()
+        raise StopVerdict(self._host.node_id, own, other, message.supporters, message.voters).error()
 
     def _answer(self, leader: int, log_index: int) -> None:
         digests = self.history.at(log_index)

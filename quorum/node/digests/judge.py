@@ -35,7 +35,7 @@ class Question(NamedTuple):
     log_index: int
 
 
-class Verdict(NamedTuple):
+class StopVerdict(NamedTuple):
     """A node must stop: its state differs.
 
     Attributes:
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
         )
 
 
-Ruling = Question | Verdict
+Ruling = Question | StopVerdict
 
 
 class _Case:
@@ -170,12 +170,12 @@ class DigestJudge:
                 )
                 if len(group) >= quorum:
                     self._case = None
-                    return [Verdict(self._node_id, case.ours, digests, group, len(voters))]
+                    return [StopVerdict(self._node_id, case.ours, digests, group, len(voters))]
             answered = voters <= {self._node_id, *agreeing, *case.votes}
             if not answered and now_ms < case.until_ms:
                 return []
         self._case = None
         return [
-            Verdict(node_id, theirs, case.ours, tuple(side) or (self._node_id,), len(voters))
+            StopVerdict(node_id, theirs, case.ours, tuple(side) or (self._node_id,), len(voters))
             for node_id, theirs in sorted(case.votes.items())
         ]

@@ -43,7 +43,7 @@ class Randomness(Protocol):
         """Return a number between a and b."""
 
 
-class Identity:
+class NodeIdentity:
     """Who this node is and whom it may found a cluster with. Fixed."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Node:
     def __init__(
         self,
         *,
-        identity: Identity,
+        identity: NodeIdentity,
         options: Options,
         hard_state: HardState,
         durable: DurableLog,

@@ -57,7 +57,7 @@ from quorum.raft.core.messages import (
     Vote,
     VoteReply,
 )
-from quorum.raft.core.node import Identity, Node, Randomness
+from quorum.raft.core.node import Node, NodeIdentity, Randomness
 from quorum.raft.core.options import Options
 from quorum.raft.core.progress import Flow
 from quorum.raft.core.status import Status, describe
@@ -99,7 +99,7 @@ class Raft:
         Raises:
             InvariantError: journal, snapshot and hard state do not fit together.
         """
-        identity = Identity(node_id, incarnation, founders, found)
+        identity = NodeIdentity(node_id, incarnation, founders, found)
         self._node = Node(
             identity=identity,
             options=options,

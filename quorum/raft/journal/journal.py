@@ -48,7 +48,7 @@ from quorum.raft.journal.format import (
 )
 from quorum.raft.journal.index import LogIndex
 from quorum.raft.journal.note import DurableEnd, NoteFile, remove_note
-from quorum.raft.journal.reader import EntryReader, LogUnavailableError
+from quorum.raft.journal.reader import JournalEntries, LogUnavailableError
 from quorum.raft.journal.recovery import close_tail, header_of, scan_journal
 from quorum.raft.journal.refusals import JournalFailedError, JournalFullError, failed, no_files
 from quorum.raft.journal.start import Recovered, TailCollector
@@ -126,7 +126,7 @@ class Journal:
         self._note: NoteFile | None = None
         #: what is written must not make the journal look whole
         self._loss_accepted = False
-        self._reader = EntryReader(disk, log)
+        self._reader = JournalEntries(disk, log)
 
     @classmethod
     def create(cls, disk: Disk, directory: str) -> None:

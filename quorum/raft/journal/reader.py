@@ -38,7 +38,7 @@ class _Block(NamedTuple):
         return position + frame_bytes(self.data, position) <= len(self.data)
 
 
-class EntryReader:
+class JournalEntries:
     """Reads entries by their log index."""
 
     def __init__(self, disk: Disk, log: LogIndex) -> None:

@@ -62,7 +62,7 @@ class FoundTrailer(NamedTuple):
     whole: bool
 
 
-class Unreadable(NamedTuple):
+class UnreadableRecord(NamedTuple):
     """Bytes that are no record and no trailer of the group that they should belong to.
 
     Attributes:
@@ -77,7 +77,7 @@ class Unreadable(NamedTuple):
     problem: str
 
 
-Finding = FoundRecord | FoundTrailer | Unreadable
+Finding = FoundRecord | FoundTrailer | UnreadableRecord
 
 
 class _Step(NamedTuple):
@@ -149,13 +149,13 @@ class _Survey:
             position = end
         return (yield from self._step_over(place, position, problem))
 
-    def _record(self, position: int, end: int, group: int) -> FoundRecord | Unreadable:
+    def _record(self, position: int, end: int, group: int) -> FoundRecord | UnreadableRecord:
         try:
             record = decode_record(memoryview(self._data)[position + HEAD_BYTES : end])
         except FormatVersionError:
             raise
         except RecordError as error:
-            return Unreadable(position, end, str(error))
+            return UnreadableRecord(position, end, str(error))
         return FoundRecord(position, end, group, record)
 
     def _ends_at(self, position: int) -> bool:
@@ -166,7 +166,7 @@ class _Survey:
         """Yield what cannot be read from `bad` on; return where it can be read again, None for nowhere."""
         step = self._next_readable(place, bad)
         end = max(bad, len(self._data.rstrip(b"\0"))) if step is None else step.offset
-        yield Unreadable(bad, end, problem)
+        yield UnreadableRecord(bad, end, problem)
         return step
 
     def _next_readable(self, place: Place, bad: int) -> _Step | None:

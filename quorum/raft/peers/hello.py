@@ -294,7 +294,7 @@ class Dialler(_Hello):
         raise self._unfit("verdict", "an identity and a refusal", shown(values))
 
 
-class Acceptor(_Hello):
+class Callee(_Hello):
     """The side that was called, and will only receive messages."""
 
     def __init__(

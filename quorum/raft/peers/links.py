@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast
 from quorum.errors import ProtocolError
 from quorum.platform.runtime import Runtime, TimerHandle
 from quorum.raft.peers.codec import LENGTH_BYTES, Codec, PeerMessage
-from quorum.raft.peers.hello import Acceptor, Dialler, HelloRefusedError, PeerIdentity
+from quorum.raft.peers.hello import Callee, Dialler, HelloRefusedError, PeerIdentity
 
 #: Bytes of the receive buffer before the hello is done; two records fit.
 HELLO_BUFFER_BYTES: Final = 16 * 1024
@@ -99,10 +99,10 @@ class SendQueue:
         return taken
 
 
-class Link(asyncio.BufferedProtocol):
+class PeerLink(asyncio.BufferedProtocol):
     """The hello and the end of a connection, the same in both directions."""
 
-    def __init__(self, context: LinkContext, hello: Acceptor | Dialler, address: str, node_id: int) -> None:
+    def __init__(self, context: LinkContext, hello: Callee | Dialler, address: str, node_id: int) -> None:
         """Make a link that is not connected yet.
 
         Args:
@@ -112,7 +112,7 @@ class Link(asyncio.BufferedProtocol):
             node_id: the member that is dialled; 0 takes it from the hello.
         """
         self._context = context
-        self._hello: Acceptor | Dialler | None = hello
+        self._hello: Callee | Dialler | None = hello
         self._timer: TimerHandle | None = None
         self._closed = False
         self._transport: asyncio.Transport | None = None
@@ -208,7 +208,7 @@ class Link(asyncio.BufferedProtocol):
     def _take(self) -> None:
         raise NotImplementedError
 
-    def _shake(self, hello: Acceptor | Dialler) -> None:
+    def _shake(self, hello: Callee | Dialler) -> None:
         received = bytes(self._buffer[: self._end])
         self._end = 0
         answer = hello.feed(received)
@@ -264,7 +264,7 @@ class Link(asyncio.BufferedProtocol):
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-class OutboundLink(Link):
+class OutboundLink(PeerLink):
     """A connection that this node dialled; frames leave on it."""
 
     def __init__(self, context: LinkContext, hello: Dialler, address: str, node_id: int) -> None:
@@ -337,10 +337,10 @@ class OutboundLink(Link):
         raise ProtocolError(f"{self._end} bytes arrived on a link that this node only sends on")
 
 
-class InboundLink(Link):
+class InboundLink(PeerLink):
     """A connection that a peer dialled; frames arrive on it."""
 
-    def __init__(self, context: LinkContext, hello: Acceptor) -> None:
+    def __init__(self, context: LinkContext, hello: Callee) -> None:
         """Make a link that is not connected yet."""
         super().__init__(context, hello, "", 0)
         self._start = 0  #: first byte of the buffer that is not decoded

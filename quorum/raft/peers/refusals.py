@@ -40,7 +40,7 @@ class PeerRefusal(NamedTuple):
 
 
 @dataclass(slots=True)
-class Refusals:
+class PeerRefusals:
     """The last refusals of one node, in both directions."""
 
     runtime: Runtime

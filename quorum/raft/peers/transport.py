@@ -27,11 +27,11 @@ from quorum.platform.runtime import Runtime
 from quorum.raft.peers.admission import Admission
 from quorum.raft.peers.codec import LENGTH_BYTES, Codec, PeerMessage
 from quorum.raft.peers.dialling import dial
-from quorum.raft.peers.hello import NONCE_BYTES, Acceptor, Dialler, HelloRefusedError, PeerIdentity, Refusal
+from quorum.raft.peers.hello import NONCE_BYTES, Callee, Dialler, HelloRefusedError, PeerIdentity, Refusal
 from quorum.raft.peers.links import InboundLink, LinkContext, OutboundLink
 from quorum.raft.peers.peer import STRANGER_MS, Peer, unfit
 from quorum.raft.peers.peers import PeerLinks, PeerNode, TransportCounters, TransportOptions, split_address
-from quorum.raft.peers.refusals import Refusals
+from quorum.raft.peers.refusals import PeerRefusals
 
 log = logging.getLogger("quorate.transport")
 
@@ -110,7 +110,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
         )
         #: {accepted connections whose hello is not done: None}, oldest first
         self._handshakes: dict[InboundLink, None] = {}
-        self.refusals = Refusals(runtime, self._options.log_interval_ms)
+        self.refusals = PeerRefusals(runtime, self._options.log_interval_ms)
         self._on_chunk: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
@@ -358,7 +358,7 @@ class PeerTransport(Transport):  # type: ignore[misc]  # pysyncobj is untyped
     def _accept(self) -> InboundLink:
         nonce = self._runtime.random.randbytes(NONCE_BYTES)
         admitted = _ANYBODY if self._admits_strangers() else self._peers
-        hello = Acceptor(self._identity(), admitted, self._secret, nonce, judge=self._judge)
+        hello = Callee(self._identity(), admitted, self._secret, nonce, judge=self._judge)
         link = InboundLink(self._context, hello)
         if len(self._handshakes) >= (most := self._options.pending_handshakes_max):
             # Who has proven the secret goes last: strangers are to keep no member out.

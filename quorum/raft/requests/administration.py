@@ -29,7 +29,14 @@ from quorum.errors import (
 from quorum.raft.core import errors as core_errors
 from quorum.raft.core.configuration import Configuration
 from quorum.raft.core.membership import AddMember, MembershipChange, RemoveMember, ReplaceMember
-from quorum.raft.requests.requests import Action, Answer, ChangeReply, ChangeRequest, Outcome, Request
+from quorum.raft.requests.requests import (
+    Action,
+    ChangeReply,
+    ChangeRequest,
+    LeaderDecision,
+    LeaderRequest,
+    Outcome,
+)
 
 log = logging.getLogger("quorate.administration")
 
@@ -106,13 +113,13 @@ class _HandOver:
 class _Pending:
     """A request of this node that is not answered."""
 
-    request: Request
+    request: LeaderRequest
     told: Told
     deadline_ms: float
     #: term of the leader that it was handed to
     term: int
     #: the leader's word, once it has come: it holds once its entry is applied here
-    answer: Answer | None = None
+    answer: LeaderDecision | None = None
 
 
 class Administration:
@@ -144,7 +151,7 @@ class Administration:
         #: {request id: request}, oldest first
         self._pending: dict[int, _Pending] = {}
         #: {(asking node, request id): the answer that it got in `_answers_term`}, oldest first
-        self._answers: OrderedDict[tuple[int, int], Answer] = OrderedDict()
+        self._answers: OrderedDict[tuple[int, int], LeaderDecision] = OrderedDict()
         self._answers_term = 0
         #: {(asking node, request id): hand-over}, of the present leadership
         self._hand_overs: dict[tuple[int, int], _HandOver] = {}
@@ -157,7 +164,7 @@ class Administration:
 
     # --- the node that was asked --------------------------------------------------------------------------
 
-    def submit(self, request: Request, told: Told, now_ms: float) -> None:
+    def submit(self, request: LeaderRequest, told: Told, now_ms: float) -> None:
         """Take a request; `told` is called once, perhaps before this returns.
 
         Args:
@@ -198,7 +205,7 @@ class Administration:
             return ChangeBusyError(f"{PENDING_MAX} requests wait for their outcome", "try again later")
         return None
 
-    def _take_answer(self, request_id: int, pending: _Pending, answer: Answer) -> None:
+    def _take_answer(self, request_id: int, pending: _Pending, answer: LeaderDecision) -> None:
         """Act on the leader's first word; a later one is a repetition, or the end of a hand-over."""
         if pending.answer is not None and answer.outcome is not Outcome.NOT_TAKEN:
             return
@@ -258,9 +265,9 @@ class Administration:
                 remedy = (
                     f"see whether node {target} answers and ask again; it may still take over when it goes on"
                 )
-                self._answer(key, Answer(Outcome.NOT_TAKEN, problem=problem, remedy=remedy))
+                self._answer(key, LeaderDecision(Outcome.NOT_TAKEN, problem=problem, remedy=remedy))
 
-    def _answer(self, key: tuple[int, int], answer: Answer) -> None:
+    def _answer(self, key: tuple[int, int], answer: LeaderDecision) -> None:
         """Tell the end of a hand-over to the node that was asked."""
         asking, request_id = key
         if asking != self._host.node_id:
@@ -348,7 +355,7 @@ class Administration:
         if isinstance(message, ChangeReply):
             pending = self._pending.get(message.request_id)
             if pending is not None and message.sender == host.leader_id and message.term == pending.term:
-                answer = Answer(*message[4:])
+                answer = LeaderDecision(*message[4:])
                 self._take_answer(message.request_id, pending, answer)
             return
         if self._answers_term != host.term:
@@ -357,7 +364,7 @@ class Administration:
         key = message.sender, message.request_id
         known = self._answers.get(key)
         if known is None:
-            known = self._judge(Request(*message[4:]), key)
+            known = self._judge(LeaderRequest(*message[4:]), key)
             self._answers[key] = known
             if len(self._answers) > ANSWERS_MAX:
                 self._answers.popitem(last=False)
@@ -365,13 +372,13 @@ class Administration:
 
     # --- the leader ---------------------------------------------------------------------------------------
 
-    def _judge(self, request: Request, key: tuple[int, int]) -> Answer:
+    def _judge(self, request: LeaderRequest, key: tuple[int, int]) -> LeaderDecision:
         """Let the core decide; as the leader. `key` says who waits for the end of a hand-over."""
         host = self._host
         configuration = host.configuration
         if not host.leads or configuration is None:
             problem = f"node {host.node_id} does not lead any more"
-            return Answer(Outcome.NOT_LEADING, problem=problem, remedy="try again")
+            return LeaderDecision(Outcome.NOT_LEADING, problem=problem, remedy="try again")
         try:
             answer = self._decide(request, configuration)
         except (core_errors.MembershipBusyError, core_errors.TransferBusyError) as error:
@@ -385,12 +392,12 @@ class Administration:
             self._hand_overs[key] = _HandOver(request.node_id)
         return answer
 
-    def _decide(self, request: Request, configuration: Configuration) -> Answer:
+    def _decide(self, request: LeaderRequest, configuration: Configuration) -> LeaderDecision:
         host, node_id, action = self._host, request.node_id, request.action
         if action is not Action.ADD and configuration.member(node_id) is None:
             members = ", ".join(map(str, sorted((*configuration.voters, *configuration.learners))))
             problem = f"node {node_id} is no member; members are {members}"
-            absent = Answer(Outcome.NOT_A_MEMBER, problem=problem, remedy="name one of them")
+            absent = LeaderDecision(Outcome.NOT_A_MEMBER, problem=problem, remedy="name one of them")
             # Whoever is told so of a removal that he repeats takes it for done.
             return self._once_confirmed(absent) if action is Action.REMOVE else absent
         log.info("was asked to %s node %d %s", action.name.lower(), node_id, request.address)
@@ -400,41 +407,43 @@ class Administration:
         change: MembershipChange
         match action:
             case Action.TRANSFER if node_id == host.node_id:
-                return self._once_confirmed(Answer(Outcome.ACCEPTED))
+                return self._once_confirmed(LeaderDecision(Outcome.ACCEPTED))
             case Action.TRANSFER:
                 host.begin_transfer(node_id)
-                return Answer(Outcome.ACCEPTED)
+                return LeaderDecision(Outcome.ACCEPTED)
             case Action.ADD:
                 change = AddMember(node_id, request.address)
             case Action.REPLACE:
                 change = ReplaceMember(node_id, request.incarnation, request.force)
             case Action.REMOVE:
                 change = RemoveMember(node_id)
-        return Answer(Outcome.ACCEPTED, host.change_members(change), host.term)
+        return LeaderDecision(Outcome.ACCEPTED, host.change_members(change), host.term)
 
-    def _once_confirmed(self, answer: Answer) -> Answer:
+    def _once_confirmed(self, answer: LeaderDecision) -> LeaderDecision:
         """Return what is to be told once a no-op shows that no other leader has changed it."""
         return answer._replace(log_index=self._host.confirm(), entry_term=self._host.term)
 
-    def _stale(self, request: Request) -> Answer | None:
+    def _stale(self, request: LeaderRequest) -> LeaderDecision | None:
         """Refuse a request that was meant for another configuration than the present one."""
         if request.config_version is None:
             return None
         host = self._host
         if host.configuration_index > host.applied_index:
             problem = "another change of members is under way"
-            return Answer(Outcome.BUSY, problem=problem, remedy="try again in a moment")
+            return LeaderDecision(Outcome.BUSY, problem=problem, remedy="try again in a moment")
         present = self._config_version()
         if request.config_version == present:
             return None
         problem = f"the configuration has version {present:x}, not {request.config_version:x}"
-        return Answer(Outcome.OTHER_VERSION, problem=problem, remedy="read /zookeeper/config again")
+        return LeaderDecision(Outcome.OTHER_VERSION, problem=problem, remedy="read /zookeeper/config again")
 
 
-def _refused(outcome: Outcome, error: core_errors.RaftError, remedy: str) -> Answer:
+def _refused(outcome: Outcome, error: core_errors.RaftError, remedy: str) -> LeaderDecision:
     """Make an answer of the core's error, whose text ends in its remedy, if it has one."""
     problem, _, own_remedy = str(error).partition("; ")
-    return Answer(outcome, problem=problem[:TEXT_CHARS_MAX], remedy=(own_remedy or remedy)[:TEXT_CHARS_MAX])
+    return LeaderDecision(
+        outcome, problem=problem[:TEXT_CHARS_MAX], remedy=(own_remedy or remedy)[:TEXT_CHARS_MAX]
+    )
 
 
 def _how_to_repeat(pending: _Pending) -> str:

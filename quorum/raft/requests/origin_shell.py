@@ -2,8 +2,8 @@
 log when leading.
 
 It owns the origin incarnation of this process (raised durably at start and at every passed deadline), one
-`Outbox`, one `Inbox`, and nothing else: which node leads, what is applied and how messages travel it asks
-its `ForwardingHost`.
+`OriginOutbox`, one `Inbox`, and nothing else: which node leads, what is applied and how messages travel it
+asks its `ForwardingHost`.
 
 Only the deadline makes an outcome unknown. A leader change, a lost connection or a gap only makes it send
 again under the same numbers, so clients of a surviving node see a pause. A batch that the leader finds too
@@ -30,13 +30,13 @@ from quorum.errors import NotLeaderError, ProposalRefusedError
 from quorum.raft.core.entry import EntryKind
 from quorum.raft.requests.origins import (
     Batch,
+    BatchVerdict,
     Forward,
     ForwardExpected,
     ForwardRefused,
     Inbox,
-    Outbox,
+    OriginOutbox,
     RegisterOrigin,
-    Verdict,
 )
 from quorum.raft.requests.payloads import REGISTER_FORMAT
 
@@ -113,7 +113,7 @@ class Forwarder(Generic[Token]):
         self._applied_origins = applied_origins
         self._on_unknown = on_unknown
         self._deadline_ms = deadline_ms
-        self._outbox: Outbox[Token] = Outbox(incarnation, window_bytes_max=WINDOW_BYTES_MAX)
+        self._outbox: OriginOutbox[Token] = OriginOutbox(incarnation, window_bytes_max=WINDOW_BYTES_MAX)
         self._durable_incarnation = incarnation
         self._inbox = Inbox()
         #: {origin: incarnation} whose registration is in the unapplied tail of this leader
@@ -277,9 +277,9 @@ class Forwarder(Generic[Token]):
                 )
             )
 
-    def _offer(self, origin: int, incarnation: int, number: int, payload: bytes) -> Verdict:
+    def _offer(self, origin: int, incarnation: int, number: int, payload: bytes) -> BatchVerdict:
         verdict = self._inbox.offer(origin, incarnation, number, self._applied_origins())
-        if verdict is Verdict.ACCEPT:
+        if verdict is BatchVerdict.ACCEPT:
             try:
                 self._host.propose(EntryKind.BATCH, payload)
             except NotLeaderError:
@@ -300,9 +300,9 @@ class Forwarder(Generic[Token]):
         if not self._host.accepts_proposals:
             return
         verdict = self._offer(message.sender, message.incarnation, message.number, message.payload)
-        if verdict is Verdict.ACCEPT:
+        if verdict is BatchVerdict.ACCEPT:
             self._told.pop(message.sender, None)
-        elif verdict is not Verdict.DUPLICATE:
+        elif verdict is not BatchVerdict.DUPLICATE:
             _, number = self._inbox.expected(message.sender, self._applied_origins())
             if self._told.get(message.sender) != number:
                 self._told[message.sender] = number

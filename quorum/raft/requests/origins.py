@@ -1,7 +1,7 @@
 """Forwarding of batches to the leader: exactly once, in order, across leader changes.
 
-A batch is named (origin node, origin incarnation, batch number). `Outbox` is the origin's half: it keeps
-every batch until this node has applied it and decides what to send again after a leader change, a lost
+A batch is named (origin node, origin incarnation, batch number). `OriginOutbox` is the origin's half: it
+keeps every batch until this node has applied it and decides what to send again after a leader change, a lost
 connection or a refusal. `Inbox` is the leader's half: it lets a batch into the log only if it is exactly
 the next of its origin, counting what is in the leader's unapplied tail. The state machine keeps the third
 copy of the rule (it applies only the exact successor), so a mistake here can delay a batch but never apply
@@ -161,7 +161,7 @@ class Batch(NamedTuple, Generic[Token]):
     deadline_ms: float
 
 
-class Outbox(Generic[Token]):
+class OriginOutbox(Generic[Token]):
     """The origin's half: its unapplied batches, in order, and how far the current leader was handed them.
 
     Invariants: the numbers of `_batches` are consecutive and end in `next_number - 1`; every batch below
@@ -269,7 +269,7 @@ class Outbox(Generic[Token]):
         return given_up
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     """What the leader does with a forwarded batch."""
 
     ACCEPT = auto()
@@ -306,17 +306,17 @@ class Inbox:
 
     def offer(
         self, origin: int, incarnation: int, number: int, applied: Mapping[int, tuple[int, int]]
-    ) -> Verdict:
+    ) -> BatchVerdict:
         """Judge a batch; ACCEPT moves the expectation: the caller must append the batch or withdraw it."""
         known_incarnation, next_number = self.expected(origin, applied)
         if incarnation != known_incarnation:
-            return Verdict.UNREGISTERED
+            return BatchVerdict.UNREGISTERED
         if number < next_number:
-            return Verdict.DUPLICATE
+            return BatchVerdict.DUPLICATE
         if number > next_number:
-            return Verdict.GAP
+            return BatchVerdict.GAP
         self._expected[origin] = (incarnation, number + 1)
-        return Verdict.ACCEPT
+        return BatchVerdict.ACCEPT
 
     def withdraw(self, origin: int) -> None:
         """Take back the last ACCEPT of an origin: its batch could not be appended."""

@@ -35,7 +35,7 @@ class Action(IntEnum):
     TRANSFER = 4  #: let a voter lead
 
 
-class Request(NamedTuple):
+class LeaderRequest(NamedTuple):
     """One thing that is asked of the leader."""
 
     action: Action
@@ -100,7 +100,7 @@ _ERRORS: Final[Mapping[Outcome, type[QuorateError]]] = {
 }
 
 
-class Answer(NamedTuple):
+class LeaderDecision(NamedTuple):
     """What a leader decided about a request."""
 
     outcome: Outcome

@@ -27,10 +27,10 @@ from quorum.core.codes import (
     OP_SYNC,
 )
 from quorum.core.sessions import Session
-from quorum.core.transaction import Transaction
+from quorum.core.transaction import TreeTransaction
 from quorum.core.tree import Directory, Node
-from quorum.core.watches import WatchKind, WatchTable
-from quorum.server.connection import Connection
+from quorum.core.watches import WatchCause, WatchTable
+from quorum.server.connection import ClientConnection
 
 #: bytes of a Stat before cversion, and before ephemeralOwner
 _BEFORE_CVERSION: Final = 36
@@ -46,21 +46,21 @@ def _replace(owner: object, name: str, replacement: object) -> None:
 
 def pzxid_kept_by_delete() -> None:
     """A deleted child leaves its parent's pzxid as it was."""
-    shipped = Transaction._remove
+    shipped = TreeTransaction._remove
 
-    def _remove(self: Transaction, parent: Directory, name: str, path: str, node: Node) -> None:
+    def _remove(self: TreeTransaction, parent: Directory, name: str, path: str, node: Node) -> None:
         pzxid = parent.pzxid
         shipped(self, parent, name, path, node)
         parent.pzxid = pzxid
 
-    _replace(Transaction, "_remove", _remove)
+    _replace(TreeTransaction, "_remove", _remove)
 
 
 def event_after_reply() -> None:
     """A client hears of its own write only behind the reply."""
-    shipped = Connection.deliver
+    shipped = ClientConnection.deliver
 
-    def deliver(self: Connection, outcome: Any) -> None:
+    def deliver(self: ClientConnection, outcome: Any) -> None:
         late = [
             (result.zxid, [event for event in result.events or () if event[0] > 0])
             for result in outcome.results
@@ -73,7 +73,7 @@ def event_after_reply() -> None:
         for zxid, events in late:
             self._host.fire(zxid, events)
 
-    _replace(Connection, "deliver", deliver)
+    _replace(ClientConnection, "deliver", deliver)
 
 
 def multi_errors() -> None:
@@ -98,16 +98,16 @@ def cversion_counts_creates() -> None:
 
 def ttl_owner() -> None:
     """A node with a TTL shows it as its ephemeralOwner when it is created."""
-    shipped = getattr(Transaction, "create_ttl")  # noqa: B009 - the defect outlives the method's name
+    shipped = getattr(TreeTransaction, "create_ttl")  # noqa: B009 - the defect outlives the method's name
 
-    def create_ttl(self: Transaction, command: list[object]) -> Any:
+    def create_ttl(self: TreeTransaction, command: list[object]) -> Any:
         created = shipped(self, command)
         if isinstance(created, int):
             return created
         path, stat = created
         return path, stat[:_BEFORE_OWNER] + pack(">q", command[5]) + stat[_BEFORE_OWNER + 8 :]
 
-    _replace(Transaction, "create_ttl", create_ttl)
+    _replace(TreeTransaction, "create_ttl", create_ttl)
 
 
 def set_watches_ignores_missing() -> None:
@@ -123,22 +123,22 @@ def set_watches_ignores_missing() -> None:
 
 def version_off_by_one() -> None:
     """setData takes a version that is one too high."""
-    shipped = Transaction.set_data
+    shipped = TreeTransaction.set_data
 
-    def set_data(self: Transaction, command: list[object]) -> bytes | int:
+    def set_data(self: TreeTransaction, command: list[object]) -> bytes | int:
         result = shipped(self, command)
         if result == BAD_VERSION and isinstance(command[3], int) and command[3] > 0:
             return shipped(self, [*command[:3], command[3] - 1])
         return result
 
-    _replace(Transaction, "set_data", set_data)
+    _replace(TreeTransaction, "set_data", set_data)
 
 
 def sequence_from_children() -> None:
     """The suffix of a sequential node is the number of children."""
-    shipped: Any = Transaction._create
+    shipped: Any = TreeTransaction._create
 
-    def _create(self: Transaction, *arguments: Any) -> Any:
+    def _create(self: TreeTransaction, *arguments: Any) -> Any:
         path = arguments[0] if isinstance(arguments[0], str) else arguments[0][1]
         parent = self.tree.get(path.rpartition("/")[0]) if isinstance(path, str) else None
         if not isinstance(parent, Directory):
@@ -149,7 +149,7 @@ def sequence_from_children() -> None:
         parent.creates += creates - children
         return created
 
-    _replace(Transaction, "_create", _create)
+    _replace(TreeTransaction, "_create", _create)
 
 
 def watch_fires_twice() -> None:
@@ -159,7 +159,7 @@ def watch_fires_twice() -> None:
 
     def trigger(self: WatchTable[Any], event_type: int, path: str) -> list[Any]:
         reached = shipped(self, event_type, path)
-        kind = WatchKind.CHILD if event_type == EVENT_CHILDREN_CHANGED else WatchKind.DATA
+        kind = WatchCause.CHILD if event_type == EVENT_CHILDREN_CHANGED else WatchCause.DATA
         for watcher in reached:
             mark = (id(watcher), kind.name or "", path)
             if mark in fired:
@@ -174,29 +174,29 @@ def watch_fires_twice() -> None:
 
 def close_leaves_ephemeral() -> None:
     """closeSession leaves the session's last ephemeral node."""
-    shipped = Transaction.close_session
+    shipped = TreeTransaction.close_session
 
-    def close_session(self: Transaction, session: Session) -> None:
+    def close_session(self: TreeTransaction, session: Session) -> None:
         left = session.ephemerals.popitem() if session.ephemerals else None
         shipped(self, session)
         if left is not None:
             session.ephemerals[left[0]] = None
             self.sessions[session.session_id] = session
 
-    _replace(Transaction, "close_session", close_session)
+    _replace(TreeTransaction, "close_session", close_session)
 
 
 def child_watch_misses_deletion() -> None:
     """A child watch does not fire when its own node is deleted."""
     fires: dict[int, int] = getattr(quorum.core.watches, "_FIRES")  # noqa: B009 - no part of its interface
-    fires[EVENT_DELETED] &= ~int(WatchKind.CHILD)
+    fires[EVENT_DELETED] &= ~int(WatchCause.CHILD)
 
 
 def failed_multi_fires() -> None:
     """What a failed multi would have set fires watches."""
-    shipped = Transaction.multi
+    shipped = TreeTransaction.multi
 
-    def multi(self: Transaction, command: list[object]) -> Any:
+    def multi(self: TreeTransaction, command: list[object]) -> Any:
         items = shipped(self, command)
         parts: Any = command[1]
         if isinstance(items, list) and items and items[0][0] == OP_ERROR:
@@ -207,14 +207,16 @@ def failed_multi_fires() -> None:
             ]
         return items
 
-    _replace(Transaction, "multi", multi)
+    _replace(TreeTransaction, "multi", multi)
 
 
 def sync_at_once() -> None:
     """A sync is answered at once, whatever the node has still to hear of."""
-    shipped = Connection._receive_other
+    shipped = ClientConnection._receive_other
 
-    def _receive_other(self: Connection, xid: int, op: int, data: bytes, start: int, after: int) -> None:
+    def _receive_other(
+        self: ClientConnection, xid: int, op: int, data: bytes, start: int, after: int
+    ) -> None:
         if op != OP_SYNC or self.outstanding or after - start < len(_EMPTY):
             shipped(self, xid, op, data, start, after)
             return
@@ -222,7 +224,7 @@ def sync_at_once() -> None:
         head = pack(">iiqi", 16 + len(path), xid, self._host.replica.machine.zxid, 0)
         self._queue(head + path)
 
-    _replace(Connection, "_receive_other", _receive_other)
+    _replace(ClientConnection, "_receive_other", _receive_other)
 
 
 #: {name on the command line: what it does}

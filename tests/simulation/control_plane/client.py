@@ -32,7 +32,7 @@ from quorum.client import (
     WatchType,
 )
 from quorum.client.errors import server_error
-from quorum.client.watches import WatchKind, WatchRegistry
+from quorum.client.watches import WatchCause, WatchRegistry
 from quorum.core import queries
 from quorum.core.codes import (
     OP_CLOSE_SESSION,
@@ -47,7 +47,7 @@ from quorum.core.codes import (
     SESSION_EXPIRED,
 )
 from quorum.core.results import Result
-from quorum.core.watches import WatchKind as ServerKind
+from quorum.core.watches import WatchCause as ServerKind
 from quorum.wire.jute import STAT
 from tests.simulation.control_plane.link import Link
 from tests.simulation.control_plane.process import Process
@@ -55,11 +55,11 @@ from tests.simulation.control_plane.quorum import Quorum
 
 RECONNECT_MS = (5.0, 200.0)
 _SERVER_KINDS = {
-    WatchKind.DATA: ServerKind.DATA,
-    WatchKind.EXIST: ServerKind.EXIST,
-    WatchKind.CHILD: ServerKind.CHILD,
-    WatchKind.PERSISTENT: ServerKind.PERSISTENT,
-    WatchKind.RECURSIVE: ServerKind.RECURSIVE,
+    WatchCause.DATA: ServerKind.DATA,
+    WatchCause.EXIST: ServerKind.EXIST,
+    WatchCause.CHILD: ServerKind.CHILD,
+    WatchCause.PERSISTENT: ServerKind.PERSISTENT,
+    WatchCause.RECURSIVE: ServerKind.RECURSIVE,
 }
 _OVER = (ClientState.LOST, ClientState.CLOSED)
 
@@ -248,7 +248,7 @@ class SimClient:
         path: str,
         query: Callable[[Any], Any],
         watch: WatchCallback | None = None,
-        kind: WatchKind = WatchKind.DATA,
+        kind: WatchCause = WatchCause.DATA,
     ) -> Any:
         def run(link: Link) -> None:
             node = self._quorum.nodes[link.number - 1]
@@ -259,7 +259,7 @@ class SimClient:
             armed = kind
             if watch is not None:
                 if found == -101:
-                    armed = WatchKind.EXIST
+                    armed = WatchCause.EXIST
                 if found != -101 or label == "exists":
                     node.watches.add(_SERVER_KINDS[armed], path, link)
             zxid = node.machine.zxid
@@ -268,7 +268,7 @@ class SimClient:
         return await self._call(f"{label} {path}", run)
 
     def _take_read(
-        self, found: Any, path: str, watch: WatchCallback | None, armed: WatchKind, zxid: int, label: str
+        self, found: Any, path: str, watch: WatchCallback | None, armed: WatchCause, zxid: int, label: str
     ) -> None:
         self._seen_zxid = max(self._seen_zxid, zxid)
         is_missing = isinstance(found, int) and found < 0
@@ -325,7 +325,7 @@ class SimClient:
 
     async def get_children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
         names: list[str] = await self._read(
-            "get_children", path, lambda machine: queries.get_children(machine, path), watch, WatchKind.CHILD
+            "get_children", path, lambda machine: queries.get_children(machine, path), watch, WatchCause.CHILD
         )
         return names
 
@@ -342,7 +342,7 @@ class SimClient:
         ]
 
     async def add_watch(self, path: str, watch: WatchCallback, *, recursive: bool = False) -> None:
-        kind = WatchKind.RECURSIVE if recursive else WatchKind.PERSISTENT
+        kind = WatchCause.RECURSIVE if recursive else WatchCause.PERSISTENT
 
         def run(link: Link) -> None:
             self._quorum.nodes[link.number - 1].watches.add(_SERVER_KINDS[kind], path, link)
@@ -350,7 +350,7 @@ class SimClient:
 
         await self._call(f"add_watch {path}", run)
 
-    def _added(self, kind: WatchKind, path: str, watch: WatchCallback) -> Callable[[], None]:
+    def _added(self, kind: WatchCause, path: str, watch: WatchCallback) -> Callable[[], None]:
         def take() -> None:
             self._watches.arm(kind, path, watch)
             self._settle(None)

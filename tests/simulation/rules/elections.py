@@ -157,7 +157,7 @@ RULES: Final = (
                 "if node.transfer_target < 0: raise",
             ),
             Edit(
-                "quorum.node.replica:Replica.leadership_changed",
+                "quorum.node.replica:NodeReplica.leadership_changed",
                 "self._engine.accepts_proposals = not soft_state.transfer_target",
                 "self._engine.accepts_proposals = True",
             ),

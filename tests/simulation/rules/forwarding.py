@@ -9,7 +9,7 @@ from tests.simulation.rules.rule import Rule
 
 _FORWARDER = "quorum.raft.requests.origin_shell:Forwarder"
 _INBOX = "quorum.raft.requests.origins:Inbox"
-_OUTBOX = "quorum.raft.requests.origins:Outbox"
+_OUTBOX = "quorum.raft.requests.origins:OriginOutbox"
 _MACHINE = "quorum.core.machine:StateMachine"
 _SOURCE = "architecture.md, Forwarding"
 
@@ -46,7 +46,7 @@ RULES: Final = (
         "a leader accepts batches only after it applied its own no-op, and so all before it",
         (
             Edit(
-                "quorum.node.replica:Replica.leadership_changed",
+                "quorum.node.replica:NodeReplica.leadership_changed",
                 "self._engine.accepts_proposals = False",
                 "self._engine.accepts_proposals = self._engine.leads",
             ),
@@ -180,7 +180,7 @@ RULES: Final = (
         "an unknown outcome is never answered as a failure",
         (
             Edit(
-                "quorum.node.replica:Replica._outcome_unknown",
+                "quorum.node.replica:NodeReplica._outcome_unknown",
                 "self._frontend.lost(token)",
                 "from quorum.core.results import Result, RunOutcome\n"
                 "if token.phase.value == 'open' and token._pending:\n"

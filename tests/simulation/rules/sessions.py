@@ -10,7 +10,7 @@ from tests.simulation.rules.rule import Rule
 _CONNECTION = "quorum.server.answering:AnsweringStream"
 _FRONTEND = "quorum.server.frontend:Frontend"
 _MACHINE = "quorum.core.machine:StateMachine"
-_REPLICA = "quorum.node.replica:Replica"
+_REPLICA = "quorum.node.replica:NodeReplica"
 _TRACKER = "quorum.server.sessions:SessionTracker"
 _SESSIONS = "architecture.md, Sessions and clocks"
 _ORDERING = "architecture.md, Life of a write; zookeeper.md, Ordering"

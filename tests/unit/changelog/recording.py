@@ -8,7 +8,7 @@ from typing import Any
 
 from quorum.changelog.files import ChangeFiles
 from quorum.changelog.recorder import ChangeRecorder
-from quorum.changelog.rows import Row, rows_of
+from quorum.changelog.rows import ChangelogRow, rows_of
 from quorum.core.machine import StateMachine
 from tests.support.manual_runtime import ManualRuntime
 from tests.support.memory_disk import MemoryDisk
@@ -35,7 +35,7 @@ def new_files(
     )
 
 
-def all_rows(files: ChangeFiles, from_zxid: int = 0) -> list[Row]:
+def all_rows(files: ChangeFiles, from_zxid: int = 0) -> list[ChangelogRow]:
     return [row for block in files.blocks_from(from_zxid) for row in rows_of(block)]
 
 
@@ -71,7 +71,7 @@ class Recorded(Driver):
             self.runtime.settle()
         assert not self.failures
 
-    def rows(self, from_zxid: int = 0) -> list[Row]:
+    def rows(self, from_zxid: int = 0) -> list[ChangelogRow]:
         self.settle()
         return all_rows(self.files, from_zxid)
 

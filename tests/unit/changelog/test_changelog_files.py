@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from quorum.changelog import recorder as recorder_module
-from quorum.changelog.files import DamagedSegmentError
+from quorum.changelog.files import DamagedChangelogError
 from quorum.changelog.recorder import CHANGELOG_LANE, READS_MAX
 from quorum.changelog.rows import ENCODERS, JSON_LINES
 from quorum.core.machine import StateMachine
@@ -187,7 +187,7 @@ def test_damage_in_a_segment_is_told_and_not_read_over() -> None:
     names = driver.disk.listdir(FOLDER)
     assert len(names) > 2
     driver.disk.flip_bit(f"{FOLDER}/{names[0]}", 8 * 5000)
-    with pytest.raises(DamagedSegmentError) as caught:
+    with pytest.raises(DamagedChangelogError) as caught:
         all_rows(driver.files, 0)
     assert caught.value.next_zxid == int(names[1][:16], 16)
     rows = all_rows(driver.files, caught.value.next_zxid)

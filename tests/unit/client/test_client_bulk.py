@@ -10,7 +10,7 @@ import pytest
 from quorum.client import NoAuthError, NoNodeError, RequestTooLargeError, ServerError, SessionExpiredError
 from quorum.client.bulk import NODES_MAX, read_all
 from quorum.client.errors import server_error
-from quorum.client.requests import Request
+from quorum.client.requests import PreparedRequest
 from quorum.wire import replies
 from quorum.wire.lookups import decode_multi_read
 from quorum.wire.protocol import ErrorCode, OpCode
@@ -30,7 +30,7 @@ class Server:
         #: How many nodes each request for several asked for; 0: a request for one.
         self.asked: list[int] = []
 
-    async def call(self, request: Request[Any]) -> Any:
+    async def call(self, request: PreparedRequest[Any]) -> Any:
         frame = request.encode(1)
         op = int.from_bytes(frame[8:12], "big", signed=True)
         if op == OpCode.GET_DATA:
@@ -88,7 +88,7 @@ async def test_many_nodes_and_long_paths_take_several_requests() -> None:
 
 async def test_any_other_refusal_ends_the_read() -> None:
     class Refusing(Server):
-        async def call(self, request: Request[Any]) -> Any:  # noqa: ARG002 - whatever is asked
+        async def call(self, request: PreparedRequest[Any]) -> Any:  # noqa: ARG002 - whatever is asked
             raise refusal
 
     for refusal in (server_error(-5, ""), SessionExpiredError()):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorum.client.link import REPLY_BYTES_MAX, Link
+from quorum.client.link import REPLY_BYTES_MAX, ServerLink
 from quorum.errors import ProtocolError
 
 
@@ -21,19 +21,19 @@ class Owner:
         self.frames: list[bytes] = []
         self.reasons: list[str] = []
 
-    def link_frame(self, _link: Link, frame: memoryview) -> None:
+    def link_frame(self, _link: ServerLink, frame: memoryview) -> None:
         if bytes(frame).startswith(b"bad"):
             raise ProtocolError("begins with bad")
         self.frames.append(bytes(frame))
 
-    def link_closed(self, _link: Link, reason: str) -> None:
+    def link_closed(self, _link: ServerLink, reason: str) -> None:
         self.reasons.append(reason)
 
 
 class Wire(asyncio.Transport):
     """A transport that keeps what is written and closes at once."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ServerLink) -> None:
         super().__init__()
         self.written: list[bytes] = []
         self._link = link
@@ -71,9 +71,9 @@ def loop() -> Iterator[Clock]:
     clock.close()
 
 
-def connected(loop: asyncio.AbstractEventLoop) -> tuple[Link, Owner, Wire]:
+def connected(loop: asyncio.AbstractEventLoop) -> tuple[ServerLink, Owner, Wire]:
     owner = Owner()
-    link = Link(owner, loop)
+    link = ServerLink(owner, loop)
     wire = Wire(link)
     link.connection_made(wire)
     return link, owner, wire

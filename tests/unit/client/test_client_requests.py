@@ -24,9 +24,9 @@ from quorum.client import (
 )
 from quorum.client import requests as operations
 from quorum.client.errors import server_error
-from quorum.client.requests import Request
+from quorum.client.requests import PreparedRequest
 from quorum.client.state import ClientState, check_transition
-from quorum.client.watches import WatchKind
+from quorum.client.watches import WatchCause
 from quorum.errors import CODES, ProtocolError
 from quorum.wire import replies
 from quorum.wire.jute import STAT
@@ -40,7 +40,7 @@ def ignore(_event: WatchEvent) -> None:
     """Take an event."""
 
 
-def sent_command(request: Request[Any]) -> list[Any]:
+def sent_command(request: PreparedRequest[Any]) -> list[Any]:
     frame = request.encode(7)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert int.from_bytes(frame[4:8], "big") == 7
@@ -84,7 +84,7 @@ def body(frame: bytes) -> memoryview:
         (operations.multi(Transaction()), [14, []]),
     ],
 )
-def test_the_server_decodes_what_the_client_means(request_: Request[Any], command: list[Any]) -> None:
+def test_the_server_decodes_what_the_client_means(request_: PreparedRequest[Any], command: list[Any]) -> None:
     assert sent_command(request_) == command
 
 
@@ -107,13 +107,13 @@ def test_reads_ask_for_a_watch_only_when_there_is_a_callback(make: Any, op: OpCo
 
 
 def test_a_watch_is_armed_where_the_server_armed_it() -> None:
-    for make, kind in ((operations.get, WatchKind.DATA), (operations.get_children, WatchKind.CHILD)):
+    for make, kind in ((operations.get, WatchCause.DATA), (operations.get_children, WatchCause.CHILD)):
         watch = make("/a", ignore).watch
         assert watch is not None
         assert (watch.armed_kind(0), watch.armed_kind(-101), watch.armed_kind(-102)) == (kind, None, None)
     watch = operations.exists("/a", ignore).watch
     assert watch is not None
-    assert (watch.armed_kind(0), watch.armed_kind(-101)) == (WatchKind.DATA, WatchKind.EXIST)
+    assert (watch.armed_kind(0), watch.armed_kind(-101)) == (WatchCause.DATA, WatchCause.EXIST)
     assert watch.armed_kind(-112) is None
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quorum.client import EventType, WatchEvent, WatchOverflowError, WatchStream
-from quorum.client.watches import WatchKind, WatchRegistry, WatchType
+from quorum.client.watches import WatchCause, WatchRegistry, WatchType
 
 
 class Recorder:
@@ -34,16 +34,16 @@ async def one_turn() -> None:
 
 
 FIRES = {
-    EventType.NODE_CREATED: {WatchKind.DATA, WatchKind.EXIST},
-    EventType.NODE_DATA_CHANGED: {WatchKind.DATA, WatchKind.EXIST},
-    EventType.NODE_DELETED: set(WatchKind),
-    EventType.NODE_CHILDREN_CHANGED: {WatchKind.CHILD},
+    EventType.NODE_CREATED: {WatchCause.DATA, WatchCause.EXIST},
+    EventType.NODE_DATA_CHANGED: {WatchCause.DATA, WatchCause.EXIST},
+    EventType.NODE_DELETED: set(WatchCause),
+    EventType.NODE_CHILDREN_CHANGED: {WatchCause.CHILD},
 }
 
 
 @pytest.mark.parametrize("event_type", FIRES)
-@pytest.mark.parametrize("kind", [WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD])
-def test_an_event_fires_the_kinds_that_it_concerns_once(event_type: EventType, kind: WatchKind) -> None:
+@pytest.mark.parametrize("kind", [WatchCause.DATA, WatchCause.EXIST, WatchCause.CHILD])
+def test_an_event_fires_the_kinds_that_it_concerns_once(event_type: EventType, kind: WatchCause) -> None:
     registry = WatchRegistry()
     log: list[tuple[str, WatchEvent]] = []
     callback = Recorder("w", log)
@@ -58,19 +58,19 @@ def test_an_event_fires_the_kinds_that_it_concerns_once(event_type: EventType, k
 def test_a_callback_on_several_kinds_is_told_once_of_a_deletion() -> None:
     registry = WatchRegistry()
     first, second = Recorder("1", []), Recorder("2", [])
-    for kind in WatchKind:
+    for kind in WatchCause:
         registry.arm(kind, "/a", first)
-    registry.arm(WatchKind.CHILD, "/a", second)
-    registry.arm(WatchKind.CHILD, "/a", second)
+    registry.arm(WatchCause.CHILD, "/a", second)
+    registry.arm(WatchCause.CHILD, "/a", second)
     assert registry.fire(event(EventType.NODE_DELETED)) == [first, second]
 
 
 def test_persistent_watches_fire_again_and_again_recursive_ones_from_their_path_down() -> None:
     registry = WatchRegistry()
     node, below, everything = Recorder("n", []), Recorder("b", []), Recorder("e", [])
-    registry.arm(WatchKind.PERSISTENT, "/a", node)
-    registry.arm(WatchKind.RECURSIVE, "/a", below)
-    registry.arm(WatchKind.RECURSIVE, "/", everything)
+    registry.arm(WatchCause.PERSISTENT, "/a", node)
+    registry.arm(WatchCause.RECURSIVE, "/a", below)
+    registry.arm(WatchCause.RECURSIVE, "/", everything)
     for _ in range(2):
         for event_type in (EventType.NODE_CREATED, EventType.NODE_DATA_CHANGED, EventType.NODE_DELETED):
             assert registry.fire(event(event_type, "/a")) == [node, below, everything]
@@ -96,7 +96,7 @@ def test_persistent_watches_fire_again_and_again_recursive_ones_from_their_path_
 def test_what_is_removed_is_told_once_and_disarmed(watch_type: WatchType, told: list[str], left: int) -> None:
     registry = WatchRegistry()
     callback = Recorder("w", [])
-    for kind in WatchKind:
+    for kind in WatchCause:
         registry.arm(kind, "/a", callback)
     assert list(registry.remove("/b", watch_type)) == []
     assert list(registry.remove("/a", watch_type)) == [
@@ -109,9 +109,9 @@ def test_losing_the_session_tells_everybody_once_per_path() -> None:
     registry = WatchRegistry()
     log: list[tuple[str, WatchEvent]] = []
     callback = Recorder("w", log)
-    registry.arm(WatchKind.DATA, "/a", callback)
-    registry.arm(WatchKind.CHILD, "/a", callback)
-    registry.arm(WatchKind.CHILD, "/b", callback)
+    registry.arm(WatchCause.DATA, "/a", callback)
+    registry.arm(WatchCause.CHILD, "/a", callback)
+    registry.arm(WatchCause.CHILD, "/b", callback)
     told = list(registry.lose_all())
     assert told == [
         (callback, WatchEvent(EventType.NONE, "/a", -1)),
@@ -123,7 +123,7 @@ def test_losing_the_session_tells_everybody_once_per_path() -> None:
 
 def test_rearming_splits_by_bytes_and_names_every_path_in_its_kind() -> None:
     registry = WatchRegistry()
-    paths = {kind: [f"/{kind.value}/ü{number:04}" for number in range(50)] for kind in WatchKind}
+    paths = {kind: [f"/{kind.value}/ü{number:04}" for number in range(50)] for kind in WatchCause}
     for kind, names in paths.items():
         for path in names:
             registry.arm(kind, path, Recorder("w", []))
@@ -131,11 +131,11 @@ def test_rearming_splits_by_bytes_and_names_every_path_in_its_kind() -> None:
     assert len(parts) > 5
     for part in parts:
         assert sum(4 + len(path.encode()) for names in part for path in names) <= 300
-    assert [path for part in parts for path in part.data] == paths[WatchKind.DATA]
-    assert [path for part in parts for path in part.exist] == paths[WatchKind.EXIST]
-    assert [path for part in parts for path in part.child] == paths[WatchKind.CHILD]
-    assert [path for part in parts for path in part.persistent] == paths[WatchKind.PERSISTENT]
-    assert [path for part in parts for path in part.recursive] == paths[WatchKind.RECURSIVE]
+    assert [path for part in parts for path in part.data] == paths[WatchCause.DATA]
+    assert [path for part in parts for path in part.exist] == paths[WatchCause.EXIST]
+    assert [path for part in parts for path in part.child] == paths[WatchCause.CHILD]
+    assert [path for part in parts for path in part.persistent] == paths[WatchCause.PERSISTENT]
+    assert [path for part in parts for path in part.recursive] == paths[WatchCause.RECURSIVE]
     assert len(registry) == 250
 
 
@@ -143,7 +143,7 @@ def test_nothing_armed_needs_no_request_and_a_huge_path_gets_its_own() -> None:
     registry = WatchRegistry()
     assert list(registry.rearm_requests()) == []
     for path in ("/a", "/" + "x" * 100, "/b"):
-        registry.arm(WatchKind.DATA, path, Recorder("w", []))
+        registry.arm(WatchCause.DATA, path, Recorder("w", []))
     assert [len(part.data) for part in registry.rearm_requests(bytes_max=50)] == [1, 1, 1]
 
 

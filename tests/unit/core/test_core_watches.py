@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from quorum.core.rearm import rearm
-from quorum.core.watches import WatchKind, WatchTable, branch_bytes, watch_bytes
+from quorum.core.watches import WatchCause, WatchTable, branch_bytes, watch_bytes
 from tests.unit.core.driver import Driver
 
-DATA, EXIST, CHILD = WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD
-RECURSIVE = WatchKind.RECURSIVE
+DATA, EXIST, CHILD = WatchCause.DATA, WatchCause.EXIST, WatchCause.CHILD
+RECURSIVE = WatchCause.RECURSIVE
 CREATED, DELETED, CHANGED, CHILDREN = 1, 2, 3, 4
 
 
@@ -19,7 +19,7 @@ CREATED, DELETED, CHANGED, CHILDREN = 1, 2, 3, 4
     ("kind", "fires"),
     [(DATA, {CREATED, DELETED, CHANGED}), (EXIST, {CREATED, DELETED, CHANGED}), (CHILD, {DELETED, CHILDREN})],
 )
-def test_which_event_reaches_which_kind(kind: WatchKind, fires: set[int]) -> None:
+def test_which_event_reaches_which_kind(kind: WatchCause, fires: set[int]) -> None:
     for event in (CREATED, DELETED, CHANGED, CHILDREN, -1, -2, 99):
         table: WatchTable[str] = WatchTable()
         table.add(kind, "/a", "x")
@@ -179,7 +179,7 @@ def test_recursive_watches_leave_nothing_behind() -> None:
 )
 def test_a_watch_that_could_never_fire_is_not_kept(path: str) -> None:
     table: WatchTable[str] = WatchTable()
-    for kind in WatchKind:
+    for kind in WatchCause:
         table.add(kind, path, "x")
     assert table.counts() == (0, 0, 0)
     assert not table.has(path, "x", int(DATA))
@@ -196,14 +196,14 @@ def test_the_walk_to_recursive_watchers_ends_where_nobody_watches() -> None:
 
 def test_watches_count_what_they_cost_and_nothing_once_they_are_gone() -> None:
     table: WatchTable[str] = WatchTable()
-    table.add(WatchKind.EXIST, "/a/b", "x")
-    table.add(WatchKind.DATA, "/a/b", "x")
+    table.add(WatchCause.EXIST, "/a/b", "x")
+    table.add(WatchCause.DATA, "/a/b", "x")
     plain = watch_bytes("/a/b")
     assert (table.total_bytes, table.bytes_of("x")) == (plain, plain)
     table.add(RECURSIVE, "/a/b", "x")
     table.add(RECURSIVE, "/a/b", "x")
     assert table.total_bytes == plain + branch_bytes("/a/b")
-    table.add(WatchKind.CHILD, "/" + "\u2713" * 1000, "y")
+    table.add(WatchCause.CHILD, "/" + "\u2713" * 1000, "y")
     assert watch_bytes("/" + "\u2713" * 1000) > 4000
     assert table.fattest() == "y"
     assert table.remove("/a/b", "x", int(RECURSIVE))

@@ -8,7 +8,7 @@ import pytest
 
 from quorum.errors import NodeStoppedError
 from quorum.node.digests.history import DigestHistory, Digests
-from quorum.node.digests.judge import ANSWER_WAIT_MS, DigestJudge, Question, Ruling, Verdict
+from quorum.node.digests.judge import ANSWER_WAIT_MS, DigestJudge, Question, Ruling, StopVerdict
 
 LEADER = 1
 
@@ -45,8 +45,8 @@ class Court:
         return self.judge.tick(self.voters, self.now_ms)
 
 
-def convicted(node_id: int, log_index: int, supporters: tuple[int, ...], voters: int = 3) -> Verdict:
-    return Verdict(node_id, bad(log_index), good(log_index), supporters, voters)
+def convicted(node_id: int, log_index: int, supporters: tuple[int, ...], voters: int = 3) -> StopVerdict:
+    return StopVerdict(node_id, bad(log_index), good(log_index), supporters, voters)
 
 
 def test_agreement_is_silent() -> None:
@@ -77,14 +77,14 @@ def test_either_chain_counts() -> None:
     for different in (good(95)._replace(state_digest=b"x" * 16), good(95)._replace(apply_digest=b"x" * 16)):
         court = Court()
         court.report(3, good(95))
-        assert court.report(2, different) == [Verdict(2, different, good(95), (1, 3), 3)]
+        assert court.report(2, different) == [StopVerdict(2, different, good(95), (1, 3), 3)]
 
 
 def test_a_leader_alone_against_followers_that_agree_convicts_itself() -> None:
     court = Court()
     assert court.report(2, bad(95)) == [Question(3, 95)]
     assert court.report(3, bad(97)) == [], "at another index they cannot be compared with each other"
-    assert court.report(3, bad(95)) == [Verdict(LEADER, good(95), bad(95), (2, 3), 3)]
+    assert court.report(3, bad(95)) == [StopVerdict(LEADER, good(95), bad(95), (2, 3), 3)]
 
 
 def test_three_states_are_no_majority_and_all_followers_stop() -> None:
@@ -93,7 +93,7 @@ def test_three_states_are_no_majority_and_all_followers_stop() -> None:
     third = good(95, b"third")
     assert court.report(3, third) == [
         convicted(2, 95, (1,)),
-        Verdict(3, third, good(95), (1,), 3),
+        StopVerdict(3, third, good(95), (1,), 3),
     ]
 
 
@@ -115,8 +115,8 @@ def test_a_voter_that_does_not_answer_is_waited_for_and_then_the_follower_stops(
     [
         ({2}, [convicted(2, 95, (1, 3, 4, 5), voters=5)]),
         ({2, 3}, [convicted(2, 95, (1, 4, 5), voters=5), convicted(3, 95, (1, 4, 5), voters=5)]),
-        ({2, 3, 4}, [Verdict(LEADER, good(95), bad(95), (2, 3, 4), 5)]),
-        ({2, 3, 4, 5}, [Verdict(LEADER, good(95), bad(95), (2, 3, 4), 5)]),
+        ({2, 3, 4}, [StopVerdict(LEADER, good(95), bad(95), (2, 3, 4), 5)]),
+        ({2, 3, 4, 5}, [StopVerdict(LEADER, good(95), bad(95), (2, 3, 4), 5)]),
     ],
 )
 def test_five_voters(differing: set[int], expected: list[Ruling]) -> None:
@@ -125,11 +125,11 @@ def test_five_voters(differing: set[int], expected: list[Ruling]) -> None:
         ruling
         for node_id in (2, 3, 4, 5)
         for ruling in court.report(node_id, bad(95) if node_id in differing else good(95))
-        if isinstance(ruling, Verdict)
+        if isinstance(ruling, StopVerdict)
     ]
-    ruled += [ruling for ruling in court.tick() if isinstance(ruling, Verdict)]
+    ruled += [ruling for ruling in court.tick() if isinstance(ruling, StopVerdict)]
     nodes = [verdict.node_id for verdict in ruled]
-    assert nodes == [verdict.node_id for verdict in expected if isinstance(verdict, Verdict)]
+    assert nodes == [verdict.node_id for verdict in expected if isinstance(verdict, StopVerdict)]
     for verdict in ruled:
         assert len(verdict.supporters) >= 3, "nobody is convicted before a majority is known"
 
@@ -196,7 +196,7 @@ def test_what_a_node_agreed_with_before_it_was_started_again_proves_nothing() ->
     assert court.report(3, bad(97)) == [Question(3, 95)]
     assert court.report(4, good(95)) == [], "nodes 1 and 4 are no majority of five"
     assert court.report(3, bad(95)) == []
-    assert court.report(5, bad(95)) == [Verdict(LEADER, good(95), bad(95), (2, 3, 5), 5)]
+    assert court.report(5, bad(95)) == [StopVerdict(LEADER, good(95), bad(95), (2, 3, 5), 5)]
 
 
 def test_a_convicted_node_that_goes_on_is_convicted_again() -> None:

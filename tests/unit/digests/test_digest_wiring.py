@@ -9,7 +9,7 @@ import pytest
 from quorum.core.machine import StateMachine
 from quorum.errors import NodeStoppedError
 from quorum.node.digests.judge import ANSWER_WAIT_MS
-from quorum.node.replica import Replica
+from quorum.node.replica import NodeReplica
 from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import Role, SoftState
 from quorum.raft.requests.origins import DigestReport, DigestVerdict
@@ -57,7 +57,7 @@ class Bench:
     def __init__(self, node_id: int, leader_id: int = 1) -> None:
         self.engine = StubEngine(node_id, leader_id)
         self.runtime = ManualRuntime()
-        self.replica = Replica(
+        self.replica = NodeReplica(
             StateMachine(),
             cast("Any", self.engine),
             cast("Any", self.runtime),

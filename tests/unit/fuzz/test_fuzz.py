@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from quorum.core.results import RunOutcome
-from quorum.core.transaction import Transaction
-from quorum.server.connection import Connection
+from quorum.core.transaction import TreeTransaction
+from quorum.server.connection import ClientConnection
 from quorum.server.stream import ClientStream
 from quorum.wire import requests
-from quorum.wire.jute import INT, Reader
+from quorum.wire.jute import INT, JuteReader
 from tests.fuzz.applying import ApplyTarget
 from tests.fuzz.connections import ConnectionTarget
 from tests.fuzz.decoders import DecoderTarget
@@ -35,17 +35,17 @@ def test_a_short_run_finds_nothing(target: type[Target], runs: int) -> None:
 def refuse_bad_text_otherwise(patch: pytest.MonkeyPatch) -> None:
     """Text that is not UTF-8 raises what the codec does not know."""
 
-    def strict(reader: Reader, field: str) -> str:
+    def strict(reader: JuteReader, field: str) -> str:
         return (reader.buffer(field) or b"").decode()
 
-    patch.setattr(Reader, "string", strict)
+    patch.setattr(JuteReader, "string", strict)
 
 
 def look_behind_the_frame(patch: pytest.MonkeyPatch) -> None:
     """A version is read although the frame ends before it."""
 
     def decode(buffer: Any, start: int, end: int) -> tuple[list[Any], int]:
-        reader = Reader(buffer, start, end, "delete")
+        reader = JuteReader(buffer, start, end, "delete")
         path = reader.string("path")
         if reader.position + 4 > len(buffer):
             return [2, path, -1], end
@@ -56,67 +56,69 @@ def look_behind_the_frame(patch: pytest.MonkeyPatch) -> None:
 
 def lose_a_deletion(patch: pytest.MonkeyPatch) -> None:
     """A deletion does not count the bytes that it frees."""
-    delete = Transaction.delete
+    delete = TreeTransaction.delete
 
-    def careless(transaction: Transaction, command: Any) -> Any:
+    def careless(transaction: TreeTransaction, command: Any) -> Any:
         before = transaction.tree.data_bytes
         value = delete(transaction, command)
         transaction.tree.data_bytes = before
         return value
 
-    patch.setattr(Transaction, "delete", careless)
+    patch.setattr(TreeTransaction, "delete", careless)
 
 
 def trust_a_version(patch: pytest.MonkeyPatch) -> None:
     """A version is compared before its type is looked at."""
-    set_data = Transaction.set_data
+    set_data = TreeTransaction.set_data
 
-    def careless(transaction: Transaction, command: Any) -> Any:
+    def careless(transaction: TreeTransaction, command: Any) -> Any:
         return set_data(transaction, command) if command[3] >= -1 else -103
 
-    patch.setattr(Transaction, "set_data", careless)
+    patch.setattr(TreeTransaction, "set_data", careless)
 
 
 def let_a_reply_overtake(patch: pytest.MonkeyPatch) -> None:
     """Reads behind a write are answered at once."""
-    receive_other = Connection._receive_other
+    receive_other = ClientConnection._receive_other
 
-    def careless(connection: Connection, xid: int, op: int, data: bytes, start: int, after: int) -> None:
+    def careless(
+        connection: ClientConnection, xid: int, op: int, data: bytes, start: int, after: int
+    ) -> None:
         pending, connection._pending = connection._pending, type(connection._pending)()
         receive_other(connection, xid, op, data, start, after)
         pending.extend(connection._pending)
         connection._pending = pending
 
-    patch.setattr(Connection, "_receive_other", careless)
+    patch.setattr(ClientConnection, "_receive_other", careless)
 
 
 def forget_to_read_on(patch: pytest.MonkeyPatch) -> None:
     """A connection with too much under way is never read again."""
     patch.setattr(ClientStream, "proceed", lambda _stream: None)
-    patch.setattr(Connection, "proceed", lambda _stream: None)
+    patch.setattr(ClientConnection, "proceed", lambda _stream: None)
 
 
 def answer_half(patch: pytest.MonkeyPatch) -> None:
     """The last result of a longer run is not told."""
-    deliver = Connection.deliver
+    deliver = ClientConnection.deliver
 
-    def careless(connection: Connection, outcome: RunOutcome) -> None:
+    def careless(connection: ClientConnection, outcome: RunOutcome) -> None:
         deliver(connection, outcome)
         if len(outcome.results) > 2 and connection._out:
             connection._out.pop()
 
-    patch.setattr(Connection, "deliver", careless)
+    patch.setattr(ClientConnection, "deliver", careless)
 
 
 def forget_what_waited_behind_a_change(patch: pytest.MonkeyPatch) -> None:
     """Requests behind a change of members are dropped when it is answered."""
-    reconfigured = Connection._reconfigured
+    reconfigured = ClientConnection._reconfigured
 
-    def careless(connection: Connection, xid: int, err: int | None) -> None:
+    def careless(connection: ClientConnection, xid: int, err: int | None) -> None:
         connection._behind.clear()
         reconfigured(connection, xid, err)
 
-    patch.setattr(Connection, "_reconfigured", careless)
+    patch.setattr(ClientConnection, "_reconfigured", careless)
 
 
 @pytest.mark.parametrize(

@@ -4,23 +4,23 @@ import random
 
 import pytest
 
-from quorum.raft.requests.origins import Inbox, Outbox, Verdict
+from quorum.raft.requests.origins import BatchVerdict, Inbox, OriginOutbox
 
 WINDOW_BYTES_MAX = 1000
 
 
-def outbox(incarnation: int = 1) -> Outbox[str]:
-    made: Outbox[str] = Outbox(incarnation, window_bytes_max=WINDOW_BYTES_MAX)
+def outbox(incarnation: int = 1) -> OriginOutbox[str]:
+    made: OriginOutbox[str] = OriginOutbox(incarnation, window_bytes_max=WINDOW_BYTES_MAX)
     made.registered = True
     return made
 
 
-def numbers(box: Outbox[str]) -> list[int]:
+def numbers(box: OriginOutbox[str]) -> list[int]:
     return [batch.number for batch in box.take_sendable()]
 
 
 def test_nothing_leaves_before_the_incarnation_is_registered() -> None:
-    box: Outbox[str] = Outbox(1, window_bytes_max=WINDOW_BYTES_MAX)
+    box: OriginOutbox[str] = OriginOutbox(1, window_bytes_max=WINDOW_BYTES_MAX)
     box.add(b"x", ("a",), 10.0)
     assert numbers(box) == []
     box.registered = True
@@ -114,19 +114,19 @@ def test_a_snapshot_covers_batches_whose_outcomes_stay_unknown() -> None:
 def test_the_leader_accepts_exactly_the_next_number() -> None:
     inbox = Inbox()
     applied = {1: (7, 4)}
-    assert inbox.offer(1, 7, 4, applied) is Verdict.DUPLICATE
-    assert inbox.offer(1, 7, 6, applied) is Verdict.GAP
-    assert inbox.offer(1, 7, 5, applied) is Verdict.ACCEPT
-    assert inbox.offer(1, 7, 5, applied) is Verdict.DUPLICATE, "5 is in the unapplied tail"
-    assert inbox.offer(1, 7, 6, applied) is Verdict.ACCEPT
-    assert inbox.offer(1, 6, 7, applied) is Verdict.UNREGISTERED
-    assert inbox.offer(2, 1, 1, applied) is Verdict.UNREGISTERED
+    assert inbox.offer(1, 7, 4, applied) is BatchVerdict.DUPLICATE
+    assert inbox.offer(1, 7, 6, applied) is BatchVerdict.GAP
+    assert inbox.offer(1, 7, 5, applied) is BatchVerdict.ACCEPT
+    assert inbox.offer(1, 7, 5, applied) is BatchVerdict.DUPLICATE, "5 is in the unapplied tail"
+    assert inbox.offer(1, 7, 6, applied) is BatchVerdict.ACCEPT
+    assert inbox.offer(1, 6, 7, applied) is BatchVerdict.UNREGISTERED
+    assert inbox.offer(2, 1, 1, applied) is BatchVerdict.UNREGISTERED
 
 
 def test_a_batch_that_could_not_be_appended_is_taken_back() -> None:
     inbox = Inbox()
     applied = {1: (1, 0)}
-    assert inbox.offer(1, 1, 1, applied) is Verdict.ACCEPT
+    assert inbox.offer(1, 1, 1, applied) is BatchVerdict.ACCEPT
     inbox.withdraw(1)
     assert inbox.expected(1, applied) == (1, 1)
 
@@ -134,10 +134,10 @@ def test_a_batch_that_could_not_be_appended_is_taken_back() -> None:
 def test_a_new_registration_starts_the_numbers_again() -> None:
     inbox = Inbox()
     applied = {1: (1, 0)}
-    assert inbox.offer(1, 1, 1, applied) is Verdict.ACCEPT
+    assert inbox.offer(1, 1, 1, applied) is BatchVerdict.ACCEPT
     applied[1] = (2, 0)
     assert inbox.expected(1, applied) == (2, 1)
-    assert inbox.offer(1, 2, 1, applied) is Verdict.ACCEPT
+    assert inbox.offer(1, 2, 1, applied) is BatchVerdict.ACCEPT
 
 
 def test_a_new_leader_goes_on_where_the_log_that_it_applied_ends() -> None:
@@ -147,7 +147,7 @@ def test_a_new_leader_goes_on_where_the_log_that_it_applied_ends() -> None:
         inbox.offer(1, 1, number, applied)
     applied[1] = (1, 2)  # 3 was lost with the tail of the old term
     inbox.reset()
-    assert inbox.offer(1, 1, 3, applied) is Verdict.ACCEPT
+    assert inbox.offer(1, 1, 3, applied) is BatchVerdict.ACCEPT
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -169,9 +169,9 @@ def test_every_batch_reaches_the_log_once_and_in_order(seed: int) -> None:
         elif action < 0.8 and wire:
             number = wire.pop(0)
             verdict = inbox.offer(1, 1, number, applied)
-            if verdict is Verdict.ACCEPT:
+            if verdict is BatchVerdict.ACCEPT:
                 tail.append(number)
-            elif verdict is Verdict.GAP:
+            elif verdict is BatchVerdict.GAP:
                 box.rewind(inbox.expected(1, applied)[1])
         elif action < 0.95 and tail:
             number = tail.pop(0)
@@ -191,7 +191,7 @@ def test_every_batch_reaches_the_log_once_and_in_order(seed: int) -> None:
     while len(box):
         box.rewind()
         offered = numbers(box)
-        tail += [number for number in offered if inbox.offer(1, 1, number, applied) is Verdict.ACCEPT]
+        tail += [number for number in offered if inbox.offer(1, 1, number, applied) is BatchVerdict.ACCEPT]
         for number in tail:
             applied[1] = (1, number)
             assert box.applied(number) is not None

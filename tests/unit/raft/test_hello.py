@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quorum.raft.peers.hello import (
     NONCE_BYTES,
-    Acceptor,
+    Callee,
     Dialler,
     HelloRefusedError,
     PeerIdentity,
@@ -36,14 +36,14 @@ def dialler(identity: PeerIdentity = ONE, target: int = 2, secret: bytes = SECRE
     return Dialler(identity, target, secret, nonce())
 
 
-def acceptor(identity: PeerIdentity = TWO, secret: bytes = SECRET) -> Acceptor:
-    return Acceptor(identity, MEMBERS - {identity.node_id}, secret, nonce())
+def acceptor(identity: PeerIdentity = TWO, secret: bytes = SECRET) -> Callee:
+    return Callee(identity, MEMBERS - {identity.node_id}, secret, nonce())
 
 
 class Talk:
     """What both sides wrote, and how each ended."""
 
-    def __init__(self, dialling: Dialler, accepting: Acceptor, tail: bytes = b"") -> None:
+    def __init__(self, dialling: Dialler, accepting: Callee, tail: bytes = b"") -> None:
         self.to_acceptor: list[bytes] = []
         self.to_dialler: list[bytes] = []
         self.dialler_error: HelloRefusedError | None = None
@@ -343,6 +343,6 @@ def test_unfit_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="peer secret is empty"):
         dialler(secret=b"")
     with pytest.raises(ValueError, match="nonce has 3 bytes"):
-        Acceptor(ONE, MEMBERS, SECRET, b"abc")
+        Callee(ONE, MEMBERS, SECRET, b"abc")
     with pytest.raises(ValueError, match="longer than 256 bytes"):
         dialler(ONE._replace(cluster="c" * 257))

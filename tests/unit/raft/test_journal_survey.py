@@ -20,7 +20,7 @@ from quorum.raft.journal.format import (
     segment_name,
 )
 from quorum.raft.journal.journal import Journal, JournalOptions
-from quorum.raft.journal.survey import FoundRecord, FoundTrailer, Unreadable, survey
+from quorum.raft.journal.survey import FoundRecord, FoundTrailer, UnreadableRecord, survey
 from tests.support.memory_disk import MemoryDisk
 
 DIRECTORY = "/data/journal"
@@ -48,8 +48,8 @@ def records(data: bytes) -> dict[int, FoundRecord]:
     return {found.offset: found for found in survey(data, SEQUENCE) if isinstance(found, FoundRecord)}
 
 
-def gaps(data: bytes) -> list[Unreadable]:
-    return [found for found in survey(data, SEQUENCE) if isinstance(found, Unreadable)]
+def gaps(data: bytes) -> list[UnreadableRecord]:
+    return [found for found in survey(data, SEQUENCE) if isinstance(found, UnreadableRecord)]
 
 
 def trailers(data: bytes) -> list[FoundTrailer]:
@@ -140,8 +140,8 @@ def test_a_segment_of_another_format_is_refused(segment: bytes) -> None:
 
 
 def test_a_segment_under_another_number_is_unreadable(segment: bytes) -> None:
-    assert [type(found) for found in survey(segment, SEQUENCE + 1)] == [Unreadable]
-    assert next(survey(segment, SEQUENCE + 1)) == Unreadable(
+    assert [type(found) for found in survey(segment, SEQUENCE + 1)] == [UnreadableRecord]
+    assert next(survey(segment, SEQUENCE + 1)) == UnreadableRecord(
         0, len(segment), "the segment's header is not readable"
     )
 
@@ -149,6 +149,6 @@ def test_a_segment_under_another_number_is_unreadable(segment: bytes) -> None:
 @pytest.mark.parametrize("content", [b"", bytes(600), b"nonsense" * 100])
 def test_what_is_no_segment_is_unreadable(content: bytes) -> None:
     (found,) = survey(content, SEQUENCE)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableRecord)
     assert found.start == 0
     assert found.end == len(content.rstrip(b"\0"))

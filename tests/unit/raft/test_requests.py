@@ -40,14 +40,14 @@ from quorum.raft.requests.requests import (
     Action,
     ChangeReply,
     ChangeRequest,
+    LeaderRequest,
     Outcome,
-    Request,
 )
 from quorum.server import reconfig
 
 FOUNDED = Configuration("c" * 32, {n: Member(f"h:{n}", str(n) * 32) for n in (1, 2, 3)}, {}, ())
 DEADLINE_MS = 5000.0
-ADD = Request(Action.ADD, 4, "h:4")
+ADD = LeaderRequest(Action.ADD, 4, "h:4")
 
 
 class Host:
@@ -139,7 +139,7 @@ class World:
         self.hosts = {node_id: Host(self, node_id) for node_id in (1, 2, 3)}
         self.told: list[int | QuorateError] = []
 
-    def ask(self, asked: int, request: Request, *, deliver: bool = True) -> None:
+    def ask(self, asked: int, request: LeaderRequest, *, deliver: bool = True) -> None:
         self.hosts[asked].administration.submit(request, self.told.append, self.now_ms)
         if deliver:
             self.deliver()
@@ -190,15 +190,15 @@ def test_a_change_is_answered_when_the_asked_node_has_applied_it(world: World, a
 @pytest.mark.parametrize(
     ("request_", "change"),
     [
-        (Request(Action.REPLACE, 3), ReplaceMember(3)),
-        (Request(Action.REPLACE, 3, incarnation="d" * 32), ReplaceMember(3, "d" * 32)),
-        (Request(Action.REMOVE, 3), RemoveMember(3)),
-        (Request(Action.REMOVE, 1), RemoveMember(1)),
-        (Request(Action.TRANSFER, 2), 2),
+        (LeaderRequest(Action.REPLACE, 3), ReplaceMember(3)),
+        (LeaderRequest(Action.REPLACE, 3, incarnation="d" * 32), ReplaceMember(3, "d" * 32)),
+        (LeaderRequest(Action.REMOVE, 3), RemoveMember(3)),
+        (LeaderRequest(Action.REMOVE, 1), RemoveMember(1)),
+        (LeaderRequest(Action.TRANSFER, 2), 2),
     ],
 )
 def test_every_action_reaches_the_core(
-    world: World, request_: Request, change: MembershipChange | int
+    world: World, request_: LeaderRequest, change: MembershipChange | int
 ) -> None:
     world.ask(2, request_)
     assert world.hosts[1].changes == [change]
@@ -249,13 +249,13 @@ LOST = FOUNDED.voters[3].incarnation
     ("request_", "shown"),
     [
         (ADD, GROWN),
-        (Request(Action.REMOVE, 3), FOUNDED.without(3)),
-        (Request(Action.REPLACE, 3), FOUNDED.replaced(3)),
+        (LeaderRequest(Action.REMOVE, 3), FOUNDED.without(3)),
+        (LeaderRequest(Action.REPLACE, 3), FOUNDED.replaced(3)),
     ],
 )
 @pytest.mark.parametrize("by_snapshot", [False, True])
 def test_what_a_node_that_lags_comes_to_see_is_no_answer(
-    world: World, request_: Request, shown: Configuration, by_snapshot: bool
+    world: World, request_: LeaderRequest, shown: Configuration, by_snapshot: bool
 ) -> None:
     """It may have been so, and not so any more, before anybody asked."""
     world.ask(2, request_, deliver=False)
@@ -274,7 +274,7 @@ def test_what_a_node_that_lags_comes_to_see_is_no_answer(
 
 @pytest.mark.parametrize("by_snapshot", [False, True])
 def test_a_lost_answer_is_made_up_for_by_what_stays_true(world: World, by_snapshot: bool) -> None:
-    named = Request(Action.REPLACE, 3, incarnation=LOST)
+    named = LeaderRequest(Action.REPLACE, 3, incarnation=LOST)
     world.ask(2, named, deliver=False)
     world.hosts[1].administration.receive(_request_of(world.network.popleft()))
     world.network.clear()
@@ -302,7 +302,7 @@ def test_a_lost_answer_is_made_up_for_by_what_stays_true(world: World, by_snapsh
     ],
 )
 def test_an_unknown_replacement_says_how_to_repeat_it(world: World, named: str, how: str) -> None:
-    world.ask(2, Request(Action.REPLACE, 3, incarnation=named))
+    world.ask(2, LeaderRequest(Action.REPLACE, 3, incarnation=named))
     world.pass_time(DEADLINE_MS)
     error = world.outcome()
     assert isinstance(error, OutcomeUnknownError)
@@ -327,7 +327,7 @@ def test_a_refusal_of_the_core_is_definite_and_comes_with_its_remedy(
     world: World, refusal: Exception, kind: type[QuorateError], retriable: bool, asked: int
 ) -> None:
     world.hosts[1].refusal = refusal
-    world.ask(asked, Request(Action.REMOVE, 3))
+    world.ask(asked, LeaderRequest(Action.REMOVE, 3))
     error = world.outcome()
     assert type(error) is kind
     assert isinstance(error, QuorateError)
@@ -339,7 +339,7 @@ def test_a_refusal_of_the_core_is_definite_and_comes_with_its_remedy(
 def test_only_members_can_be_asked_for(world: World) -> None:
     for action in (Action.REPLACE, Action.TRANSFER):
         world.told.clear()
-        world.ask(2, Request(action, 9))
+        world.ask(2, LeaderRequest(action, 9))
         error = world.outcome()
         assert isinstance(error, UnknownMemberError)
         assert "members are 1, 2, 3" in error.message
@@ -350,7 +350,7 @@ def test_only_members_can_be_asked_for(world: World) -> None:
 @pytest.mark.parametrize("by_snapshot", [False, True])
 def test_who_is_told_that_a_node_is_gone_may_rely_on_it(world: World, asked: int, by_snapshot: bool) -> None:
     """A removal whose outcome was unknown is repeated: another leader may have let that node join again."""
-    world.ask(asked, Request(Action.REMOVE, 9))
+    world.ask(asked, LeaderRequest(Action.REMOVE, 9))
     host = world.hosts[asked]
     assert (world.hosts[1].changes, world.hosts[1].no_ops) == ([], 1)
     assert world.told == [], "a no-op has to show it"
@@ -365,7 +365,7 @@ def test_who_is_told_that_a_node_is_gone_may_rely_on_it(world: World, asked: int
 
 
 def test_a_refusal_that_is_applied_before_it_is_heard_is_no_success(world: World) -> None:
-    world.ask(2, Request(Action.REMOVE, 9), deliver=False)
+    world.ask(2, LeaderRequest(Action.REMOVE, 9), deliver=False)
     world.hosts[1].administration.receive(_request_of(world.network.popleft()))
     world.hosts[2].apply(2, 1, FOUNDED)
     assert world.told == []
@@ -374,13 +374,13 @@ def test_a_refusal_that_is_applied_before_it_is_heard_is_no_success(world: World
 
 
 def test_what_was_refused_is_not_called_accepted(world: World) -> None:
-    world.ask(2, Request(Action.REMOVE, 9))
+    world.ask(2, LeaderRequest(Action.REMOVE, 9))
     world.pass_time(DEADLINE_MS)
     assert "remove of node 9 was answered by the leader" in str(world.outcome())
 
 
 def test_a_deposed_leader_tells_of_nobody_that_he_is_gone(world: World) -> None:
-    world.ask(2, Request(Action.REMOVE, 9))
+    world.ask(2, LeaderRequest(Action.REMOVE, 9))
     world.lead(3, 2)
     world.hosts[2].apply(2, 2, GROWN)
     error = world.outcome()
@@ -388,7 +388,7 @@ def test_a_deposed_leader_tells_of_nobody_that_he_is_gone(world: World) -> None:
     assert "another leader's entry" in error.message
     world.told.clear()
     world.hosts[3].refusal = MembershipBusyError("leadership is being handed over to node 2; ask that one")
-    world.ask(2, Request(Action.REMOVE, 9))
+    world.ask(2, LeaderRequest(Action.REMOVE, 9))
     assert type(world.outcome()) is ChangeBusyError
 
 
@@ -412,7 +412,7 @@ def test_a_node_that_does_not_lead_any_more_takes_nothing(world: World) -> None:
 
 
 def test_a_repeated_message_is_judged_once(world: World) -> None:
-    world.ask(2, Request(Action.REMOVE, 3), deliver=False)
+    world.ask(2, LeaderRequest(Action.REMOVE, 3), deliver=False)
     world.network.append(world.network[0])
     world.hosts[2].administration.submit(ADD, world.told.append, 0.0)
     world.deliver()
@@ -440,7 +440,7 @@ def test_memory_is_bounded(world: World) -> None:
 
 
 def test_a_hand_over_is_done_when_the_asked_node_follows_the_new_leader(world: World) -> None:
-    world.ask(3, Request(Action.TRANSFER, 2))
+    world.ask(3, LeaderRequest(Action.TRANSFER, 2))
     assert world.told == []
     world.hosts[3].follow(None, 2)
     assert world.told == []
@@ -450,7 +450,7 @@ def test_a_hand_over_is_done_when_the_asked_node_follows_the_new_leader(world: W
 
 @pytest.mark.parametrize("asked", [1, 3])
 def test_whoever_leads_already_needs_no_hand_over(world: World, asked: int) -> None:
-    world.ask(asked, Request(Action.TRANSFER, 1))
+    world.ask(asked, LeaderRequest(Action.TRANSFER, 1))
     world.hosts[asked].follow(1, 1)
     assert world.told == [], "it may have been deposed without knowing"
     world.hosts[asked].apply(2, 1, FOUNDED)
@@ -459,7 +459,7 @@ def test_whoever_leads_already_needs_no_hand_over(world: World, asked: int) -> N
 
 
 def test_whoever_led_until_a_moment_ago_does_not_lead(world: World) -> None:
-    world.ask(1, Request(Action.TRANSFER, 1))
+    world.ask(1, LeaderRequest(Action.TRANSFER, 1))
     world.hosts[1].follow(2, 2)
     error = world.outcome()
     assert isinstance(error, ChangeRefusedError)
@@ -467,7 +467,7 @@ def test_whoever_led_until_a_moment_ago_does_not_lead(world: World) -> None:
 
 
 def test_a_snapshot_ends_no_hand_over(world: World) -> None:
-    world.ask(2, Request(Action.TRANSFER, 2))
+    world.ask(2, LeaderRequest(Action.TRANSFER, 2))
     world.hosts[2].install(9, 1, GROWN)
     assert world.told == []
     world.lead(2, 2)
@@ -475,7 +475,7 @@ def test_a_snapshot_ends_no_hand_over(world: World) -> None:
 
 
 def test_a_hand_over_that_somebody_else_won_is_over(world: World) -> None:
-    world.ask(1, Request(Action.TRANSFER, 2))
+    world.ask(1, LeaderRequest(Action.TRANSFER, 2))
     world.hosts[1].follow(3, 2)
     error = world.outcome()
     assert type(error) is ChangeRefusedError
@@ -483,7 +483,7 @@ def test_a_hand_over_that_somebody_else_won_is_over(world: World) -> None:
 
 
 def test_a_hand_over_that_was_given_up_may_still_happen(world: World) -> None:
-    world.ask(1, Request(Action.TRANSFER, 2))
+    world.ask(1, LeaderRequest(Action.TRANSFER, 2))
     world.hosts[1].follow(1, 1)
     assert world.told == []
     world.pass_time(DEADLINE_MS)
@@ -492,11 +492,11 @@ def test_a_hand_over_that_was_given_up_may_still_happen(world: World) -> None:
 
 def test_a_hand_over_that_cannot_be_is_refused(world: World) -> None:
     world.hosts[1].refusal = TransferError("leadership cannot go to node 2; voters in contact are [3]")
-    world.ask(3, Request(Action.TRANSFER, 2))
+    world.ask(3, LeaderRequest(Action.TRANSFER, 2))
     assert type(world.outcome()) is ChangeRefusedError
     world.told.clear()
     world.hosts[1].refusal = TransferBusyError("leadership cannot go to node 2: it was not heard since")
-    world.ask(3, Request(Action.TRANSFER, 2))
+    world.ask(3, LeaderRequest(Action.TRANSFER, 2))
     assert type(world.outcome()) is ChangeBusyError
 
 
@@ -532,7 +532,7 @@ def test_what_a_snapshot_covers_is_told_by_its_term(world: World, term: int, don
 
 
 def test_a_named_disk_that_a_snapshot_shows_as_retired_is_replaced(world: World) -> None:
-    world.ask(2, Request(Action.REPLACE, 3, incarnation=LOST))
+    world.ask(2, LeaderRequest(Action.REPLACE, 3, incarnation=LOST))
     world.hosts[2].install(9, 2, FOUNDED.replaced(3))
     assert world.outcome() == 9
 
@@ -594,7 +594,7 @@ def test_every_door_has_the_bounds_of_the_core() -> None:
 
 @pytest.mark.parametrize("asked", [1, 2])
 def test_a_hand_over_that_was_given_up_is_told_at_once_and_not_as_a_failure(world: World, asked: int) -> None:
-    world.ask(asked, Request(Action.TRANSFER, 3))
+    world.ask(asked, LeaderRequest(Action.TRANSFER, 3))
     leader = world.hosts[1]
     leader.hand_over(0)
     world.deliver()
@@ -619,7 +619,7 @@ def test_of_two_hand_overs_at_once_each_is_told_who_leads(world: World, leads: i
     """The later one takes the place of the first, whose node was told to campaign and may still win."""
     leader = world.hosts[1]
     for target in (3, 2):
-        world.ask(1, Request(Action.TRANSFER, target))
+        world.ask(1, LeaderRequest(Action.TRANSFER, target))
         leader.hand_over(target)
         world.deliver()
     assert world.told == []
@@ -634,7 +634,7 @@ def test_of_two_hand_overs_at_once_each_is_told_who_leads(world: World, leads: i
 def test_of_two_hand_overs_that_both_come_to_nothing_each_is_told_so(world: World) -> None:
     for target in (3, 2, 0):
         if target:
-            world.ask(1, Request(Action.TRANSFER, target))
+            world.ask(1, LeaderRequest(Action.TRANSFER, target))
         world.hosts[1].hand_over(target)
         world.deliver()
     texts = [told.message for told in world.told if isinstance(told, OutcomeUnknownError)]
@@ -643,7 +643,7 @@ def test_of_two_hand_overs_that_both_come_to_nothing_each_is_told_so(world: Worl
 
 
 def test_a_hand_over_that_succeeds_is_not_told_as_given_up(world: World) -> None:
-    world.ask(1, Request(Action.TRANSFER, 3))
+    world.ask(1, LeaderRequest(Action.TRANSFER, 3))
     world.hosts[1].hand_over(3)
     world.lead(3, 2)
     world.deliver()

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from quorum.server.lookups import MULTI_READ_BYTES_MAX
-from quorum.wire.jute import Reader
+from quorum.wire.jute import JuteReader
 from quorum.wire.lookups import (
     MULTI_READ_READS_MAX,
     SetWatches2,
@@ -65,9 +65,9 @@ def bob(node: MemoryNode) -> MemoryClient:
     return client
 
 
-def body_of(reply: Reply) -> Reader:
+def body_of(reply: Reply) -> JuteReader:
     assert reply.err == 0
-    return Reader(reply.body, 0, len(reply.body), "body")
+    return JuteReader(reply.body, 0, len(reply.body), "body")
 
 
 def test_an_acl_comes_with_the_stat_and_without_digests_for_mere_readers() -> None:

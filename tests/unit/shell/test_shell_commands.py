@@ -135,7 +135,7 @@ def test_bytes_of_the_command_line_are_kept() -> None:
         (render.Created("/ü"), "/ü", '{"path": "/ü"}'),
         (render.Deleted("/a", 1), "/a deleted", '{"deleted": 1, "path": "/a"}'),
         (render.Deleted("/a", 3), "/a deleted, 3 nodes in all", '{"deleted": 3, "path": "/a"}'),
-        (render.Synced("/a"), "synced /a", '{"synced": "/a"}'),
+        (render.ShownSync("/a"), "synced /a", '{"synced": "/a"}'),
         (
             render.Watching("/a", None),
             "watching /a, which does not exist yet",
@@ -154,10 +154,10 @@ def test_results_as_text_and_as_json(output: render.Output, text: str, json_text
 
 
 def test_data_is_never_lost_silently() -> None:
-    assert '"data_base64": "//4="' in render.as_json(render.Content("/a", b"\xff\xfe", STAT, False))
-    assert render.as_text(render.Content("/a", b"\xff", STAT, False)) == "\\xff"
-    assert '"data": null' in render.as_json(render.Content("/a", None, STAT, False))
-    assert '"data": ""' in render.as_json(render.Content("/a", b"", STAT, False))
+    assert '"data_base64": "//4="' in render.as_json(render.ShownContent("/a", b"\xff\xfe", STAT, False))
+    assert render.as_text(render.ShownContent("/a", b"\xff", STAT, False)) == "\\xff"
+    assert '"data": null' in render.as_json(render.ShownContent("/a", None, STAT, False))
+    assert '"data": ""' in render.as_json(render.ShownContent("/a", b"", STAT, False))
 
 
 def test_json_holds_nothing_that_acts_on_a_terminal() -> None:
