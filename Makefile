@@ -91,7 +91,7 @@ fuzz: $(VENV)/.installed-dev ## odd input for decoders, apply and connections, e
 	@for target in decoder apply connection; do echo "== $$target"; \
 	  $(BIN)/python -m tests.fuzz $$target --seconds $(SECONDS) $(ARGS); done
 
-simulate: $(VENV)/.installed-dev ## seeds of the simulated world, on all cores (options: SEEDS=1000 ARGS="--profile disks")
+simulate: $(VENV)/.installed-dev ## seeds of the simulated world, on all cores (options: SEEDS=1000 ARGS="--profile disks", or control-plane)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 simulate-defects: $(VENV)/.installed-dev ## are defects found? stock pysyncobj's, and our rules switched off one by one (hours)

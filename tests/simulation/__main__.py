@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 
+from tests.simulation.control_plane import __main__ as control_plane
 from tests.simulation.faults import PROFILES
 from tests.simulation.world import (
     FULL,
@@ -34,6 +35,8 @@ from tests.support.arguments import at_least_one
 #: seeds that one worker process runs before a new one takes its place
 SEEDS_PER_PROCESS = 100
 FAILURES_SHOWN = 5
+#: the profile that is another world: brokers and controllers over a quorum that does not fail
+CONTROL_PLANE = "control-plane"
 
 
 def parse() -> argparse.Namespace:
@@ -43,7 +46,8 @@ def parse() -> argparse.Namespace:
     which.add_argument("--seeds", type=at_least_one, default=100, help="how many seeds (default: 100)")
     which.add_argument("--seed", type=int, help="run this one only")
     parser.add_argument("--first", type=int, default=1, help="the first of --seeds (default: 1)")
-    parser.add_argument("--profile", choices=sorted(PROFILES), default="mix", help="which faults")
+    profiles = [*sorted(PROFILES), CONTROL_PLANE]
+    parser.add_argument("--profile", choices=profiles, default="mix", help="which faults, or which world")
     parser.add_argument("--short", action="store_true", help="the third of a seed that `make test` runs")
     parser.add_argument("--nodes", type=int, choices=(3, 5), default=3)
     parser.add_argument("--timeline", action="store_true", help="print the timeline of --seed")
@@ -66,6 +70,8 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     arguments = parse()
+    if arguments.profile == CONTROL_PLANE:
+        return control_plane.run(arguments)
     span = SHORT if arguments.short else FULL
     logging.disable(logging.CRITICAL)
     begun_s = time.monotonic()

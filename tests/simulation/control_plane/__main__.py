@@ -40,7 +40,11 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
-    arguments = parse()
+    return run(parse())
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the seeds that arguments name; return the exit code."""
     prepare_process()
     begun_s = time.monotonic()
     if arguments.seed is not None:

@@ -81,6 +81,8 @@ class SimBroker:
         self.registrations: list[int] = []
         #: controller epoch of the last request that was obeyed
         self.epoch_obeyed = 0
+        #: how late the next write of an ISR arrives at the quorum; 0: not later than others
+        self.slow_write_ms = 0.0
         self.is_registered = False
         self.is_leaving = False
         self.client: SimClient | None = None
@@ -333,6 +335,9 @@ class SimBroker:
             if not fences.may_join(generation, node.mzxid, registration.czxid):
                 return IsrRefused(number)
             joining[broker_id] = node.version
+        if self.slow_write_ms and client.link is not None:
+            client.link.stall(self.slow_write_ms)
+            self.slow_write_ms = 0.0
         try:
             version = await compare_and_set_state(
                 client.shipped, key, proposal.state, proposal.partition_version, joining

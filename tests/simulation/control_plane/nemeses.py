@@ -43,13 +43,14 @@ class Nemeses:
             self._cut_from_quorum,
             self._leave,
             self._stall_quorum,
-            stories.depose,
-            stories.miss_recreation,
-            stories.lose_while_joining,
-            stories.join_late,
         ]
+        told = [stories.depose, stories.miss_recreation, stories.lose_while_joining, stories.join_late]
         # A seed has a taste, so that some things happen often enough together.
-        self._works = self._rng.sample(works, self._rng.randint(3, len(works)))
+        if self._rng.random() < 0.4:
+            self._works = [*self._rng.sample(told, 2), *self._rng.sample(works, 1)]
+        else:
+            works += told
+            self._works = self._rng.sample(works, self._rng.randint(3, len(works)))
 
     def start(self) -> None:
         """Begin."""

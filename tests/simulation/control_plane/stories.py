@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from quorum.core.codes import OP_DELETE
 from quorum.metadata import paths
 from quorum.metadata.paths import PartitionKey
-from tests.simulation.control_plane.log import Disk
 
 if TYPE_CHECKING:
     from tests.simulation.control_plane.broker import SimBroker
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 #: how long a follower is away so that it leaves the ISR
 AWAY_MS = (2300.0, 2800.0)
+#: how often a step looks, once a millisecond, whether its time has come
+POLLS = 1200
 
 
 class Stories:
@@ -60,27 +61,25 @@ class Stories:
         found = self._leader_and_follower()
         if found is None:
             return False
-        _, leader, follower = found
+        key, leader, follower = found
+        scheduler = self._world.scheduler
         away_ms = self._rng.uniform(*AWAY_MS)
         self._keep_away(leader, follower, away_ms)
-        self._world.scheduler.at(away_ms, self._stall, leader, self._rng.uniform(400, 900))
-        self._world.scheduler.at(away_ms + self._rng.uniform(20, 150), self._lose, follower)
+        scheduler.at(away_ms, self._stall, leader, 1600)
+        scheduler.at(away_ms, self._lose_once_proposed, key, leader, follower, POLLS)
         return True
 
     def join_late(self) -> bool:
         """Let a leader bounce, unseen, while its write that lets a follower join is on its way."""
-        controller = self._nemeses.controller()
-        found = None if controller is None else self._leader_and_follower(controller)
+        found = self._leader_and_follower()
         if found is None:
             return False
         _, leader, follower = found
         scheduler = self._world.scheduler
         away_ms = self._rng.uniform(*AWAY_MS)
         self._keep_away(leader, follower, away_ms)
-        scheduler.at(away_ms, self._stall, leader, self._rng.uniform(500, 1500))
-        killed_ms = away_ms + self._rng.uniform(30, 150)
-        scheduler.at(killed_ms, self._nemeses.pause_one, follower, 1500, 2500)
-        scheduler.at(killed_ms, self._nemeses.kill_one, leader, 1.0, 5.0)
+        scheduler.at(away_ms, self._slow_next_write, leader)
+        scheduler.at(away_ms + 1, self._bounce_once_written, leader, follower, POLLS)
         return True
 
     # -- steps -----------------------------------------------------------------------------------------------
@@ -112,9 +111,34 @@ class Stories:
             self._world.note(broker.broker_id, "is heard late by the quorum")
             broker.client.link.stall(for_ms)
 
-    def _lose(self, broker: SimBroker) -> None:
-        disk: Disk = broker.disk
-        if broker.process.is_alive:
-            self._nemeses.kill_one(broker, 1.0, 5.0)
-            lost = disk.lose_power(self._rng, all_of_it=True)
-            self._world.note(broker.broker_id, f"lost power, and {lost} records")
+    def _lose_once_proposed(
+        self, key: PartitionKey, leader: SimBroker, follower: SimBroker, polls: int
+    ) -> None:
+        role = leader.leading(key)
+        if not polls or role is None or not follower.process.is_alive:
+            return
+        if role.pending is None or follower.broker_id not in role.pending.joining:
+            self._world.scheduler.at(1, self._lose_once_proposed, key, leader, follower, polls - 1)
+            return
+        self._nemeses.kill_one(follower, 1.0, 5.0)
+        lost = follower.disk.lose_power(self._rng, all_of_it=True)
+        self._world.note(follower.broker_id, f"lost power, and {lost} records")
+        # It hears of its role, and copies nothing yet.
+        self._world.network.cut(follower.broker_id, leader.broker_id)
+        self._world.scheduler.at(2500, self._world.network.heal)
+
+    def _slow_next_write(self, leader: SimBroker) -> None:
+        leader.slow_write_ms = self._rng.uniform(300, 900)
+
+    def _bounce_once_written(self, leader: SimBroker, follower: SimBroker, polls: int) -> None:
+        if not polls or not leader.process.is_alive:
+            leader.slow_write_ms = 0.0
+            return
+        if leader.slow_write_ms:
+            self._world.scheduler.at(1, self._bounce_once_written, leader, follower, polls - 1)
+            return
+        self._nemeses.pause_one(follower, 1000, 1400)
+        controller = self._nemeses.controller()
+        self._nemeses.kill_one(leader, 1.0, 5.0)
+        if controller is not None and controller is not follower:
+            self._nemeses.kill_one(controller, 5.0, 40.0)
