@@ -37,6 +37,7 @@ from quorum.metadata.topic_settings import TopicSettings
 
 #: Requests of clients that wait for their turn.
 COMMANDS_MAX: Final = 1_000
+_TOPICS: Final = f"{paths.BROKER_TOPICS}/"
 
 
 class ControllerMachine:
@@ -191,7 +192,7 @@ class ControllerMachine:
                     self._drop_pass()
 
     def _note(self, path: str, now_ms: int) -> None:
-        if path == paths.BROKER_TOPICS or path.startswith(f"{paths.BROKER_TOPICS}/"):
+        if path.startswith(_TOPICS) or path == paths.BROKER_TOPICS:
             match self.parts.cache.dirty.note(path):
                 case Concern.TOPIC:
                     self._agenda.mark(Duty.CACHE)

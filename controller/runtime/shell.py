@@ -112,9 +112,11 @@ class Shell:
                     await self._wake.wait()
                 if self._failure is not None:
                     raise self._failure
-                if self._inputs:
-                    await self._step(self._inputs.popleft(), pace)
+                event = self._inputs.popleft()
+                while self._step(event):
                     await pace.rest()
+                    event = inputs.Continued()
+                await pace.rest()
             return self._reason(self._resign)
         finally:
             await self._leave()
@@ -197,32 +199,27 @@ class Shell:
         self._failure = self._failure or error
         self._wake.set()
 
-    async def _step(self, event: inputs.Input, pace: Pace) -> None:
-        machine, next_event = self.machine, event
-        while True:
-            try:
-                wanted = machine.step(next_event, _now_ms())
-            except Exception as error:
-                raise BrokenTermError(f"a bug in a step: {error!r}", "report it with the log") from error
-            is_continued = False
-            for effect in wanted:
-                if isinstance(effect, effects.GiveWay):
-                    is_continued = True
-                else:
-                    self._carry_out(effect)
-            if (
-                isinstance(next_event, inputs.PathChanged)
-                and machine.step_under_way is not None
-                and not wanted
-            ):
-                return
-            if isinstance(next_event, inputs.Answered | inputs.NoAnswer) or machine.step_under_way is None:
-                self._tell_waiters()
-            if not is_continued:
-                break
-            await pace.rest()
-            next_event = inputs.Continued()
-        self._plan_tick(machine.wake_ms)
+    def _step(self, event: inputs.Input) -> bool:
+        """Step with an input, and say whether the machine is to be continued once others had their turn."""
+        machine = self.machine
+        try:
+            wanted = machine.step(event, _now_ms())
+        except Exception as error:
+            raise BrokenTermError(f"a bug in a step: {error!r}", "report it with the log") from error
+        is_idle = machine.step_under_way is None
+        if not wanted and not is_idle and isinstance(event, inputs.PathChanged):
+            return False
+        is_continued = False
+        for effect in wanted:
+            if isinstance(effect, effects.GiveWay):
+                is_continued = True
+            else:
+                self._carry_out(effect)
+        if is_idle or isinstance(event, inputs.Answered | inputs.NoAnswer):
+            self._tell_waiters()
+        if not is_continued:
+            self._plan_tick(machine.wake_ms)
+        return is_continued
 
     def _tell_waiters(self) -> None:
         progress, self._progress = self._progress, asyncio.Event()
