@@ -10,6 +10,7 @@ Source: seeds [0.A] 5, [0.C] 3, [0.disc2] (ZKQueue); control-plane design, "Chan
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -118,7 +119,17 @@ class QueueCarrier:
         except MultiFailedError as error:
             if not isinstance(error.cause, NodeExistsError):
                 raise
-            await purge_queue(self._client, self._multi, self._path)
+            with contextlib.suppress(NoNodeError):
+                names = await self._client.get_children(self._path)
+                await asyncio.gather(*(self._delete(f"{self._path}/{name}") for name in names))
+
+    async def _delete(self, path: str) -> None:
+        """Delete an entry; one that is gone already is as good."""
+        try:
+            await self._multi(Transaction().delete(path))
+        except MultiFailedError as error:
+            if not isinstance(error.cause, NoNodeError):
+                raise
 
     async def _append(self, value: bytes) -> str:
         transaction = Transaction().create(f"{self._path}/", value, CreateMode.PERSISTENT_SEQUENTIAL)
@@ -126,21 +137,3 @@ class QueueCarrier:
         path = results[0].path
         assert path is not None
         return path
-
-
-async def purge_queue(client: Client, multi: FencedMulti, path: str) -> None:
-    """Delete what stands in a queue."""
-    try:
-        names = await client.get_children(path)
-    except NoNodeError:
-        return
-    await asyncio.gather(*(delete_node(multi, f"{path}/{name}") for name in names))
-
-
-async def delete_node(multi: FencedMulti, path: str) -> None:
-    """Delete a node; one that is gone already is as good."""
-    try:
-        await multi(Transaction().delete(path))
-    except MultiFailedError as error:
-        if not isinstance(error.cause, NoNodeError):
-            raise
