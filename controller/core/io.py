@@ -12,28 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
-from controller.core import fences
-from controller.core.effects import (
-    Effect,
-    Level,
-    Operation,
-    ReadChildren,
-    ReadNodes,
-    RoleEntry,
-    Trace,
-    Write,
-)
-from controller.core.inputs import (
-    ChildrenRead,
-    Done,
-    MultiDone,
-    NodesRead,
-    ReadFailed,
-    Rejected,
-    Unknown,
-    Unreadable,
-    Znode,
-)
+from controller.core import effects, fences, inputs
 from controller.wire.codes import ErrorCode
 
 T = TypeVar("T")
@@ -44,8 +23,8 @@ REST: Final[tuple[int, ...]] = ()
 #: Items of a list between two rests.
 AT_ONCE_MAX: Final = 100
 
-Found = Znode | Unreadable | None
-Reply = NodesRead | ChildrenRead | ReadFailed | MultiDone
+Found = inputs.Znode | inputs.Unreadable | None
+Reply = inputs.NodesRead | inputs.ChildrenRead | inputs.ReadFailed | inputs.MultiDone
 
 
 class UnsureError(Exception):
@@ -77,7 +56,9 @@ class DeclinedError(Exception):
 class Io:
     """The reads and writes of one term."""
 
-    def __init__(self, emit: Callable[[Effect], None], *, controller_epoch: int, epoch_version: int) -> None:
+    def __init__(
+        self, emit: Callable[[effects.Effect], None], *, controller_epoch: int, epoch_version: int
+    ) -> None:
         """Write in the name of a controller epoch, as long as /controller_epoch has the version."""
         self._emit = emit
         self._controller_epoch = controller_epoch
@@ -103,11 +84,11 @@ class Io:
 
     def info(self, text: str) -> None:
         """Log a line."""
-        self._emit(Trace(Level.INFO, text))
+        self._emit(effects.Trace(effects.Level.INFO, text))
 
     def warn(self, text: str) -> None:
         """Log a warning."""
-        self._emit(Trace(Level.WARNING, text))
+        self._emit(effects.Trace(effects.Level.WARNING, text))
 
     # -- reads ---------------------------------------------------------------------------------------------
 
@@ -116,17 +97,17 @@ class Io:
         if not paths:
             return ()
         number = self._number()
-        self._emit(ReadNodes(number, tuple(paths)))
+        self._emit(effects.ReadNodes(number, tuple(paths)))
         yield (number,)
         reply = self._replies.pop(number)
-        if isinstance(reply, NodesRead):
+        if isinstance(reply, inputs.NodesRead):
             return reply.nodes
         raise UnsureError(_problem_of(reply))
 
-    def read_one(self, path: str) -> Steps[Znode | None]:
+    def read_one(self, path: str) -> Steps[inputs.Znode | None]:
         """Read a node; raises DeclinedError where it cannot be read."""
         (found,) = yield from self.read((path,))
-        if isinstance(found, Unreadable):
+        if isinstance(found, inputs.Unreadable):
             raise DeclinedError(found.problem, ErrorCode.UNKNOWN_SERVER_ERROR)
         return found
 
@@ -137,10 +118,10 @@ class Io:
             UnsureError: it does not exist, and it must.
         """
         number = self._number()
-        self._emit(ReadChildren(number, path))
+        self._emit(effects.ReadChildren(number, path))
         yield (number,)
         reply = self._replies.pop(number)
-        if isinstance(reply, ChildrenRead):
+        if isinstance(reply, inputs.ChildrenRead):
             if reply.names is None and must_exist:
                 raise UnsureError(f"{path} does not exist")
             return reply.names or ()
@@ -148,14 +129,16 @@ class Io:
 
     # -- writes --------------------------------------------------------------------------------------------
 
-    def begin_write(self, operations: Sequence[Operation], entries: tuple[RoleEntry, ...] = ()) -> int:
+    def begin_write(
+        self, operations: Sequence[effects.Operation], entries: tuple[effects.RoleEntry, ...] = ()
+    ) -> int:
         """Send a write behind the fence, and return its id for `outcomes`."""
         number = self._number()
         fence = fences.controller_epoch(self._epoch_version)
-        self._emit(Write(number, (fence, *operations), entries))
+        self._emit(effects.Write(number, (fence, *operations), entries))
         return number
 
-    def outcomes(self, ids: Sequence[int]) -> Steps[list[Done | Rejected | Unknown]]:
+    def outcomes(self, ids: Sequence[int]) -> Steps[list[inputs.Done | inputs.Rejected | inputs.Unknown]]:
         """Wait for writes; an index of a failed operation counts without the fence.
 
         Raises:
@@ -163,13 +146,13 @@ class Io:
         """
         if ids:
             yield tuple(ids)
-        found: list[Done | Rejected | Unknown] = []
+        found: list[inputs.Done | inputs.Rejected | inputs.Unknown] = []
         is_fenced = False
         for number in ids:
             reply = self._replies.pop(number)
-            assert isinstance(reply, MultiDone)
+            assert isinstance(reply, inputs.MultiDone)
             outcome = reply.outcome
-            if isinstance(outcome, Rejected) and outcome.failed_index >= 0:
+            if isinstance(outcome, inputs.Rejected) and outcome.failed_index >= 0:
                 is_fenced = is_fenced or outcome.failed_index == 0
                 outcome = outcome._replace(failed_index=outcome.failed_index - 1)
             found.append(outcome)
@@ -180,7 +163,7 @@ class Io:
             )
         return found
 
-    def write_all(self, writes: Sequence[Sequence[Operation]]) -> Steps[list[Rejected | None]]:
+    def write_all(self, writes: Sequence[Sequence[effects.Operation]]) -> Steps[list[inputs.Rejected | None]]:
         """Send writes one behind the other and wait for all; None for one that was committed.
 
         Raises:
@@ -188,14 +171,14 @@ class Io:
             UnsureError: nobody knows the outcome of one of them.
         """
         outcomes = yield from self.outcomes([self.begin_write(each) for each in writes])
-        results: list[Rejected | None] = []
+        results: list[inputs.Rejected | None] = []
         for outcome in outcomes:
-            if isinstance(outcome, Unknown):
+            if isinstance(outcome, inputs.Unknown):
                 raise UnsureError(outcome.problem)
-            results.append(outcome if isinstance(outcome, Rejected) else None)
+            results.append(outcome if isinstance(outcome, inputs.Rejected) else None)
         return results
 
-    def write(self, *operations: Operation) -> Steps[Rejected | None]:
+    def write(self, *operations: effects.Operation) -> Steps[inputs.Rejected | None]:
         """Send one write and wait for it; otherwise as write_all."""
         (outcome,) = yield from self.write_all([operations])
         return outcome
@@ -206,7 +189,7 @@ class Io:
         return self._last_id
 
 
-def declined(rejected: Rejected) -> DeclinedError:
+def declined(rejected: inputs.Rejected) -> DeclinedError:
     """Return the error of a write that the quorum does not take."""
     return DeclinedError(rejected.problem, rejected.error_code, rejected.remedy)
 
@@ -225,4 +208,4 @@ def rest(part: Sequence[object], size: int = AT_ONCE_MAX) -> Steps[None]:
 
 
 def _problem_of(reply: Reply) -> str:
-    return reply.problem if isinstance(reply, ReadFailed) else f"an answer of another kind: {reply}"
+    return reply.problem if isinstance(reply, inputs.ReadFailed) else f"an answer of another kind: {reply}"

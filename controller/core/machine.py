@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from controller.core import inputs
 from controller.core.agenda import Agenda, Duty
 from controller.core.cache import Cache
 from controller.core.channels import Channels
@@ -21,23 +22,6 @@ from controller.core.dirty import Concern
 from controller.core.draws import Draws
 from controller.core.effects import Answer, Effect, GiveWay, Resign
 from controller.core.electing import Elections
-from controller.core.inputs import (
-    Answered,
-    ChildrenRead,
-    Continued,
-    Elected,
-    Ended,
-    Input,
-    MultiDone,
-    NoAnswer,
-    NodesRead,
-    PathChanged,
-    ReadFailed,
-    Reconnected,
-    Requested,
-    Tick,
-    Withdrawn,
-)
 from controller.core.io import DeclinedError, Io, Steps, TermOverError, UnsureError
 from controller.core.membership import Membership
 from controller.core.model import ClusterModel
@@ -53,6 +37,7 @@ from quorum.metadata.topic_settings import TopicSettings
 
 #: Requests of clients that wait for their turn.
 COMMANDS_MAX: Final = 1_000
+_TOPICS: Final = f"{paths.BROKER_TOPICS}/"
 
 
 class ControllerMachine:
@@ -60,7 +45,7 @@ class ControllerMachine:
 
     def __init__(
         self,
-        elected: Elected,
+        elected: inputs.Elected,
         *,
         options: ControllerOptions,
         default_settings: TopicSettings,
@@ -150,7 +135,7 @@ class ControllerMachine:
 
     # -- inputs --------------------------------------------------------------------------------------------
 
-    def step(self, event: Input, now_ms: int) -> list[Effect]:
+    def step(self, event: inputs.Input, now_ms: int) -> list[Effect]:
         """Take one input and return what is to be done about it, in order; nothing once the term is over.
 
         Args:
@@ -163,51 +148,51 @@ class ControllerMachine:
         if self.is_over:
             return []
         self._take(event, now_ms)
-        if self._pass is not None and isinstance(event, PathChanged):
+        if self._pass is not None and isinstance(event, inputs.PathChanged):
             # There is one for each node that the pass writes.
             return []
-        self._advance(now_ms, is_continued=isinstance(event, Continued))
+        self._advance(now_ms, is_continued=isinstance(event, inputs.Continued))
         ending = self._ending
         if ending is not None and self._pass is None:
             self._leave(ending)
-        elif not isinstance(event, Continued) or self._pass is None:
+        elif not isinstance(event, inputs.Continued) or self._pass is None:
             # In the middle of a long piece of work more is to come: then requests are larger.
             self._flush(now_ms)
         effects, self._effects = self._effects, []
         return effects
 
-    def _take(self, event: Input, now_ms: int) -> None:
+    def _take(self, event: inputs.Input, now_ms: int) -> None:
         match event:
-            case PathChanged(path):
+            case inputs.PathChanged(path):
                 self._note(path, now_ms)
-            case NodesRead() | ChildrenRead() | ReadFailed() | MultiDone():
+            case inputs.NodesRead() | inputs.ChildrenRead() | inputs.ReadFailed() | inputs.MultiDone():
                 self.parts.io.take(event)
-            case Continued() | Tick():
+            case inputs.Continued() | inputs.Tick():
                 pass
-            case Answered():
+            case inputs.Answered():
                 self._ending = self._ending or self.parts.channels.answered(event, now_ms)
                 self._note_progress()
-            case NoAnswer():
+            case inputs.NoAnswer():
                 self.parts.channels.no_answer(event, now_ms)
-            case Requested():
+            case inputs.Requested():
                 self._queue(event)
-            case Withdrawn(number):
+            case inputs.Withdrawn(number):
                 waiting = self._passes.requests
                 for request in [each for each in waiting if each.id == number]:
                     waiting.remove(request)
-            case Reconnected():
+            case inputs.Reconnected():
                 # Watches do not say what happened in between.
                 self.parts.cache.dirty.mark_everything()
                 self._agenda.mark_all()
-            case Elected():
+            case inputs.Elected():
                 self._agenda.begin_term(now_ms)
-            case Ended(reason, is_fenced):
+            case inputs.Ended(reason, is_fenced):
                 self._ending = self._ending or Resign(reason, is_fenced)
                 if is_fenced:
                     self._drop_pass()
 
     def _note(self, path: str, now_ms: int) -> None:
-        if path == paths.BROKER_TOPICS or path.startswith(f"{paths.BROKER_TOPICS}/"):
+        if path.startswith(_TOPICS) or path == paths.BROKER_TOPICS:
             match self.parts.cache.dirty.note(path):
                 case Concern.TOPIC:
                     self._agenda.mark(Duty.CACHE)
@@ -226,7 +211,7 @@ class ControllerMachine:
         if self.model.announced:
             self._agenda.mark(Duty.MOVES)
 
-    def _queue(self, request: Requested) -> None:
+    def _queue(self, request: inputs.Requested) -> None:
         if self._ending is not None:
             self._answer(request.id, RequestFailed(ErrorCode.NOT_CONTROLLER, self._ending.reason))
         elif len(self._passes.requests) >= COMMANDS_MAX:

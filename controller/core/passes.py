@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from controller.core import inputs
 from controller.core.agenda import Agenda, Duty
 from controller.core.cache import Cache
 from controller.core.channels import Channels
@@ -22,16 +23,6 @@ from controller.core.deciding import Decider
 from controller.core.deleting import Deletions
 from controller.core.electing import Elections
 from controller.core.elections import ElectionKind
-from controller.core.inputs import (
-    CreateTopics,
-    DeleteTopics,
-    ElectLeaders,
-    ExtendTopics,
-    Reassign,
-    Request,
-    Requested,
-    ShutDown,
-)
 from controller.core.io import DeclinedError, Io, Steps, TermOverError, UnsureError
 from controller.core.membership import Membership, Standing
 from controller.core.model import ClusterModel
@@ -103,7 +94,7 @@ class Passes:
         self.agenda = agenda
         self._answer = answer
         self._imbalance_percentage = imbalance_percentage
-        self.requests: deque[Requested] = deque()
+        self.requests: deque[inputs.Requested] = deque()
         #: The step that runs; None between passes.
         self.under_way: Duty | None = None
         #: Partitions that the cache has found changed, which are still to be decided about.
@@ -162,22 +153,22 @@ class Passes:
                 raise
             self._answer(asked.id, outcome)
 
-    def _carry_out(self, request: Request) -> Steps[Outcome]:
+    def _carry_out(self, request: inputs.Request) -> Steps[Outcome]:
         parts = self.parts
         try:
             match request:
-                case CreateTopics(topics, validate_only):
+                case inputs.CreateTopics(topics, validate_only):
                     return (yield from parts.topics.create(topics, validate_only=validate_only))
-                case ExtendTopics(counts, validate_only):
+                case inputs.ExtendTopics(counts, validate_only):
                     return (yield from parts.topics.extend(counts, validate_only=validate_only))
-                case DeleteTopics(names):
+                case inputs.DeleteTopics(names):
                     return (yield from parts.topics.request_deletions(names))
-                case ElectLeaders(keys, unclean):
+                case inputs.ElectLeaders(keys, unclean):
                     kind = ElectionKind.UNCLEAN if unclean else ElectionKind.PREFERRED
                     return (yield from parts.elections.elect(keys, kind))
-                case Reassign(targets):
+                case inputs.Reassign(targets):
                     return (yield from parts.reassignments.begin(targets))
-                case ShutDown(broker_id, generation):
+                case inputs.ShutDown(broker_id, generation):
                     # It may have bounced while this waited for its turn.
                     if parts.membership.standing(broker_id, generation) is not Standing.CURRENT:
                         return ShutdownOutcome(ErrorCode.STALE_BROKER_EPOCH)
@@ -234,12 +225,12 @@ STEPS: Final = (
 )
 
 
-def _topics_of(request: Request) -> Iterable[str]:
+def _topics_of(request: inputs.Request) -> Iterable[str]:
     """Return the topics to read again once a request was carried out."""
     match request:
-        case CreateTopics(wanted, _) | ExtendTopics(wanted, _):
+        case inputs.CreateTopics(wanted, _) | inputs.ExtendTopics(wanted, _):
             return [each.name for each in wanted]
-        case DeleteTopics(names):
+        case inputs.DeleteTopics(names):
             return names
         case _:
             return ()

@@ -9,28 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from controller.core.effects import (
-    Check,
-    CreateNode,
-    DeleteNode,
-    ReadChildren,
-    ReadNodes,
-    RoleEntry,
-    SetData,
-    Write,
-)
-from controller.core.inputs import (
-    ChildrenRead,
-    Done,
-    MultiDone,
-    NodesRead,
-    ReadFailed,
-    Rejected,
-    Unknown,
-    Unreadable,
-    Why,
-    Znode,
-)
+from controller.core import effects, inputs
 from controller.wire.error_codes import code_of_error
 from quorum.client import (
     BadVersionError,
@@ -49,36 +28,38 @@ from quorum.client import (
 from quorum.metadata.errors import SESSION_OVER
 
 _WHYS: Final = (
-    (BadVersionError, Why.BAD_VERSION),
-    (NoNodeError, Why.NO_NODE),
-    (NodeExistsError, Why.NODE_EXISTS),
-    (NotEmptyError, Why.NOT_EMPTY),
+    (BadVersionError, inputs.Why.BAD_VERSION),
+    (NoNodeError, inputs.Why.NO_NODE),
+    (NodeExistsError, inputs.Why.NODE_EXISTS),
+    (NotEmptyError, inputs.Why.NOT_EMPTY),
 )
 
 
-async def read_nodes(client: Client, effect: ReadNodes) -> NodesRead | ReadFailed:
+async def read_nodes(client: Client, effect: effects.ReadNodes) -> inputs.NodesRead | inputs.ReadFailed:
     """Read nodes, as few requests as their number and sizes allow."""
     try:
         outcomes = await client.read_all(effect.paths)
     except ConnectionLossError as error:
-        return ReadFailed(effect.id, error.message)
-    return NodesRead(effect.id, tuple(map(_node, outcomes)))
+        return inputs.ReadFailed(effect.id, error.message)
+    return inputs.NodesRead(effect.id, tuple(map(_node, outcomes)))
 
 
-async def read_children(client: Client, effect: ReadChildren) -> ChildrenRead | ReadFailed:
+async def read_children(
+    client: Client, effect: effects.ReadChildren
+) -> inputs.ChildrenRead | inputs.ReadFailed:
     """Read the names below a node."""
     try:
         names = await client.get_children(effect.path)
     except ConnectionLossError as error:
-        return ReadFailed(effect.id, error.message)
+        return inputs.ReadFailed(effect.id, error.message)
     except NoNodeError:
-        return ChildrenRead(effect.id, None)
-    return ChildrenRead(effect.id, tuple(sorted(names)))
+        return inputs.ChildrenRead(effect.id, None)
+    return inputs.ChildrenRead(effect.id, tuple(sorted(names)))
 
 
 async def write(
-    client: Client, effect: Write, node_of: Callable[[RoleEntry], tuple[str, bytes]]
-) -> MultiDone:
+    client: Client, effect: effects.Write, node_of: Callable[[effects.RoleEntry], tuple[str, bytes]]
+) -> inputs.MultiDone:
     """Run a multi and say what became of it.
 
     Args:
@@ -89,13 +70,13 @@ async def write(
     transaction = Transaction()
     for operation in effect.operations:
         match operation:
-            case SetData(path, value, version):
+            case effects.SetData(path, value, version):
                 transaction.set(path, value, version)
-            case CreateNode(path, value):
+            case effects.CreateNode(path, value):
                 transaction.create(path, value)
-            case Check(path, version):
+            case effects.Check(path, version):
                 transaction.check(path, version)
-            case DeleteNode(path, version):
+            case effects.DeleteNode(path, version):
                 transaction.delete(path, version)
     for entry in effect.entries:
         transaction.create(*node_of(entry), CreateMode.PERSISTENT_SEQUENTIAL)
@@ -104,27 +85,27 @@ async def write(
     except SESSION_OVER:
         raise
     except ClientError as error:
-        return MultiDone(effect.id, _failure(error))
-    return MultiDone(effect.id, Done())
+        return inputs.MultiDone(effect.id, _failure(error))
+    return inputs.MultiDone(effect.id, inputs.Done())
 
 
-def _node(outcome: ReadOutcome) -> Znode | Unreadable | None:
+def _node(outcome: ReadOutcome) -> inputs.Znode | inputs.Unreadable | None:
     if isinstance(outcome, NoNodeError):
         return None
     if isinstance(outcome, ServerError):
-        return Unreadable(outcome.message)
+        return inputs.Unreadable(outcome.message)
     data, stat = outcome
-    return Znode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeral_owner)
+    return inputs.Znode(data, stat.version, stat.czxid, stat.mzxid, stat.ephemeral_owner)
 
 
-def _failure(error: ClientError) -> Rejected | Unknown:
+def _failure(error: ClientError) -> inputs.Rejected | inputs.Unknown:
     if not isinstance(error, MultiFailedError):
         if error.retriable or not error.definite:
-            return Unknown(error.message)
-        return Rejected(-1, Why.OTHER, error.message, code_of_error(error), error.remedy)
+            return inputs.Unknown(error.message)
+        return inputs.Rejected(-1, inputs.Why.OTHER, error.message, code_of_error(error), error.remedy)
     if error.index > 0 and (error.retriable or not error.definite):
-        return Unknown(error.message)
+        return inputs.Unknown(error.message)
     # Whoever reads the message does not know of the fence before the operations.
     shown = MultiFailedError(max(0, error.index - 1), error.cause)
-    why = next((why for kind, why in _WHYS if isinstance(error.cause, kind)), Why.OTHER)
-    return Rejected(error.index, why, shown.message, code_of_error(shown), shown.remedy)
+    why = next((why for kind, why in _WHYS if isinstance(error.cause, kind)), inputs.Why.OTHER)
+    return inputs.Rejected(error.index, why, shown.message, code_of_error(shown), shown.remedy)

@@ -12,17 +12,8 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
+from controller.core import inputs
 from controller.core.brokers import broker_endpoint
-from controller.core.inputs import (
-    CreateTopics,
-    DeleteTopics,
-    Elected,
-    ElectLeaders,
-    ExtendTopics,
-    Input,
-    Reassign,
-    ShutDown,
-)
 from controller.core.machine import ControllerMachine
 from controller.core.model import LiveBroker
 from controller.core.options import ControllerOptions, ControllerStatus, Counters
@@ -144,7 +135,9 @@ class Controller:
 
     def _begin(self, mandate: Mandate[ControllerEpoch]) -> Shell:
         self._counters.elections_won += 1
-        elected = Elected(mandate.broker_id, mandate.epoch, mandate.epoch_version, self._rng.getrandbits(63))
+        elected = inputs.Elected(
+            mandate.broker_id, mandate.epoch, mandate.epoch_version, self._rng.getrandbits(63)
+        )
         make: Callable[..., ControllerMachine] = ControllerMachine
         if self._recordings is not None:
             make = partial(RecordedControllerMachine, self._recordings)
@@ -156,7 +149,9 @@ class Controller:
             check_signed=self._trust.check_signed,
         )
 
-        def make_senders(put: Callable[[Input], None], fail: Callable[[BaseException], None]) -> Senders:
+        def make_senders(
+            put: Callable[[inputs.Input], None], fail: Callable[[BaseException], None]
+        ) -> Senders:
             share = TermShare(
                 client=self._client,
                 multi=partial(fenced_multi, self._client, mandate),
@@ -204,7 +199,7 @@ class Controller:
             return ShutdownOutcome(ErrorCode.NOT_CONTROLLER)
         if not await term.wait_for_broker(broker_id, generation, options.broker_event_ms / 1000):
             return ShutdownOutcome(ErrorCode.BROKER_NOT_AVAILABLE)
-        outcome = await term.ask(ShutDown(broker_id, generation))
+        outcome = await term.ask(inputs.ShutDown(broker_id, generation))
         if isinstance(outcome, RequestFailed):
             if outcome.error_code != ErrorCode.NOT_CONTROLLER:
                 log.warning("the shutdown of broker %d is not prepared: %s", broker_id, outcome.message)
@@ -229,7 +224,7 @@ class Controller:
             unclean: elect replicas outside of the ISR where no member of it lives.
             timeout_ms: of all of it.
         """
-        return await self._ask_partitions(ElectLeaders(keys, unclean), timeout_ms)
+        return await self._ask_partitions(inputs.ElectLeaders(keys, unclean), timeout_ms)
 
     async def reassign(
         self, targets: Mapping[PartitionKey, tuple[int, ...] | None], *, timeout_ms: int
@@ -238,7 +233,7 @@ class Controller:
 
         An outcome is good once the request is committed; `reassignments` shows what is under way.
         """
-        return await self._ask_partitions(Reassign(targets), timeout_ms)
+        return await self._ask_partitions(inputs.Reassign(targets), timeout_ms)
 
     def reassignments(self) -> Iterator[tuple[PartitionKey, Move]] | None:
         """Yield the reassignments under way, topic by topic; None where this candidate is not the controller.
@@ -248,7 +243,7 @@ class Controller:
         return None if self._candidate.term is None else self._candidate.term.machine.model.moves()
 
     async def _ask_partitions(
-        self, request: ElectLeaders | Reassign, timeout_ms: int
+        self, request: inputs.ElectLeaders | inputs.Reassign, timeout_ms: int
     ) -> PartitionOutcomes | ErrorCode:
         term = self._candidate.term
         if term is None:
@@ -278,7 +273,7 @@ class Controller:
         REQUEST_TIMED_OUT, and the topic may still come.
         """
         names = [topic.name for topic in topics]
-        request = CreateTopics(tuple(topics), validate_only)
+        request = inputs.CreateTopics(tuple(topics), validate_only)
         return await self._ask_topics(names, request, timeout_ms)
 
     async def create_partitions(
@@ -286,17 +281,20 @@ class Controller:
     ) -> Outcomes:
         """Add partitions to topics: {name: outcome}; waits as create_topics does."""
         names = [each.name for each in counts]
-        return await self._ask_topics(names, ExtendTopics(tuple(counts), validate_only), timeout_ms)
+        return await self._ask_topics(names, inputs.ExtendTopics(tuple(counts), validate_only), timeout_ms)
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> Outcomes:
         """Delete topics: {name: outcome}; good once the topic is gone from every live broker and the quorum.
 
         Not within timeout_ms: REQUEST_TIMED_OUT, and the deletion goes on.
         """
-        return await self._ask_topics(names, DeleteTopics(tuple(names)), timeout_ms)
+        return await self._ask_topics(names, inputs.DeleteTopics(tuple(names)), timeout_ms)
 
     async def _ask_topics(
-        self, names: Sequence[str], request: CreateTopics | ExtendTopics | DeleteTopics, timeout_ms: int
+        self,
+        names: Sequence[str],
+        request: inputs.CreateTopics | inputs.ExtendTopics | inputs.DeleteTopics,
+        timeout_ms: int,
     ) -> Outcomes:
         term = self._candidate.term
         if term is None:
@@ -310,12 +308,12 @@ class Controller:
                 assert isinstance(outcome, dict)
                 outcomes = outcome
                 done = [name for name, each in outcomes.items() if each.error_code == ErrorCode.NONE]
-                if isinstance(request, DeleteTopics):
+                if isinstance(request, inputs.DeleteTopics):
                     await term.wait_until_deleted(done)
                 elif done and not request.validate_only:
                     await term.wait_until_settled(done, self._options.settle_ms / 1000)
         except TimeoutError:
-            if not outcomes or isinstance(request, DeleteTopics):
+            if not outcomes or isinstance(request, inputs.DeleteTopics):
                 return _unfinished(outcomes, names)
         except DeposedError as error:
             return _all(names, ErrorCode.NOT_CONTROLLER, error.message)

@@ -15,35 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
-from controller.core.effects import (
-    Answer,
-    CloseChannel,
-    Effect,
-    GiveWay,
-    Level,
-    OpenChannel,
-    ReadChildren,
-    ReadNodes,
-    Resign,
-    Send,
-    Trace,
-    Write,
-)
-from controller.core.inputs import (
-    Answered,
-    Continued,
-    Elected,
-    Ended,
-    Input,
-    MultiDone,
-    NoAnswer,
-    PathChanged,
-    Reconnected,
-    Request,
-    Requested,
-    Tick,
-    Withdrawn,
-)
+from controller.core import effects, inputs
 from controller.core.machine import ControllerMachine
 from controller.core.membership import Standing
 from controller.core.options import Counters
@@ -70,7 +42,7 @@ log = logging.getLogger("quorate.controller")
 
 #: How long a former controller tries to remove its watches.
 LEAVE_TIMEOUT_S: Final = 5.0
-_LEVELS: Final = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING}
+_LEVELS: Final = {effects.Level.INFO: logging.INFO, effects.Level.WARNING: logging.WARNING}
 
 
 class DeposedError(QuorateError):
@@ -90,10 +62,10 @@ class Shell:
     def __init__(
         self,
         client: Client,
-        elected: Elected,
+        elected: inputs.Elected,
         machine: ControllerMachine,
         counters: Counters,
-        make_senders: Callable[[Callable[[Input], None], Callable[[BaseException], None]], Senders],
+        make_senders: Callable[[Callable[[inputs.Input], None], Callable[[BaseException], None]], Senders],
     ) -> None:
         """Take office; run() works.
 
@@ -109,7 +81,7 @@ class Shell:
         self._elected = elected
         self._counters = counters
         self._senders = make_senders(self.put, self._fail)
-        self._inputs: deque[Input] = deque([elected])
+        self._inputs: deque[inputs.Input] = deque([elected])
         self._wake = asyncio.Event()
         self._progress = asyncio.Event()
         #: {request: its outcome}
@@ -117,7 +89,7 @@ class Shell:
         self._last_id = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: tuple[int, asyncio.TimerHandle] | None = None
-        self._resign: Resign | None = None
+        self._resign: effects.Resign | None = None
         self._failure: BaseException | None = None
 
     # -- what others call ----------------------------------------------------------------------------------
@@ -140,9 +112,11 @@ class Shell:
                     await self._wake.wait()
                 if self._failure is not None:
                     raise self._failure
-                if self._inputs:
-                    await self._step(self._inputs.popleft(), pace)
+                event = self._inputs.popleft()
+                while self._step(event):
                     await pace.rest()
+                    event = inputs.Continued()
+                await pace.rest()
             return self._reason(self._resign)
         finally:
             await self._leave()
@@ -150,14 +124,14 @@ class Shell:
     def end(self, reason: str) -> None:
         """End the term soon; the first reason counts."""
         is_lost = self._client.state in (ClientState.LOST, ClientState.CLOSED)
-        self.put(Ended(reason, is_fenced=is_lost))
+        self.put(inputs.Ended(reason, is_fenced=is_lost))
 
-    def put(self, event: Input) -> None:
+    def put(self, event: inputs.Input) -> None:
         """Let the machine step with an input, in its turn."""
         self._inputs.append(event)
         self._wake.set()
 
-    async def ask(self, request: Request) -> Outcome:
+    async def ask(self, request: inputs.Request) -> Outcome:
         """Have a request carried out; one that nobody waits for any more is dropped from the queue."""
         if self._resign is not None:
             return RequestFailed(ErrorCode.NOT_CONTROLLER, self._resign.reason)
@@ -165,12 +139,12 @@ class Shell:
         number = self._last_id
         asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[number] = asked
-        self.put(Requested(number, request))
+        self.put(inputs.Requested(number, request))
         try:
             outcome: Outcome = await asked
             return outcome
         except asyncio.CancelledError:
-            self.put(Withdrawn(number))
+            self.put(inputs.Withdrawn(number))
             raise
         finally:
             del self._asked[number]
@@ -212,42 +186,41 @@ class Shell:
             EventType.NODE_DATA_CHANGED,
             EventType.NODE_CHILDREN_CHANGED,
         ):
-            self.put(PathChanged(event.path))
+            self.put(inputs.PathChanged(event.path))
 
     def _on_client_state(self, state: ClientState) -> None:
         if state is ClientState.CONNECTED:
-            self.put(Reconnected())
+            self.put(inputs.Reconnected())
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.put(Tick())
+        self.put(inputs.Tick())
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._wake.set()
 
-    async def _step(self, event: Input, pace: Pace) -> None:
-        machine, next_event = self.machine, event
-        while True:
-            try:
-                effects = machine.step(next_event, _now_ms())
-            except Exception as error:
-                raise BrokenTermError(f"a bug in a step: {error!r}", "report it with the log") from error
-            is_continued = False
-            for effect in effects:
-                if isinstance(effect, GiveWay):
-                    is_continued = True
-                else:
-                    self._carry_out(effect)
-            if isinstance(next_event, PathChanged) and machine.step_under_way is not None and not effects:
-                return
-            if isinstance(next_event, Answered | NoAnswer) or machine.step_under_way is None:
-                self._tell_waiters()
-            if not is_continued:
-                break
-            await pace.rest()
-            next_event = Continued()
-        self._plan_tick(machine.wake_ms)
+    def _step(self, event: inputs.Input) -> bool:
+        """Step with an input, and say whether the machine is to be continued once others had their turn."""
+        machine = self.machine
+        try:
+            wanted = machine.step(event, _now_ms())
+        except Exception as error:
+            raise BrokenTermError(f"a bug in a step: {error!r}", "report it with the log") from error
+        is_idle = machine.step_under_way is None
+        if not wanted and not is_idle and isinstance(event, inputs.PathChanged):
+            return False
+        is_continued = False
+        for effect in wanted:
+            if isinstance(effect, effects.GiveWay):
+                is_continued = True
+            else:
+                self._carry_out(effect)
+        if is_idle or isinstance(event, inputs.Answered | inputs.NoAnswer):
+            self._tell_waiters()
+        if not is_continued:
+            self._plan_tick(machine.wake_ms)
+        return is_continued
 
     def _tell_waiters(self) -> None:
         progress, self._progress = self._progress, asyncio.Event()
@@ -265,51 +238,51 @@ class Shell:
 
     # -- effects -------------------------------------------------------------------------------------------
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: effects.Effect) -> None:
         match effect:
-            case ReadNodes():
+            case effects.ReadNodes():
                 self._begin(carrying.read_nodes(self._client, effect))
-            case ReadChildren():
+            case effects.ReadChildren():
                 self._begin(carrying.read_children(self._client, effect))
-            case Write():
+            case effects.Write():
                 self._begin(self.write(effect))
-            case Send():
+            case effects.Send():
                 self._senders.send(effect)
-            case OpenChannel():
+            case effects.OpenChannel():
                 self._senders.open(effect)
-            case CloseChannel():
+            case effects.CloseChannel():
                 self._senders.close(effect)
-            case Answer(number, outcome):
+            case effects.Answer(number, outcome):
                 asked = self._asked.get(number)
                 if asked is not None and not asked.done():
                     asked.set_result(outcome)
-            case Trace(level, text):
+            case effects.Trace(level, text):
                 log.log(_LEVELS[level], "%s", text)
-            case Resign():
+            case effects.Resign():
                 self._resign = effect
-            case GiveWay():
+            case effects.GiveWay():
                 pass
 
-    def _begin(self, work: Coroutine[object, object, Input]) -> None:
+    def _begin(self, work: Coroutine[object, object, inputs.Input]) -> None:
         task = asyncio.get_running_loop().create_task(self._put_result(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _put_result(self, work: Coroutine[object, object, Input]) -> None:
+    async def _put_result(self, work: Coroutine[object, object, inputs.Input]) -> None:
         try:
             self.put(await work)
         except SESSION_OVER:
-            self.put(Ended("the session is over", is_fenced=True))
+            self.put(inputs.Ended("the session is over", is_fenced=True))
         except Exception as error:  # noqa: BLE001 - the top of a task: the term ends with the story
             self._fail(error)
 
-    async def write(self, effect: Write) -> MultiDone:
+    async def write(self, effect: effects.Write) -> inputs.MultiDone:
         """Run a multi and say what became of it."""
         return await carrying.write(self._client, effect, self._senders.node)
 
     # -- the end -------------------------------------------------------------------------------------------
 
-    def _reason(self, resign: Resign) -> str:
+    def _reason(self, resign: effects.Resign) -> str:
         if resign.is_broken:
             raise BrokenTermError(resign.reason)
         if resign.is_fenced and self._client.state in (ClientState.CONNECTED, ClientState.SUSPENDED):
@@ -318,7 +291,7 @@ class Shell:
 
     async def _leave(self) -> None:
         """Stop everything; nothing of this term acts any more."""
-        self._resign = self._resign or Resign("the term is over")
+        self._resign = self._resign or effects.Resign("the term is over")
         self._counters.resignations += 1
         self._client.remove_listener(self._on_client_state)
         self._plan_tick(None)

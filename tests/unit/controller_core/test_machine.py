@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from controller.core.effects import (
@@ -37,14 +39,14 @@ from controller.core.inputs import (
     Withdrawn,
 )
 from controller.core.machine import COMMANDS_MAX
-from controller.core.outbox import LeadershipBatch
+from controller.core.outbox import LeadershipBatch, StopBatch
 from controller.core.outcomes import RequestFailed, ShutdownOutcome
 from controller.core.requests import NewTopic
 from controller.wire.codes import ErrorCode
 from quorum.metadata import paths
 from quorum.metadata.numbers import ControllerEpoch, LeaderEpoch
 from quorum.metadata.paths import PartitionKey
-from quorum.metadata.records import NO_LEADER, PartitionStateRecord, TopicConfigRecord
+from quorum.metadata.records import NO_LEADER, PartitionStateRecord, TopicConfigRecord, TopicRecord
 from tests.support.stepped_controller import (
     ELECTED,
     EPOCH_VERSION,
@@ -418,3 +420,19 @@ def test_the_balance_is_checked_when_its_time_has_come() -> None:
     stepped.wait(5_000)
     assert (stepped.state(KEY).leader, stepped.counters.leaders_rebalanced) == (1, 1)
     assert stepped.machine.wake_ms == stepped.now_ms + 5_000
+
+
+def test_a_topic_of_the_same_name_begins_after_the_former_one_was_stopped() -> None:
+    stepped = cluster(1, 2)
+    answer_all(stepped, stepped.effects)
+    topic_path = paths.topic_path(KEY.topic)
+    for path in [each for each in stepped.tree.nodes if each.startswith(topic_path)]:
+        del stepped.tree.nodes[path]
+    stepped.tree.put(topic_path, TopicRecord(uuid.UUID(int=99), {0: (1, 2)}).encode())
+    before = len(stepped.effects)
+    answer_all(stepped, stepped.settle())
+    batches = [each.batch for each in sent(stepped.effects[before:], 1)]
+    kinds = [type(each) for each in batches]
+    assert kinds.index(StopBatch) < kinds.index(LeadershipBatch)
+    assert StopBatch({KEY: True}) in batches
+    assert stepped.state(KEY).leader_epoch == 0
