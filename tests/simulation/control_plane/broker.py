@@ -124,7 +124,7 @@ class SimBroker:
                 self.world.note(self.broker_id, f"its session: {error.message}")
             except QuorateError as error:
                 self.world.note(self.broker_id, f"is not registered: {error.message}")
-                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+                await self.process.rest(RETRY_PAUSE_MS)
             self._end_session()
             await client.close()
 
@@ -320,7 +320,7 @@ class SimBroker:
             if outcome is not None:
                 self._isr_outcome(replica, outcome)
                 return
-            await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+            await self.process.rest(RETRY_PAUSE_MS)
 
     async def _attempt(
         self, client: SimClient, key: PartitionKey, number: int, proposal: ProposeIsr

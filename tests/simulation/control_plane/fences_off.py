@@ -39,12 +39,7 @@ FENCES: dict[str, tuple[Off, ...]] = {
     ),
     "controller epoch of requests": (Off(of_broker, "is_stale_controller", _never),),
     "generation": (Off(of_broker, "is_stale_generation", _never),),
-    "leader epoch of decisions": (Off(of_broker, "is_stale_decision", _never),),
-    "leader epoch of positions": (
-        Off(of_broker, "is_position_of_epoch", _always),
-        Off(of_broker, "is_fenced_reader", _never),
-        Off(of_broker, "is_ahead_reader", _never),
-    ),
+    "leader epoch": (Off(of_broker, "is_stale_decision", _never),),
     "partition version": (Off(of_controller, "partition_version", lambda _decided_on: -1),),
     "ISR generation check": (Off(of_broker, "may_join", _always),),
     "truncation by leader epoch": (Off(of_broker, "has_diverged", _never),),

@@ -215,8 +215,6 @@ class Invariants:
         if self._sessions.get(session) != before.leader or state.leader != before.leader:
             self.fail(f"I18: {place}: written by session {session:x} without a new leader epoch")
         for joining in (each for each in state.isr if each not in before.isr):
-            if joining not in self.registered:
-                self.fail(f"I18: {place}: broker {joining}, which is not alive, joins")
             self._check_has_committed(key, joining, place)
 
     def _check_has_committed(self, key: PartitionKey, broker_id: int, place: str) -> None:
@@ -302,6 +300,13 @@ class Invariants:
         """A replica has taken a decision about a topic's partition."""
         if replica.log.topic_id != topic_id:
             self.fail(f"I22: broker {replica.broker.broker_id} serves the log of another {replica.key.topic}")
+        decided = (replica.broker.generation, replica.machine.leader_epoch)
+        if decided < replica.decided:
+            self.fail(
+                f"I18: {replica.key.topic}-{replica.key.partition} at broker {replica.broker.broker_id} "
+                f"goes back from leader epoch {replica.decided[1]} to {decided[1]}"
+            )
+        replica.decided = decided
 
     def check_replica(self, replica: SimReplica) -> None:
         """Compare what a replica has come to with what was shown before."""

@@ -123,6 +123,12 @@ class Process:
         """Have something run in it after a while, if it still lives then."""
         return self.scheduler.at(delay_ms, self._arrive, call, args)
 
+    async def rest(self, for_ms: float) -> None:
+        """Wait for a while of its time; a task of its own calls this."""
+        over = self.loop.create_future()
+        self.post(for_ms, _end, over)
+        await over
+
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Begin a task of its loop."""
         task = self.loop.create_task(work)
@@ -184,6 +190,11 @@ class Process:
         finally:
             self.is_entered = False
             asyncio._set_running_loop(before)
+
+
+def _end(over: asyncio.Future[Any]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 def _nothing() -> None:

@@ -63,6 +63,8 @@ class SimReplica:
         #: what the invariants have seen of it: its high watermark and its leadership
         self.checked = 0
         self.role_checked: object = None
+        #: generation and leader epoch of the last decision that it has taken
+        self.decided = (-1, -1)
         self._taken: tuple[inputs.LeaderAnswer, tuple[Record, ...]] | None = None
 
     @property

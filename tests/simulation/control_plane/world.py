@@ -184,7 +184,7 @@ class World:
                                 return
                     except TimeoutError:
                         pass
-            await asyncio.sleep(0.3)
+            await broker.process.rest(300)
 
     async def _shut_down(
         self, other: SimBroker, broker: SimBroker, answered: asyncio.Future[ErrorCode]
