@@ -219,9 +219,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     add_sizes_of_controller(add("controller", run_controller, 3))
 
-    found = add("scale", run_scale, 3)
     words = "also 1,000,000 partitions (takes ten times as long, and several GB)"
-    found.add_argument("--million", action="store_true", help=words)
+    add("scale", run_scale, 3).add_argument("--million", action="store_true", help=words)
 
     found = add("pipeline", run_pipeline, 3)
     words = f"of {', '.join(pipeline.CASES)}, separated by commas (default: all)"

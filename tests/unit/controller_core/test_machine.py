@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.effects import (
@@ -13,6 +15,7 @@ from controller.core.effects import (
     ReadChildren,
     ReadNodes,
     Resign,
+    Send,
     SetData,
     Write,
 )
@@ -37,7 +40,8 @@ from controller.core.inputs import (
     Withdrawn,
 )
 from controller.core.machine import COMMANDS_MAX
-from controller.core.outbox import LeadershipBatch
+from controller.core.options import ControllerOptions
+from controller.core.outbox import LeadershipBatch, MetadataBatch
 from controller.core.outcomes import RequestFailed, ShutdownOutcome
 from controller.core.requests import NewTopic
 from controller.wire.codes import ErrorCode
@@ -292,6 +296,31 @@ def test_the_same_inputs_give_the_same_effects() -> None:
         return stepped.effects
 
     assert run() == run()
+
+
+def test_of_a_dead_broker_the_others_hear_in_one_request() -> None:
+    stepped = cluster(3, 1, 2)
+    answer_all(stepped, stepped.effects)
+
+    def answer(effect: Effect) -> Input | None:
+        return Answered(effect.broker_id, effect.generation, 0, {}) if isinstance(effect, Send) else None
+
+    stepped.before = answer
+    stepped.create("apart", {0: (1, 3)})
+    apart = PartitionKey("apart", 0)
+    stepped.settle()
+    # Broker 3 holds it, and no ISR names it any more.
+    shrunk = replace(stepped.state(apart), isr=(1,))
+    stepped.tree.put(paths.partition_state_path(apart), shrunk.encode())
+    stepped.settle()
+    stepped.wait(ControllerOptions().isr_coalesce_ms)
+    stepped.tree.remove(paths.broker_id_path(3))
+    effects = stepped.settle()
+    for survivor in (1, 2):
+        leadership, metadata = [each.batch for each in sent(effects, survivor)]
+        assert isinstance(leadership, LeadershipBatch)
+        assert isinstance(metadata, MetadataBatch)
+        assert set(metadata.keys) == {KEY, apart}
 
 
 def test_nobody_counts_as_dead_because_the_list_of_brokers_is_missing() -> None:
