@@ -33,7 +33,7 @@ from controller.core.reading import (
     read_registrations,
 )
 from quorum.metadata import paths
-from quorum.metadata.numbers import BrokerGeneration
+from quorum.metadata.numbers import BrokerGeneration, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import IncarnationRecord
 
@@ -106,10 +106,11 @@ class Membership:
         judged = yield from self._doubt(arrived, current)
         live = [each for each in current if each not in self._failed]
         touched = dict.fromkeys((*self._naming(self._failed), *self._doubtful()))
+        versions = {key: self._model.states[key].partition_version for key in touched}
         if not (yield from self._decider.settle(touched, live=live)):
             return False
+        self._owe_losses([each for each in self._failed if each not in arrived], versions)
         yield from self._remove_queues(current if self._by_queue else ())
-        gone = tuple(self._failed)
         self._failed.clear()
         reopened = yield from self._record(current, judged)
         self._admit(arrived)
@@ -117,8 +118,11 @@ class Membership:
             if each not in arrived:
                 self._io.info(f"broker {each}: its ISR memberships were judged in {', '.join(topics)}")
                 self._channels.owe_roles(each, topics)
+        if not (arrived or reopened or self._taking_office):
+            # A partition whose ISR names nobody that is gone stays as it is.
+            return True
         self._channels.owe_brokers()
-        self._channels.owe_metadata(self._with_replica_on((*gone, *arrived)))
+        self._channels.owe_metadata(self._with_replica_on(arrived))
         lives = {each: broker.generation for each, broker in current.items()}
         settled = yield from self._decider.settle(None, generations=lives if self._taking_office else None)
         self._taking_office = self._taking_office and not settled
@@ -259,6 +263,20 @@ class Membership:
         for each, broker in arrived.items():
             self._io.info(f"broker {each} is here, generation {broker.generation}")
             self._channels.open(each, broker)
+
+    def _owe_losses(self, gone: Collection[int], versions: Mapping[PartitionKey, PartitionVersion]) -> None:
+        """Everybody needs to know which brokers are gone, and which partitions lack a replica by that.
+
+        Args:
+            gone: those brokers.
+            versions: of states before they were decided: one that has another now is owed already.
+        """
+        if gone:
+            states, lacking = self._model.states, self._with_replica_on(gone)
+            self._channels.owe_brokers()
+            self._channels.owe_metadata(
+                [key for key in lacking if versions.get(key, -1) in (-1, states[key].partition_version)]
+            )
 
     def _naming(self, broker_ids: Collection[int]) -> list[PartitionKey]:
         return [

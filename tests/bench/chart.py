@@ -1,11 +1,13 @@
-"""A bar chart of a benchmark as one SVG file: how many times faster than the peer each case is.
+"""Charts of a benchmark as SVG files: how many times faster than the peer each case is, and how costs grow.
 
 Takes finished numbers and returns text; measures nothing, reads and writes no file. A bar of 1.0 is the
-peer's own speed, so cases with rates and cases with latencies stand on one scale.
+peer's own speed, so cases with rates and cases with latencies stand on one scale. Growth has two logarithmic
+scales: a cost that grows as its size does is a straight line, one decade up for each decade to the right.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
@@ -14,6 +16,9 @@ LABEL_WIDTH = 350
 SCALE_WIDTH = 420
 ROW_HEIGHT = 22
 MARGIN = 12
+#: pixels of a factor of ten
+DECADE = 130
+COLOURS = ("#2a7", "#c63", "#36c", "#888")
 
 
 class Bar(NamedTuple):
@@ -50,3 +55,46 @@ def draw(title: str, bars: Sequence[Bar]) -> str:
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+class Curve(NamedTuple):
+    """How one cost grows: its name and (size, cost) by size, all above 0."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+
+
+def draw_growth(title: str, curves: Sequence[Curve]) -> str:
+    """Return the SVG of the curves, with lines at the powers of ten."""
+    sizes = [math.log10(size) for curve in curves for size, _ in curve.points]
+    costs = [math.log10(cost) for curve in curves for _, cost in curve.points]
+    first, last = math.floor(min(sizes)), math.ceil(max(sizes))
+    lowest, highest = math.floor(min(costs)), math.ceil(max(costs))
+    left, top = MARGIN + 60, MARGIN + 2 * ROW_HEIGHT
+    right, bottom = left + DECADE * (last - first), top + DECADE * (highest - lowest)
+    size = f'width="{right + 170}" height="{bottom + ROW_HEIGHT + MARGIN}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
+        f'<rect {size} fill="white"/>',
+        f'<text x="{MARGIN}" y="{MARGIN + 12}" font-size="14">{escape(title)}</text>',
+    ]
+    for power in range(first, last + 1):
+        right_of = left + DECADE * (power - first)
+        parts.append(f'<line x1="{right_of}" x2="{right_of}" y1="{top}" y2="{bottom}" stroke="#ddd"/>')
+        parts.append(f'<text x="{right_of}" y="{bottom + 16}" text-anchor="middle">{10.0**power:,.0f}</text>')
+    for power in range(lowest, highest + 1):
+        above = bottom - DECADE * (power - lowest)
+        parts.append(f'<line x1="{left}" x2="{right}" y1="{above}" y2="{above}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 8}" y="{above + 4}" text-anchor="end">{10.0**power:g}</text>')
+    for curve, colour in zip(curves, COLOURS, strict=False):
+        places = [
+            (left + DECADE * (math.log10(each) - first), bottom - DECADE * (math.log10(cost) - lowest))
+            for each, cost in curve.points
+        ]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
+        last_x, last_y = places[-1]
+        shown = f"{escape(curve.label)}: {curve.points[-1][1]:.3g}"
+        parts.append(f'<text x="{last_x + 8:.1f}" y="{last_y + 4:.1f}" fill="{colour}">{shown}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"

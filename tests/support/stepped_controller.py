@@ -102,8 +102,10 @@ class SteppedTree:
         self.changed.append(path)
 
     def _note_children(self, path: str) -> None:
-        """A watch on a node sees its children come and go."""
-        self.changed.append(path.rpartition("/")[0])
+        """A watch on a node sees its children come and go; the recursive one on the topics does not."""
+        parent = path.rpartition("/")[0]
+        if not parent.startswith(f"{paths.BROKER_TOPICS}/"):
+            self.changed.append(parent)
 
     def children(self, path: str) -> tuple[str, ...]:
         """Names below a node, sorted."""
@@ -113,23 +115,30 @@ class SteppedTree:
 
     def multi(self, operations: tuple[Operation, ...]) -> Done | Rejected:
         """Do all of it, or nothing."""
-        before = dict(self.nodes)
+        before: dict[str, Znode | None] = {}
         self.zxid += 1
-        changed: list[str] = []
         for index, operation in enumerate(operations):
+            before.setdefault(operation.path, self.nodes.get(operation.path))
             try:
                 self._do(operation)
             except _FailedError as error:
-                self.nodes = before
+                self._restore(before)
                 return Rejected(
                     index, error.why, f"multi: {error}", ErrorCode.UNKNOWN_SERVER_ERROR, "look again"
                 )
+        for operation in operations:
             if not isinstance(operation, Check):
-                changed += [operation.path]
+                self.changed.append(operation.path)
                 if not isinstance(operation, SetData):
-                    changed.append(operation.path.rpartition("/")[0])
-        self.changed += changed
+                    self._note_children(operation.path)
         return Done()
+
+    def _restore(self, before: dict[str, Znode | None]) -> None:
+        for path, node in before.items():
+            if node is not None:
+                self.nodes[path] = node
+            else:
+                self.nodes.pop(path, None)
 
     def _do(self, operation: Operation) -> None:
         node = self.nodes.get(operation.path)
