@@ -44,10 +44,10 @@ class Elected(NamedTuple):
     seed: int
 
 
-class PathChanged(NamedTuple):
-    """A standing watch fired at this path, or, of a recursive one, at a path below."""
+class PathsChanged(NamedTuple):
+    """Standing watches fired at these paths, or, of recursive ones, at paths below, in this order."""
 
-    path: str
+    paths: list[str]
 
 
 class Reconnected(NamedTuple):
@@ -213,7 +213,7 @@ class Ended(NamedTuple):
 
 Input = (
     Elected
-    | PathChanged
+    | PathsChanged
     | Reconnected
     | NodesRead
     | ChildrenRead

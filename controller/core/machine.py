@@ -148,8 +148,8 @@ class ControllerMachine:
         if self.is_over:
             return []
         self._take(event, now_ms)
-        if self._pass is not None and isinstance(event, inputs.PathChanged):
-            # There is one for each node that the pass writes.
+        if self._pass is not None and isinstance(event, inputs.PathsChanged):
+            # What the pass writes causes events, too.
             return []
         self._advance(now_ms, is_continued=isinstance(event, inputs.Continued))
         ending = self._ending
@@ -163,8 +163,9 @@ class ControllerMachine:
 
     def _take(self, event: inputs.Input, now_ms: int) -> None:
         match event:
-            case inputs.PathChanged(path):
-                self._note(path, now_ms)
+            case inputs.PathsChanged(changed):
+                for path in changed:
+                    self._note(path, now_ms)
             case inputs.NodesRead() | inputs.ChildrenRead() | inputs.ReadFailed() | inputs.MultiDone():
                 self.parts.io.take(event)
             case inputs.Continued() | inputs.Tick():

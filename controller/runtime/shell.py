@@ -42,6 +42,13 @@ log = logging.getLogger("quorate.controller")
 
 #: How long a former controller tries to remove its watches.
 LEAVE_TIMEOUT_S: Final = 5.0
+#: Other events say that the watch itself is gone.
+_CHANGES: Final = (
+    EventType.NODE_CREATED,
+    EventType.NODE_DELETED,
+    EventType.NODE_DATA_CHANGED,
+    EventType.NODE_CHILDREN_CHANGED,
+)
 _LEVELS: Final = {effects.Level.INFO: logging.INFO, effects.Level.WARNING: logging.WARNING}
 
 
@@ -179,14 +186,14 @@ class Shell:
     # -- inputs --------------------------------------------------------------------------------------------
 
     def _on_event(self, event: WatchEvent) -> None:
-        # Others say that the watch itself is gone.
-        if event.event_type in (
-            EventType.NODE_CREATED,
-            EventType.NODE_DELETED,
-            EventType.NODE_DATA_CHANGED,
-            EventType.NODE_CHILDREN_CHANGED,
-        ):
-            self.put(inputs.PathChanged(event.path))
+        if event.event_type not in _CHANGES:
+            return
+        last = self._inputs[-1] if self._inputs else None
+        if isinstance(last, inputs.PathsChanged):
+            # A burst is one step: each node that the machine writes causes an event.
+            last.paths.append(event.path)
+        else:
+            self.put(inputs.PathsChanged([event.path]))
 
     def _on_client_state(self, state: ClientState) -> None:
         if state is ClientState.CONNECTED:
@@ -208,7 +215,7 @@ class Shell:
         except Exception as error:
             raise BrokenTermError(f"a bug in a step: {error!r}", "report it with the log") from error
         is_idle = machine.step_under_way is None
-        if not wanted and not is_idle and isinstance(event, inputs.PathChanged):
+        if not wanted and not is_idle and isinstance(event, inputs.PathsChanged):
             return False
         is_continued = False
         for effect in wanted:

@@ -37,7 +37,7 @@ from controller.core.inputs import (
     Input,
     MultiDone,
     NodesRead,
-    PathChanged,
+    PathsChanged,
     Reassign,
     Reconnected,
     Rejected,
@@ -464,13 +464,13 @@ class ControllerScene(Scene):
 
     def _spread(self) -> None:
         """Let every controller hear what has changed."""
-        for office in self.offices:
-            office.inbox.extend(PathChanged(path) for path in self.tree.changed)
+        changed = self.tree.taken_changes()
+        for office in self.offices if changed else ():
+            office.inbox.append(PathsChanged(changed))
         if self.overwritten:
             # The candidate looks at the node that it won.
             self.offices[-1].inbox.append(Ended("/controller was deleted or overwritten", is_fenced=False))
             self.overwritten = False
-        self.tree.changed.clear()
 
     def _said(self, office: _Office, line: str) -> str:
         """Say which controller it was, where there are several."""

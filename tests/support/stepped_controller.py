@@ -35,7 +35,7 @@ from controller.core.inputs import (
     Input,
     MultiDone,
     NodesRead,
-    PathChanged,
+    PathsChanged,
     Rejected,
     Request,
     Requested,
@@ -106,6 +106,11 @@ class SteppedTree:
         parent = path.rpartition("/")[0]
         if not parent.startswith(f"{paths.BROKER_TOPICS}/"):
             self.changed.append(parent)
+
+    def taken_changes(self) -> list[str]:
+        """Paths of what has changed since it was asked last."""
+        changed, self.changed = self.changed, []
+        return changed
 
     def children(self, path: str) -> tuple[str, ...]:
         """Names below a node, sorted."""
@@ -232,16 +237,15 @@ class SteppedController:
         inputs = deque(events)
         while inputs or self.tree.changed:
             if self.tree.changed:
-                inputs.extendleft([PathChanged(path) for path in reversed(self.tree.changed)])
-                self.tree.changed.clear()
+                inputs.appendleft(PathsChanged(self.tree.taken_changes()))
             effects = self.machine.step(inputs.popleft(), self.now_ms)
             self.watch()
             found += effects
             for effect in effects:
                 # Events of what is written come before the reply.
                 answer = self.before(effect) or self._carry_out(effect)
-                inputs += [PathChanged(path) for path in self.tree.changed]
-                self.tree.changed.clear()
+                if self.tree.changed:
+                    inputs.append(PathsChanged(self.tree.taken_changes()))
                 if answer is not None:
                     inputs.append(answer)
         self.effects += found

@@ -29,7 +29,7 @@ from controller.core.inputs import (
     Input,
     MultiDone,
     NodesRead,
-    PathChanged,
+    PathsChanged,
     ReadFailed,
     Reconnected,
     Rejected,
@@ -327,7 +327,7 @@ def test_of_a_dead_broker_the_others_hear_in_one_request() -> None:
 def test_nobody_counts_as_dead_because_the_list_of_brokers_is_missing() -> None:
     stepped = cluster(1, 2)
     ids = stepped.tree.nodes.pop(paths.BROKER_IDS)
-    effects = stepped.settle(PathChanged(paths.BROKER_IDS))
+    effects = stepped.settle(PathsChanged([paths.BROKER_IDS]))
     assert traced(effects) == ["the controller reads everything again: /brokers/ids does not exist"]
     assert sorted(stepped.machine.model.brokers) == [1, 2]
     stepped.tree.nodes[paths.BROKER_IDS] = ids
@@ -416,7 +416,7 @@ def test_a_term_that_is_to_end_ends_with_its_pass() -> None:
     stepped = cluster(1, 2)
     stepped.tree.remove(paths.broker_id_path(1))
     stepped.tree.changed.clear()
-    (reading,) = stepped.machine.step(PathChanged(paths.BROKER_IDS), 0)
+    (reading,) = stepped.machine.step(PathsChanged([paths.BROKER_IDS]), 0)
     assert stepped.machine.step(Ended("the broker stops", is_fenced=False), 0) == []
     assert isinstance(reading, ReadChildren)
     effects = stepped.settle(ChildrenRead(reading.id, ("2",)))
@@ -433,7 +433,7 @@ def test_a_node_that_the_work_cannot_go_on_without_ends_the_term_as_broken() -> 
         return None
 
     stepped.before = refuse
-    assert resigned(stepped.settle(PathChanged(paths.REASSIGN_PARTITIONS))) == Resign(
+    assert resigned(stepped.settle(PathsChanged([paths.REASSIGN_PARTITIONS]))) == Resign(
         "no access", is_broken=True
     )
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgpack
 import pytest
 
-from controller.core.inputs import Answered, Elected, PathChanged, Tick
+from controller.core.inputs import Answered, Elected, PathsChanged, Tick
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import LogEnd, PartitionStateRecord, TopicRecord
@@ -61,7 +61,7 @@ def test_a_file_names_classes_of_values_only(named: list[str]) -> None:
 def test_a_recording_is_read_up_to_a_step_that_was_cut(tmp_path: Path) -> None:
     recordings = Recordings(tmp_path / "deep")
     recorder = recordings.begin("controller-1")
-    steps = [Step(1, PathChanged("/brokers"), None), Step(2, Tick(), [Tick()])]
+    steps = [Step(1, PathsChanged(["/brokers"]), None), Step(2, Tick(), [Tick()])]
     for step in steps:
         recorder.note(*step)
     recordings.close()
