@@ -16,8 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.config.broker import BrokerConfig
-from broker.groups.coordinator import Coordinator
-from broker.groups.options import group_options
+from broker.groups.coordinator import Coordinator, coordinator_of, group_options
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.registration import SHORTENED_MAX, broker_record
 from broker.lifecycle.tasks import TaskSet
@@ -163,5 +162,5 @@ def _registration(client: Client, generation: BrokerGeneration, parts: BrokerPar
         default_settings=config.topics,
         dial=config.dial,
     )
-    coordinator = Coordinator(client, broker_id, group_options(config.groups), parts.view, parts.trust)
+    coordinator = coordinator_of(client, broker_id, group_options(config.groups), parts.view, parts.trust)
     return Registration(generation, controller, coordinator, parts)

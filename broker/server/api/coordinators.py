@@ -48,7 +48,7 @@ def find_coordinator(services: BrokerServices, call: Call) -> Answer:
 
 def _coordinator(services: BrokerServices) -> _Coordinator:
     candidate = services.groups()
-    broker_id = None if candidate is None else candidate.coordinator_id
+    broker_id = None if candidate is None else candidate.holder_id
     address = None if broker_id is None else services.view.endpoint(broker_id, CLIENT_LISTENER)
     if broker_id is None or address is None:
         return _Coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator of groups is elected yet")

@@ -17,7 +17,7 @@ from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.inputs import CommitOffsets, RemoveOffsets
 from broker.core.groups.model import GroupState
 from broker.groups.errors import GroupRefusedError
-from broker.server.api.groups import term_of
+from broker.server.api.groups import code_of, term_of
 from broker.server.api.partitions import topic_id
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -68,12 +68,8 @@ async def offset_commit(services: BrokerServices, call: Call) -> Answer:
         else body.generation_id
     )
     instance_id = getattr(body, "group_instance_id", None)
-    try:
-        term = await term_of(services)
-        request = CommitOffsets(body.group_id, body.member_id, instance_id, generation_id, offsets)
-        code = await term.ask(request, ErrorCode)
-    except GroupRefusedError as error:
-        code = error.error_code
+    request = CommitOffsets(body.group_id, body.member_id, instance_id, generation_id, offsets)
+    code = await code_of(services, request)
     if code is not ErrorCode.NONE:
         codes = dict.fromkeys(codes, code)
     return {"topics": _rows_by_topic(codes.items())}

@@ -11,7 +11,14 @@ import uuid
 from typing import Final
 
 from broker.core.groups.classic import ClassicGroup
-from broker.core.groups.inputs import ClassicHeartbeat, DeleteGroup, JoinGroup, LeaveGroup, SyncGroup
+from broker.core.groups.inputs import (
+    ClassicHeartbeat,
+    DeleteGroup,
+    GroupRequest,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 from broker.core.groups.model import GroupState, Joined, JoinRequest, SyncAnswer, SyncRequest
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
 from broker.groups.term import GroupsTerm
@@ -31,15 +38,25 @@ _NOT_FOUND_VERSION: Final = 6
 
 
 async def term_of(services: BrokerServices) -> GroupsTerm:
-    """Return the term of this broker as the coordinator.
+    """Return the term of this broker as the coordinator, once its groups are loaded.
 
     Raises:
         NotCoordinatorError: this broker is not the coordinator.
     """
     candidate = services.groups()
-    if candidate is None:
+    term = None if candidate is None else candidate.term
+    if term is None:
         raise NotCoordinatorError
-    return await candidate.term()
+    await term.ready()
+    return term
+
+
+async def code_of(services: BrokerServices, asked: GroupRequest) -> ErrorCode:
+    """Return the code that is the whole outcome of a request."""
+    try:
+        return await (await term_of(services)).ask(asked, ErrorCode)
+    except GroupRefusedError as error:
+        return error.error_code
 
 
 async def join_group(services: BrokerServices, call: Call) -> Answer:
@@ -64,14 +81,13 @@ async def join_group(services: BrokerServices, call: Call) -> Answer:
         asked = JoinGroup(body.group_id, request, new_member_id)
         joined = await (await term_of(services)).ask(asked, Joined)
     except GroupRefusedError as error:
-        return _not_joined(call, error.error_code, body.member_id)
-    if joined.error_code is not ErrorCode.NONE:
-        return _not_joined(call, joined.error_code, joined.member_id)
+        joined = Joined(error.error_code, body.member_id)
     return {
-        "error_code": ErrorCode.NONE,
+        "error_code": joined.error_code,
         "generation_id": joined.generation_id,
         "protocol_type": joined.protocol_type,
-        "protocol_name": joined.protocol,
+        # Null is allowed from version 7 on.
+        "protocol_name": "" if joined.protocol is None and call.api_version < 7 else joined.protocol,
         "leader": joined.leader,
         "skip_assignment": joined.skip_assignment,
         "member_id": joined.member_id,
@@ -79,19 +95,6 @@ async def join_group(services: BrokerServices, call: Call) -> Answer:
             {"member_id": each.member_id, "group_instance_id": each.instance_id, "metadata": each.metadata}
             for each in joined.members
         ],
-    }
-
-
-def _not_joined(call: Call, error_code: ErrorCode, member_id: str) -> Values:
-    return {
-        "error_code": error_code,
-        "generation_id": -1,
-        "protocol_type": None,
-        # Null is allowed from version 7 on.
-        "protocol_name": None if call.api_version >= 7 else "",
-        "leader": "",
-        "member_id": member_id,
-        "members": (),
     }
 
 
@@ -109,12 +112,7 @@ async def sync_group(services: BrokerServices, call: Call) -> Answer:
     try:
         synced = await (await term_of(services)).ask(SyncGroup(body.group_id, request), SyncAnswer)
     except GroupRefusedError as error:
-        return {
-            "error_code": error.error_code,
-            "protocol_type": None,
-            "protocol_name": None,
-            "assignment": b"",
-        }
+        synced = SyncAnswer(error.error_code)
     return {
         "error_code": synced.error_code,
         "protocol_type": synced.protocol_type,
@@ -127,14 +125,9 @@ async def heartbeat(services: BrokerServices, call: Call) -> Answer:
     """Keep a member alive, or ask it to join again."""
     body = call.body
     instance_id = getattr(body, "group_instance_id", None)
-    try:
-        term = await term_of(services)
-        generation_id = GenerationId(body.generation_id)
-        asked = ClassicHeartbeat(body.group_id, body.member_id, instance_id, generation_id)
-        code = await term.ask(asked, ErrorCode)
-    except GroupRefusedError as error:
-        code = error.error_code
-    return {"error_code": code}
+    generation_id = GenerationId(body.generation_id)
+    asked = ClassicHeartbeat(body.group_id, body.member_id, instance_id, generation_id)
+    return {"error_code": await code_of(services, asked)}
 
 
 async def leave_group(services: BrokerServices, call: Call) -> Answer:
@@ -231,7 +224,7 @@ async def list_groups(services: BrokerServices, call: Call) -> Answer:
     try:
         slots = (await term_of(services)).machine.slots()
     except GroupRefusedError:
-        unknown = candidate is None or candidate.coordinator_id in (None, services.broker_id)
+        unknown = candidate is None or candidate.holder_id in (None, services.broker_id)
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if unknown else ErrorCode.NONE
         return {"error_code": code, "groups": ()}
     states = {each.lower() for each in getattr(call.body, "states_filter", ())}
@@ -254,11 +247,9 @@ async def list_groups(services: BrokerServices, call: Call) -> Answer:
 
 async def delete_groups(services: BrokerServices, call: Call) -> Answer:
     """Remove groups without members, and their offsets."""
-    rows = []
-    for group_id in dict.fromkeys(call.body.groups_names):
-        try:
-            code = await (await term_of(services)).ask(DeleteGroup(group_id), ErrorCode)
-        except GroupRefusedError as error:
-            code = error.error_code
-        rows.append({"group_id": group_id, "error_code": code})
-    return {"results": rows}
+    names = dict.fromkeys(call.body.groups_names)
+    return {
+        "results": [
+            {"group_id": name, "error_code": await code_of(services, DeleteGroup(name))} for name in names
+        ]
+    }
