@@ -93,7 +93,7 @@ class Broker:
             states = {key: each.state for key, each in published.states.items()}
             open_replicas(parts.replicas.registry, published.topics, states, unreadable=published.problems)
             self._tasks.spawn(parts.replicas.maintenance.run())
-            await self._listeners.start(self._services(parts))
+            self._listeners.start(self._services(parts))
             await session.register(parts, self._listeners.advertised())
         except BaseException:
             await self.stop()
