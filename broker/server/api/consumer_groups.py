@@ -33,7 +33,7 @@ async def consumer_group_heartbeat(services: BrokerServices, call: Call) -> Answ
     body = call.body
     member_id = body.member_id
     if not member_id:
-        if call.api_version >= _OWN_ID_VERSION or body.member_epoch != JOIN_EPOCH:
+        if call.request.api_version >= _OWN_ID_VERSION or body.member_epoch != JOIN_EPOCH:
             return _answered(HeartbeatAnswer(ErrorCode.INVALID_REQUEST, "", message="the member has no id"))
         member_id = str(uuid.uuid4())
     owned = body.topic_partitions
@@ -42,8 +42,8 @@ async def consumer_group_heartbeat(services: BrokerServices, call: Call) -> Answ
         member_epoch=body.member_epoch,
         instance_id=body.instance_id,
         rack=body.rack_id,
-        client_id=call.client_id or "",
-        client_host=f"/{call.client_host}",
+        client_id=call.request.client_id or "",
+        client_host=f"/{call.request.client_host}",
         rebalance_timeout_ms=milliseconds(body.rebalance_timeout),
         topics=None if body.subscribed_topic_names is None else tuple(body.subscribed_topic_names),
         topic_pattern=getattr(body, "subscribed_topic_regex", None),

@@ -99,7 +99,7 @@ def _rows_by_topic(codes: Iterable[tuple[tuple[_Asked, int], ErrorCode]]) -> lis
 async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
     """Answer with committed offsets: of named partitions, or of all that have one."""
     body = call.body
-    if call.api_version >= _MANY_GROUPS_VERSION:
+    if call.request.api_version >= _MANY_GROUPS_VERSION:
         groups = []
         for each in {each.group_id: each for each in body.groups}.values():
             member_id, member_epoch = getattr(each, "member_id", None), getattr(each, "member_epoch", -1)
@@ -107,7 +107,7 @@ async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
             groups.append({"group_id": each.group_id, "topics": topics, "error_code": code})
         return {"groups": groups}
     topics, code = await _fetched(services, call, body)
-    if call.api_version < _GROUP_ERROR_VERSION and code is not ErrorCode.NONE:
+    if call.request.api_version < _GROUP_ERROR_VERSION and code is not ErrorCode.NONE:
         wanted = _named_once(body.topics)
         topics = (_fetched_topic(name, str(name), each, {}, code) for name, each in wanted.items())
     return {"topics": topics, "error_code": code}
@@ -145,7 +145,9 @@ async def _fetched(
         wanted = {}
         for key in held:
             # A topic that is gone has no id any more.
-            asked = topic_id(services.view, key.topic) if call.api_version >= _IDS_VERSION else key.topic
+            asked = (
+                topic_id(services.view, key.topic) if call.request.api_version >= _IDS_VERSION else key.topic
+            )
             if asked is not None:
                 wanted.setdefault(asked, {})[key.partition] = None
 

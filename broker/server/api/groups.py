@@ -63,18 +63,18 @@ async def join_group(services: BrokerServices, call: Call) -> Answer:
     """Take a member into the next generation of its group."""
     body = call.body
     session_ms = milliseconds(body.session_timeout)
-    rebalance_ms = milliseconds(body.rebalance_timeout) if call.api_version >= 1 else session_ms
+    rebalance_ms = milliseconds(body.rebalance_timeout) if call.request.api_version >= 1 else session_ms
     request = JoinRequest(
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
-        client_id=call.client_id or "",
-        client_host=f"/{call.client_host}",
+        client_id=call.request.client_id or "",
+        client_host=f"/{call.request.client_host}",
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=max(rebalance_ms, 0),
         protocol_type=body.protocol_type,
         protocols=tuple((each.name, bytes(each.metadata)) for each in body.protocols),
-        needs_member_id=call.api_version >= _MEMBER_ID_VERSION,
-        may_skip_assignment=call.api_version >= _SKIP_VERSION,
+        needs_member_id=call.request.api_version >= _MEMBER_ID_VERSION,
+        may_skip_assignment=call.request.api_version >= _SKIP_VERSION,
     )
     try:
         new_member_id = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
@@ -87,7 +87,7 @@ async def join_group(services: BrokerServices, call: Call) -> Answer:
         "generation_id": joined.generation_id,
         "protocol_type": joined.protocol_type,
         # Null is allowed from version 7 on.
-        "protocol_name": "" if joined.protocol is None and call.api_version < 7 else joined.protocol,
+        "protocol_name": "" if joined.protocol is None and call.request.api_version < 7 else joined.protocol,
         "leader": joined.leader,
         "skip_assignment": joined.skip_assignment,
         "member_id": joined.member_id,
@@ -133,7 +133,7 @@ async def heartbeat(services: BrokerServices, call: Call) -> Answer:
 async def leave_group(services: BrokerServices, call: Call) -> Answer:
     """Remove members from their group."""
     body = call.body
-    if call.api_version >= _LEAVE_MANY_VERSION:
+    if call.request.api_version >= _LEAVE_MANY_VERSION:
         leaving = list(dict.fromkeys((each.member_id, each.group_instance_id) for each in body.members))
     else:
         leaving = [(body.member_id, None)]
@@ -141,7 +141,7 @@ async def leave_group(services: BrokerServices, call: Call) -> Answer:
         left = await (await term_of(services)).ask(LeaveGroup(body.group_id, leaving), list)
     except GroupRefusedError as error:
         return {"error_code": error.error_code, "members": ()}
-    if call.api_version < _LEAVE_MANY_VERSION:
+    if call.request.api_version < _LEAVE_MANY_VERSION:
         return {"error_code": left[0][0]}
     rows = [
         {"member_id": member_id, "group_instance_id": instance_id, "error_code": code}
@@ -160,7 +160,7 @@ async def describe_groups(services: BrokerServices, call: Call) -> Answer:
         term = await term_of(services)
     except GroupRefusedError as error:
         return {"groups": [_refused(name, error) for name in names]}
-    return {"groups": (_classic_row(term, name, call.api_version) for name in names)}
+    return {"groups": (_classic_row(term, name, call.request.api_version) for name in names)}
 
 
 def _refused(group_id: str, error: GroupRefusedError) -> Values:
