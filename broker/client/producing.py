@@ -37,7 +37,6 @@ PRODUCER_EPOCH_MAX: Final = 2**15 - 2
 #: What the header adds to the records of a chunk.
 HEADER_BYTES: Final = HEADER.size
 _START: Final = -2
-_END: Final = -1
 _CRC_FROM: Final = 21
 _LENGTH_FROM: Final = 12
 
@@ -105,23 +104,6 @@ def batch_headers(records: bytes) -> Iterator[BatchHeader]:
             yield header
 
 
-async def end_offsets(client: BrokerClient, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-    """Return where partitions end; what is appended later stands at or behind it.
-
-    Raises:
-        BrokerRequestError: of the first partition that cannot be asked.
-    """
-    return await _offsets(client, dict.fromkeys(keys, _END))
-
-
-async def _offsets(client: BrokerClient, wanted: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
-    found = await client.list_offsets(wanted)
-    for key, listed in found.items():
-        if listed.error_code:
-            raise BrokerRequestError(f"the offsets of {key.topic}-{key.partition}", listed.error_code)
-    return {key: listed.offset for key, listed in found.items()}
-
-
 async def appended(
     client: BrokerClient, life: ProducerLife, since: Mapping[PartitionKey, int]
 ) -> dict[PartitionKey, int]:
@@ -136,8 +118,8 @@ async def appended(
         BrokerRequestError: a partition cannot be read.
     """
     counts = dict.fromkeys(since, 0)
-    starts = await _offsets(client, dict.fromkeys(since, _START))
-    ends = await _offsets(client, dict.fromkeys(since, _END))
+    starts = await client.offsets(since, _START)
+    ends = await client.offsets(since)
     # Retention may have moved the start, and an unclean election the end.
     left = {key: max(offset, starts[key]) for key, offset in since.items()}
     left = {key: offset for key, offset in left.items() if offset < ends[key]}

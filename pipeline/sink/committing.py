@@ -26,7 +26,6 @@ from broker.client.producing import (
     ProducerLife,
     append_all,
     appended,
-    end_offsets,
 )
 from pipeline.errors import OptionError
 from pipeline.sink.errors import SinkFencedError
@@ -112,7 +111,7 @@ class Commit:
     async def _begin(self, state: SinkState | None) -> tuple[Manifest, SinkState]:
         """Prepare a manifest of this run's files."""
         await asyncio.to_thread(self._verify, self._files)
-        since = await end_offsets(self._brokers, {key for each in self._files for key in each.partitions})
+        since = await self._brokers.offsets({key for each in self._files for key in each.partitions})
         manifest = Manifest(self._files, since)
         path, sha256 = self._staging.write_manifest(self._run_id, self._batch_id, manifest)
         if state is None or state.producer_epoch >= PRODUCER_EPOCH_MAX:
@@ -178,7 +177,7 @@ async def append_once(brokers: BrokerClient, staging: Staging, files: Sequence[S
     for each in files:
         await asyncio.to_thread(staging.verify, each.path, each.sha256)
     keys = {key for each in files for key in each.partitions}
-    since = await end_offsets(brokers, keys)
+    since = await brokers.offsets(keys)
     life = ProducerLife(await brokers.init_producer_id(), 0)
     await append_all(
         brokers,
