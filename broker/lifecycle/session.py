@@ -19,7 +19,6 @@ from broker.config.broker import BrokerConfig
 from broker.groups.coordinator import Coordinator, coordinator_of, group_options
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.registration import SHORTENED_MAX, broker_record
-from broker.lifecycle.tasks import TaskSet
 from controller.core.options import ControllerOptions
 from controller.election.store import register_broker
 from controller.runtime.controller import Controller
@@ -27,6 +26,7 @@ from quorum.client import Client, ClientState
 from quorum.config.address import Address
 from quorum.errors import QuorateError
 from quorum.metadata.numbers import BrokerGeneration
+from quorum.platform.tasks import TaskSet
 
 log = logging.getLogger("quorate.broker")
 
