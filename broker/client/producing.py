@@ -141,45 +141,29 @@ async def appended(
     return counts
 
 
-async def append_all(
-    client: BrokerClient,
-    life: ProducerLife,
-    chunks: Iterable[Chunk],
-    *,
-    since: Mapping[PartitionKey, int],
-    counts: Mapping[PartitionKey, int],
-    timestamp_ms: int,
-) -> None:
-    """Append chunks, those of a partition in their order, each acknowledged by all in sync.
-
-    Args:
-        client: sends; a partition has one batch on the way.
-        life: the producer id and the epoch.
-        chunks: all chunks of this life from its first on, the same at every repetition.
-        since: {partition: an end offset from before its first append}.
-        counts: {partition: records of this life that it holds}; their chunks are left out.
-        timestamp_ms: of every record.
-
-    Raises:
-        ProducerFencedError: a later epoch appends (definite for what was not sent yet).
-        BrokerRequestError: a broker refuses for good.
-        AppendStalledError: no progress; a repetition appends what is missing.
-    """
-    await _Append(client, life, chunks, since, dict(counts), timestamp_ms).run()
-
-
-class _Append:
-    """One run of `append_all`."""
+class Appending:
+    """Appends chunks, those of a partition in their order, each acknowledged by all in sync."""
 
     def __init__(
         self,
         client: BrokerClient,
         life: ProducerLife,
         chunks: Iterable[Chunk],
+        *,
         since: Mapping[PartitionKey, int],
-        counts: dict[PartitionKey, int],
+        counts: Mapping[PartitionKey, int],
         timestamp_ms: int,
     ) -> None:
+        """Send nothing yet.
+
+        Args:
+            client: sends; a partition has one batch on the way.
+            life: the producer id and the epoch.
+            chunks: all chunks of this life from its first on, the same at every repetition.
+            since: {partition: an end offset from before its first append}.
+            counts: {partition: records of this life that it holds}; their chunks are left out.
+            timestamp_ms: of every record.
+        """
         self._client = client
         self._life = life
         self._chunks = iter(chunks)
@@ -193,6 +177,13 @@ class _Append:
         self._waiting_bytes = 0
 
     async def run(self) -> None:
+        """Append all.
+
+        Raises:
+            ProducerFencedError: a later epoch appends (definite for what was not sent yet).
+            BrokerRequestError: a broker refuses for good.
+            AppendStalledError: no progress; a repetition appends what is missing.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_S
         while True:

@@ -26,8 +26,9 @@ from broker.groups.errors import GroupRefusedError, NotCoordinatorError
 from broker.groups.store import GroupStore
 from broker.groups.topics import GroupTopics
 from controller.core.effects import Answer, Level, Resign, Trace, Write
-from controller.core.inputs import Ended, MultiDone, ReadFailed
+from controller.core.inputs import Ended, ReadFailed
 from controller.election.plans import Mandate
+from controller.runtime import carrying
 from controller.wire.codes import ErrorCode
 from quorum.client import Client, ClientError, ClientState
 from quorum.errors import QuorateError
@@ -167,7 +168,7 @@ class GroupsTerm:
 
     async def _write(self, effect: Write) -> None:
         try:
-            self._step(MultiDone(effect.id, await self._store.write(effect.operations)))
+            self._step(await carrying.write(self._client, effect))
         except SESSION_OVER as error:
             self.end(error.message)
 

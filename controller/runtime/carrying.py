@@ -77,14 +77,15 @@ async def read_children(client: Client, effect: ReadChildren) -> ChildrenRead | 
 
 
 async def write(
-    client: Client, effect: Write, node_of: Callable[[RoleEntry], tuple[str, bytes]]
+    client: Client, effect: Write, node_of: Callable[[RoleEntry], tuple[str, bytes]] | None = None
 ) -> MultiDone:
     """Run a multi and say what became of it.
 
     Args:
         client: whose session it is.
         effect: the multi.
-        node_of: makes the sequential node of an entry that goes with it: (path without number, value).
+        node_of: makes the sequential node of an entry that goes with it: (path without number, value);
+            None: it has no entries.
     """
     transaction = Transaction()
     for operation in effect.operations:
@@ -98,6 +99,7 @@ async def write(
             case DeleteNode(path, version):
                 transaction.delete(path, version)
     for entry in effect.entries:
+        assert node_of is not None, "the write has no entries"
         transaction.create(*node_of(entry), CreateMode.PERSISTENT_SEQUENTIAL)
     try:
         await client.multi(transaction)

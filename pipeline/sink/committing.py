@@ -21,10 +21,10 @@ from typing import Final
 from broker.client import BrokerClient
 from broker.client.producing import (
     PRODUCER_EPOCH_MAX,
+    Appending,
     Chunk,
     ProducerFencedError,
     ProducerLife,
-    append_all,
     appended,
 )
 from pipeline.errors import OptionError
@@ -142,14 +142,14 @@ class Commit:
             await asyncio.to_thread(self._verify, manifest.files)
             counts = await appended(self._brokers, state.life, manifest.since)
         try:
-            await append_all(
+            await Appending(
                 self._brokers,
                 state.life,
                 self.chunks(manifest),
                 since=manifest.since,
                 counts=counts,
                 timestamp_ms=state.timestamp_ms,
-            )
+            ).run()
         except ProducerFencedError as error:
             raise SinkFencedError(error.message, "leave the query to the newer driver") from error
 
@@ -179,14 +179,14 @@ async def append_once(brokers: BrokerClient, staging: Staging, files: Sequence[S
     keys = {key for each in files for key in each.partitions}
     since = await brokers.offsets(keys)
     life = ProducerLife(await brokers.init_producer_id(), 0)
-    await append_all(
+    await Appending(
         brokers,
         life,
         staging.chunks(files),
         since=since,
         counts={},
         timestamp_ms=time.time_ns() // 1_000_000,
-    )
+    ).run()
 
 
 async def still_needed(ledger: Ledger, run_id: str) -> bool:

@@ -8,10 +8,10 @@ import pytest
 
 from broker.client import BrokerClient, BrokerRequestError
 from broker.client.producing import (
+    Appending,
     Chunk,
     ProducerFencedError,
     ProducerLife,
-    append_all,
     appended,
     batch_headers,
 )
@@ -47,7 +47,9 @@ def chunks(count: int) -> list[Chunk]:
 async def append(
     client: BrokerClient, life: ProducerLife, count: int, known: dict[PartitionKey, int] | None = None
 ) -> None:
-    await append_all(client, life, chunks(count), since=SINCE, counts=known or {}, timestamp_ms=TIMESTAMP_MS)
+    await Appending(
+        client, life, chunks(count), since=SINCE, counts=known or {}, timestamp_ms=TIMESTAMP_MS
+    ).run()
 
 
 async def test_repeated_append_adds_only_what_is_missing(client: BrokerClient) -> None:

@@ -31,6 +31,8 @@ from quorum.metadata.paths import PartitionKey
 _IDS_VERSION: Final = 10
 #: A topic as a request names it: by its name, or by its id.
 _Asked = str | uuid.UUID | None
+#: Where nothing is committed.
+_NO_OFFSET: Final = OffsetRecord(-1, -1, "", 0)
 #: The first OffsetFetch that names several groups.
 _MANY_GROUPS_VERSION: Final = 8
 #: The first OffsetFetch with an error of the whole.
@@ -102,8 +104,7 @@ async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
     if call.request.api_version >= _MANY_GROUPS_VERSION:
         groups = []
         for each in {each.group_id: each for each in body.groups}.values():
-            member_id, member_epoch = getattr(each, "member_id", None), getattr(each, "member_epoch", -1)
-            topics, code = await _fetched(services, call, each, member_id, member_epoch)
+            topics, code = await _fetched(services, call, each)
             groups.append({"group_id": each.group_id, "topics": topics, "error_code": code})
         return {"groups": groups}
     topics, code = await _fetched(services, call, body)
@@ -120,19 +121,14 @@ def _named_once(topics: Iterable[Any]) -> dict[_Asked, dict[int, None]]:
     return wanted
 
 
-async def _fetched(
-    services: BrokerServices,
-    call: Call,
-    group: Any,
-    member_id: str | None = None,
-    member_epoch: int = -1,
-) -> tuple[Iterable[Values], ErrorCode]:
+async def _fetched(services: BrokerServices, call: Call, group: Any) -> tuple[Iterable[Values], ErrorCode]:
     """Return the rows of one group of a request, which names its topics or wants all."""
     try:
         slot = (await term_of(services)).group(group.group_id)
     except GroupRefusedError as error:
         return [], error.error_code
     machine = None if slot is None else slot.machine
+    member_id, member_epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
     if member_id is not None and member_epoch >= 0 and isinstance(machine, ConsumerGroup):
         # A member that names its epoch gets offsets only if it is up to date.
         code = machine.check_commit(member_id, None, member_epoch, 0)
@@ -167,12 +163,12 @@ def _fetched_topic(
         code = ErrorCode.UNKNOWN_TOPIC_ID
 
     def row(partition: int) -> Values:
-        found = None if name is None else held.get(PartitionKey(name, partition))
+        found = held.get(PartitionKey(name or "", partition), _NO_OFFSET)
         return {
             "partition_index": partition,
-            "committed_offset": -1 if found is None else found.offset,
-            "committed_leader_epoch": -1 if found is None else found.leader_epoch,
-            "metadata": "" if found is None else found.metadata,
+            "committed_offset": found.offset,
+            "committed_leader_epoch": found.leader_epoch,
+            "metadata": found.metadata,
             "error_code": code,
         }
 
