@@ -9,7 +9,7 @@ Source: Kafka's protocol guide; style design, "Errors".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -63,6 +63,8 @@ _FETCH_VERSION_MAX: Final = 12
 _FETCH_GROUPS_VERSION_MIN: Final = 8
 #: What a broker gets beyond the time that the request itself gives it, to say that the time is over.
 ANSWER_GRACE_MS: Final = 3_000
+#: As a timestamp: the end of a log.
+LATEST: Final = -1
 _TOPIC: Final = 2
 _BROKER: Final = 4
 
@@ -131,15 +133,17 @@ class BrokerClient:
         problems: list[str] = []
         for address in dict.fromkeys([*known, *self._bootstrap]):
             try:
-                return await self._links.get(address, timeout_ms=min(CONNECT_TIMEOUT_MS, self._timeout_ms))
+                return await self._link(address)
             except (BrokerUnreachableError, BrokerConnectionLostError) as error:
                 problems.append(error.message)
         raise NoBrokerAnswersError("; ".join(problems), "start a broker, or correct the addresses")
 
     async def _broker(self, broker_id: int) -> Link:
         found = self._metadata.brokers[broker_id]
-        timeout_ms = min(CONNECT_TIMEOUT_MS, self._timeout_ms)
-        return await self._links.get((found.host, found.port), timeout_ms=timeout_ms)
+        return await self._link((found.host, found.port))
+
+    async def _link(self, address: Address) -> Link:
+        return await self._links.get(address, timeout_ms=min(CONNECT_TIMEOUT_MS, self._timeout_ms))
 
     # -- topics -----------------------------------------------------------------------------------------
 
@@ -242,15 +246,13 @@ class BrokerClient:
         topic: str,
         changed: Mapping[str, str],
         removed: Sequence[str] = (),
-        *,
-        validate_only: bool = False,
     ) -> None:
         """Set some settings of a topic and put others back to their defaults.
 
         Raises:
             BrokerRequestError: the broker refuses; nothing was changed if it is definite.
         """
-        values = alter_values(_TOPIC, topic, changed, removed, validate_only=validate_only)
+        values = alter_values(_TOPIC, topic, changed, removed)
         await self._alter_configs(await self._any(), values, f"settings of topic {topic}")
 
     async def _alter_configs(self, link: Link, values: Values, what: str) -> None:
@@ -311,6 +313,18 @@ class BrokerClient:
 
         return await self._by_leader(timestamps, send, FoundOffset, reads=True)
 
+    async def offsets(self, keys: Iterable[PartitionKey], timestamp: int = LATEST) -> dict[PartitionKey, int]:
+        """Return where partitions end, or the offsets that belong to a timestamp as in `list_offsets`.
+
+        Raises:
+            BrokerRequestError: of the first partition that cannot be asked.
+        """
+        found = await self.list_offsets(dict.fromkeys(keys, timestamp))
+        for key, listed in found.items():
+            if listed.error_code:
+                raise BrokerRequestError(f"the offsets of {key.topic}-{key.partition}", listed.error_code)
+        return {key: listed.offset for key, listed in found.items()}
+
     async def init_producer_id(self) -> int:
         """Return a producer id that nobody else has.
 
@@ -356,11 +370,9 @@ class BrokerClient:
             lambda response: groups.read_description(response.groups[0]),
         )
 
-    async def committed_offsets(
-        self, group_id: str, keys: Collection[PartitionKey] | None = None
-    ) -> dict[PartitionKey, CommittedOffset]:
-        """Return what a group has committed, for some partitions or for all."""
-        values = groups.fetch_values(group_id, keys)
+    async def committed_offsets(self, group_id: str) -> dict[PartitionKey, CommittedOffset]:
+        """Return what a group has committed."""
+        values = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
         return await self._coordinate(
             group_id, ApiKey.OFFSET_FETCH, values, groups.read_fetched, at_least=_FETCH_GROUPS_VERSION_MIN
         )
@@ -386,13 +398,7 @@ class BrokerClient:
     async def _coordinate(
         self, group_id: str, api_key: ApiKey, values: Values, read: Callable[[Any], T], *, at_least: int = 0
     ) -> T:
-        """Send a request to the coordinator of a group; again while no broker says that it is.
-
-        Raises:
-            BrokerRequestError: the coordinator refuses, or there is none.
-            NoBrokerAnswersError: no broker can be reached; its message names them.
-            BrokerConnectionLostError: the coordinator went away before it answered.
-        """
+        """Send a request to the coordinator of a group; again while no broker says that it is."""
         find = {"key": group_id, "key_type": 0, "coordinator_keys": (group_id,)}
 
         async def attempt() -> T:
@@ -401,8 +407,7 @@ class BrokerClient:
             row = response.coordinators[0] if hasattr(response, "coordinators") else response
             if row.error_code:
                 raise BrokerRequestError("the coordinator of groups", row.error_code, row.error_message)
-            address = (row.host, row.port)
-            link = await self._links.get(address, timeout_ms=min(CONNECT_TIMEOUT_MS, self._timeout_ms))
+            link = await self._link((row.host, row.port))
             return read(await link.request(api_key, values, timeout_ms=self._timeout_ms, at_least=at_least))
 
         return await self._until_deadline(attempt)

@@ -6,7 +6,7 @@ requests; ConsumerProtocolAssignment.json.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from broker.client.errors import BrokerRequestError
@@ -128,15 +128,6 @@ def read_assigned_by_coordinator(group: Any) -> GroupDescription:
     return GroupDescription(
         group.group_id, group.group_state, group.assignor_name, members, group.error_message
     )
-
-
-def fetch_values(group_id: str, keys: Iterable[PartitionKey] | None) -> Values:
-    """Return the body of an OffsetFetch request of version 8 or above; None: of all partitions."""
-    topics = None
-    if keys is not None:
-        indexes = "partition_indexes"
-        topics = by_topic(dict.fromkeys(keys), "name", lambda index, _: index, partitions=indexes)
-    return {"groups": [{"group_id": group_id, "topics": topics}], "require_stable": False}
 
 
 def read_fetched(response: Any) -> dict[PartitionKey, CommittedOffset]:

@@ -37,7 +37,6 @@ PRODUCER_EPOCH_MAX: Final = 2**15 - 2
 #: What the header adds to the records of a chunk.
 HEADER_BYTES: Final = HEADER.size
 _START: Final = -2
-_END: Final = -1
 _CRC_FROM: Final = 21
 _LENGTH_FROM: Final = 12
 
@@ -105,23 +104,6 @@ def batch_headers(records: bytes) -> Iterator[BatchHeader]:
             yield header
 
 
-async def end_offsets(client: BrokerClient, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-    """Return where partitions end; what is appended later stands at or behind it.
-
-    Raises:
-        BrokerRequestError: of the first partition that cannot be asked.
-    """
-    return await _offsets(client, dict.fromkeys(keys, _END))
-
-
-async def _offsets(client: BrokerClient, wanted: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
-    found = await client.list_offsets(wanted)
-    for key, listed in found.items():
-        if listed.error_code:
-            raise BrokerRequestError(f"the offsets of {key.topic}-{key.partition}", listed.error_code)
-    return {key: listed.offset for key, listed in found.items()}
-
-
 async def appended(
     client: BrokerClient, life: ProducerLife, since: Mapping[PartitionKey, int]
 ) -> dict[PartitionKey, int]:
@@ -136,8 +118,8 @@ async def appended(
         BrokerRequestError: a partition cannot be read.
     """
     counts = dict.fromkeys(since, 0)
-    starts = await _offsets(client, dict.fromkeys(since, _START))
-    ends = await _offsets(client, dict.fromkeys(since, _END))
+    starts = await client.offsets(since, _START)
+    ends = await client.offsets(since)
     # Retention may have moved the start, and an unclean election the end.
     left = {key: max(offset, starts[key]) for key, offset in since.items()}
     left = {key: offset for key, offset in left.items() if offset < ends[key]}
@@ -159,45 +141,29 @@ async def appended(
     return counts
 
 
-async def append_all(
-    client: BrokerClient,
-    life: ProducerLife,
-    chunks: Iterable[Chunk],
-    *,
-    since: Mapping[PartitionKey, int],
-    counts: Mapping[PartitionKey, int],
-    timestamp_ms: int,
-) -> None:
-    """Append chunks, those of a partition in their order, each acknowledged by all in sync.
-
-    Args:
-        client: sends; a partition has one batch on the way.
-        life: the producer id and the epoch.
-        chunks: all chunks of this life from its first on, the same at every repetition.
-        since: {partition: an end offset from before its first append}.
-        counts: {partition: records of this life that it holds}; their chunks are left out.
-        timestamp_ms: of every record.
-
-    Raises:
-        ProducerFencedError: a later epoch appends (definite for what was not sent yet).
-        BrokerRequestError: a broker refuses for good.
-        AppendStalledError: no progress; a repetition appends what is missing.
-    """
-    await _Append(client, life, chunks, since, dict(counts), timestamp_ms).run()
-
-
-class _Append:
-    """One run of `append_all`."""
+class Appending:
+    """Appends chunks, those of a partition in their order, each acknowledged by all in sync."""
 
     def __init__(
         self,
         client: BrokerClient,
         life: ProducerLife,
         chunks: Iterable[Chunk],
+        *,
         since: Mapping[PartitionKey, int],
-        counts: dict[PartitionKey, int],
+        counts: Mapping[PartitionKey, int],
         timestamp_ms: int,
     ) -> None:
+        """Send nothing yet.
+
+        Args:
+            client: sends; a partition has one batch on the way.
+            life: the producer id and the epoch.
+            chunks: all chunks of this life from its first on, the same at every repetition.
+            since: {partition: an end offset from before its first append}.
+            counts: {partition: records of this life that it holds}; their chunks are left out.
+            timestamp_ms: of every record.
+        """
         self._client = client
         self._life = life
         self._chunks = iter(chunks)
@@ -211,6 +177,13 @@ class _Append:
         self._waiting_bytes = 0
 
     async def run(self) -> None:
+        """Append all.
+
+        Raises:
+            ProducerFencedError: a later epoch appends (definite for what was not sent yet).
+            BrokerRequestError: a broker refuses for good.
+            AppendStalledError: no progress; a repetition appends what is missing.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_S
         while True:

@@ -228,14 +228,14 @@ async def _goals(
     before: Mapping[PartitionKey, int],
 ) -> dict[PartitionKey, int]:
     """Return where each partition goes, within its log."""
-    first = await _listed(client, keys, _EARLIEST)
-    last = await _listed(client, keys, _LATEST)
+    first = await client.offsets(keys, _EARLIEST)
+    last = await client.offsets(keys, _LATEST)
     if arguments.to_earliest:
         return first
     if arguments.to_latest:
         return last
     if arguments.to_datetime is not None:
-        at = await _listed(client, keys, _timestamp_ms(arguments.to_datetime))
+        at = await client.offsets(keys, _timestamp_ms(arguments.to_datetime))
         return {key: at[key] if at[key] >= 0 else last[key] for key in keys}
     if arguments.to_offset is not None:
         goals = dict.fromkeys(keys, arguments.to_offset)
@@ -248,18 +248,6 @@ async def _goals(
             )
         goals = {key: before[key] + arguments.shift_by for key in keys}
     return {key: min(max(goals[key], first[key]), last[key]) for key in keys}
-
-
-async def _listed(
-    client: BrokerClient, keys: list[PartitionKey], timestamp_ms: int
-) -> dict[PartitionKey, int]:
-    from broker.client import BrokerRequestError
-
-    found = await client.list_offsets(dict.fromkeys(keys, timestamp_ms))
-    for key in keys:
-        if found[key].error_code:
-            raise BrokerRequestError(f"offsets of {key.topic}-{key.partition}", found[key].error_code)
-    return {key: found[key].offset for key in keys}
 
 
 def _timestamp_ms(text: str) -> int:

@@ -47,7 +47,7 @@ def claim(path: str, broker_id: int, cluster_id: str) -> str:
         return _format(path, broker_id, cluster_id)
     if (found["cluster.id"], found["broker.id"]) != (cluster_id, str(broker_id)) and not _has_folders(path):
         # It holds no log: a start under a wrong id, or with a wrong quorum, has left nothing to protect.
-        return _write(path, broker_id, cluster_id)
+        return renew(path, broker_id, cluster_id)
     if found["cluster.id"] != cluster_id:
         raise ForeignLogDirectoryError(
             f"log directory {path} belongs to the cluster with id {found['cluster.id']}, "
@@ -70,16 +70,7 @@ def _format(path: str, broker_id: int, cluster_id: str) -> str:
             f"log directory {path} has no {META_NAME} but holds {foreign[0]}",
             f"name an empty directory, or put the broker's {META_NAME} back",
         )
-    return _write(path, broker_id, cluster_id)
-
-
-def renew(path: str, broker_id: int, cluster_id: str) -> str:
-    """Draw another incarnation for a directory that is this broker's, and return it.
-
-    Raises:
-        LogStorageError: the disk refuses.
-    """
-    return _write(path, broker_id, cluster_id)
+    return renew(path, broker_id, cluster_id)
 
 
 def _has_folders(path: str) -> bool:
@@ -87,7 +78,12 @@ def _has_folders(path: str) -> bool:
         return any(each.is_dir() for each in Path(path).iterdir() if each.name not in _UNFORMATTED)
 
 
-def _write(path: str, broker_id: int, cluster_id: str) -> str:
+def renew(path: str, broker_id: int, cluster_id: str) -> str:
+    """Draw an incarnation for a directory that is this broker's from now on, and return it.
+
+    Raises:
+        LogStorageError: the disk refuses.
+    """
     incarnation = uuid.uuid4().hex
     values = (_VERSION, str(broker_id), cluster_id, incarnation)
     lines = "".join(f"{key}={value}\n" for key, value in zip(_KEYS, values, strict=True))

@@ -1,15 +1,17 @@
-"""The candidate for coordinator of groups in every broker, and what the server asks of it.
+"""The candidate for coordinator of groups in every broker, and what it is set to.
 
 Which broker is the coordinator, every candidate knows from the node that it watches; so any broker can say it
 to a consumer.
-Source: control-plane design, "Coordinator", "Election"; seed [4.x].
+Source: control-plane design, "Coordinator", "Election"; seed [4.x]; section [groups] of broker.toml.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
+from broker.config.broker import GroupsSection
 from broker.core.cluster_view import ClusterView
-from broker.core.groups.model import GroupOptions, GroupStatus
-from broker.groups.errors import NotCoordinatorError
+from broker.core.groups.model import GroupLimits, GroupOptions
 from broker.groups.term import GroupsTerm
 from controller.election.candidate import Candidate
 from controller.election.plans import COORDINATOR_OFFICE
@@ -17,57 +19,40 @@ from quorum.client import Client
 from quorum.metadata.numbers import CoordinatorEpoch
 from quorum.metadata.trust import Trust
 
+#: One candidate in one broker, for one quorum session.
+Coordinator = Candidate[CoordinatorEpoch, GroupsTerm]
+_MINUTE_MS: Final = 60_000
 
-class Coordinator:
-    """One candidate in one broker, for one quorum session."""
 
-    def __init__(
-        self, client: Client, broker_id: int, options: GroupOptions, view: ClusterView, trust: Trust
-    ) -> None:
-        """Prepare; run() competes.
+def coordinator_of(
+    client: Client, broker_id: int, options: GroupOptions, view: ClusterView, trust: Trust
+) -> Coordinator:
+    """Return the candidate of a broker; the view tells its terms when topics may have changed."""
+    return Candidate(
+        client,
+        broker_id,
+        COORDINATOR_OFFICE,
+        trust,
+        lambda mandate: GroupsTerm(client, mandate, options, view),
+    )
 
-        Args:
-            client: started; its session owns /consumers/coordinator after a victory.
-            broker_id: the candidate.
-            options: of the coordinator.
-            view: tells when topics may have changed.
-            trust: knows whose registrations count.
-        """
-        self._candidate: Candidate[CoordinatorEpoch, GroupsTerm] = Candidate(
-            client,
-            broker_id,
-            COORDINATOR_OFFICE,
-            trust,
-            lambda mandate: GroupsTerm(client, mandate, options, view),
-        )
-        #: Compete until stop(), or until the session is over.
-        self.run = self._candidate.run
-        self.stop = self._candidate.stop
 
-    @property
-    def coordinator_id(self) -> int | None:
-        """The broker that is the coordinator, as far as this one knows."""
-        return self._candidate.holder_id
-
-    @property
-    def coordinator_epoch(self) -> CoordinatorEpoch | None:
-        """Epoch of the running term; None where this candidate is not the coordinator."""
-        mandate = self._candidate.mandate
-        return None if mandate is None else mandate.epoch
-
-    def status(self) -> GroupStatus | None:
-        """Say what the running term holds; None where this candidate is not the coordinator."""
-        term = self._candidate.term
-        return None if term is None else term.machine.status()
-
-    async def term(self) -> GroupsTerm:
-        """Return the running term, once its groups are loaded.
-
-        Raises:
-            NotCoordinatorError: this broker is not the coordinator.
-        """
-        term = self._candidate.term
-        if term is None:
-            raise NotCoordinatorError
-        await term.ready()
-        return term
+def group_options(section: GroupsSection) -> GroupOptions:
+    """Return the options that a section of broker.toml sets."""
+    return GroupOptions(
+        GroupLimits(
+            session_timeout_min_ms=section.group_min_session_timeout_ms,
+            session_timeout_max_ms=section.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=section.group_initial_rebalance_delay_ms,
+            members_max=section.group_max_size,
+            group_bytes_max=section.group_bytes_max,
+            consumer_session_timeout_ms=section.group_consumer_session_timeout_ms,
+            assignment_interval_ms=section.group_consumer_assignment_interval_ms,
+        ),
+        groups_max=section.groups_max,
+        groups_bytes_max=section.groups_bytes_max,
+        rebalance_retries_max=section.rebalance_retries_max,
+        may_upgrade=section.group_consumer_migration_policy in ("bidirectional", "upgrade"),
+        may_downgrade=section.group_consumer_migration_policy in ("bidirectional", "downgrade"),
+        offsets_retention_ms=section.offsets_retention_minutes * _MINUTE_MS,
+    )

@@ -1,4 +1,4 @@
-"""Reading and writing groups through a client: everything at the begin of a term, then what changes.
+"""Reading groups through a client: all of them at the begin of a term, one where a write went wrong.
 
 Decides nothing: what a lost reply or a refusal means is the machine's affair.
 Hard state: the znodes.
@@ -8,27 +8,13 @@ Source: control-plane design, "Coordinator"; seed [4.x].
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
 from broker.core.groups.inputs import GroupsLoaded
 from broker.core.groups.writing import StoredGroup
-from controller.core.effects import Check, CreateNode, Operation, SetData
-from controller.core.inputs import Done, Rejected, Unknown, Why
-from controller.wire.codes import ErrorCode
-from quorum.client import (
-    BadVersionError,
-    Client,
-    MultiFailedError,
-    NoAuthError,
-    NodeExistsError,
-    NoNodeError,
-    ServerError,
-    Transaction,
-)
-from quorum.errors import QuorateError
+from quorum.client import Client, NoAuthError, NoNodeError, ServerError
 from quorum.metadata import paths
-from quorum.metadata.errors import SESSION_OVER, MetadataDecodeError
+from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.group_records import OffsetRecord, chunk_names, decode_group
 from quorum.metadata.numbers import GroupVersion
 from quorum.metadata.paths import PartitionKey
@@ -40,18 +26,13 @@ READ_CHUNK: Final = 8_000
 LOAD_CHUNK: Final = 500
 #: A group as it was read, and the value of its znode.
 FoundGroup = tuple[StoredGroup, bytes | None]
-_WHY: Final[dict[type[ServerError], Why]] = {
-    BadVersionError: Why.BAD_VERSION,
-    NoNodeError: Why.NO_NODE,
-    NodeExistsError: Why.NODE_EXISTS,
-}
 
 
 class GroupStore:
     """The groups in a quorum."""
 
     def __init__(self, client: Client) -> None:
-        """Read and write through a client."""
+        """Read through a client."""
         self._client = client
 
     async def load(self) -> GroupsLoaded:
@@ -143,33 +124,3 @@ class GroupStore:
             return sorted(await self._client.get_children(path))
         except NoNodeError:
             return []
-
-    async def write(self, operations: Sequence[Operation]) -> Done | Rejected | Unknown:
-        """Send one multi; returns what became of it.
-
-        Raises:
-            ClientError: the session is over.
-        """
-        transaction = Transaction()
-        for each in operations:
-            if isinstance(each, SetData):
-                transaction.set(each.path, each.value, each.version)
-            elif isinstance(each, Check):
-                transaction.check(each.path, each.version)
-            elif isinstance(each, CreateNode):
-                transaction.create(each.path, each.value)
-            else:
-                transaction.delete(each.path, each.version)
-        try:
-            await self._client.multi(transaction)
-        except SESSION_OVER:
-            raise
-        except MultiFailedError as error:
-            kinds = (kind for kind in _WHY if isinstance(error.cause, kind))
-            why = _WHY.get(next(kinds, ServerError), Why.OTHER)
-            return Rejected(error.index, why, error.cause.message, ErrorCode.UNKNOWN_SERVER_ERROR)
-        except QuorateError as error:
-            if error.definite and not error.retriable:
-                return Rejected(-1, Why.OTHER, error.message, ErrorCode.UNKNOWN_SERVER_ERROR)
-            return Unknown(error.message)
-        return Done()

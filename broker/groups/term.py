@@ -13,7 +13,7 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from broker.core.cluster_view import ClusterView
@@ -26,14 +26,16 @@ from broker.groups.errors import GroupRefusedError, NotCoordinatorError
 from broker.groups.store import GroupStore
 from broker.groups.topics import GroupTopics
 from controller.core.effects import Answer, Level, Resign, Trace, Write
-from controller.core.inputs import Ended, MultiDone, ReadFailed
+from controller.core.inputs import Ended, ReadFailed
 from controller.election.plans import Mandate
+from controller.runtime import carrying
 from controller.wire.codes import ErrorCode
 from quorum.client import Client, ClientError, ClientState
 from quorum.errors import QuorateError
 from quorum.metadata import paths
 from quorum.metadata.errors import SESSION_OVER
 from quorum.metadata.numbers import CoordinatorEpoch
+from quorum.platform.tasks import TaskSet
 from quorum.platform.wall_clock import CLOCK
 
 log = logging.getLogger("quorate.broker.groups")
@@ -62,7 +64,7 @@ class GroupsTerm:
         #: Set for a moment at the end of each tick.
         self._ticked = asyncio.Event()
         self._reason = ""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet(self._failed)
         self._follower: asyncio.Task[None] | None = None
         #: When the loop last saw a connection to the quorum; monotonic.
         self._heard_ms = clock_ms()
@@ -90,9 +92,7 @@ class GroupsTerm:
             return self._reason
         finally:
             self.end(self._reason or "its work was broken off")
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.stop()
 
     def end(self, reason: str) -> None:
         """End the term; whoever waits is answered that this broker is not the coordinator."""
@@ -156,11 +156,11 @@ class GroupsTerm:
                     if future is not None and not future.done():
                         future.set_result(effect.outcome)
                 case Write():
-                    self._spawn(self._write(effect))
+                    self._tasks.spawn(self._write(effect))
                 case inputs.ReadGroup():
-                    self._spawn(self._read(effect))
+                    self._tasks.spawn(self._read(effect))
                 case inputs.ReadTopics():
-                    self._follower = self._spawn(self._follow_topics(effect))
+                    self._follower = self._tasks.spawn(self._follow_topics(effect))
                 case Trace():
                     log.log(_LEVELS[effect.level], "%s", effect.text)
                 case Resign():
@@ -168,7 +168,7 @@ class GroupsTerm:
 
     async def _write(self, effect: Write) -> None:
         try:
-            self._step(MultiDone(effect.id, await self._store.write(effect.operations)))
+            self._step(await carrying.write(self._client, effect))
         except SESSION_OVER as error:
             self.end(error.message)
 
@@ -196,17 +196,9 @@ class GroupsTerm:
         finally:
             self._follower = None
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the coordinator's work failed", exc_info=error)
-            self.end(f"a bug: {error!r}")
+    def _failed(self, error: BaseException) -> None:
+        log.error("the coordinator's work failed", exc_info=error)
+        self.end(f"a bug: {error!r}")
 
     # -- requests --------------------------------------------------------------------------------------------
 

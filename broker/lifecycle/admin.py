@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import (
 )
 
 from broker.config.broker import BrokerLimitsSection
-from broker.groups.coordinator import Coordinator
+from broker.groups.term import GroupsTerm
 from broker.lifecycle.listening import Listeners
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.state import BrokerState
@@ -63,8 +63,8 @@ class BrokerView:
             "controller_id": None,
             "controller_epoch": None,
             "controller": registration and _controller(registration.controller),
-            "coordinator_id": registration and registration.coordinator.coordinator_id,
-            "coordinator": registration and _coordinator(registration.coordinator),
+            "coordinator_id": registration and registration.coordinator.holder_id,
+            "coordinator": registration and _coordinator(registration.coordinator.term),
         }
         if state.parts is not None:
             registry = state.parts.replicas.registry
@@ -92,7 +92,7 @@ class BrokerView:
         yield from _replica_metrics(state.parts)
         yield from _listener_metrics(self._listeners.each(), state.config.limits)
         bytes_max, partitions_max = state.config.groups.groups_bytes_max, state.config.limits.partitions_max
-        yield from _group_metrics(registration and registration.coordinator, bytes_max)
+        yield from _group_metrics(registration and registration.coordinator.term, bytes_max)
         yield from _controller_metrics(registration and registration.controller, partitions_max)
 
 
@@ -110,12 +110,12 @@ def _controller(controller: Controller) -> Mapping[str, object] | None:
     }
 
 
-def _coordinator(coordinator: Coordinator) -> Mapping[str, object] | None:
-    found = coordinator.status()
-    if found is None:
+def _coordinator(term: GroupsTerm | None) -> Mapping[str, object] | None:
+    if term is None:
         return None
+    found = term.machine.status()
     return {
-        "coordinator_epoch": coordinator.coordinator_epoch,
+        "coordinator_epoch": term.mandate.epoch,
         "groups": dict(found.groups),
         "members": found.members,
         "left_alone": list(found.left_alone),
@@ -216,13 +216,13 @@ def _controller_metrics(controller: Controller | None, partitions_max: int) -> I
         yield GaugeMetricFamily(f"quorate_controller_{name}", documentation, value=value)
 
 
-def _group_metrics(coordinator: Coordinator | None, bytes_max: int) -> Iterable[Metric]:
-    found = None if coordinator is None else coordinator.status()
+def _group_metrics(term: GroupsTerm | None, bytes_max: int) -> Iterable[Metric]:
     yield GaugeMetricFamily(
-        "quorate_coordinator_active", "1 in the coordinator of groups", value=float(found is not None)
+        "quorate_coordinator_active", "1 in the coordinator of groups", value=float(term is not None)
     )
-    if found is None:
+    if term is None:
         return
+    found = term.machine.status()
     yield _by("state", dict(sorted(found.groups.items())), "quorate_groups", "consumer groups by state")
     for name, documentation, value in (
         ("group_members", "members of consumer groups", found.members),

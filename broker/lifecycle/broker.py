@@ -27,7 +27,6 @@ from broker.lifecycle.parts import BrokerParts, open_parts
 from broker.lifecycle.peer_secret import check_peer_secret
 from broker.lifecycle.session import BrokerSession
 from broker.lifecycle.state import BrokerState
-from broker.lifecycle.tasks import TaskSet
 from broker.log.errors import LogStorageError
 from broker.replication.opening import open_replicas
 from broker.server.services import BrokerServices
@@ -41,6 +40,7 @@ from quorum.metadata.errors import BrokerIdInUseError
 from quorum.metadata.protection import keep_node, protect_znodes, prove_secrets
 from quorum.metadata.trust import Trust
 from quorum.platform.loop_watch import LoopWatch
+from quorum.platform.tasks import TaskSet
 
 log = logging.getLogger("quorate.broker")
 
@@ -93,7 +93,7 @@ class Broker:
             states = {key: each.state for key, each in published.states.items()}
             open_replicas(parts.replicas.registry, published.topics, states, unreadable=published.problems)
             self._tasks.spawn(parts.replicas.maintenance.run())
-            await self._listeners.start(self._services(parts))
+            self._listeners.start(self._services(parts))
             await session.register(parts, self._listeners.advertised())
         except BaseException:
             await self.stop()

@@ -28,22 +28,19 @@ from controller.messages.entities import (
 )
 from controller.wire.codes import ErrorCode, code_name
 from controller.wire.connection import BrokerConnection, BrokerUnreachableError
-from quorum.client import Client, ClientError, ClientState, NoNodeError
+from quorum.client import Client, ClientState, NoNodeError
 from quorum.errors import QuorateError
 from quorum.metadata import paths
-from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.records import NO_CONTROLLER, BrokerRecord, ControllerRecord
 
 log = logging.getLogger("quorate.broker")
 
 #: How long a quorum without a connection is waited for.
 QUORUM_PATIENCE_S: Final = 2.0
+#: Of what only the next attempt makes better; none of it is shown.
+_REMEDY: Final = "ask again"
 #: Answers that only another controller makes better: no pause is counted for them.
 _SEARCHING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE)
-
-
-class _NoAnswerError(Exception):
-    """Nobody could be asked; there may be another controller soon."""
 
 
 class Departure:
@@ -72,8 +69,6 @@ class Departure:
             try:
                 async with asyncio.timeout(settings.control_request_timeout_ms / 1000):
                     response = await self._ask()
-            except _NoAnswerError as error:
-                problem = str(error)
             except (QuorateError, TimeoutError) as error:
                 problem = error.message if isinstance(error, QuorateError) else "no answer in time"
             else:
@@ -109,7 +104,7 @@ class Departure:
         session = self._session()
         registration = None if session is None else session.registration
         if session is None or registration is None:
-            raise _NoAnswerError("it has no session with the quorum")
+            raise BrokerUnreachableError("it has no session with the quorum", _REMEDY)
         parts, broker = self._parts, self._parts.config.broker
         async with asyncio.timeout(QUORUM_PATIENCE_S):
             host, port = await self._find_controller(session.client)
@@ -143,7 +138,7 @@ class Departure:
             value, _ = await client.get(paths.CONTROLLER)
             controller_id = ControllerRecord.decode(value).broker_id
             if controller_id == NO_CONTROLLER:
-                raise _NoAnswerError("there is no controller")
+                raise BrokerUnreachableError("there is no controller", _REMEDY)
             if controller_id in self._parts.config.dial:
                 return self._parts.config.dial[controller_id]
             path = paths.broker_id_path(controller_id)
@@ -151,13 +146,9 @@ class Departure:
             self._parts.trust.check_signed(path, registration, stat.ephemeral_owner)
             endpoint = broker_endpoint(BrokerRecord.decode(controller_id, registration))
         except NoNodeError:
-            raise _NoAnswerError("there is no controller") from None
-        except (ClientError, MetadataDecodeError) as error:
-            raise _NoAnswerError(error.message) from error
+            raise BrokerUnreachableError("there is no controller", _REMEDY) from None
         if endpoint is None:
-            raise BrokerUnreachableError(
-                f"broker {controller_id} names no broker listener", "register it again"
-            )
+            raise BrokerUnreachableError(f"broker {controller_id} names no broker listener", _REMEDY)
         return endpoint.host, endpoint.port
 
 

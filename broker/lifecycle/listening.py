@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from dataclasses import asdict
 from typing import NamedTuple
 
 from broker.config.broker import BrokerConfig
@@ -60,6 +61,7 @@ class Listeners:
             view: wakes the client listener.
         """
         self._config = config
+        self._limits = ListenerLimits(**asdict(config.limits))
         self._secrets = secrets
         self._view = view
         self._sockets = contextlib.ExitStack()
@@ -90,15 +92,13 @@ class Listeners:
         self._admin = AdminServer(app, bound.admin)
         await self._admin.start()
 
-    async def start(self, services: BrokerServices) -> None:
+    def start(self, services: BrokerServices) -> None:
         """Serve brokers, and clients later, with these services; after `start_admin`."""
-        bound, limits = self._bound, self._limits()
+        bound = self._bound
         assert bound is not None
         sasl = ScramServer(self._secrets, services.cluster_id)
         api = ApiHandlers(services, for_brokers=True)
-        self._listeners.append(
-            await Listener.start(bound.broker, name="broker", api=api, sasl=sasl, limits=limits)
-        )
+        self._listeners.append(Listener(bound.broker, name="broker", api=api, sasl=sasl, limits=self._limits))
         self._client_start = asyncio.ensure_future(self._accept_clients(bound.client, services))
 
     def advertised(self) -> tuple[Address, Address, Address]:
@@ -130,20 +130,7 @@ class Listeners:
     async def _accept_clients(self, bound: socket.socket, services: BrokerServices) -> None:
         await self._view.first.wait()
         api = ApiHandlers(services, for_brokers=False)
-        self._listeners.append(
-            await Listener.start(bound, name="client", api=api, sasl=None, limits=self._limits())
-        )
-
-    def _limits(self) -> ListenerLimits:
-        limits = self._config.limits
-        return ListenerLimits(
-            connections_max=limits.connections_max,
-            frame_bytes_max=limits.frame_bytes_max,
-            requests_in_flight_max=limits.requests_in_flight_max,
-            connections_max_idle_ms=limits.connections_max_idle_ms,
-            received_bytes_total_max=limits.received_bytes_total_max,
-            unread_bytes_total_max=limits.unread_bytes_total_max,
-        )
+        self._listeners.append(Listener(bound, name="client", api=api, limits=self._limits))
 
     def _own(self, bound: socket.socket) -> socket.socket:
         return self._sockets.enter_context(bound)

@@ -16,11 +16,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.config.broker import BrokerConfig
-from broker.groups.coordinator import Coordinator
-from broker.groups.options import group_options
+from broker.groups.coordinator import Coordinator, coordinator_of, group_options
 from broker.lifecycle.parts import BrokerParts
 from broker.lifecycle.registration import SHORTENED_MAX, broker_record
-from broker.lifecycle.tasks import TaskSet
 from controller.core.options import ControllerOptions
 from controller.election.store import register_broker
 from controller.runtime.controller import Controller
@@ -28,6 +26,7 @@ from quorum.client import Client, ClientState
 from quorum.config.address import Address
 from quorum.errors import QuorateError
 from quorum.metadata.numbers import BrokerGeneration
+from quorum.platform.tasks import TaskSet
 
 log = logging.getLogger("quorate.broker")
 
@@ -164,5 +163,5 @@ def _registration(client: Client, generation: BrokerGeneration, parts: BrokerPar
         dial=config.dial,
         recordings=parts.recordings,
     )
-    coordinator = Coordinator(client, broker_id, group_options(config.groups), parts.view, parts.trust)
+    coordinator = coordinator_of(client, broker_id, group_options(config.groups), parts.view, parts.trust)
     return Registration(generation, controller, coordinator, parts)

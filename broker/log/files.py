@@ -159,10 +159,21 @@ class FilePool:
             os.close(self._open.popitem()[1])
 
 
+@contextmanager
+def _opened(path: str, flags: int) -> Iterator[int]:
+    """Give a descriptor that lasts as long as the block."""
+    with disk_errors(path):
+        descriptor = os.open(path, flags | os.O_CLOEXEC, _MODE)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
 def create_file(path: str) -> None:
     """Make an empty file; it must not be there."""
-    with disk_errors(path):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
+    with _opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL):
+        pass
 
 
 def write_at(descriptor: int, buffers: Sequence[Buffer], position: int, path: str) -> None:
@@ -197,12 +208,8 @@ def _read_cached(descriptor: int, size: int, position: int, path: str) -> bytes:
 
 def read_range(path: str, size: int, position: int) -> bytes:
     """Read exactly `size` bytes of a file."""
-    with disk_errors(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return read_at(descriptor, size, position, path)
-        finally:
-            os.close(descriptor)
+    with _opened(path, os.O_RDONLY) as descriptor:
+        return read_at(descriptor, size, position, path)
 
 
 def read_at(descriptor: int, size: int, position: int, path: str) -> bytes:
@@ -231,12 +238,9 @@ def replace_file(path: str, content: bytes) -> None:
     """Put a file in place of the old one; durable, and never half of it, on return."""
     aside = path + ASIDE
     with disk_errors(path):
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
-        try:
+        with _opened(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
             write_at(descriptor, [content], 0, aside)
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         Path(aside).replace(path)
 
 
@@ -247,16 +251,12 @@ def write_back(path: str) -> Iterator[None]:
     """
     if _SYNC_RANGE is None:
         return
-    with disk_errors(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for position in range(0, os.fstat(descriptor).st_size, PART_BYTES):
-                if _SYNC_RANGE(descriptor, position, PART_BYTES, _WRITE_AND_WAIT):
-                    error = ctypes.get_errno()
-                    raise OSError(error, os.strerror(error))
-                yield
-        finally:
-            os.close(descriptor)
+    with _opened(path, os.O_RDONLY) as descriptor:
+        for position in range(0, os.fstat(descriptor).st_size, PART_BYTES):
+            if _SYNC_RANGE(descriptor, position, PART_BYTES, _WRITE_AND_WAIT):
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error))
+            yield
 
 
 def name_beside(folder: str, suffix: str) -> str:
@@ -267,12 +267,8 @@ def name_beside(folder: str, suffix: str) -> str:
 
 def sync_file(path: str) -> None:
     """Return once the file's content is on the disk."""
-    with disk_errors(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with _opened(path, os.O_RDONLY) as descriptor:
+        os.fsync(descriptor)
 
 
 #: Return once the names in a folder are on the disk.

@@ -29,15 +29,7 @@ class ApiHandlers:
     def handle(self, request: Request) -> Response | Awaitable[Response]:
         """Carry a request out; see broker.server.requests.Api."""
         body = decode_request(request.api_key, request.api_version, request.body, items_max=self._items_max)
-        call = Call(
-            request.api_key,
-            request.api_version,
-            request.client_id,
-            body,
-            self._for_brokers,
-            request.client_host,
-            request.answer_bytes_max,
-        )
+        call = Call(request, body, self._for_brokers)
         row = self.served[request.api_key].row
         handler = row.handler
         assert handler is not None, "the connection answers what is about it"
@@ -58,5 +50,5 @@ def _encode(call: Call, answer: Answer) -> Response:
     if answer is None or isinstance(answer, list):
         return answer
     if is_long(answer):
-        return LongResponse(call.api_key, call.api_version, answer)
-    return [encode_response(call.api_key, call.api_version, answer)]
+        return LongResponse(call.request.api_key, call.request.api_version, answer)
+    return [encode_response(call.request.api_key, call.request.api_version, answer)]

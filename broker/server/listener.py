@@ -31,34 +31,13 @@ class Listener:
 
     def __init__(
         self,
-        name: str,
-        api: Api,
-        sasl: ScramServer | None,
-        limits: ListenerLimits,
-    ) -> None:
-        """Listen to nothing yet; see `start`."""
-        self.name = name
-        files = open_files_max()
-        share = connections_within(files, files) // (1 if sasl is None else 2)
-        self._shedder: Shedder[ListenerConnection] = Shedder(
-            name, limits, max(1, min(limits.connections_max, share)), proofs=sasl is not None
-        )
-        self._shared = Shared(
-            api, sasl, limits, Refusals(name), Refusals(name), self._shedder, Turns(), defaultdict(Histogram)
-        )
-        self._acceptor: Acceptor | None = None
-        self._tick: asyncio.TimerHandle | None = None
-
-    @classmethod
-    async def start(
-        cls,
         bound: socket.socket,
         *,
         name: str,
         api: Api,
         sasl: ScramServer | None = None,
         limits: ListenerLimits | None = None,
-    ) -> Listener:
+    ) -> None:
         """Listen on a bound socket, which belongs to the listener from now on.
 
         Args:
@@ -68,14 +47,25 @@ class Listener:
             sasl: what a peer must prove first; None: nothing.
             limits: bounds; None: the defaults.
         """
-        listener = cls(name, api, sasl, limits or ListenerLimits())
-        listener._listen(bound)
-        return listener
+        self.name = name
+        limits = limits or ListenerLimits()
+        files = open_files_max()
+        share = connections_within(files, files) // (1 if sasl is None else 2)
+        self._shedder: Shedder[ListenerConnection] = Shedder(
+            name, limits, max(1, min(limits.connections_max, share)), proofs=sasl is not None
+        )
+        self._shared = Shared(
+            api, sasl, limits, Refusals(name), Refusals(name), self._shedder, Turns(), defaultdict(Histogram)
+        )
+        self._acceptor = Acceptor(
+            bound, lambda: ListenerConnection(self._shared), self._shedder.has_room, self._shedder.no_files
+        )
+        self._acceptor.start()
+        self._look()
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that are listened at."""
-        assert self._acceptor is not None
         return self._acceptor.address
 
     @property
@@ -106,11 +96,8 @@ class Listener:
 
     async def stop(self) -> None:
         """Stop listening, and end every connection with what it has begun."""
-        if self._acceptor is not None:
-            self._acceptor.stop()
-            self._acceptor = None
-        if self._tick is not None:
-            self._tick.cancel()
+        self._acceptor.stop()
+        self._tick.cancel()
         connections = self._shedder.connections
         tasks = [task for connection in connections for task in connection.tasks]
         for connection in connections:
@@ -119,13 +106,6 @@ class Listener:
         await asyncio.gather(*tasks, return_exceptions=True)
         for told in (self._shared.refusals, self._shared.failures, self._shedder.gone):
             told.stop()
-
-    def _listen(self, bound: socket.socket) -> None:
-        self._acceptor = Acceptor(
-            bound, lambda: ListenerConnection(self._shared), self._shedder.has_room, self._shedder.no_files
-        )
-        self._acceptor.start()
-        self._look()
 
     def _look(self) -> None:
         self._shedder.tick()

@@ -36,21 +36,14 @@ class Request:
     answer_bytes_max: int = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A decoded request, as a handler gets it."""
 
-    api_key: int
-    api_version: int
-    client_id: str | None
+    request: Request
     #: kio's entity of this version, or a control request's.
     body: Any
     #: Whether it came through the broker listener, from a peer that has authenticated.
     from_broker: bool
-    #: Address of the peer, without its port.
-    client_host: str = ""
-    #: Of the records in its answer, in bytes.
-    answer_bytes_max: int = 2**31 - 1
 
 
 #: What a handler returns: values to encode (an array may be a generator of its rows), parts that are packed

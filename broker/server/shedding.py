@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
+from broker.config.broker import BrokerLimitsSection
 from broker.server.refusals import Refusals
 from quorum.platform.accepting import Room
 from quorum.platform.budgets import Budgets, ByteBudget, Holder
@@ -29,22 +30,11 @@ _ANSWER_SHARE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ListenerLimits:
+class ListenerLimits(BrokerLimitsSection):
     """What one listener and each of its connections may hold."""
 
-    connections_max: int = 10_000
-    #: largest request, in bytes; also of all requests of a connection that wait, but for the last one
-    frame_bytes_max: int = 100 * 1024 * 1024
-    #: requests of a connection that wait for their responses
-    requests_in_flight_max: int = 100
     #: a peer of the broker listener that has not authenticated by then is cut off
     authentication_timeout_ms: int = 10_000
-    #: a peer that waits for nothing and was silent for so long is cut off, unless it has authenticated
-    connections_max_idle_ms: int = 600_000
-    #: bytes of requests of all connections that are not answered yet
-    received_bytes_total_max: int = 512 * 1024 * 1024
-    #: bytes of answers that the peers of all connections do not read
-    unread_bytes_total_max: int = 256 * 1024 * 1024
 
 
 class IdleHolder(Holder, Protocol):

@@ -10,7 +10,7 @@ Source: clients/src/main/resources/common/message/*.json (Kafka 3.9.1).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from kio.schema.create_topics.v2.request import CreatableTopic
 from kio.schema.delete_topics.v1.response import DeletableTopicResult
@@ -41,6 +41,18 @@ class _Early:
     __version__: ClassVar[i16] = i16(0)
 
 
+class _Request(_Early):
+    __slots__ = ()
+    __type__: ClassVar[EntityType] = EntityType.request
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+
+
+class _Response(_Early):
+    __slots__ = ()
+    __type__: ClassVar[EntityType] = EntityType.response
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+
+
 class _CreateTopics(_Early):
     __slots__ = ()
     __api_key__: ClassVar[i16] = i16(ApiKey.CREATE_TOPICS)
@@ -57,11 +69,9 @@ class _DescribeConfigs(_Early):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopicsRequestV0(_CreateTopics):
+class CreateTopicsRequestV0(_Request, _CreateTopics):
     """Create topics; nothing is only checked."""
 
-    __type__: ClassVar[EntityType] = EntityType.request
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
     validate_only: ClassVar[bool] = False
     topics: tuple[CreatableTopic, ...]
     timeout: i32Timedelta = field(metadata=_TIMEOUT)
@@ -76,21 +86,17 @@ class CreatedTopicV0(_CreateTopics):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopicsResponseV0(_CreateTopics):
+class CreateTopicsResponseV0(_Response, _CreateTopics):
     """The answer to a CreateTopicsRequestV0."""
 
-    __type__: ClassVar[EntityType] = EntityType.response
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     topics: tuple[CreatedTopicV0, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopicsRequestV1(_CreateTopics):
+class CreateTopicsRequestV1(_Request, _CreateTopics):
     """Create topics, or only check them."""
 
-    __type__: ClassVar[EntityType] = EntityType.request
     __version__: ClassVar[i16] = i16(1)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
     topics: tuple[CreatableTopic, ...]
     timeout: i32Timedelta = field(metadata=_TIMEOUT)
     validate_only: bool = field(metadata=_BOOL, default=False)
@@ -107,40 +113,32 @@ class CreatedTopicV1(_CreateTopics):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopicsResponseV1(_CreateTopics):
+class CreateTopicsResponseV1(_Response, _CreateTopics):
     """The answer to a CreateTopicsRequestV1; it has no throttle time yet."""
 
-    __type__: ClassVar[EntityType] = EntityType.response
     __version__: ClassVar[i16] = i16(1)
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     topics: tuple[CreatedTopicV1, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopicsRequestV0(_DeleteTopics):
+class DeleteTopicsRequestV0(_Request, _DeleteTopics):
     """Delete topics by name."""
 
-    __type__: ClassVar[EntityType] = EntityType.request
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
     topic_names: tuple[TopicName, ...] = field(metadata=_STRING)
     timeout: i32Timedelta = field(metadata=_TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopicsResponseV0(_DeleteTopics):
+class DeleteTopicsResponseV0(_Response, _DeleteTopics):
     """The answer to a DeleteTopicsRequestV0; it has no throttle time yet."""
 
-    __type__: ClassVar[EntityType] = EntityType.response
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     responses: tuple[DeletableTopicResult, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeConfigsRequestV0(_DescribeConfigs):
+class DescribeConfigsRequestV0(_Request, _DescribeConfigs):
     """Ask for settings, without where else each is set."""
 
-    __type__: ClassVar[EntityType] = EntityType.request
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
     include_synonyms: ClassVar[bool] = False
     resources: tuple[DescribeConfigsResource, ...]
 
@@ -169,29 +167,21 @@ class DescribedConfigsV0(_DescribeConfigs):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeConfigsResponseV0(_DescribeConfigs):
+class DescribeConfigsResponseV0(_Response, _DescribeConfigs):
     """The answer to a DescribeConfigsRequestV0."""
 
-    __type__: ClassVar[EntityType] = EntityType.response
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     throttle_time: i32Timedelta = field(metadata=_TIMEOUT)
     results: tuple[DescribedConfigsV0, ...]
 
 
-#: {(request, version): entity}
-EARLY_REQUESTS: Final[Mapping[tuple[int, int], type[Entity]]] = MappingProxyType(
-    {
-        (ApiKey.CREATE_TOPICS, 0): CreateTopicsRequestV0,
-        (ApiKey.CREATE_TOPICS, 1): CreateTopicsRequestV1,
-        (ApiKey.DELETE_TOPICS, 0): DeleteTopicsRequestV0,
-        (ApiKey.DESCRIBE_CONFIGS, 0): DescribeConfigsRequestV0,
-    }
+def _by_version(*entities: type[Any]) -> Mapping[tuple[int, int], type[Entity]]:
+    """Return {(request, version): entity}."""
+    return MappingProxyType({(each.__api_key__, each.__version__): each for each in entities})
+
+
+EARLY_REQUESTS: Final = _by_version(
+    CreateTopicsRequestV0, CreateTopicsRequestV1, DeleteTopicsRequestV0, DescribeConfigsRequestV0
 )
-EARLY_RESPONSES: Final[Mapping[tuple[int, int], type[Entity]]] = MappingProxyType(
-    {
-        (ApiKey.CREATE_TOPICS, 0): CreateTopicsResponseV0,
-        (ApiKey.CREATE_TOPICS, 1): CreateTopicsResponseV1,
-        (ApiKey.DELETE_TOPICS, 0): DeleteTopicsResponseV0,
-        (ApiKey.DESCRIBE_CONFIGS, 0): DescribeConfigsResponseV0,
-    }
+EARLY_RESPONSES: Final = _by_version(
+    CreateTopicsResponseV0, CreateTopicsResponseV1, DeleteTopicsResponseV0, DescribeConfigsResponseV0
 )

@@ -111,15 +111,13 @@ class StateWriter:
         self, written: WrittenStates, creations: Mapping[PartitionKey, PartitionStateRecord]
     ) -> Steps[dict[PartitionKey, PartitionStateRecord]]:
         """Create what is above first states; returns those for which it is there."""
-        by_topic: dict[str, list[PartitionKey]] = {}
-        for key in creations:
-            by_topic.setdefault(key.topic, []).append(key)
+        topics = paths.by_topic(creations)
         ids = [
-            self._io.begin_write([CreateNode(paths.topic_partitions_path(topic), b"")]) for topic in by_topic
+            self._io.begin_write([CreateNode(paths.topic_partitions_path(topic), b"")]) for topic in topics
         ]
         outcomes = yield from self._io.outcomes(ids)
         ready: dict[PartitionKey, PartitionStateRecord] = {}
-        for keys, outcome in zip(by_topic.values(), outcomes, strict=True):
+        for keys, outcome in zip(topics.values(), outcomes, strict=True):
             if isinstance(outcome, Done) or (
                 isinstance(outcome, Rejected) and outcome.why is Why.NODE_EXISTS
             ):

@@ -27,7 +27,7 @@ from controller.messages.entities import (
     UpdateMetadataEndpoint,
 )
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
-from quorum.metadata.paths import PartitionKey
+from quorum.metadata.paths import PartitionKey, by_topic
 from quorum.metadata.records import TopicRecord
 
 #: Leader and leader epoch of a partition that is deleted: no epoch is too old for that (KIP-570).
@@ -78,7 +78,7 @@ class Bodies:
             case MetadataBatch(keys):
                 topics = [
                     packing.pack_topic(topic, self.topic_id(topic), [self._metadata_of(key) for key in named])
-                    for topic, named in _by_topic(keys)
+                    for topic, named in by_topic(keys).items()
                 ]
                 live_brokers = packing.pack_live_brokers(self._live_brokers())
                 return Body(UPDATE_METADATA, packing.pack_update_metadata(*sender, topics, live_brokers))
@@ -95,7 +95,7 @@ class Bodies:
                             for key in named
                         ],
                     )
-                    for topic, named in _by_topic(stops)
+                    for topic, named in by_topic(stops).items()
                 ]
                 return Body(STOP_REPLICA, packing.pack_stop_replica(*sender, topics))
 
@@ -140,7 +140,7 @@ class Bodies:
                 self.topic_id(topic),
                 [self._leadership_of(key, states[key], new[key]) for key in named],
             )
-            for topic, named in _by_topic(states)
+            for topic, named in by_topic(states).items()
         ]
         leaders = packing.pack_live_leaders(self._live_leaders(each.state.leader for each in states.values()))
         return Body(LEADER_AND_ISR, packing.pack_leader_and_isr(*sender, INCREMENTAL, topics, leaders))
@@ -225,10 +225,3 @@ class Bodies:
                     LeaderAndIsrLiveLeader(broker_id=broker_id, host_name=endpoint.host, port=endpoint.port)
                 )
         return found
-
-
-def _by_topic(keys: Iterable[PartitionKey]) -> Iterable[tuple[str, list[PartitionKey]]]:
-    topics: dict[str, list[PartitionKey]] = {}
-    for key in keys:
-        topics.setdefault(key.topic, []).append(key)
-    return topics.items()

@@ -58,14 +58,17 @@ async def read_children(
 
 
 async def write(
-    client: Client, effect: effects.Write, node_of: Callable[[effects.RoleEntry], tuple[str, bytes]]
+    client: Client,
+    effect: effects.Write,
+    node_of: Callable[[effects.RoleEntry], tuple[str, bytes]] | None = None,
 ) -> inputs.MultiDone:
     """Run a multi and say what became of it.
 
     Args:
         client: whose session it is.
         effect: the multi.
-        node_of: makes the sequential node of an entry that goes with it: (path without number, value).
+        node_of: makes the sequential node of an entry that goes with it: (path without number, value);
+            None: it has no entries.
     """
     transaction = Transaction()
     for operation in effect.operations:
@@ -79,6 +82,7 @@ async def write(
             case effects.DeleteNode(path, version):
                 transaction.delete(path, version)
     for entry in effect.entries:
+        assert node_of is not None, "the write has no entries"
         transaction.create(*node_of(entry), CreateMode.PERSISTENT_SEQUENTIAL)
     try:
         await client.multi(transaction)

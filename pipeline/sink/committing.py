@@ -21,12 +21,11 @@ from typing import Final
 from broker.client import BrokerClient
 from broker.client.producing import (
     PRODUCER_EPOCH_MAX,
+    Appending,
     Chunk,
     ProducerFencedError,
     ProducerLife,
-    append_all,
     appended,
-    end_offsets,
 )
 from pipeline.errors import OptionError
 from pipeline.sink.errors import SinkFencedError
@@ -112,7 +111,7 @@ class Commit:
     async def _begin(self, state: SinkState | None) -> tuple[Manifest, SinkState]:
         """Prepare a manifest of this run's files."""
         await asyncio.to_thread(self._verify, self._files)
-        since = await end_offsets(self._brokers, {key for each in self._files for key in each.partitions})
+        since = await self._brokers.offsets({key for each in self._files for key in each.partitions})
         manifest = Manifest(self._files, since)
         path, sha256 = self._staging.write_manifest(self._run_id, self._batch_id, manifest)
         if state is None or state.producer_epoch >= PRODUCER_EPOCH_MAX:
@@ -143,14 +142,14 @@ class Commit:
             await asyncio.to_thread(self._verify, manifest.files)
             counts = await appended(self._brokers, state.life, manifest.since)
         try:
-            await append_all(
+            await Appending(
                 self._brokers,
                 state.life,
                 self.chunks(manifest),
                 since=manifest.since,
                 counts=counts,
                 timestamp_ms=state.timestamp_ms,
-            )
+            ).run()
         except ProducerFencedError as error:
             raise SinkFencedError(error.message, "leave the query to the newer driver") from error
 
@@ -178,16 +177,16 @@ async def append_once(brokers: BrokerClient, staging: Staging, files: Sequence[S
     for each in files:
         await asyncio.to_thread(staging.verify, each.path, each.sha256)
     keys = {key for each in files for key in each.partitions}
-    since = await end_offsets(brokers, keys)
+    since = await brokers.offsets(keys)
     life = ProducerLife(await brokers.init_producer_id(), 0)
-    await append_all(
+    await Appending(
         brokers,
         life,
         staging.chunks(files),
         since=since,
         counts={},
         timestamp_ms=time.time_ns() // 1_000_000,
-    )
+    ).run()
 
 
 async def still_needed(ledger: Ledger, run_id: str) -> bool:

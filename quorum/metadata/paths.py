@@ -66,6 +66,14 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
+def by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[PartitionKey]]:
+    """Return {topic: its partitions}, in the order in which they are given."""
+    topics: dict[str, list[PartitionKey]] = {}
+    for key in keys:
+        topics.setdefault(key.topic, []).append(key)
+    return topics
+
+
 def check_topic(topic: str) -> str:
     """Return the topic name if Kafka would accept it.
 

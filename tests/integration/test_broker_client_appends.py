@@ -8,13 +8,12 @@ import pytest
 
 from broker.client import BrokerClient, BrokerRequestError
 from broker.client.producing import (
+    Appending,
     Chunk,
     ProducerFencedError,
     ProducerLife,
-    append_all,
     appended,
     batch_headers,
-    end_offsets,
 )
 from broker.local import EmbeddedBrokers, brokers
 from controller.core.requests import NewTopic
@@ -48,7 +47,9 @@ def chunks(count: int) -> list[Chunk]:
 async def append(
     client: BrokerClient, life: ProducerLife, count: int, known: dict[PartitionKey, int] | None = None
 ) -> None:
-    await append_all(client, life, chunks(count), since=SINCE, counts=known or {}, timestamp_ms=TIMESTAMP_MS)
+    await Appending(
+        client, life, chunks(count), since=SINCE, counts=known or {}, timestamp_ms=TIMESTAMP_MS
+    ).run()
 
 
 async def test_repeated_append_adds_only_what_is_missing(client: BrokerClient) -> None:
@@ -56,9 +57,9 @@ async def test_repeated_append_adds_only_what_is_missing(client: BrokerClient) -
     # More batches than the five that a broker answers as the first time.
     await append(client, life, 20)
     await append(client, life, 20)
-    assert await end_offsets(client, KEYS) == dict.fromkeys(KEYS, 10)
+    assert await client.offsets(KEYS) == dict.fromkeys(KEYS, 10)
     await append(client, life, 30)
-    assert await end_offsets(client, KEYS) == dict.fromkeys(KEYS, 15)
+    assert await client.offsets(KEYS) == dict.fromkeys(KEYS, 15)
 
 
 async def test_count_of_what_is_there_leaves_others_out(client: BrokerClient) -> None:
@@ -77,7 +78,7 @@ async def test_chunks_that_are_there_are_not_sent(client: BrokerClient) -> None:
     life = ProducerLife(await client.init_producer_id(), 0)
     # The broker knows nothing of this producer, and would take any of its numbers.
     await append(client, life, 20, {KEYS[0]: 4, KEYS[1]: 10})
-    assert await end_offsets(client, KEYS) == {KEYS[0]: 6, KEYS[1]: 0}
+    assert await client.offsets(KEYS) == {KEYS[0]: 6, KEYS[1]: 0}
     fetched = (await client.fetch({KEYS[0]: 0}))[KEYS[0]]
     headers = list(batch_headers(fetched.records))
     assert [header.base_sequence for header in headers] == [4, 5, 6, 7, 8, 9]
@@ -90,13 +91,13 @@ async def test_later_epoch_fences_the_earlier(client: BrokerClient) -> None:
     await append(client, life._replace(producer_epoch=1), 2)
     with pytest.raises(ProducerFencedError, match="has a later epoch than 0"):
         await append(client, life, 10)
-    assert await end_offsets(client, KEYS) == dict.fromkeys(KEYS, 3)
+    assert await client.offsets(KEYS) == dict.fromkeys(KEYS, 3)
 
 
 async def test_topic_that_is_not_there_is_named(cluster: EmbeddedBrokers) -> None:
     async with BrokerClient(cluster.bootstrap, timeout_ms=500) as client:
         with pytest.raises(BrokerRequestError, match="nowhere-0: UNKNOWN_TOPIC_OR_PARTITION"):
-            await end_offsets(client, [PartitionKey("nowhere", 0)])
+            await client.offsets([PartitionKey("nowhere", 0)])
 
 
 async def test_broker_says_which_quorum_it_uses(cluster: EmbeddedBrokers, client: BrokerClient) -> None:

@@ -15,8 +15,9 @@ import pytest
 from broker.core.cluster_view import ClusterView
 from broker.core.groups.inputs import CommitOffsets, DeleteGroup
 from broker.core.groups.model import GroupOptions
-from broker.groups.coordinator import Coordinator
-from broker.groups.errors import GroupRefusedError
+from broker.groups.coordinator import Coordinator, coordinator_of
+from broker.groups.errors import GroupRefusedError, NotCoordinatorError
+from broker.groups.term import GroupsTerm
 from controller.core.requests import NewPartitions, NewTopic
 from controller.election.store import ensure_base_paths, register_broker
 from controller.runtime.controller import Controller
@@ -237,6 +238,14 @@ async def client(hosts: str) -> AsyncIterator[Client]:
         yield made
 
 
+async def ready_term(coordinator: Coordinator) -> GroupsTerm:
+    """The running term, once its groups are loaded."""
+    if coordinator.term is None:
+        raise NotCoordinatorError
+    await coordinator.term.ready()
+    return coordinator.term
+
+
 @each_error
 async def test_an_error_of_the_quorum_ends_no_coordinator(
     client: Client, error: QuorateError, first: int
@@ -252,7 +261,7 @@ async def test_an_error_of_the_quorum_ends_no_coordinator(
         nonlocal coordinator, running
         if coordinator is None or running is None or running.done():
             assert running is None or isinstance(error, SESSION_OVER), running.exception()
-            coordinator = Coordinator(failing.as_client, 1, GroupOptions(), ClusterView(), TRUST)
+            coordinator = coordinator_of(failing.as_client, 1, GroupOptions(), ClusterView(), TRUST)
             running = asyncio.create_task(coordinator.run())
         return coordinator
 
@@ -260,20 +269,20 @@ async def test_an_error_of_the_quorum_ends_no_coordinator(
         await asyncio.sleep(0)
         offsets = {PartitionKey("t", 0): OffsetRecord(1, -1, "", 0)}
         try:
-            term = await candidate().term()
+            term = await ready_term(candidate())
             request = CommitOffsets(group_id, "", None, GenerationId(-1), offsets)
             return await term.ask(request, ErrorCode)
         except GroupRefusedError as refusal:
             return refusal.error_code
 
     async def scenario() -> None:
-        former = candidate().coordinator_epoch
+        former = candidate().mandate
         await vacate(client, paths.COORDINATOR)
-        while failing.is_armed and candidate().coordinator_epoch in (None, former):
+        while failing.is_armed and candidate().mandate in (None, former):
             await client.sync()
         await commit("g")
         try:
-            await (await candidate().term()).ask(DeleteGroup("g"), ErrorCode)
+            await (await ready_term(candidate())).ask(DeleteGroup("g"), ErrorCode)
         except GroupRefusedError:
             return
 
@@ -295,17 +304,17 @@ async def test_a_coordinator_that_cannot_load_lets_another_one_try(client: Clien
         return BrokerRecord("h", number, (), {}, 0, incarnation=str(number) * 32)
 
     await register_broker(client, 1, registration(1), TRUST)
-    first = Coordinator(CannotList(client).as_client, 1, GroupOptions(), ClusterView(), TRUST)
+    first = coordinator_of(CannotList(client).as_client, 1, GroupOptions(), ClusterView(), TRUST)
     running = [asyncio.create_task(first.run())]
     while await client.exists(paths.COORDINATOR) is None:
         pass
     async with Client(hosts) as other, asyncio.timeout(DEADLINE_S):
         await register_broker(other, 2, registration(2), TRUST)
-        second = Coordinator(other, 2, GroupOptions(), ClusterView(), TRUST)
+        second = coordinator_of(other, 2, GroupOptions(), ClusterView(), TRUST)
         running.append(asyncio.create_task(second.run()))
-        while second.coordinator_epoch is None:
+        while second.mandate is None:
             await other.sync()
-        assert (await second.term()).machine.status().left_alone == ()
+        assert (await ready_term(second)).machine.status().left_alone == ()
         assert not running[0].done()
         await second.stop()
     await first.stop()

@@ -196,7 +196,7 @@ async def test_a_group_to_which_too_much_would_be_assigned_says_so(client: Clien
         with pytest.raises(GroupRefusedError) as caught:
             await term.consumer_heartbeat("large", heartbeat)
         assert caught.value.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
-        await asyncio.gather(*term._tasks)
+        await asyncio.gather(*term._tasks.running)
         assert term.group("large") is None
         # A group that was there goes on with its members; only who makes it too large is refused.
         small = HeartbeatRequest("s", JOIN_EPOCH, rebalance_timeout_ms=1, topics=(topics[0],))
@@ -206,7 +206,7 @@ async def test_a_group_to_which_too_much_would_be_assigned_says_so(client: Clien
             with pytest.raises(GroupRefusedError) as caught:
                 await term.consumer_heartbeat("large", refused)
             assert caught.value.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
-            await asyncio.gather(*term._tasks)
+            await asyncio.gather(*term._tasks.running)
             again = await term.consumer_heartbeat("large", HeartbeatRequest("s", told.member_epoch))
             assert again.error_code is ErrorCode.NONE
     # Where the limit allows it, it is written in chunks, and the next term goes on from them.

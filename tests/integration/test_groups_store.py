@@ -202,8 +202,8 @@ async def test_offsets_of_a_group_that_was_empty_for_long_are_removed(
     await term.ready()
     for _ in range(3):
         await term._ticked.wait()
-    while term._tasks:
-        await asyncio.gather(*term._tasks)
+    while term._tasks.running:
+        await asyncio.gather(*term._tasks.running)
     assert (await client.get_children(paths.GROUPS) == []) is (not members and not set_ms)
     term.end("the test is over")
     assert await run == "the test is over"

@@ -485,10 +485,8 @@ class MemoryBroker:
         scram = ScramServer([SECRET], CLUSTER_ID)
         address = ("127.0.0.1", 0)
         self._listeners = [
-            await Listener.start(bind("client", address), name="client", api=clients, limits=self._limits),
-            await Listener.start(
-                bind("broker", address), name="broker", api=brokers, sasl=scram, limits=self._limits
-            ),
+            Listener(bind("client", address), name="client", api=clients, limits=self._limits),
+            Listener(bind("broker", address), name="broker", api=brokers, sasl=scram, limits=self._limits),
         ]
         parts.controller.client = self.client_address
         states = {

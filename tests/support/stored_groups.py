@@ -9,8 +9,9 @@ from typing import Any
 
 from broker.core.groups.writing import GroupWrite, StoredGroup
 from broker.groups.store import GroupStore
-from controller.core.effects import Check
+from controller.core.effects import Check, Write
 from controller.core.inputs import Rejected
+from controller.runtime import carrying
 from quorum.client import Client
 from quorum.metadata import paths
 from quorum.metadata.group_records import GroupRecord, OffsetRecord
@@ -29,6 +30,7 @@ class GroupWriter:
     """Writes in the name of one mandate."""
 
     def __init__(self, client: Client | Any, mandate: Any, retries_max: int = 7) -> None:
+        self._client = client
         self._store = GroupStore(client)
         self.mandate = mandate
         self._rounds_max = 1 + retries_max
@@ -67,7 +69,8 @@ class GroupWriter:
     async def _carry_out(self, stored: StoredGroup, write: GroupWrite) -> None:
         fence = Check(paths.COORDINATOR_EPOCH, self.mandate.epoch_version)
         while (multi := write.next_multi(stored)) is not None:
-            outcome = await self._store.write((fence, *multi.operations))
+            asked = Write(0, (fence, *multi.operations))
+            outcome = (await carrying.write(self._client, asked)).outcome
             if isinstance(outcome, Rejected) and outcome.failed_index == 0:
                 raise FencedOutError(outcome.problem)
             if write.take_outcome(outcome, stored):

@@ -29,7 +29,6 @@ from broker.core.groups.model import (
     Ticket,
 )
 from broker.core.groups.roster import ClassicMember, Roster, said_by
-from broker.core.groups.subscriptions import subscribed_topics
 from controller.wire.codes import ErrorCode
 from quorum.metadata.group_records import ClassicGroupRecord, MemberRecord
 from quorum.metadata.numbers import GenerationId
@@ -130,7 +129,7 @@ class ClassicGroup:
 
     def subscribed_topics(self) -> set[str] | None:
         """Return the topics of all members; None if what one has sent cannot be read."""
-        return subscribed_topics(self.members)
+        return self._roster.subscribed_topics()
 
     @property
     def size(self) -> int:

@@ -62,8 +62,8 @@ class ConsumerGroup:
     reason: str = ""
     #: {topic: (topic id, partitions)} that the targets were computed for
     topics: Mapping[str, tuple[TopicId, int]] = field(default_factory=dict)
-    #: None: not known yet, so nothing is assigned.
-    _catalog: Catalog | None = None
+    #: What it knows of topics; None: nothing yet, so nothing is assigned.
+    catalog: Catalog | None = None
     _members: dict[str, ConsumerMember] = field(default_factory=dict)
     #: {instance id: member id}
     _instances: dict[str, str] = field(default_factory=dict)
@@ -101,11 +101,6 @@ class ConsumerGroup:
     def put_off_assignment(self, now_ms: int) -> None:
         """Compute the targets an interval from now at the earliest; called before `resume`."""
         self._assigned_ms = now_ms
-
-    @property
-    def catalog(self) -> Catalog | None:
-        """What the group knows of topics."""
-        return self._catalog
 
     # -- what calls have led to ------------------------------------------------------------------------------
 
@@ -273,14 +268,9 @@ class ConsumerGroup:
         return _refused(request, ErrorCode.GROUP_MAX_SIZE_REACHED, problem)
 
     def _refusal(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:
-        if request.instance_id is not None:
-            holder = self._instances.get(request.instance_id)
-            if holder is not None and holder != request.member_id:
-                problem = f"instance {request.instance_id!r} has a newer member"
-                return _refused(request, ErrorCode.FENCED_INSTANCE_ID, problem)
-        member = self._members.get(request.member_id)
-        if member is None:
-            return _refused(request, ErrorCode.UNKNOWN_MEMBER_ID, "not a member of this group")
+        member = self._present(request)
+        if isinstance(member, HeartbeatAnswer):
+            return member
         record = member.record
         if group_fences.is_of_member_epoch(request.member_epoch, record.member_epoch):
             return None
@@ -290,6 +280,15 @@ class ConsumerGroup:
             return None
         problem = f"the member's epoch is {record.member_epoch}, not {request.member_epoch}"
         return _refused(request, ErrorCode.FENCED_MEMBER_EPOCH, problem)
+
+    def _present(self, request: HeartbeatRequest) -> ConsumerMember | HeartbeatAnswer:
+        """Return who asks, if nobody has taken its place, or why it is nobody."""
+        holder = None if request.instance_id is None else self._instances.get(request.instance_id)
+        if holder not in (None, request.member_id):
+            problem = f"instance {request.instance_id!r} has a newer member"
+            return _refused(request, ErrorCode.FENCED_INSTANCE_ID, problem)
+        unknown = _refused(request, ErrorCode.UNKNOWN_MEMBER_ID, "not a member of this group")
+        return self._members.get(request.member_id) or unknown
 
     def _member_of(self, request: HeartbeatRequest) -> ConsumerMember:
         """Return the member that joins: a new one, one that returns, or in place of a static one."""
@@ -326,13 +325,9 @@ class ConsumerGroup:
             self._want_assignment(f"{before.member_id} subscribes to something else")
 
     def _leave(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatAnswer:
-        holder = self._instances.get(request.instance_id or "")
-        if request.instance_id is not None and holder not in (None, request.member_id):
-            problem = f"instance {request.instance_id!r} has a newer member"
-            return _refused(request, ErrorCode.FENCED_INSTANCE_ID, problem)
-        member = self._members.get(request.member_id)
-        if member is None:
-            return _refused(request, ErrorCode.UNKNOWN_MEMBER_ID, "not a member of this group")
+        member = self._present(request)
+        if isinstance(member, HeartbeatAnswer):
+            return member
         if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH and member.record.instance_id is not None:
             # Its partitions wait for it; what it had to give up, it has given up.
             member.record = replace(member.record, member_epoch=LEAVE_FOR_A_WHILE_EPOCH)
@@ -348,18 +343,18 @@ class ConsumerGroup:
 
     def update_catalog(self, catalog: Catalog, now_ms: int) -> None:
         """Learn which topics exist; a change of those that members subscribe to asks for new targets."""
-        self._catalog = catalog
+        self.catalog = catalog
         if self._members and self._subscribed_topics() != self.topics:
             self._want_assignment("topics have changed")
         self._maybe_assign(now_ms)
 
     def _subscription(self, member: ConsumerMember) -> set[str]:
-        pattern, catalog = member.record.topic_pattern, self._catalog or Catalog()
+        pattern, catalog = member.record.topic_pattern, self.catalog or Catalog()
         names = (*member.record.topics, *(catalog.matched.get(pattern, ()) if pattern else ()))
         return {name for name in names if name in catalog.topics}
 
     def _subscribed_topics(self) -> dict[str, tuple[TopicId, int]]:
-        catalog = self._catalog or Catalog()
+        catalog = self.catalog or Catalog()
         names = set[str]().union(*(self._subscription(each) for each in self._members.values()))
         return {name: catalog.topics[name] for name in sorted(names)}
 
@@ -373,7 +368,7 @@ class ConsumerGroup:
 
     def _maybe_assign(self, now_ms: int) -> None:
         """Compute the targets if it is time for that and the topics are known."""
-        if self._assign_ms is None or self._assign_ms > now_ms or self._catalog is None:
+        if self._assign_ms is None or self._assign_ms > now_ms or self.catalog is None:
             return
         self._assign_ms = None
         if self._members:

@@ -48,9 +48,8 @@ class GroupLimits:
     members_max: int = 1_000
     #: Of a group's record: names, metadata, assignments of all its members.
     group_bytes_max: int = 8 * 1024 * 1024
-    #: Of groups whose coordinator assigns: when a silent member is dead, and how often it shall be heard.
+    #: Of groups whose coordinator assigns: when a silent member is dead.
     consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
     #: Assignments of one group are at least so far apart; what happens between them is one change.
     assignment_interval_ms: int = 1_000
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.core.groups.model import JoinRequest, Ticket
 from controller.wire.codes import ErrorCode
+from controller.wire.consumer_protocol import read_subscription
 from quorum.metadata.group_records import GROUP_BYTES, MemberRecord, assignment_bytes, member_bytes
 
 
@@ -152,6 +153,17 @@ class Roster:
     def rebalance_timeout_ms(self) -> int:
         """Return how long the slowest member may take to join again."""
         return max((each.said.rebalance_timeout_ms for each in self._members.values()), default=0)
+
+    def subscribed_topics(self) -> set[str] | None:
+        """Return the topics that consumers subscribe to; None if what one has sent cannot be read."""
+        topics: set[str] = set()
+        for member in self._members.values():
+            for _, metadata in member.said.protocols:
+                found = read_subscription(metadata)
+                if found is None:
+                    return None
+                topics.update(found.topics)
+        return topics
 
     def common_protocols(self, *, without: str = "") -> set[str] | None:
         """Return what all members support; None without members."""

@@ -215,7 +215,7 @@ class GroupWrite:
         if isinstance(outcome, Done):
             self._reached().take_effect(stored)
             return True
-        if not isinstance(outcome, Unknown) and outcome.why is Why.OTHER:
+        if not isinstance(outcome, Unknown) and outcome.why in (Why.OTHER, Why.NOT_EMPTY):
             self.problem = outcome.problem
         self.rounds += 1
         return False

@@ -82,7 +82,7 @@ def _described(services: BrokerServices, call: Call, resource: _AskedResource) -
         rows = [row for row in rows if row.name in names]
     if not request.include_synonyms:
         rows = [row._replace(synonyms=()) for row in rows]
-    if call.api_version < 3 or not request.include_documentation:
+    if call.request.api_version < 3 or not request.include_documentation:
         rows = [row._replace(documentation=None) for row in rows]
     return {**_result(resource, error_code, message), "configs": [row.values() for row in rows]}
 

@@ -33,8 +33,8 @@ async def consumer_group_heartbeat(services: BrokerServices, call: Call) -> Answ
     body = call.body
     member_id = body.member_id
     if not member_id:
-        if call.api_version >= _OWN_ID_VERSION or body.member_epoch != JOIN_EPOCH:
-            return _refused(ErrorCode.INVALID_REQUEST, "the member has no id", None)
+        if call.request.api_version >= _OWN_ID_VERSION or body.member_epoch != JOIN_EPOCH:
+            return _answered(HeartbeatAnswer(ErrorCode.INVALID_REQUEST, "", message="the member has no id"))
         member_id = str(uuid.uuid4())
     owned = body.topic_partitions
     request = HeartbeatRequest(
@@ -42,8 +42,8 @@ async def consumer_group_heartbeat(services: BrokerServices, call: Call) -> Answ
         member_epoch=body.member_epoch,
         instance_id=body.instance_id,
         rack=body.rack_id,
-        client_id=call.client_id or "",
-        client_host=f"/{call.client_host}",
+        client_id=call.request.client_id or "",
+        client_host=f"/{call.request.client_host}",
         rebalance_timeout_ms=milliseconds(body.rebalance_timeout),
         topics=None if body.subscribed_topic_names is None else tuple(body.subscribed_topic_names),
         topic_pattern=getattr(body, "subscribed_topic_regex", None),
@@ -54,25 +54,19 @@ async def consumer_group_heartbeat(services: BrokerServices, call: Call) -> Answ
         asked = ConsumerHeartbeat(body.group_id, request)
         answer = await (await term_of(services)).ask(asked, HeartbeatAnswer)
     except GroupRefusedError as error:
-        return _refused(error.error_code, error.message, member_id)
-    if answer.error_code is not ErrorCode.NONE:
-        return _refused(answer.error_code, answer.message, answer.member_id)
+        answer = HeartbeatAnswer(error.error_code, member_id, message=error.message)
+    is_taken = answer.error_code is ErrorCode.NONE
+    return _answered(answer, services.config.groups.group_consumer_heartbeat_interval_ms if is_taken else 0)
+
+
+def _answered(answer: HeartbeatAnswer, interval_ms: int = 0) -> Values:
     return {
-        "error_code": ErrorCode.NONE,
-        "member_id": answer.member_id,
+        "error_code": answer.error_code,
+        "error_message": answer.message,
+        "member_id": answer.member_id or None,
         "member_epoch": answer.member_epoch,
-        "heartbeat_interval": services.config.groups.group_consumer_heartbeat_interval_ms,
+        "heartbeat_interval": interval_ms,
         "assignment": None if answer.assignment is None else {"topic_partitions": _rows(answer.assignment)},
-    }
-
-
-def _refused(error_code: ErrorCode, message: str | None, member_id: str | None) -> Values:
-    return {
-        "error_code": error_code,
-        "error_message": message,
-        "member_id": member_id,
-        "member_epoch": 0,
-        "heartbeat_interval": 0,
     }
 
 

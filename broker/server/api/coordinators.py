@@ -31,7 +31,7 @@ class _Coordinator(NamedTuple):
 
 def find_coordinator(services: BrokerServices, call: Call) -> Answer:
     """Answer which broker is the coordinator, or why there is none."""
-    key_type = call.body.key_type if call.api_version >= 1 else _GROUP
+    key_type = call.body.key_type if call.request.api_version >= 1 else _GROUP
     if key_type == _GROUP:
         row = _coordinator(services)
     elif key_type == _TRANSACTION:
@@ -39,7 +39,7 @@ def find_coordinator(services: BrokerServices, call: Call) -> Answer:
     else:
         problem = "the type of the key is neither group (0) nor transaction (1)"
         row = _Coordinator(ErrorCode.INVALID_REQUEST, problem)
-    if call.api_version < 4:
+    if call.request.api_version < 4:
         return row._asdict()
     return {
         "coordinators": [{**row._asdict(), "key": key} for key in dict.fromkeys(call.body.coordinator_keys)]
@@ -48,7 +48,7 @@ def find_coordinator(services: BrokerServices, call: Call) -> Answer:
 
 def _coordinator(services: BrokerServices) -> _Coordinator:
     candidate = services.groups()
-    broker_id = None if candidate is None else candidate.coordinator_id
+    broker_id = None if candidate is None else candidate.holder_id
     address = None if broker_id is None else services.view.endpoint(broker_id, CLIENT_LISTENER)
     if broker_id is None or address is None:
         return _Coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator of groups is elected yet")

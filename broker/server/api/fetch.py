@@ -64,7 +64,7 @@ class _Asked(NamedTuple):
 async def fetch(services: BrokerServices, call: Call) -> Answer:
     """Read, and answer when there is enough or the time is over."""
     request = call.body
-    version = call.api_version
+    version = call.request.api_version
     if getattr(request, "session_epoch", -1) not in _FULL:
         return list(pack_fetch_response(version, (), error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     replica_id, generation = _replica(request, version)
@@ -89,7 +89,7 @@ async def fetch(services: BrokerServices, call: Call) -> Answer:
             Reader(replica_id, BrokerGeneration(generation), getattr(request, "rack_id", "")),
             max_wait_ms=milliseconds(request.max_wait),
             min_bytes=request.min_bytes,
-            max_bytes=min(request.max_bytes, FETCH_BYTES_MAX, call.answer_bytes_max),
+            max_bytes=min(request.max_bytes, FETCH_BYTES_MAX, call.request.answer_bytes_max),
         )
     if len(positions) > LONG_PARTITIONS_MIN:
         # Reading held the loop for long enough; others are next.

@@ -17,7 +17,7 @@ from broker.core.groups.consumer import ConsumerGroup
 from broker.core.groups.inputs import CommitOffsets, RemoveOffsets
 from broker.core.groups.model import GroupState
 from broker.groups.errors import GroupRefusedError
-from broker.server.api.groups import term_of
+from broker.server.api.groups import code_of, term_of
 from broker.server.api.partitions import topic_id
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -31,6 +31,8 @@ from quorum.metadata.paths import PartitionKey
 _IDS_VERSION: Final = 10
 #: A topic as a request names it: by its name, or by its id.
 _Asked = str | uuid.UUID | None
+#: Where nothing is committed.
+_NO_OFFSET: Final = OffsetRecord(-1, -1, "", 0)
 #: The first OffsetFetch that names several groups.
 _MANY_GROUPS_VERSION: Final = 8
 #: The first OffsetFetch with an error of the whole.
@@ -68,12 +70,8 @@ async def offset_commit(services: BrokerServices, call: Call) -> Answer:
         else body.generation_id
     )
     instance_id = getattr(body, "group_instance_id", None)
-    try:
-        term = await term_of(services)
-        request = CommitOffsets(body.group_id, body.member_id, instance_id, generation_id, offsets)
-        code = await term.ask(request, ErrorCode)
-    except GroupRefusedError as error:
-        code = error.error_code
+    request = CommitOffsets(body.group_id, body.member_id, instance_id, generation_id, offsets)
+    code = await code_of(services, request)
     if code is not ErrorCode.NONE:
         codes = dict.fromkeys(codes, code)
     return {"topics": _rows_by_topic(codes.items())}
@@ -103,15 +101,14 @@ def _rows_by_topic(codes: Iterable[tuple[tuple[_Asked, int], ErrorCode]]) -> lis
 async def offset_fetch(services: BrokerServices, call: Call) -> Answer:
     """Answer with committed offsets: of named partitions, or of all that have one."""
     body = call.body
-    if call.api_version >= _MANY_GROUPS_VERSION:
+    if call.request.api_version >= _MANY_GROUPS_VERSION:
         groups = []
         for each in {each.group_id: each for each in body.groups}.values():
-            member_id, member_epoch = getattr(each, "member_id", None), getattr(each, "member_epoch", -1)
-            topics, code = await _fetched(services, call, each, member_id, member_epoch)
+            topics, code = await _fetched(services, call, each)
             groups.append({"group_id": each.group_id, "topics": topics, "error_code": code})
         return {"groups": groups}
     topics, code = await _fetched(services, call, body)
-    if call.api_version < _GROUP_ERROR_VERSION and code is not ErrorCode.NONE:
+    if call.request.api_version < _GROUP_ERROR_VERSION and code is not ErrorCode.NONE:
         wanted = _named_once(body.topics)
         topics = (_fetched_topic(name, str(name), each, {}, code) for name, each in wanted.items())
     return {"topics": topics, "error_code": code}
@@ -124,19 +121,14 @@ def _named_once(topics: Iterable[Any]) -> dict[_Asked, dict[int, None]]:
     return wanted
 
 
-async def _fetched(
-    services: BrokerServices,
-    call: Call,
-    group: Any,
-    member_id: str | None = None,
-    member_epoch: int = -1,
-) -> tuple[Iterable[Values], ErrorCode]:
+async def _fetched(services: BrokerServices, call: Call, group: Any) -> tuple[Iterable[Values], ErrorCode]:
     """Return the rows of one group of a request, which names its topics or wants all."""
     try:
         slot = (await term_of(services)).group(group.group_id)
     except GroupRefusedError as error:
         return [], error.error_code
     machine = None if slot is None else slot.machine
+    member_id, member_epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
     if member_id is not None and member_epoch >= 0 and isinstance(machine, ConsumerGroup):
         # A member that names its epoch gets offsets only if it is up to date.
         code = machine.check_commit(member_id, None, member_epoch, 0)
@@ -149,7 +141,9 @@ async def _fetched(
         wanted = {}
         for key in held:
             # A topic that is gone has no id any more.
-            asked = topic_id(services.view, key.topic) if call.api_version >= _IDS_VERSION else key.topic
+            asked = (
+                topic_id(services.view, key.topic) if call.request.api_version >= _IDS_VERSION else key.topic
+            )
             if asked is not None:
                 wanted.setdefault(asked, {})[key.partition] = None
 
@@ -169,12 +163,12 @@ def _fetched_topic(
         code = ErrorCode.UNKNOWN_TOPIC_ID
 
     def row(partition: int) -> Values:
-        found = None if name is None else held.get(PartitionKey(name, partition))
+        found = held.get(PartitionKey(name or "", partition), _NO_OFFSET)
         return {
             "partition_index": partition,
-            "committed_offset": -1 if found is None else found.offset,
-            "committed_leader_epoch": -1 if found is None else found.leader_epoch,
-            "metadata": "" if found is None else found.metadata,
+            "committed_offset": found.offset,
+            "committed_leader_epoch": found.leader_epoch,
+            "metadata": found.metadata,
             "error_code": code,
         }
 

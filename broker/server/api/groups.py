@@ -11,7 +11,14 @@ import uuid
 from typing import Final
 
 from broker.core.groups.classic import ClassicGroup
-from broker.core.groups.inputs import ClassicHeartbeat, DeleteGroup, JoinGroup, LeaveGroup, SyncGroup
+from broker.core.groups.inputs import (
+    ClassicHeartbeat,
+    DeleteGroup,
+    GroupRequest,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 from broker.core.groups.model import GroupState, Joined, JoinRequest, SyncAnswer, SyncRequest
 from broker.groups.errors import GroupRefusedError, NotCoordinatorError
 from broker.groups.term import GroupsTerm
@@ -31,47 +38,56 @@ _NOT_FOUND_VERSION: Final = 6
 
 
 async def term_of(services: BrokerServices) -> GroupsTerm:
-    """Return the term of this broker as the coordinator.
+    """Return the term of this broker as the coordinator, once its groups are loaded.
 
     Raises:
         NotCoordinatorError: this broker is not the coordinator.
     """
     candidate = services.groups()
-    if candidate is None:
+    term = None if candidate is None else candidate.term
+    if term is None:
         raise NotCoordinatorError
-    return await candidate.term()
+    await term.ready()
+    return term
+
+
+async def code_of(services: BrokerServices, asked: GroupRequest) -> ErrorCode:
+    """Return the code that is the whole outcome of a request."""
+    try:
+        return await (await term_of(services)).ask(asked, ErrorCode)
+    except GroupRefusedError as error:
+        return error.error_code
 
 
 async def join_group(services: BrokerServices, call: Call) -> Answer:
     """Take a member into the next generation of its group."""
     body = call.body
     session_ms = milliseconds(body.session_timeout)
-    rebalance_ms = milliseconds(body.rebalance_timeout) if call.api_version >= 1 else session_ms
+    rebalance_ms = milliseconds(body.rebalance_timeout) if call.request.api_version >= 1 else session_ms
     request = JoinRequest(
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
-        client_id=call.client_id or "",
-        client_host=f"/{call.client_host}",
+        client_id=call.request.client_id or "",
+        client_host=f"/{call.request.client_host}",
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=max(rebalance_ms, 0),
         protocol_type=body.protocol_type,
         protocols=tuple((each.name, bytes(each.metadata)) for each in body.protocols),
-        needs_member_id=call.api_version >= _MEMBER_ID_VERSION,
-        may_skip_assignment=call.api_version >= _SKIP_VERSION,
+        needs_member_id=call.request.api_version >= _MEMBER_ID_VERSION,
+        may_skip_assignment=call.request.api_version >= _SKIP_VERSION,
     )
     try:
         new_member_id = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
         asked = JoinGroup(body.group_id, request, new_member_id)
         joined = await (await term_of(services)).ask(asked, Joined)
     except GroupRefusedError as error:
-        return _not_joined(call, error.error_code, body.member_id)
-    if joined.error_code is not ErrorCode.NONE:
-        return _not_joined(call, joined.error_code, joined.member_id)
+        joined = Joined(error.error_code, body.member_id)
     return {
-        "error_code": ErrorCode.NONE,
+        "error_code": joined.error_code,
         "generation_id": joined.generation_id,
         "protocol_type": joined.protocol_type,
-        "protocol_name": joined.protocol,
+        # Null is allowed from version 7 on.
+        "protocol_name": "" if joined.protocol is None and call.request.api_version < 7 else joined.protocol,
         "leader": joined.leader,
         "skip_assignment": joined.skip_assignment,
         "member_id": joined.member_id,
@@ -79,19 +95,6 @@ async def join_group(services: BrokerServices, call: Call) -> Answer:
             {"member_id": each.member_id, "group_instance_id": each.instance_id, "metadata": each.metadata}
             for each in joined.members
         ],
-    }
-
-
-def _not_joined(call: Call, error_code: ErrorCode, member_id: str) -> Values:
-    return {
-        "error_code": error_code,
-        "generation_id": -1,
-        "protocol_type": None,
-        # Null is allowed from version 7 on.
-        "protocol_name": None if call.api_version >= 7 else "",
-        "leader": "",
-        "member_id": member_id,
-        "members": (),
     }
 
 
@@ -109,12 +112,7 @@ async def sync_group(services: BrokerServices, call: Call) -> Answer:
     try:
         synced = await (await term_of(services)).ask(SyncGroup(body.group_id, request), SyncAnswer)
     except GroupRefusedError as error:
-        return {
-            "error_code": error.error_code,
-            "protocol_type": None,
-            "protocol_name": None,
-            "assignment": b"",
-        }
+        synced = SyncAnswer(error.error_code)
     return {
         "error_code": synced.error_code,
         "protocol_type": synced.protocol_type,
@@ -127,20 +125,15 @@ async def heartbeat(services: BrokerServices, call: Call) -> Answer:
     """Keep a member alive, or ask it to join again."""
     body = call.body
     instance_id = getattr(body, "group_instance_id", None)
-    try:
-        term = await term_of(services)
-        generation_id = GenerationId(body.generation_id)
-        asked = ClassicHeartbeat(body.group_id, body.member_id, instance_id, generation_id)
-        code = await term.ask(asked, ErrorCode)
-    except GroupRefusedError as error:
-        code = error.error_code
-    return {"error_code": code}
+    generation_id = GenerationId(body.generation_id)
+    asked = ClassicHeartbeat(body.group_id, body.member_id, instance_id, generation_id)
+    return {"error_code": await code_of(services, asked)}
 
 
 async def leave_group(services: BrokerServices, call: Call) -> Answer:
     """Remove members from their group."""
     body = call.body
-    if call.api_version >= _LEAVE_MANY_VERSION:
+    if call.request.api_version >= _LEAVE_MANY_VERSION:
         leaving = list(dict.fromkeys((each.member_id, each.group_instance_id) for each in body.members))
     else:
         leaving = [(body.member_id, None)]
@@ -148,7 +141,7 @@ async def leave_group(services: BrokerServices, call: Call) -> Answer:
         left = await (await term_of(services)).ask(LeaveGroup(body.group_id, leaving), list)
     except GroupRefusedError as error:
         return {"error_code": error.error_code, "members": ()}
-    if call.api_version < _LEAVE_MANY_VERSION:
+    if call.request.api_version < _LEAVE_MANY_VERSION:
         return {"error_code": left[0][0]}
     rows = [
         {"member_id": member_id, "group_instance_id": instance_id, "error_code": code}
@@ -167,7 +160,7 @@ async def describe_groups(services: BrokerServices, call: Call) -> Answer:
         term = await term_of(services)
     except GroupRefusedError as error:
         return {"groups": [_refused(name, error) for name in names]}
-    return {"groups": (_classic_row(term, name, call.api_version) for name in names)}
+    return {"groups": (_classic_row(term, name, call.request.api_version) for name in names)}
 
 
 def _refused(group_id: str, error: GroupRefusedError) -> Values:
@@ -231,7 +224,7 @@ async def list_groups(services: BrokerServices, call: Call) -> Answer:
     try:
         slots = (await term_of(services)).machine.slots()
     except GroupRefusedError:
-        unknown = candidate is None or candidate.coordinator_id in (None, services.broker_id)
+        unknown = candidate is None or candidate.holder_id in (None, services.broker_id)
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if unknown else ErrorCode.NONE
         return {"error_code": code, "groups": ()}
     states = {each.lower() for each in getattr(call.body, "states_filter", ())}
@@ -254,11 +247,9 @@ async def list_groups(services: BrokerServices, call: Call) -> Answer:
 
 async def delete_groups(services: BrokerServices, call: Call) -> Answer:
     """Remove groups without members, and their offsets."""
-    rows = []
-    for group_id in dict.fromkeys(call.body.groups_names):
-        try:
-            code = await (await term_of(services)).ask(DeleteGroup(group_id), ErrorCode)
-        except GroupRefusedError as error:
-            code = error.error_code
-        rows.append({"group_id": group_id, "error_code": code})
-    return {"results": rows}
+    names = dict.fromkeys(call.body.groups_names)
+    return {
+        "results": [
+            {"group_id": name, "error_code": await code_of(services, DeleteGroup(name))} for name in names
+        ]
+    }

@@ -22,7 +22,7 @@ async def list_offsets(services: BrokerServices, call: Call) -> Answer:
             found = await services.replicas.logs.list_offset(
                 PartitionKey(name, each.partition_index),
                 each.timestamp,
-                each.current_leader_epoch if call.api_version >= 4 else -1,
+                each.current_leader_epoch if call.request.api_version >= 4 else -1,
                 is_follower=call.from_broker and request.replica_id >= 0,
             )
             rows.append(

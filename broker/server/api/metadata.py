@@ -34,7 +34,7 @@ async def metadata(services: BrokerServices, call: Call) -> Answer:
     """Answer with brokers and topics, or create topics that are missing first."""
     wanted = _wanted(services.view, call)
     if services.config.broker.auto_create_topics and services.view.received:
-        allowed = call.api_version < 4 or call.body.allow_auto_topic_creation
+        allowed = call.request.api_version < 4 or call.body.allow_auto_topic_creation
         missing = [
             name
             for name, _ in wanted or ()
@@ -50,12 +50,12 @@ async def metadata(services: BrokerServices, call: Call) -> Answer:
 def _wanted(view: ClusterView, call: Call) -> list[_Wanted] | None:
     """Return (name, id) of each topic that is asked for; None for all."""
     topics = call.body.topics
-    if topics is None or (call.api_version == 0 and not topics):
+    if topics is None or (call.request.api_version == 0 and not topics):
         return None
     # Repeats, also of a topic by its name and by its id, are answered once.
     wanted: dict[str | uuid.UUID | None, _Wanted] = {}
     for topic in topics:
-        found = topic.topic_id if call.api_version >= 10 else None
+        found = topic.topic_id if call.request.api_version >= 10 else None
         # Java's admin client sends an empty name beside an id.
         name = topic.name if found is None else view.topic_name(found)
         wanted.setdefault(found if name is None else name, (name, found))
@@ -72,11 +72,11 @@ def _answer(
         topics = (_topic(brokers, name, topic) for name, topic in list(view.topics.items()))
     else:
         # Before version 12 a name cannot be null.
-        unnamed = None if call.api_version >= 12 else ""
+        unnamed = None if call.request.api_version >= 12 else ""
         topics = (
             _wanted_topic(view, brokers, name, refused)
             if name is not None
-            else _no_topic(unnamed, found, ErrorCode.UNKNOWN_TOPIC_ID)
+            else no_topic(unnamed, found, ErrorCode.UNKNOWN_TOPIC_ID)
             for name, found in wanted
         )
     return {
@@ -93,10 +93,11 @@ def _wanted_topic(
     topic = view.topics.get(name)
     if topic is not None:
         return _topic(brokers, name, topic)
-    return _no_topic(name, None, refused[name] if name in refused else why_no_topic(view, name)[0])
+    return no_topic(name, None, refused[name] if name in refused else why_no_topic(view, name)[0])
 
 
-def _no_topic(name: str | None, topic_id: uuid.UUID | None, error_code: ErrorCode) -> Values:
+def no_topic(name: str | None, topic_id: uuid.UUID | None, error_code: ErrorCode) -> Values:
+    """Return the row of a topic that there is not."""
     return {"error_code": error_code, "name": name, "topic_id": topic_id, "partitions": ()}
 
 
@@ -128,7 +129,7 @@ def partition_row(brokers: Collection[int], index: int, partition: PartitionView
 def describe_cluster(services: BrokerServices, call: Call) -> Answer:
     """Answer with the brokers and the controller."""
     view = services.view
-    asked = call.body.endpoint_type if call.api_version >= 1 else _BROKERS
+    asked = call.body.endpoint_type if call.request.api_version >= 1 else _BROKERS
     if asked != _BROKERS:
         error_code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {asked}"
         if asked == _CONTROLLERS:

@@ -6,7 +6,7 @@ Source: KIP-455, KIP-460; control-plane design, "Reassignment", "Preferred leade
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Final
 
@@ -16,7 +16,7 @@ from broker.wire.codec import Values, milliseconds
 from controller.core.outcomes import PartitionOutcome
 from controller.core.reassignment import Move
 from controller.wire.codes import ErrorCode
-from quorum.metadata.paths import PartitionKey
+from quorum.metadata.paths import PartitionKey, by_topic
 
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
@@ -53,7 +53,7 @@ async def elect_leaders(services: BrokerServices, call: Call) -> Answer:
                 {"partition_id": key.partition, **_error(outcomes[key])} for key in by_partition
             ],
         }
-        for topic, by_partition in _by_topic(outcomes).items()
+        for topic, by_partition in by_topic(outcomes).items()
     )
     return {"error_code": error_code, "replica_election_results": rows}
 
@@ -78,7 +78,7 @@ async def alter_partition_reassignments(services: BrokerServices, call: Call) ->
             "name": topic,
             "partitions": [{"partition_index": key.partition, **_error(outcomes[key])} for key in keys],
         }
-        for topic, keys in _by_topic(outcomes).items()
+        for topic, keys in by_topic(outcomes).items()
     )
     return {"error_code": ErrorCode.NONE, "error_message": None, "responses": rows}
 
@@ -116,10 +116,3 @@ def _error(outcome: PartitionOutcome) -> Values:
 
 def _whole(error_code: ErrorCode, message: str, field: str) -> Values:
     return {"error_code": error_code, "error_message": message, field: ()}
-
-
-def _by_topic(keys: Collection[PartitionKey]) -> dict[str, list[PartitionKey]]:
-    topics: dict[str, list[PartitionKey]] = {}
-    for key in keys:
-        topics.setdefault(key.topic, []).append(key)
-    return topics

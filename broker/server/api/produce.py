@@ -96,4 +96,4 @@ def _packed(services: BrokerServices, call: Call, outcomes: dict[PartitionKey, P
             )
         topics.append((topic.name, rows))
     endpoints = client_endpoints(view, leaders) if leaders else ()
-    return pack_produce_response(call.api_version, topics, node_endpoints=endpoints)
+    return pack_produce_response(call.request.api_version, topics, node_endpoints=endpoints)

@@ -26,7 +26,7 @@ async def init_producer_id(services: BrokerServices, call: Call) -> Answer:
     try:
         producer_id = await services.producer_ids.next()
     except QuorateError as error:
-        log.warning("no producer id for %s: %s", call.client_id, error.message)
+        log.warning("no producer id for %s: %s", call.request.client_id, error.message)
         error_code = code_of_error(error)
         # Of the codes that say "ask again" clients know only this one here.
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error_code in RETRIABLE else error_code)

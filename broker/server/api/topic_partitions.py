@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.core.cluster_view import PartitionView, TopicView
-from broker.server.api.metadata import partition_row
+from broker.server.api.metadata import no_topic, partition_row
 from broker.server.api.partitions import why_no_topic
 from broker.server.requests import Answer, Call
 from broker.server.services import BrokerServices
@@ -29,7 +29,7 @@ def describe_topic_partitions(services: BrokerServices, call: Call) -> Answer:
     first_name, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     if first_partition < 0 or (cursor is not None and request.topics and first_name not in names):
         refused = ErrorCode.INVALID_REQUEST
-        return {"topics": [_no_topic(name, refused) for name in sorted(names) if request.topics]}
+        return {"topics": [no_topic(name, None, refused) for name in sorted(names) if request.topics]}
     left = max(min(request.response_partition_limit, PAGE_PARTITIONS_MAX), 1)
     rows: list[Values] = []
     for name in sorted(each for each in names if each >= first_name):
@@ -37,7 +37,7 @@ def describe_topic_partitions(services: BrokerServices, call: Call) -> Answer:
             return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = topics.get(name)
         if topic is None:
-            rows.append(_no_topic(name, why_no_topic(services.view, name)[0]))
+            rows.append(no_topic(name, None, why_no_topic(services.view, name)[0]))
             continue
         numbers = sorted(topic.partitions)
         if name == first_name:
@@ -47,10 +47,6 @@ def describe_topic_partitions(services: BrokerServices, call: Call) -> Answer:
             return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": numbers[left]}}
         left -= len(numbers)
     return {"topics": rows, "next_cursor": None}
-
-
-def _no_topic(name: str, error_code: ErrorCode) -> Values:
-    return {"error_code": error_code, "name": name, "topic_id": None, "partitions": ()}
 
 
 def _topic(services: BrokerServices, name: str, topic: TopicView, numbers: list[int]) -> Values:

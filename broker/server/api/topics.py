@@ -23,15 +23,6 @@ from controller.core.topics import TOPIC_PARTITIONS_MAX
 from controller.wire.codes import ErrorCode
 
 
-class _RefusedError(Exception):
-    """One topic of a request is wrong by itself."""
-
-    def __init__(self, error_code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error_code = error_code
-        self.message = message
-
-
 class _Result(NamedTuple):
     """What became of one topic; requests without a topic id or settings in their answers drop those."""
 
@@ -60,12 +51,11 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
     wanted: list[NewTopic] = []
     refused: dict[str, Values] = {}
     for topic in request.topics:
-        try:
-            if counts[topic.name] > 1:
-                raise _RefusedError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-            wanted.append(_new_topic(topic))
-        except _RefusedError as error:
-            refused[topic.name] = _Result(topic.name, error.error_code, error.message)._asdict()
+        new = _new_topic(topic, counts[topic.name])
+        if isinstance(new, NewTopic):
+            wanted.append(new)
+        else:
+            refused[topic.name] = new._asdict()
     outcomes: Mapping[str, TopicOutcome] = {}
     count = sum(_partition_count(services, topic) for topic in wanted)
     if count > TOPIC_PARTITIONS_MAX and len(wanted) > 1:
@@ -78,15 +68,18 @@ async def create_topics(services: BrokerServices, call: Call) -> Answer:
     return {"topics": (row for rows in (refused.values(), created) for row in rows)}
 
 
-def _new_topic(topic: Any) -> NewTopic:
+def _new_topic(topic: Any, count: int) -> NewTopic | _Result:
+    if count > 1:
+        return _Result(topic.name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
     assignments: dict[int, tuple[int, ...]] | None = None
     if topic.assignments:
         assignments = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
         if len(assignments) != len(topic.assignments):
-            raise _RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
+            problem = "a partition is assigned twice"
+            return _Result(topic.name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     settings = {each.name: each.value for each in topic.configs}
     if len(settings) != len(topic.configs):
-        raise _RefusedError(ErrorCode.INVALID_CONFIG, "a setting is given twice")
+        return _Result(topic.name, ErrorCode.INVALID_CONFIG, "a setting is given twice")
     return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, settings)
 
 
@@ -121,7 +114,7 @@ def _created_row(services: BrokerServices, name: str, outcome: TopicOutcome) -> 
 async def delete_topics(services: BrokerServices, call: Call) -> Answer:
     """Delete topics, by name or by id."""
     request = call.body
-    by_state = call.api_version >= 6
+    by_state = call.request.api_version >= 6
     asked: list[tuple[str | None, uuid.UUID | None]] = (
         [(topic.name, topic.topic_id) for topic in request.topics]
         if by_state

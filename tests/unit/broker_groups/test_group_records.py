@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from broker.client.groups import assigned_partitions
-from broker.core.groups.subscriptions import subscribed_topics
+from broker.core.groups.roster import ClassicMember, Roster
 from quorum.metadata import paths
 from quorum.metadata.errors import MetadataDecodeError
 from quorum.metadata.group_records import (
@@ -93,9 +93,12 @@ def test_a_malformed_group_is_refused_by_its_field(field: str, value: object) ->
 def test_a_subscription_of_any_version_is_read_as_far_as_it_goes() -> None:
     raw = b"\x00\x03" + b"\x00\x00\x00\x02" + b"\x00\x01a" + b"\x00\x02bc" + b"\xff\xff\xff\xff and more"
     member = MemberRecord("m", None, "c", "/h", 1, 1, (("range", raw),))
-    assert subscribed_topics([member]) == {"a", "bc"}
-    cut = MemberRecord("m", None, "c", "/h", 1, 1, (("range", raw[:9]),))
-    assert subscribed_topics([member, cut]) is None
+    roster = Roster()
+    roster.add(ClassicMember(member))
+    assert roster.subscribed_topics() == {"a", "bc"}
+    cut = MemberRecord("n", None, "c", "/h", 1, 1, (("range", raw[:9]),))
+    roster.add(ClassicMember(cut))
+    assert roster.subscribed_topics() is None
 
 
 def test_an_assignment_of_any_version_is_read_as_far_as_it_goes() -> None:

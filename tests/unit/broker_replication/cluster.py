@@ -196,7 +196,7 @@ class Brokers:
         topics = {TOPIC: TopicRecord(TOPIC_ID, dict.fromkeys(range(self.partitions), self.replicas))}
         open_replicas(parts.registry, topics, {KEY: state[0]} if state else {})
         upkeep = asyncio.create_task(parts.maintenance.run())
-        listener = await Listener.start(
+        listener = Listener(
             bind("broker", ("127.0.0.1", 0)),
             name="broker",
             api=ApiHandlers(services(view, replicas=parts), for_brokers=True),

@@ -310,7 +310,7 @@ async def test_a_producer_id_that_was_never_given_out_is_refused(cluster: Broker
 async def test_requests_of_one_connection_keep_their_order(cluster: Brokers) -> None:
     broker = cluster[1]
     api = ApiHandlers(services(broker.parts.registry.view, replicas=broker.parts), for_brokers=False)
-    listener = await Listener.start(bind("client", ("127.0.0.1", 0)), name="client", api=api)
+    listener = Listener(bind("client", ("127.0.0.1", 0)), name="client", api=api)
     reader, writer = await asyncio.open_connection(*listener.address)
     sent = []
     for number in range(60):

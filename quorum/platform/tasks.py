@@ -13,23 +13,23 @@ class TaskSet:
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         """Run nothing yet."""
         self._on_failure = on_failure
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.running: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Begin a task."""
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)
+        self.running.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def stop(self) -> None:
         """Cancel all tasks, and return when they have ended."""
-        tasks = list(self._tasks)
+        tasks = list(self.running)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self.running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_failure(error)
