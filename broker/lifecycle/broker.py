@@ -92,6 +92,8 @@ class Broker:
                 log.warning("topic %s is left alone: %s", topic, problem)
             states = {key: each.state for key, each in published.states.items()}
             open_replicas(parts.replicas.registry, published.topics, states, unreadable=published.problems)
+            # Before anything is appended to a log that the start has cut.
+            await parts.replicas.registry.write_high_watermarks()
             self._tasks.spawn(parts.replicas.maintenance.run())
             self._listeners.start(self._services(parts))
             await session.register(parts, self._listeners.advertised())

@@ -244,6 +244,7 @@ class Control:
             await registry.log_directory.reopen(key, registry.settings_of(key.topic), damage)
             registry.open_replica(key)
             registry.leave_generation()
+            await registry.write_high_watermarks()
         return True
 
     def close(self, replica: Replica) -> None:

@@ -248,6 +248,8 @@ class Fetcher:
         fetchers = self._fetchers
         try:
             await take_answer_patiently(followed, offset, outcome, fetchers.options, fetchers.counters)
+            if fetchers.registry.is_cut(followed.replica.key):
+                await fetchers.registry.write_high_watermarks()
         except LogStorageError as error:
             fetchers.on_failure(error)
         except Exception as error:  # noqa: BLE001 - the top of a task: the broker stops with the story

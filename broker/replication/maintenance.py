@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 
 from broker.core.replica_inputs import LagTick
 from broker.datadir.directory import DISK_CHECK_S
-from broker.log.disk_threads import finished
 from broker.log.errors import LogStorageError
 from broker.replication.clock import monotonic_ms, wall_ms
 from broker.replication.isr_writer import IsrWriter
@@ -49,7 +48,7 @@ class Maintenance:
         await asyncio.gather(
             self._watch(),
             self._repeat(self.shrink_isrs, max(options.replica_lag_time_max_ms // 2, 1)),
-            self._repeat(self.write_high_watermarks, options.high_watermark_checkpoint_interval_ms),
+            self._repeat(self._registry.write_high_watermarks, options.high_watermark_checkpoint_interval_ms),
             self._repeat(self.delete_expired, options.retention_check_interval_ms),
         )
 
@@ -87,19 +86,6 @@ class Maintenance:
             if replica.leader is not None:
                 self._isr_writer.carry_out(replica, replica.step(tick))
 
-    async def write_high_watermarks(self) -> None:
-        """Checkpoint the high watermarks of all replicas.
-
-        Raises:
-            LogStorageError: the disk refused.
-        """
-        directory = self._registry.log_directory
-        known = {key: directory.high_watermarks.get(key, 0) for key in directory.logs}
-        known.update((key, replica.high_watermark) for key, replica in self._registry.replicas.items())
-        written = directory.begin_checkpoint(known)
-        await finished(written)
-        written.result()
-
     async def write_last_high_watermarks(self) -> None:
         """Checkpoint them at the end, unless the disk does not answer.
 
@@ -107,7 +93,7 @@ class Maintenance:
             LogStorageError: the disk refused, or did not answer.
         """
         failing = asyncio.ensure_future(self.disk_failure())
-        writing = asyncio.ensure_future(self.write_high_watermarks())
+        writing = asyncio.ensure_future(self._registry.write_high_watermarks())
         try:
             await asyncio.wait([failing, writing], return_when=asyncio.FIRST_COMPLETED)
             if not writing.done():

@@ -18,6 +18,7 @@ from broker.core.replica import ReplicaMachine
 from broker.core.replica_inputs import Opened, SessionLost
 from broker.core.throttle import Throttle
 from broker.datadir.directory import LogDirectory
+from broker.log.disk_threads import finished
 from broker.log.partition_log import PartitionLog
 from broker.replication.recording import RecordedReplicaMachine
 from broker.replication.replica import Replica
@@ -130,6 +131,25 @@ class Registry:
         """Let a replica go; its log stays until somebody deletes it or sets it aside."""
         self.log_directory.high_watermarks[replica.key] = replica.high_watermark
         del self.replicas[replica.key]
+
+    async def write_high_watermarks(self) -> None:
+        """Checkpoint the high watermarks of all logs; on return a start knows no higher ones.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        directory = self.log_directory
+        known = {key: directory.high_watermarks.get(key, 0) for key in directory.logs}
+        known.update((key, replica.high_watermark) for key, replica in self.replicas.items())
+        written = directory.begin_checkpoint(known)
+        await finished(written)
+        written.result()
+
+    def is_cut(self, key: PartitionKey) -> bool:
+        """Whether a log ends below its checkpointed high watermark: what comes there may be uncommitted."""
+        directory = self.log_directory
+        log = directory.logs.get(key)
+        return log is not None and directory.high_watermarks.get(key, 0) > log.log_end_offset
 
     def why_missing(self, key: PartitionKey) -> ErrorCode:
         """Return the error for a partition without a replica here."""

@@ -33,7 +33,7 @@ from controller.core.inputs import (
     Input,
     MultiDone,
     NodesRead,
-    PathChanged,
+    PathsChanged,
 )
 from controller.core.machine import ControllerMachine
 from controller.core.options import ControllerOptions, Counters
@@ -180,8 +180,7 @@ class ControllerWorld:
         inputs = deque(events)
         while True:
             # Events of what is written come before the reply.
-            inputs.extend(map(PathChanged, self.tree.changed))
-            self.tree.changed.clear()
+            self._note_changes(inputs)
             if not inputs:
                 return
             event = inputs.popleft()
@@ -190,10 +189,14 @@ class ControllerWorld:
             self.costs.machine_s += time.process_time() - started
             for effect in effects:
                 answer = self._carry_out(effect)
-                inputs.extend(map(PathChanged, self.tree.changed))
-                self.tree.changed.clear()
+                self._note_changes(inputs)
                 if answer is not None:
                     inputs.append(answer)
+
+    def _note_changes(self, inputs: deque[Input]) -> None:
+        if self.tree.changed:
+            inputs.append(PathsChanged(list(self.tree.changed)))
+            self.tree.changed.clear()
 
     def _carry_out(self, effect: Effect) -> Input | None:
         tree = self.tree

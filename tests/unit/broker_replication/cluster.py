@@ -195,6 +195,7 @@ class Brokers:
         state = await self.state()
         topics = {TOPIC: TopicRecord(TOPIC_ID, dict.fromkeys(range(self.partitions), self.replicas))}
         open_replicas(parts.registry, topics, {KEY: state[0]} if state else {})
+        await parts.registry.write_high_watermarks()
         upkeep = asyncio.create_task(parts.maintenance.run())
         listener = Listener(
             bind("broker", ("127.0.0.1", 0)),

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from broker.datadir.checkpoints import CHECKPOINT_NAME, read_checkpoint
 from broker.log.batches import checked_batches
 from controller.wire.codes import ErrorCode
 from quorum.metadata.topic_settings import TopicSettings
-from tests.unit.broker_replication.cluster import Brokers, brokers, until
+from tests.unit.broker_replication.cluster import KEY, Brokers, brokers, until
 
 
 async def test_uncommitted_tails_of_several_epochs_are_cut(tmp_path: Path) -> None:
@@ -50,6 +51,7 @@ async def test_unclean_leader_takes_committed_records_away(tmp_path: Path) -> No
         await cluster.elect(1, [1])
         await cluster[1].produce(b"lost", b"lost")
         assert cluster[1].replica.high_watermark == 3
+        await cluster[1].parts.registry.write_high_watermarks()
         await cluster.start(2)
         await cluster.elect(2, [2], recovery=1)
         assert (await cluster[2].produce(b"kept")).base_offset == 1
@@ -57,6 +59,9 @@ async def test_unclean_leader_takes_committed_records_away(tmp_path: Path) -> No
         state = await cluster.state()
         assert state is not None
         assert state[0].leader_recovery_state == 1
+        # Nothing that comes now counts as committed after a crash.
+        checkpoint = cluster.folder / "broker-1" / CHECKPOINT_NAME
+        assert read_checkpoint(str(checkpoint)) == {KEY: 1}
         assert cluster[1].values() == cluster[2].values()
         assert cluster[1].replica.high_watermark <= 2
 

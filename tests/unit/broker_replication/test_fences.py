@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from pathlib import Path
 
+from broker.datadir.checkpoints import CHECKPOINT_NAME, read_checkpoint
 from controller.messages.entities import (
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -187,9 +188,26 @@ async def test_first_request_that_names_a_part_changes_nothing_else(tmp_path: Pa
         cluster.partitions = 2
         broker = await cluster.start(1)
         await cluster.send(1, decided)
-        await broker.parts.maintenance.write_high_watermarks()
+        await broker.parts.registry.write_high_watermarks()
         assert broker.directory.high_watermarks == {KEY: 2, other: 2}
         assert broker.directory.logs[other].log_end_offset == 2
+
+
+async def test_a_log_that_the_start_has_cut_is_checkpointed_before_anything_comes_there(
+    tmp_path: Path,
+) -> None:
+    """Else a second crash would open it with what came there since as committed."""
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.elect(1, [1])
+        for _ in range(3):
+            await cluster[1].produce(b"a")
+        await cluster.stop(1)
+        segment = next(cluster.folder.glob(f"broker-1/{TOPIC}-0/*.log"))
+        segment.write_bytes(segment.read_bytes()[:-1])
+        broker = await cluster.start(1)
+        assert broker.log.log_end_offset == 2
+        checkpoint = cluster.folder / "broker-1" / CHECKPOINT_NAME
+        assert read_checkpoint(str(checkpoint)) == {KEY: 2}
 
 
 async def test_log_of_an_older_topic_is_set_aside(tmp_path: Path) -> None:
