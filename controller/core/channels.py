@@ -2,9 +2,10 @@
 
 The outbox names partitions; a request is built when it leaves, from the model, which holds acknowledged
 states only. A request without an answer is sent again after a growing pause, until the broker is gone or has
-bounced: then its channel is closed and the next generation gets another. STALE_BROKER_EPOCH (77) ends a
-channel, STALE_CONTROLLER_EPOCH (11) the term. Where requests travel by the brokers' queues, roles go into the
-multi of their states, and a broker that leaves too many entries in its queue has overrun it. Soft state only.
+bounced: then its channel is closed and the next generation gets another. Stops that a broker refuses are sent
+again after such a pause, too, which holds nothing else up. STALE_BROKER_EPOCH (77) ends a channel,
+STALE_CONTROLLER_EPOCH (11) the term. Where requests travel by the brokers' queues, roles go into the multi of
+their states, and a broker that leaves too many entries in its queue has overrun it. Soft state only.
 Source: control-plane design, "Channel"; KIP-380; seeds [0.disc2], [1.7].
 """
 
@@ -31,6 +32,31 @@ ENTRY_PARTITIONS_MAX: Final = 1_000
 _ENTRY_PARTITION_BYTES: Final = 160
 
 
+class Pause:
+    """A pause that doubles each time, until all is well."""
+
+    def __init__(self) -> None:
+        """Be over."""
+        #: When it ends; None: it is over.
+        self.until_ms: int | None = None
+        self._next_ms = PAUSE_MIN_MS
+
+    def begin(self, now_ms: int) -> None:
+        """Begin a pause, longer than the one before."""
+        self.until_ms = now_ms + self._next_ms
+        self._next_ms = min(2 * self._next_ms, PAUSE_MAX_MS)
+
+    def is_over(self, now_ms: int) -> bool:
+        """Say whether it is; one that is ends for good."""
+        if self.until_ms is not None and self.until_ms <= now_ms:
+            self.until_ms = None
+        return self.until_ms is None
+
+    def shorten(self) -> None:
+        """Let the next one be a first one."""
+        self._next_ms = PAUSE_MIN_MS
+
+
 class Channel:
     """The way to one life of one broker."""
 
@@ -44,9 +70,8 @@ class Channel:
         self.carried: dict[PartitionKey, PartitionStateRecord] = {}
         #: Whether the broker has said that this life of it is over.
         self.is_over = False
-        #: Until when nothing is sent; None: now.
-        self.paused_until_ms: int | None = None
-        self._pause_ms = PAUSE_MIN_MS
+        #: Nothing is sent after a request without an answer, no stops after refused ones.
+        self.pause, self.pause_of_stops = Pause(), Pause()
         self._complaint = ""
         #: How many requests and entries left, which of them is under way, and up to which they were applied.
         self._written = 0
@@ -60,10 +85,10 @@ class Channel:
 
     def next_send(self, now_ms: int) -> Send | None:
         """Take the next request; None if nothing is due, one is under way, or the pause is not over."""
-        if self.paused_until_ms is not None and now_ms < self.paused_until_ms:
+        may_stop = self.pause_of_stops.is_over(now_ms)
+        if not self.pause.is_over(now_ms):
             return None
-        self.paused_until_ms = None
-        batch = self.outbox.next_batch()
+        batch = self.outbox.next_batch(may_stop=may_stop)
         if batch is None:
             return None
         self._written += 1
@@ -76,31 +101,32 @@ class Channel:
         self._written += 1
         return RoleEntry(self.broker_id, named, is_new)
 
-    def take(self, refused: Mapping[PartitionKey, int]) -> Trace | None:
+    def take(self, refused: Mapping[PartitionKey, int], now_ms: int) -> Trace | None:
         """The request under way was applied, but for these partitions; returns a complaint."""
-        self._pause_ms = PAUSE_MIN_MS
+        self.pause.shorten()
         # A queue is read in order: all entries before this one are gone, too.
         self._applied = max(self._applied, self._request_number)
-        name = "LeaderAndIsr"
-        failed: set[PartitionKey] = set()
-        if isinstance(self.outbox.under_way, StopBatch):
-            name = "StopReplica"
-            failed = {key for key, code in refused.items() if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        is_stop = isinstance(self.outbox.under_way, StopBatch)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        failed = {key for key, code in refused.items() if is_stop and code != unknown}
         if failed:
             self.outbox.put_back(failed)
+            self.pause_of_stops.begin(now_ms)
         else:
             self.outbox.confirm()
+            if is_stop:
+                self.pause_of_stops.shorten()
         if not refused:
             self._complaint = ""
             return None
+        name = "StopReplica" if is_stop else "LeaderAndIsr"
         first = code_name(next(iter(refused.values())))
         return self._complain(f"{name}: {len(refused)} partitions refused, the first with {first}")
 
     def repeat(self, problem: str, now_ms: int) -> Trace | None:
         """The request under way must be sent again, after a pause; returns a complaint."""
         self.outbox.put_back()
-        self.paused_until_ms = now_ms + self._pause_ms
-        self._pause_ms = min(2 * self._pause_ms, PAUSE_MAX_MS)
+        self.pause.begin(now_ms)
         return self._complain(f"no answer, sending again: {problem}")
 
     def _complain(self, complaint: str) -> Trace | None:
@@ -176,8 +202,8 @@ class Channels:
     @property
     def wake_ms(self) -> int | None:
         """When the next pause is over: time for flush(); None: nobody pauses."""
-        pauses = (each.paused_until_ms for each in self._channels.values())
-        return min((each for each in pauses if each is not None), default=None)
+        pauses = [pause for each in self._channels.values() for pause in (each.pause, each.pause_of_stops)]
+        return min((each.until_ms for each in pauses if each.until_ms is not None), default=None)
 
     def answered(self, answer: Answered, now_ms: int) -> Resign | None:
         """Take an answer; returns that the term must end, where a broker says so."""
@@ -193,7 +219,7 @@ class Channels:
             self._end(channel, Level.INFO, f"no more requests, generation {channel.generation} of it is over")
         elif code == ErrorCode.NONE:
             self._counters.partition_errors += len(answer.partition_errors)
-            self._trace(channel.take(answer.partition_errors))
+            self._trace(channel.take(answer.partition_errors, now_ms))
         else:
             self._repeat(channel, f"it answered {code_name(code)}", now_ms)
         return None

@@ -121,8 +121,8 @@ class ClusterModel:
 
     def holders(self, key: PartitionKey) -> tuple[int, ...]:
         """Return the replicas that shall hold a partition now: while it is reassigned, as announced."""
-        replicas = self.replicas(key)
-        return replicas if self.move(key) is None else self.announced.get(key, replicas)
+        announced = self.announced.get(key)
+        return self.replicas(key) if announced is None or self.move(key) is None else announced
 
     def drop_broker(self, broker_id: int) -> None:
         """Forget a life of a broker that is over."""

@@ -93,10 +93,14 @@ class Outbox:
         is_introduced = self._introduced and self._has_confirmed
         return is_introduced and not self._stops and not isinstance(under_way, StopBatch)
 
-    def next_batch(self) -> Batch | None:
-        """Take the next request, or None if nothing is due or one is under way."""
+    def next_batch(self, *, may_stop: bool = True) -> Batch | None:
+        """Take the next request, or None if nothing is due or one is under way.
+
+        Args:
+            may_stop: whether stops are due now; roles of replicas that are to be stopped wait for them.
+        """
         if self.under_way is None:
-            self.under_way = self._choose()
+            self.under_way = self._choose(may_stop=may_stop)
         else:
             return None
         return self.under_way
@@ -142,15 +146,19 @@ class Outbox:
                 pass
         return {key.topic for key in chain.from_iterable(pending)}
 
-    def _choose(self) -> Batch | None:
+    def _choose(self, *, may_stop: bool) -> Batch | None:
         if not self._introduced:
             batch = self._take_metadata()
             self._introduced = not self._metadata
             return batch
-        if self._stops:
+        if self._stops and may_stop:
             return StopBatch(_take(self._stops, self._partitions_max))
         if self._leadership:
-            return LeadershipBatch(_take(self._leadership, self._partitions_max))
+            held = {key: self._leadership.pop(key) for key in self._stops if key in self._leadership}
+            roles = _take(self._leadership, self._partitions_max)
+            self._leadership.update(held)
+            if roles:
+                return LeadershipBatch(roles)
         if self._metadata or self._owes_brokers:
             return self._take_metadata()
         return None

@@ -281,10 +281,39 @@ def test_stops_that_a_broker_refuses_are_sent_again() -> None:
     assert world.counters.partition_errors == 2
     # The broker does not have B: it is stopped.
     assert world.channels.stopped(B, (1,))
-    assert world.sent() == StopBatch({A: True})
+    assert world.sent(PAUSE_MIN_MS - 1) is None
+    assert world.sent(PAUSE_MIN_MS) == StopBatch({A: True})
     assert not world.channels.stopped(A, (1,))
     world.answer()
     assert world.channels.stopped(A, (1,))
+
+
+def test_pauses_of_refused_stops_double_and_hold_up_no_other_role() -> None:
+    world = World().introduced()
+    world.channels.owe_stops([A])
+    now_ms, pauses = 0, []
+    for _ in range(7):
+        assert world.sent(now_ms) == StopBatch({A: True})
+        world.answer({A: ErrorCode.KAFKA_STORAGE_ERROR}, now_ms=now_ms)
+        # A topic of the same name comes, but its replica waits until the former one is gone.
+        world.channels.owe_roles(1, ["a"])
+        assert world.sent(now_ms) == LeadershipBatch({B: False})
+        world.answer(now_ms=now_ms)
+        wake_ms = world.channels.wake_ms
+        assert wake_ms is not None
+        assert world.sent(wake_ms - 1) is None
+        pauses.append(wake_ms - now_ms)
+        now_ms = wake_ms
+    assert pauses == [50, 100, 200, 400, 800, 1_600, PAUSE_MAX_MS]
+    assert world.sent(now_ms) == StopBatch({A: True})
+    world.answer(now_ms=now_ms)
+    assert world.sent(now_ms) == LeadershipBatch({A: False})
+    world.answer(now_ms=now_ms)
+    assert world.channels.wake_ms is None
+    world.channels.owe_stops([B])
+    assert world.sent(now_ms) == StopBatch({B: True})
+    world.answer({B: ErrorCode.KAFKA_STORAGE_ERROR}, now_ms=now_ms)
+    assert world.channels.wake_ms == now_ms + PAUSE_MIN_MS
 
 
 def test_a_refused_role_is_counted_and_not_sent_again() -> None:
