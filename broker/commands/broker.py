@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorum.errors import UsageError
-from quorum.platform.foreground import set_up_logging, stop_requests
+from quorum.platform.foreground import add_server_arguments, set_up_logging, stop_requests
 from quorum.platform.open_files import raise_open_files
 
 if TYPE_CHECKING:
@@ -47,16 +47,7 @@ _NEEDED = {"kio": "kio", "cramjam": "cramjam", "crc32c": "crc32c", "google-re2":
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare options."""
     parser.add_argument("--config", metavar="FILE", required=True, type=Path, help="the broker's broker.toml")
-    parser.add_argument(
-        "--set",
-        metavar="SECTION.KEY=VALUE",
-        dest="settings",
-        action="append",
-        default=[],
-        help="override one setting; may be repeated",
-    )
-    # The read end of a pipe that the supervisor holds open: when it closes, the supervisor is gone.
-    parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)
+    add_server_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

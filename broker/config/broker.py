@@ -29,6 +29,7 @@ from quorum.config.settings import (
     Raw,
     ValueKind,
     collect_file,
+    collect_sections,
     field_name,
     integer,
     masked_section,
@@ -286,11 +287,7 @@ def load_broker_config(
         ConfigError: with every problem found. Definite: nothing was started or written.
     """
     file = Path(path).absolute()
-    problems: list[ConfigProblem] = []
-    raw = collect_file(file, problems)
-    if problems:
-        raise ConfigError.of(problems)
-    return _build(raw, file.parent, environ or {}, overrides or {})
+    return _build(collect_file(file), file.parent, environ or {}, overrides or {})
 
 
 def broker_config(sections: Mapping[str, Mapping[str, object]], folder: Path) -> BrokerConfig:
@@ -303,10 +300,7 @@ def broker_config(sections: Mapping[str, Mapping[str, object]], folder: Path) ->
     Raises:
         ConfigError: as load_broker_config.
     """
-    raw = {
-        name: {key: Origin(value, "") for key, value in values.items()} for name, values in sections.items()
-    }
-    return _build(raw, folder, {}, {})
+    return _build(collect_sections(sections), folder, {}, {})
 
 
 def _build(

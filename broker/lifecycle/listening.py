@@ -16,8 +16,9 @@ from typing import NamedTuple
 from broker.config.broker import BrokerConfig
 from broker.core.cluster_view import ClusterView, UpdateMetadata
 from broker.server.handlers import ApiHandlers
-from broker.server.listener import Listener, ListenerLimits
+from broker.server.listener import Listener
 from broker.server.services import BrokerServices
+from broker.server.shedding import ListenerLimits
 from controller.wire.scram import ScramServer
 from quorum.admin.app import base_app
 from quorum.admin.server import AdminServer

@@ -23,8 +23,6 @@ from quorum.platform.accepting import Acceptor
 from quorum.platform.histogram import Histogram
 from quorum.platform.open_files import connections_within, open_files_max
 
-__all__ = ["Listener", "ListenerLimits"]
-
 
 class Listener:
     """Accepts connections of one kind."""

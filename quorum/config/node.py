@@ -27,6 +27,7 @@ from quorum.config.settings import (
     Origin,
     Raw,
     collect_file,
+    collect_sections,
     field_name,
     integer,
     integer_range,
@@ -208,11 +209,7 @@ def load_node_config(
         ConfigError: with every problem found. Definite: nothing was started or written.
     """
     file = Path(path).absolute()
-    problems: list[ConfigProblem] = []
-    raw = collect_file(file, problems)
-    if problems:
-        raise ConfigError.of(problems)
-    return _build(raw, file.parent, environ or {}, overrides or {})
+    return _build(collect_file(file), file.parent, environ or {}, overrides or {})
 
 
 def node_config(sections: Mapping[str, Mapping[str, object]], folder: Path) -> NodeConfig:
@@ -225,10 +222,7 @@ def node_config(sections: Mapping[str, Mapping[str, object]], folder: Path) -> N
     Raises:
         ConfigError: as load_node_config.
     """
-    raw = {
-        name: {key: Origin(value, "") for key, value in values.items()} for name, values in sections.items()
-    }
-    return _build(raw, folder, {}, {})
+    return _build(collect_sections(sections), folder, {}, {})
 
 
 def read_peer_secret(path: Path) -> bytes:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from quorum.config.address import Address, parse_address
-from quorum.errors import ConfigProblem, UsageError, shown
+from quorum.errors import ConfigError, ConfigProblem, UsageError, shown
 
 ENVIRONMENT_PREFIX = "QUORATE_"
 #: Names of brokers' settings begin so. Nodes and brokers ignore each other's names.
@@ -210,26 +210,22 @@ def field_name(section: str, key: str, source: str) -> str:
     return f"{section}.{key} (from {source})" if source else f"{section}.{key}"
 
 
-def collect_file(path: Path, problems: list[ConfigProblem]) -> Raw:
+def collect_file(path: Path) -> Raw:
     """Read the lowest layer, a TOML file of sections.
 
-    Args:
-        path: the file.
-        problems: gets one more if the file cannot be read, is not TOML, or holds a key outside any section.
+    Raises:
+        ConfigError: the file cannot be read, is not TOML, or holds a key outside any section.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        problems.append(
-            ConfigProblem("--config", shown(str(path)), error.strerror or str(error), "name a readable file")
-        )
-        return {}
+        problem = error.strerror or str(error)
+        raise ConfigError("--config", str(path), problem, "name a readable file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problems.append(
-            ConfigProblem("--config", shown(str(path)), f"is not TOML: {error}", "mend that line")
-        )
-        return {}
+        problem = f"is not TOML: {error}"
+        raise ConfigError("--config", str(path), problem, "mend that line") from error
     raw: Raw = {}
+    problems: list[ConfigProblem] = []
     for section, values in table.items():
         if isinstance(values, dict):
             raw[section] = {key: Origin(value, "") for key, value in values.items()}
@@ -237,7 +233,16 @@ def collect_file(path: Path, problems: list[ConfigProblem]) -> Raw:
             remedy = f"put it below the header of its section, as [node]{nearest(section, ())}"
             # Which key it is cannot be said without its section, so it may be a secret.
             problems.append(ConfigProblem(section, "***", "stands outside of every section", remedy))
+    if problems:
+        raise ConfigError.of(problems)
     return raw
+
+
+def collect_sections(sections: Mapping[str, Mapping[str, object]]) -> Raw:
+    """Return a lowest layer that did not come from a file."""
+    return {
+        name: {key: Origin(value, "") for key, value in values.items()} for name, values in sections.items()
+    }
 
 
 def _is_service_link(name: str, environ: Mapping[str, str]) -> bool:

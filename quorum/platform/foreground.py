@@ -1,10 +1,11 @@
-"""What a server in the foreground shares: requests to stop, and its log on standard error.
+"""What servers in the foreground share: options, requests to stop, and a log on standard error.
 
 Process-wide settings, made only by commands. No state of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import logging
@@ -19,6 +20,20 @@ log = logging.getLogger("quorate.process")
 
 #: What asks a server to stop.
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of every server: settings over those of its file, and its supervisor's pipe."""
+    parser.add_argument(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        dest="settings",
+        action="append",
+        default=[],
+        help="override one setting; may be repeated",
+    )
+    # The read end of a pipe that the supervisor holds open: when it closes, the supervisor is gone.
+    parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ from broker.client import BrokerClient, BrokerRequestError, NoBrokerAnswersError
 from broker.client.links import Link
 from broker.client.partition_admin import PartitionAdminClient
 from broker.server.handlers import ApiHandlers
-from broker.server.listener import ListenerLimits
 from broker.server.requests import Request
+from broker.server.shedding import ListenerLimits
 from broker.wire.codec import decode_response, encode_request
 from controller.core.requests import NewPartitions, NewTopic
 from controller.wire.apis import ApiKey

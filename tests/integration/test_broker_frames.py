@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 
 from broker.server.connection import WRITE_BUFFER_BYTES_MAX
-from broker.server.listener import ListenerLimits
+from broker.server.shedding import ListenerLimits
 from broker.server.table import FOR_BROKERS, FOR_CLIENTS
 from broker.wire.codec import Values, decode_response, encode_request, is_flexible
 from controller.messages.entities import decode_response as decode_control_response

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.server.listener import ListenerLimits
+from broker.server.shedding import ListenerLimits
 from tests.support.memory_broker import PATIENCE_S, MemoryBroker, config
 
 RECORDS = 200

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from broker.server import connection
-from broker.server.listener import ListenerLimits
+from broker.server.shedding import ListenerLimits
 from broker.wire.codec import encode_request
 from controller.wire.apis import ApiKey
 from tests.support.broker_records import quiet

@@ -32,8 +32,9 @@ from broker.replication.outcomes import (
     ProduceOutcome,
 )
 from broker.server.handlers import ApiHandlers
-from broker.server.listener import Listener, ListenerLimits
+from broker.server.listener import Listener
 from broker.server.services import BrokerServices
+from broker.server.shedding import ListenerLimits
 from controller.core.outcomes import PartitionOutcome, ShutdownOutcome, TopicOutcome
 from controller.core.reassignment import Move
 from controller.core.requests import NewPartitions, NewTopic

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorum.config.settings import flag_overrides
 from quorum.errors import NodeStoppedError, QuorateError
-from quorum.platform.foreground import set_up_logging, stop_requests
+from quorum.platform.foreground import add_server_arguments, set_up_logging, stop_requests
 from quorum.platform.open_files import raise_open_files
 
 if TYPE_CHECKING:
@@ -76,16 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="majority lost for good: go on from this node's data as the only member of a new cluster",
     )
-    parser.add_argument(
-        "--set",
-        metavar="SECTION.KEY=VALUE",
-        dest="settings",
-        action="append",
-        default=[],
-        help="override one setting; may be repeated",
-    )
-    # The read end of a pipe that the supervisor holds open: when it closes, the supervisor is gone.
-    parser.add_argument("--parent-fd", type=int, help=argparse.SUPPRESS)
+    add_server_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
