@@ -90,7 +90,8 @@ def draw_growth(title: str, curves: Sequence[Curve]) -> str:
         parts.append(f'<line x1="{left}" x2="{right}" y1="{above}" y2="{above}" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 8}" y="{above + 4}" text-anchor="end">{10.0**power:g}</text>')
     free = 0.0
-    for curve, colour in zip(sorted(curves, key=lambda each: -each.points[-1][1]), cycle(COLOURS), strict=False):
+    ordered = sorted(curves, key=lambda each: -each.points[-1][1])
+    for curve, colour in zip(ordered, cycle(COLOURS), strict=False):
         places = [
             (left + DECADE * (math.log10(each) - first), bottom - DECADE * (math.log10(cost) - lowest))
             for each, cost in curve.points
