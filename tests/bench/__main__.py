@@ -216,7 +216,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     add_sizes_of_groups(add("groups", run_groups, 3))
-
     add_sizes_of_controller(add("controller", run_controller, 3))
 
     words = "also 1,000,000 partitions (takes ten times as long, and several GB)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from itertools import cycle
 from typing import NamedTuple
 
 LABEL_WIDTH = 350
@@ -17,7 +18,9 @@ SCALE_WIDTH = 420
 ROW_HEIGHT = 22
 MARGIN = 12
 #: pixels of a factor of ten
-DECADE = 130
+DECADE = 180
+#: pixels between two names at least
+NAME_HEIGHT = 16
 COLOURS = ("#2a7", "#c63", "#36c", "#888")
 
 
@@ -86,7 +89,9 @@ def draw_growth(title: str, curves: Sequence[Curve]) -> str:
         above = bottom - DECADE * (power - lowest)
         parts.append(f'<line x1="{left}" x2="{right}" y1="{above}" y2="{above}" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 8}" y="{above + 4}" text-anchor="end">{10.0**power:g}</text>')
-    for curve, colour in zip(curves, COLOURS, strict=False):
+    free = 0.0
+    ordered = sorted(curves, key=lambda each: -each.points[-1][1])
+    for curve, colour in zip(ordered, cycle(COLOURS), strict=False):
         places = [
             (left + DECADE * (math.log10(each) - first), bottom - DECADE * (math.log10(cost) - lowest))
             for each, cost in curve.points
@@ -94,7 +99,8 @@ def draw_growth(title: str, curves: Sequence[Curve]) -> str:
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-        last_x, last_y = places[-1]
+        last_x, last_y = places[-1][0], max(places[-1][1], free)
+        free = last_y + NAME_HEIGHT
         shown = f"{escape(curve.label)}: {curve.points[-1][1]:.3g}"
         parts.append(f'<text x="{last_x + 8:.1f}" y="{last_y + 4:.1f}" fill="{colour}">{shown}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"

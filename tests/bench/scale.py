@@ -67,7 +67,7 @@ Samples = dict[tuple[str, int], list[float]]
 
 
 def measure(partitions: int, sizes: Sizes) -> dict[str, float]:
-    """Measure every row once; returns {name of the row: value}."""
+    """Measure every row of every case once; returns {name of the row: value}."""
     found: dict[str, float] = {}
 
     def take(case: str, world: ControllerWorld) -> None:
@@ -86,8 +86,22 @@ def measure(partitions: int, sizes: Sizes) -> dict[str, float]:
         take(FAILOVER, world)
         world.die(sizes.brokers)
         take(DEATH, world)
-        found[MEMORY.name] = _held_bytes(world) / partitions
     return found
+
+
+def memory_bytes(partitions: int, sizes: Sizes) -> int:
+    """What a controller holds that has just read everything and sent it to everybody."""
+    world = ControllerWorld(sizes.brokers, partitions, sizes.topic_partitions)
+    world.elect()
+    world.retire()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        world.elect()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
 
 
 def _values(costs: Costs) -> list[float]:
@@ -99,19 +113,6 @@ def _values(costs: Costs) -> list[float]:
         costs.requests,
         costs.request_bytes / 1e6,
     ]
-
-
-def _held_bytes(world: ControllerWorld) -> int:
-    """What a controller holds that has just read everything and sent it to everybody."""
-    world.retire()
-    gc.collect()
-    tracemalloc.start()
-    try:
-        world.elect()
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
 
 
 @contextlib.contextmanager
@@ -135,10 +136,13 @@ def run(sizes: Sizes = FULL) -> tuple[list[str], str]:
             print(f"round {turn + 1}: {partitions:,} partitions", file=sys.stderr, flush=True)
             for name, value in measure(partitions, sizes).items():
                 samples.setdefault((name, partitions), []).append(value)
+    for partitions in sizes.partitions:
+        print(f"memory: {partitions:,} partitions", file=sys.stderr, flush=True)
+        samples[MEMORY.name, partitions] = [memory_bytes(partitions, sizes) / partitions]
     cluster = f"{sizes.brokers} brokers, topics of {sizes.topic_partitions} partitions, {REPLICAS} replicas"
     lines = [
         "",
-        f"{cluster}. CPU times; medians of {sizes.rounds} rounds.",
+        f"{cluster}. CPU times; medians over the rounds ({sizes.rounds}); memory once.",
         "",
         *_table(sizes.partitions, samples),
     ]
@@ -155,6 +159,8 @@ def _table(partitions: Sequence[int], samples: Samples) -> list[str]:
         "|" + " --- |" * (1 + len(partitions)),
     ]
     for row in ROWS:
-        cells = [value_text(statistics.median(samples[row.name, each]), row.unit) for each in partitions]
+        values = [statistics.median(samples[row.name, each]) for each in partitions]
+        is_whole = row.unit in ("", "bytes")
+        cells = [f"{each:,.0f} {row.unit}" if is_whole else value_text(each, row.unit) for each in values]
         lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
     return lines
