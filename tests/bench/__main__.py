@@ -160,6 +160,17 @@ def run_pipeline(options: argparse.Namespace, folder: Path) -> Report:
     return pipeline.run(folder, options.cases, options.rows, options.rounds, options.cores), ""
 
 
+def add_sizes_of_pipeline(benchmark: argparse.ArgumentParser) -> None:
+    """Declare how much `pipeline` does."""
+    words = f"of {', '.join(pipeline.CASES)}, separated by commas (default: all)"
+    cases = names_of(list(pipeline.CASES), "case")
+    benchmark.add_argument("--cases", type=cases, default=",".join(pipeline.CASES), help=words)
+    words = "rows of each case (default: %(default)s)"
+    benchmark.add_argument("--rows", type=at_least_one, default=1_000_000, help=words)
+    words = "tasks that Spark runs at once (default: %(default)s)"
+    benchmark.add_argument("--cores", type=at_least_one, default=1, help=words)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The command line; without the name of a benchmark it is that of `peers`."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
@@ -221,14 +232,7 @@ def build_parser() -> argparse.ArgumentParser:
     words = "also 1,000,000 partitions (takes ten times as long, and several GB)"
     add("scale", run_scale, 3).add_argument("--million", action="store_true", help=words)
 
-    found = add("pipeline", run_pipeline, 3)
-    words = f"of {', '.join(pipeline.CASES)}, separated by commas (default: all)"
-    cases = names_of(list(pipeline.CASES), "case")
-    found.add_argument("--cases", type=cases, default=",".join(pipeline.CASES), help=words)
-    words = "rows of each case (default: %(default)s)"
-    found.add_argument("--rows", type=at_least_one, default=1_000_000, help=words)
-    words = "tasks that Spark runs at once (default: %(default)s)"
-    found.add_argument("--cores", type=at_least_one, default=1, help=words)
+    add_sizes_of_pipeline(add("pipeline", run_pipeline, 3))
     return parser
 
 

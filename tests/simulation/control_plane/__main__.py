@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from tests.simulation.control_plane.fences_off import FENCES
 from tests.simulation.control_plane.world import Outcome, run_seed
 from tests.simulation.world import prepare_process
 from tests.support.arguments import at_least_one
@@ -29,6 +30,8 @@ def parse() -> argparse.Namespace:
     which.add_argument("--seeds", type=at_least_one, default=100, help="how many seeds (default: 100)")
     which.add_argument("--seed", type=int, help="run this one only")
     parser.add_argument("--first", type=int, default=1, help="the first of --seeds (default: 1)")
+    words = "switch this fence off, and print which of --seeds find that"
+    parser.add_argument("--without", choices=FENCES, metavar="FENCE", help=words)
     parser.add_argument("--timeline", action="store_true", help="print the timeline of --seed")
     parser.add_argument("--lines", type=at_least_one, default=80, help="how much of it")
     parser.add_argument("--workers", type=at_least_one, default=os.cpu_count() or 1)
@@ -47,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the seeds that arguments name; return the exit code."""
     prepare_process()
     begun_s = time.monotonic()
+    if arguments.without is not None:
+        return find(arguments.without, range(arguments.first, arguments.first + arguments.seeds))
     if arguments.seed is not None:
         outcome = run_seed(arguments.seed, verbose=arguments.timeline, lines=arguments.lines)
         if arguments.timeline or not outcome.ok:
@@ -65,6 +70,17 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"seed {outcome.seed} FAILED at {outcome.sim_ms / 1000:.4f} s: {outcome.story}")
     summarise(outcomes, time.monotonic() - begun_s)
     return any(not outcome.ok for outcome in outcomes)
+
+
+def find(fence: str, seeds: Iterable[int]) -> int:
+    """Print the seeds that find a missing fence; return the exit code, 1 if none does."""
+    found = 0
+    for seed in seeds:
+        outcome = run_seed(seed, without=fence)
+        if not outcome.ok:
+            found += 1
+            print(f"seed {seed}: {outcome.story.splitlines()[0]}", flush=True)
+    return not found
 
 
 def run_all(seeds: Iterable[int], workers: int) -> Iterator[Outcome]:

@@ -12,22 +12,23 @@ from tests.simulation.control_plane.test_seeds import SEEDS
 from tests.simulation.control_plane.world import run_seed
 
 SEEDS_MAX = 2000
-#: {fence: (a seed that finds it, how the story of what broke begins)}
-FOUND: dict[str, tuple[int, str]] = {
-    "controller epoch of writes": (15, "I16"),
-    "controller epoch of requests": (4, "I16"),
-    "generation": (3, "I17"),
-    "leader epoch": (219, "I18"),
-    "partition version": (5, "I18"),
-    "ISR generation check": (7, "I19"),
-    "truncation by leader epoch": (3, "I19"),
-    "high-watermark gate": (5, "I19"),
-    "high watermark of consumers": (1, "I19"),
-    "leading by a decision of this generation": (5, "I23"),
-    "unseen bounces": (13, "I19"),
-    "topic id": (14, "I22"),
-    "incarnation": (1, "I19"),
-    "no request before its multi is acknowledged": (5, "I18"),
+#: {fence: (seeds that find it, how the story of what broke begins)}. Which ones do moves with the code's order
+#: of events; `python -m tests.simulation.control_plane --without FENCE` names others.
+FOUND: dict[str, tuple[tuple[int, ...], str]] = {
+    "controller epoch of writes": ((15,), "I16"),
+    "controller epoch of requests": ((4,), "I16"),
+    "generation": ((3,), "I17"),
+    "leader epoch": ((26,), "I18"),
+    "partition version": ((26, 47, 50), "I18"),
+    "ISR generation check": ((32, 43), "I19"),
+    "truncation by leader epoch": ((3,), "I19"),
+    "high-watermark gate": ((5,), "I19"),
+    "high watermark of consumers": ((1,), "I19"),
+    "leading by a decision of this generation": ((9, 14, 22), "I23"),
+    "unseen bounces": ((13,), "I19"),
+    "topic id": ((14,), "I22"),
+    "incarnation": ((1,), "I19"),
+    "no request before its multi is acknowledged": ((26, 35, 47), "I18"),
 }
 
 
@@ -37,10 +38,11 @@ def test_every_fence_has_a_seed() -> None:
 
 @pytest.mark.parametrize("fence", FOUND)
 def test_a_fence_that_is_switched_off_is_found(fence: str) -> None:
-    seed, promise = FOUND[fence]
-    assert run_seed(seed, without=fence).story.startswith(promise)
+    seeds, promise = FOUND[fence]
+    found = [seed for seed in seeds if run_seed(seed, without=fence).story.startswith(promise)]
+    assert found, f"look for others: python -m tests.simulation.control_plane --without '{fence}'"
     # With it the same seed holds; for most that is a test already.
-    assert seed in SEEDS or run_seed(seed).ok
+    assert found[0] in SEEDS or run_seed(found[0]).ok
 
 
 @pytest.mark.long
