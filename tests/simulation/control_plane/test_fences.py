@@ -12,8 +12,8 @@ from tests.simulation.control_plane.test_seeds import SEEDS
 from tests.simulation.control_plane.world import run_seed
 
 SEEDS_MAX = 2000
-#: {fence: (seeds that find it, how the story of what broke begins)}. Which ones do moves with the code's order
-#: of events; `python -m tests.simulation.control_plane --without FENCE` names others.
+#: {fence: (seeds that find it, how the story of what broke begins)}. Which ones do moves with the order of
+#: events in the code; `python -m tests.simulation.control_plane --without FENCE` names others.
 FOUND: dict[str, tuple[tuple[int, ...], str]] = {
     "controller epoch of writes": ((15,), "I16"),
     "controller epoch of requests": ((4,), "I16"),
