@@ -214,16 +214,13 @@ class Shell:
             wanted = machine.step(event, _now_ms())
         except Exception as error:
             raise BrokenTermError(f"a bug in a step: {error!r}", "report it with the log") from error
-        is_idle = machine.step_under_way is None
-        if not wanted and not is_idle and isinstance(event, inputs.PathsChanged):
-            return False
         is_continued = False
         for effect in wanted:
             if isinstance(effect, effects.GiveWay):
                 is_continued = True
             else:
                 self._carry_out(effect)
-        if is_idle or isinstance(event, inputs.Answered | inputs.NoAnswer):
+        if machine.step_under_way is None or isinstance(event, inputs.Answered | inputs.NoAnswer):
             self._tell_waiters()
         if not is_continued:
             self._plan_tick(machine.wake_ms)
