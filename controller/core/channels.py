@@ -273,9 +273,10 @@ class Channels:
     def owe_roles(self, broker_id: int, topics: Iterable[str]) -> None:
         """A broker needs its roles in these topics: until now its ISR memberships there were in doubt."""
         channel, model = self._channels.get(broker_id), self._model
-        for key in (key for topic in topics for key in model.keys_of(topic)) if channel is not None else ():
-            if channel is not None and key in model.states and broker_id in model.replicas(key):
-                self._owe_role(channel, key)
+        if channel is not None:
+            for key in (key for topic in topics for key in model.keys_of(topic)):
+                if key in model.states and broker_id in model.replicas(key):
+                    self._owe_role(channel, key)
 
     def owe_stops(self, keys: Iterable[PartitionKey]) -> None:
         """The brokers of these partitions must delete their replicas."""
@@ -286,11 +287,11 @@ class Channels:
 
     def owe_stops_of_leaver(self, broker_id: int, keys: Iterable[PartitionKey]) -> None:
         """A broker that shuts down must stop those of these replicas that are in no ISR any more."""
-        channel = self._channels.get(broker_id)
-        for key in keys if channel is not None else ():
-            known = self._model.states.get(key)
-            if channel is not None and known is not None and broker_id not in known.state.isr:
-                self._owe_role(channel, key)
+        channel, states = self._channels.get(broker_id), self._model.states
+        if channel is not None:
+            for key in keys:
+                if key in states and broker_id not in states[key].state.isr:
+                    self._owe_role(channel, key)
 
     def _owe_role(self, channel: Channel, key: PartitionKey, *, is_new: bool = False) -> None:
         """Owe a broker what its replica shall be: leader or follower, stopped, or gone.

@@ -21,7 +21,6 @@ from controller.core.outcomes import TopicOutcome, refused, too_large
 from controller.core.requests import NewPartitions, NewTopic
 from controller.core.topics import (
     Defaults,
-    Reason,
     Refused,
     Spread,
     check_room,
@@ -99,7 +98,7 @@ class TopicAdmin:
         try:
             settings = given_settings(topic.settings, segment_bytes_min=self._segment_bytes_min)
         except InvalidTopicSettingError as error:
-            return Refused(Reason.BAD_SETTING, str(error))
+            return Refused(ErrorCode.INVALID_CONFIG, str(error))
         record = TopicRecord(drawn_topic_id(self._draws.bits()), dict(planned))
         problem = too_large(record) or self._take_room(len(planned))
         return problem or _Planned(topic.name, record, settings)
@@ -183,7 +182,7 @@ class TopicAdmin:
             known = self._model.topics.get(name)
             if known is None and name not in self._model.left_alone:
                 text = f"This server does not host this topic-partition. {paths.missing_topic(name)}"
-                outcomes[name] = refused(Refused(Reason.UNKNOWN, text))
+                outcomes[name] = refused(Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
                 continue
             rejected = yield from self._io.write(CreateNode(paths.delete_topic_path(name), b""))
             if rejected is None or rejected.why is Why.NODE_EXISTS:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.core.topics import Reason, Refused
+from controller.core.topics import Refused
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import TopicId
 from quorum.metadata.paths import PartitionKey
@@ -17,20 +17,6 @@ from quorum.metadata.records import TopicRecord
 
 #: Bytes of a topic's assignment; its settings are created in the same write, which has at most a mebibyte.
 ASSIGNMENT_BYTES_MAX: Final = 640 * 1024
-
-_CODES: Final = {
-    Reason.BAD_NAME: ErrorCode.INVALID_TOPIC_EXCEPTION,
-    Reason.EXISTS: ErrorCode.TOPIC_ALREADY_EXISTS,
-    Reason.UNKNOWN: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    Reason.BAD_PARTITIONS: ErrorCode.INVALID_PARTITIONS,
-    Reason.BAD_REPLICATION_FACTOR: ErrorCode.INVALID_REPLICATION_FACTOR,
-    Reason.BAD_ASSIGNMENT: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-    Reason.BAD_REQUEST: ErrorCode.INVALID_REQUEST,
-    Reason.NO_ROOM: ErrorCode.POLICY_VIOLATION,
-    Reason.BAD_SETTING: ErrorCode.INVALID_CONFIG,
-    Reason.REASSIGNED: ErrorCode.REASSIGNMENT_IN_PROGRESS,
-    Reason.NOT_REASSIGNED: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +56,12 @@ def too_large(record: TopicRecord) -> Refused | None:
     if size_bytes <= ASSIGNMENT_BYTES_MAX:
         return None
     problem = f"the assignment would have {size_bytes} bytes, at most {ASSIGNMENT_BYTES_MAX} are allowed"
-    return Refused(Reason.BAD_ASSIGNMENT, f"{problem}: give fewer partitions or replicas")
+    return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{problem}: give fewer partitions or replicas")
 
 
 def refused(refusal: Refused) -> TopicOutcome:
     """Return the outcome of a request that was refused."""
-    return TopicOutcome(code_of(refusal), refusal.message)
-
-
-def code_of(refusal: Refused) -> ErrorCode:
-    """Return Kafka's code for a refusal."""
-    return _CODES[refusal.reason]
+    return TopicOutcome(refusal.error_code, refusal.message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from controller.core.channels import Channels
 from controller.core.deciding import Decider
 from controller.core.io import DeclinedError, Io, Steps, parts_of, rest
 from controller.core.model import ClusterModel, KnownTopic
-from controller.core.outcomes import PartitionOutcome, code_of, too_large
+from controller.core.outcomes import PartitionOutcome, too_large
 from controller.core.reassignment import Replicas, with_targets, without_moves
 from controller.core.topics import Refused, check_move
 from controller.core.writing import replace_request, set_topic
@@ -109,7 +109,7 @@ class Reassignments:
             for key, target in part:
                 wanted = check_move(self._model, key, target)
                 if isinstance(wanted, Refused):
-                    outcomes[key] = PartitionOutcome(code_of(wanted), wanted.message)
+                    outcomes[key] = PartitionOutcome(wanted.error_code, wanted.message)
                 else:
                     accepted.setdefault(key.topic, {})[key.partition] = wanted
             yield from rest(part)
@@ -136,7 +136,7 @@ class Reassignments:
     def _begin_topic(self, topic: str, record: TopicRecord) -> Steps[PartitionOutcome]:
         problem = too_large(record)
         if problem is not None:
-            return PartitionOutcome(code_of(problem), problem.message)
+            return PartitionOutcome(problem.error_code, problem.message)
         try:
             if (yield from self._write(topic, record)):
                 return PartitionOutcome(ErrorCode.NONE)

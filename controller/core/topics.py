@@ -1,20 +1,20 @@
 """Whether a topic may be created, extended or deleted, and with which replicas.
 
-Returns either the assignment to write or a refusal with its reason; which error code a reason has on the
-wire is for the shell. Names, counts, factors and assignments are checked here in Kafka's order; a refusal
-begins with Kafka's words where it has some, because scripts look for them.
+Returns either the assignment to write or a refusal with Kafka's error code. Names, counts, factors and
+assignments are checked here in Kafka's order; a refusal begins with Kafka's words where it has some, because
+scripts look for them.
 Source: Kafka's CreateTopics and CreatePartitions (3.9); seeds [0.C]; KIP-4, KIP-195.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from typing import Final, NamedTuple
 
 from controller.core.model import ClusterModel, KnownTopic
 from controller.core.placement import place, ring_of
 from controller.core.requests import NewPartitions, NewTopic
+from controller.wire.codes import ErrorCode
 from quorum.metadata.paths import PartitionKey, check_topic, missing_topic
 
 #: Partitions of one topic: its assignment is one znode, which must fit one request.
@@ -26,26 +26,10 @@ _BOTH_GIVEN: Final = (
 )
 
 
-class Reason(Enum):
-    """Why something is refused."""
-
-    BAD_NAME = "bad name"
-    EXISTS = "exists"
-    UNKNOWN = "unknown"
-    BAD_PARTITIONS = "bad partitions"
-    BAD_REPLICATION_FACTOR = "bad replication factor"
-    BAD_ASSIGNMENT = "bad assignment"
-    BAD_REQUEST = "bad request"
-    NO_ROOM = "no room"
-    BAD_SETTING = "bad setting"
-    REASSIGNED = "reassigned"
-    NOT_REASSIGNED = "not reassigned"
-
-
 class Refused(NamedTuple):
     """A request that changes nothing."""
 
-    reason: Reason
+    error_code: ErrorCode
     message: str
 
 
@@ -92,7 +76,7 @@ def collisions(model: ClusterModel, names: Iterable[str]) -> dict[str, str]:
 
 def exists(topic: str) -> Refused:
     """Refuse a name that another topic has."""
-    return Refused(Reason.EXISTS, f"Topic '{topic}' already exists.")
+    return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic}' already exists.")
 
 
 def plan_topic(
@@ -114,25 +98,26 @@ def plan_topic(
     try:
         check_topic(wanted.name)
     except ValueError as error:
-        return Refused(Reason.BAD_NAME, str(error))
+        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error))
     if wanted.name in model.topics or wanted.name in model.left_alone:
         return exists(wanted.name)
     if collides_with is not None:
         # Kafka's words.
         problem = f"Topic '{wanted.name}' collides with existing topic: {collides_with}"
-        return Refused(Reason.BAD_NAME, problem)
+        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if wanted.assignments is not None:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-            return Refused(Reason.BAD_REQUEST, _BOTH_GIVEN)
+            return Refused(ErrorCode.INVALID_REQUEST, _BOTH_GIVEN)
         return _given(model, wanted.assignments, first=0)
     count = defaults.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     factor = defaults.replication_factor if wanted.replication_factor == -1 else wanted.replication_factor
     if count < 1:
         return Refused(
-            Reason.BAD_PARTITIONS, f"Number of partitions must be larger than 0. {count} were asked for"
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions must be larger than 0. {count} were asked for",
         )
     if count > TOPIC_PARTITIONS_MAX:
-        return Refused(Reason.BAD_PARTITIONS, f"{count} partitions: give 1 to {TOPIC_PARTITIONS_MAX}")
+        return Refused(ErrorCode.INVALID_PARTITIONS, f"{count} partitions: give 1 to {TOPIC_PARTITIONS_MAX}")
     return _placed(model, range(count), factor, spread)
 
 
@@ -140,25 +125,28 @@ def plan_partitions(model: ClusterModel, wanted: NewPartitions, spread: Spread) 
     """Return the replicas of the partitions to add to a topic, or why they may not be added."""
     known = model.topics.get(wanted.name)
     if known is None or not model.may_decide(wanted.name):
-        return Refused(Reason.UNKNOWN, missing_topic(wanted.name))
+        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing_topic(wanted.name))
     if known.record.adding_replicas or known.record.removing_replicas:
         return Refused(
-            Reason.REASSIGNED, f"topic {wanted.name!r} is being reassigned: wait until that is over"
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+            f"topic {wanted.name!r} is being reassigned: wait until that is over",
         )
     present = len(known.record.partitions)
     if wanted.count == present:
-        return Refused(Reason.BAD_PARTITIONS, f"Topic already has {present} partitions.")
+        return Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partitions.")
     if wanted.count < present:
         problem = (
             f"Topic currently has {present} partitions, which is higher than the requested {wanted.count}."
         )
-        return Refused(Reason.BAD_PARTITIONS, problem)
+        return Refused(ErrorCode.INVALID_PARTITIONS, problem)
     if wanted.count > TOPIC_PARTITIONS_MAX:
-        return Refused(Reason.BAD_PARTITIONS, f"{wanted.count} partitions: at most {TOPIC_PARTITIONS_MAX}")
+        return Refused(
+            ErrorCode.INVALID_PARTITIONS, f"{wanted.count} partitions: at most {TOPIC_PARTITIONS_MAX}"
+        )
     if wanted.assignments is not None:
         if len(wanted.assignments) != wanted.count - present:
             return Refused(
-                Reason.BAD_ASSIGNMENT,
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Increasing the number of partitions by {wanted.count - present} but "
                 f"{len(wanted.assignments)} assignments provided.",
             )
@@ -173,7 +161,9 @@ def check_room(present: int, added: int, partitions_max: int) -> Refused | None:
     if present + added <= partitions_max:
         return None
     problem = f"{added} partitions beside the {present} of all topics, at most {partitions_max} are allowed"
-    return Refused(Reason.NO_ROOM, f"{problem}: delete topics, or raise limits.partitions_max of the brokers")
+    return Refused(
+        ErrorCode.POLICY_VIOLATION, f"{problem}: delete topics, or raise limits.partitions_max of the brokers"
+    )
 
 
 def check_move(
@@ -188,26 +178,28 @@ def check_move(
     """
     present, move = model.replicas(key), model.move(key)
     if not present or not model.may_decide(key.topic):
-        return Refused(Reason.UNKNOWN, NO_SUCH_PARTITION)
+        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
     if target is None:
         return (
-            Refused(Reason.NOT_REASSIGNED, "No partition reassignment is in progress.")
+            Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
             if move is None
             else move.origin
         )
     if not target:
-        return Refused(Reason.BAD_ASSIGNMENT, "Empty replica list specified in partition reassignment.")
+        return Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Empty replica list specified in partition reassignment."
+        )
     listed = ", ".join(map(str, target))
     if len(dict.fromkeys(target)) != len(target):
         problem = f"Duplicate replica ids in partition reassignment replica list: {listed}"
-        return Refused(Reason.BAD_ASSIGNMENT, problem)
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     if min(target) < 0:
-        return Refused(Reason.BAD_ASSIGNMENT, f"Invalid broker id in replica list: {listed}")
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Invalid broker id in replica list: {listed}")
     away = [each for each in target if each not in model.brokers and each not in present]
     if not away:
         return target
     problem = f"Replica assignment has brokers that are not alive. There is no live broker {away[0]}"
-    return Refused(Reason.BAD_ASSIGNMENT, problem)
+    return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
 def _continued(model: ClusterModel, known: KnownTopic, spread: Spread) -> Spread:
@@ -227,10 +219,10 @@ def _factor_of(known: KnownTopic) -> int:
 
 def _placed(model: ClusterModel, partitions: range, factor: int, spread: Spread) -> Assignment | Refused:
     if factor < 1:
-        return Refused(Reason.BAD_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+        return Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if factor > len(model.brokers):
         return Refused(
-            Reason.BAD_REPLICATION_FACTOR,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor: {factor} larger than available brokers: {len(model.brokers)}.",
         )
     return place(_racks_of(model), partitions, factor, start_index=spread.start_index, shift=spread.shift)
@@ -249,27 +241,27 @@ def _given(
     """
     if not 1 <= len(assignments) <= TOPIC_PARTITIONS_MAX:
         return Refused(
-            Reason.BAD_PARTITIONS, f"{len(assignments)} assignments: give 1 to {TOPIC_PARTITIONS_MAX}"
+            ErrorCode.INVALID_PARTITIONS, f"{len(assignments)} assignments: give 1 to {TOPIC_PARTITIONS_MAX}"
         )
     if sorted(assignments) != list(range(first, first + len(assignments))):
         problem = "partitions should be a consecutive 0-based integer sequence"
-        return Refused(Reason.BAD_ASSIGNMENT, problem)
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     for partition, replicas in sorted(assignments.items()):
         problem = _replicas_problem(partition, replicas)
         if problem:
-            return Refused(Reason.BAD_ASSIGNMENT, problem)
+            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     factors = {len(replicas) for replicas in assignments.values()}
     if factor is not None and factors != {factor}:
         problem = f"Inconsistent replication factor between partitions, partition 0 has {factor}"
-        return Refused(Reason.BAD_ASSIGNMENT, problem)
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     if len(factors) != 1:
         problem = "All partitions should have the same number of replicas"
-        return Refused(Reason.BAD_ASSIGNMENT, problem)
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     named = dict.fromkeys(each for _, replicas in sorted(assignments.items()) for each in replicas)
     unknown = [str(each) for each in named if each not in model.brokers]
     if unknown:
         problem = f"Unknown broker(s) in replica assignment: {', '.join(unknown)}."
-        return Refused(Reason.BAD_ASSIGNMENT, problem)
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     return assignments
 
 

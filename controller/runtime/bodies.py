@@ -83,7 +83,9 @@ class Bodies:
                 live_brokers = packing.pack_live_brokers(self._live_brokers())
                 return Body(UPDATE_METADATA, packing.pack_update_metadata(*sender, topics, live_brokers))
             case LeadershipBatch(new):
-                return self._leader_and_isr(sender, new)
+                known, deleting = self._model.states, self._model.deleting
+                states = {key: known[key] for key in new if key in known and key.topic not in deleting}
+                return self._roles(sender, states, new)
             case StopBatch(stops):
                 topics = [
                     packing.pack_stop_topic(
@@ -123,13 +125,6 @@ class Bodies:
         if known is None or key.topic in self._model.deleting:
             return LeaderEpoch(DELETED)
         return known.state.leader_epoch
-
-    def _leader_and_isr(self, sender: Sender, new: Mapping[PartitionKey, bool]) -> Body:
-        model = self._model
-        states = {
-            key: model.states[key] for key in new if key in model.states and key.topic not in model.deleting
-        }
-        return self._roles(sender, states, new)
 
     def _roles(
         self, sender: Sender, states: Mapping[PartitionKey, KnownState], new: Mapping[PartitionKey, bool]

@@ -33,7 +33,7 @@ from controller.election.store import ensure_controller_epoch
 from controller.runtime.bodies import Bodies
 from controller.runtime.recording import RecordedControllerMachine
 from controller.runtime.senders import Senders, TermShare
-from controller.runtime.shell import DeposedError, Shell
+from controller.runtime.shell import Shell
 from controller.wire.codes import ErrorCode
 from controller.wire.connection import BrokerConnection, BrokerUnreachableError
 from quorum.client import Client
@@ -309,14 +309,14 @@ class Controller:
                 outcomes = outcome
                 done = [name for name, each in outcomes.items() if each.error_code == ErrorCode.NONE]
                 if isinstance(request, inputs.DeleteTopics):
-                    await term.wait_until_deleted(done)
+                    failed = await term.wait_until_deleted(done)
+                    if failed is not None:
+                        return _all(names, failed.error_code, failed.message)
                 elif done and not request.validate_only:
                     await term.wait_until_settled(done, self._options.settle_ms / 1000)
         except TimeoutError:
             if not outcomes or isinstance(request, inputs.DeleteTopics):
                 return _unfinished(outcomes, names)
-        except DeposedError as error:
-            return _all(names, ErrorCode.NOT_CONTROLLER, error.message)
         return outcomes
 
 

@@ -33,7 +33,7 @@ from quorum.client import (
     WatchEvent,
     WatchType,
 )
-from quorum.errors import Fault, QuorateError
+from quorum.errors import QuorateError
 from quorum.metadata.errors import SESSION_OVER, ControllerFencedError
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.platform.pace import Pace
@@ -50,13 +50,6 @@ _CHANGES: Final = (
     EventType.NODE_CHILDREN_CHANGED,
 )
 _LEVELS: Final = {effects.Level.INFO: logging.INFO, effects.Level.WARNING: logging.WARNING}
-
-
-class DeposedError(QuorateError):
-    """This broker is no longer the controller; the request was not carried out."""
-
-    fault = Fault.CLIENT
-    retriable = True
 
 
 class BrokenTermError(QuorateError):
@@ -175,13 +168,14 @@ class Shell:
                 while self._resign is None and not channels.pending_topics().isdisjoint(topics):
                     await self._progress.wait()
 
-    async def wait_until_deleted(self, topics: Collection[str]) -> None:
-        """Wait until these topics are gone; raises DeposedError if the term ends first."""
+    async def wait_until_deleted(self, topics: Collection[str]) -> RequestFailed | None:
+        """Wait until these topics are gone; returns why not if the term ends first."""
         model = self.machine.model
         while any(topic in model.topics or topic in model.left_alone for topic in topics):
             if self._resign is not None:
-                raise DeposedError(self._resign.reason)
+                return RequestFailed(ErrorCode.NOT_CONTROLLER, self._resign.reason)
             await self._progress.wait()
+        return None
 
     # -- inputs --------------------------------------------------------------------------------------------
 
@@ -214,16 +208,13 @@ class Shell:
             wanted = machine.step(event, _now_ms())
         except Exception as error:
             raise BrokenTermError(f"a bug in a step: {error!r}", "report it with the log") from error
-        is_idle = machine.step_under_way is None
-        if not wanted and not is_idle and isinstance(event, inputs.PathsChanged):
-            return False
         is_continued = False
         for effect in wanted:
             if isinstance(effect, effects.GiveWay):
                 is_continued = True
             else:
                 self._carry_out(effect)
-        if is_idle or isinstance(event, inputs.Answered | inputs.NoAnswer):
+        if machine.step_under_way is None or isinstance(event, inputs.Answered | inputs.NoAnswer):
             self._tell_waiters()
         if not is_continued:
             self._plan_tick(machine.wake_ms)

@@ -10,7 +10,8 @@ from controller.core.elections import Decisions, ElectionKind, Situation, decide
 from controller.core.model import ClusterModel, KnownState, KnownTopic, LiveBroker
 from controller.core.reassignment import Move, move_of, wanted_replicas, with_targets, without_moves
 from controller.core.requests import NewPartitions
-from controller.core.topics import Reason, Refused, Spread, check_move, plan_partitions
+from controller.core.topics import Refused, Spread, check_move, plan_partitions
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
 from quorum.metadata.paths import PartitionKey
 from quorum.metadata.records import BrokerRecord, PartitionStateRecord, TopicRecord
@@ -173,21 +174,23 @@ def test_an_unclean_election_on_request_needs_no_setting_and_is_marked() -> None
 
 
 @pytest.mark.parametrize(
-    ("key", "target", "reason"),
+    ("key", "target", "code"),
     [
-        (PartitionKey("t", 1), (1,), Reason.UNKNOWN),
-        (PartitionKey("none", 0), (1,), Reason.UNKNOWN),
-        (T0, None, Reason.NOT_REASSIGNED),
-        (T0, (), Reason.BAD_ASSIGNMENT),
-        (T0, (1, 1), Reason.BAD_ASSIGNMENT),
-        (T0, (-1,), Reason.BAD_ASSIGNMENT),
-        (T0, (1, 9), Reason.BAD_ASSIGNMENT),
+        (PartitionKey("t", 1), (1,), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (PartitionKey("none", 0), (1,), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (T0, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+        (T0, (), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, (1, 1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, (-1,), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, (1, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_is_refused(key: PartitionKey, target: tuple[int, ...] | None, reason: Reason) -> None:
+def test_what_cannot_be_is_refused(
+    key: PartitionKey, target: tuple[int, ...] | None, code: ErrorCode
+) -> None:
     found = check_move(model_of(PLAIN, 1, (1, 2), (1, 2, 3)), key, target)
     assert isinstance(found, Refused)
-    assert found.reason is reason
+    assert found.error_code is code
 
 
 def test_a_dead_broker_that_has_the_partition_may_stay() -> None:
@@ -198,4 +201,4 @@ def test_a_topic_that_is_reassigned_gets_no_partitions() -> None:
     model = model_of(with_targets(PLAIN, {0: (1, 3)}), 1, (1, 2), (1, 2, 3))
     found = plan_partitions(model, NewPartitions("t", 3), Spread(0, 0))
     assert isinstance(found, Refused)
-    assert found.reason is Reason.REASSIGNED
+    assert found.error_code is ErrorCode.REASSIGNMENT_IN_PROGRESS

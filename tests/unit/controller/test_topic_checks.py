@@ -10,7 +10,6 @@ from controller.core.model import ClusterModel, KnownTopic, LiveBroker
 from controller.core.requests import NewPartitions, NewTopic
 from controller.core.topics import (
     Defaults,
-    Reason,
     Refused,
     Spread,
     check_room,
@@ -18,6 +17,7 @@ from controller.core.topics import (
     plan_partitions,
     plan_topic,
 )
+from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration
 from quorum.metadata.records import BrokerRecord, TopicRecord
 
@@ -50,29 +50,29 @@ def test_given_assignments_are_taken(model: ClusterModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "reason"),
+    ("wanted", "code"),
     [
-        (NewTopic("a/b"), Reason.BAD_NAME),
-        (NewTopic("x" * 250), Reason.BAD_NAME),
-        (NewTopic("there"), Reason.EXISTS),
-        (NewTopic("broken"), Reason.EXISTS),
-        (NewTopic("a", 0), Reason.BAD_PARTITIONS),
-        (NewTopic("a", 10_001), Reason.BAD_PARTITIONS),
-        (NewTopic("a", 1, 0), Reason.BAD_REPLICATION_FACTOR),
-        (NewTopic("a", 1, 4), Reason.BAD_REPLICATION_FACTOR),
-        (NewTopic("a", 1, assignments={0: (1,)}), Reason.BAD_REQUEST),
-        (NewTopic("a", assignments={}), Reason.BAD_PARTITIONS),
-        (NewTopic("a", assignments={1: (1,)}), Reason.BAD_ASSIGNMENT),
-        (NewTopic("a", assignments={0: (1, 2), 1: (1,)}), Reason.BAD_ASSIGNMENT),
-        (NewTopic("a", assignments={0: ()}), Reason.BAD_ASSIGNMENT),
-        (NewTopic("a", assignments={0: (1, 1)}), Reason.BAD_ASSIGNMENT),
-        (NewTopic("a", assignments={0: (1, 9)}), Reason.BAD_ASSIGNMENT),
+        (NewTopic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (NewTopic("broken"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (NewTopic("a", 0), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("a", 10_001), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("a", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("a", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("a", 1, assignments={0: (1,)}), ErrorCode.INVALID_REQUEST),
+        (NewTopic("a", assignments={}), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("a", assignments={1: (1,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments={0: (1, 2), 1: (1,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments={0: ()}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments={0: (1, 1)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments={0: (1, 9)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_a_topic_is_refused_with_its_reason(model: ClusterModel, wanted: NewTopic, reason: Reason) -> None:
+def test_a_topic_is_refused_with_its_code(model: ClusterModel, wanted: NewTopic, code: ErrorCode) -> None:
     refused = plan(model, wanted)
     assert isinstance(refused, Refused)
-    assert refused.reason is reason
+    assert refused.error_code is code
 
 
 def test_all_topics_together_have_so_many_partitions_at_most(model: ClusterModel) -> None:
@@ -80,7 +80,7 @@ def test_all_topics_together_have_so_many_partitions_at_most(model: ClusterModel
     assert check_room(2, 3, 5) is None
     refused = check_room(2, 4, 5)
     assert refused is not None
-    assert refused.reason is Reason.NO_ROOM
+    assert refused.error_code is ErrorCode.POLICY_VIOLATION
     assert "4 partitions beside the 2 of all topics, at most 5" in refused.message
 
 
@@ -91,7 +91,9 @@ def test_names_that_differ_in_points_and_underscores_collide(model: ClusterModel
     found = collisions(model, names)
     assert found == {"a_b": "a.b", "c.d": "c_d", "e.f": "e_f"}
     refused = plan_topic(model, NewTopic("a_b"), Defaults(2, 1), SPREAD, found["a_b"])
-    assert refused == Refused(Reason.BAD_NAME, "Topic 'a_b' collides with existing topic: a.b")
+    assert refused == Refused(
+        ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic 'a_b' collides with existing topic: a.b"
+    )
     assert collisions(model, ["there", "new"]) == {}
 
 
@@ -104,23 +106,23 @@ def test_added_partitions_may_be_given(model: ClusterModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "assignments", "reason"),
+    ("name", "count", "assignments", "code"),
     [
-        ("nowhere", 3, None, Reason.UNKNOWN),
-        ("there", 2, None, Reason.BAD_PARTITIONS),
-        ("there", 1, None, Reason.BAD_PARTITIONS),
-        ("there", 10_001, None, Reason.BAD_PARTITIONS),
-        ("there", 4, [(1, 2)], Reason.BAD_ASSIGNMENT),
-        ("there", 3, [(1,)], Reason.BAD_ASSIGNMENT),
-        ("there", 3, [(1, 1)], Reason.BAD_ASSIGNMENT),
+        ("nowhere", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("there", 2, None, ErrorCode.INVALID_PARTITIONS),
+        ("there", 1, None, ErrorCode.INVALID_PARTITIONS),
+        ("there", 10_001, None, ErrorCode.INVALID_PARTITIONS),
+        ("there", 4, [(1, 2)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("there", 3, [(1,)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("there", 3, [(1, 1)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_added_partitions_are_refused_with_their_reason(
-    model: ClusterModel, name: str, count: int, assignments: Sequence[tuple[int, ...]] | None, reason: Reason
+def test_added_partitions_are_refused_with_their_code(
+    model: ClusterModel, name: str, count: int, assignments: Sequence[tuple[int, ...]] | None, code: ErrorCode
 ) -> None:
     refused = plan_partitions(model, NewPartitions(name, count, assignments), SPREAD)
     assert isinstance(refused, Refused)
-    assert refused.reason is reason
+    assert refused.error_code is code
 
 
 def test_a_topic_that_is_being_deleted_gets_no_partitions(model: ClusterModel) -> None:
