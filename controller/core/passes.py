@@ -10,7 +10,7 @@ Source: control-plane design, "Controller"; seeds [0.A], [0.C], [0.D], [2.4], [3
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -141,7 +141,7 @@ class Passes:
             asked = self.requests.popleft()
             try:
                 outcome = yield from self._carry_out(asked.request)
-                for topic in _topics_of(asked.request):
+                for topic in _topics_of(outcome):
                     self.parts.cache.dirty.mark_topic(topic)
                 yield from self._settle((yield from self.parts.cache.refresh()))
             except (UnsureError, DeclinedError) as error:
@@ -225,12 +225,10 @@ STEPS: Final = (
 )
 
 
-def _topics_of(request: inputs.Request) -> Iterable[str]:
-    """Return the topics to read again once a request was carried out."""
-    match request:
-        case inputs.CreateTopics(wanted, _) | inputs.ExtendTopics(wanted, _):
-            return [each.name for each in wanted]
-        case inputs.DeleteTopics(names):
-            return names
-        case _:
-            return ()
+def _topics_of(outcome: Outcome) -> list[str]:
+    """Return the topics that a request has changed; what it refused may not even be a name."""
+    return [
+        name
+        for name, each in (outcome.items() if isinstance(outcome, Mapping) else ())
+        if isinstance(name, str) and each.error_code is ErrorCode.NONE
+    ]

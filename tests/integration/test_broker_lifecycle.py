@@ -229,6 +229,7 @@ async def test_the_http_port_shows_the_broker_and_its_controller(cluster: Embedd
             "controller_epoch": 1,
             "brokers": expected,
             "strangers": {},
+            "step": None,
             "under_replicated": [],
             "offline": [],
         }
