@@ -393,8 +393,12 @@ def test_damage_that_a_look_up_by_time_meets_is_mended_too(
         try:
             return consumer.offsets_for_times([TopicPartition(topic.name, 0, 1)], timeout=WAIT_S)
         except KafkaException as error:
-            # librdkafka leaves it to its caller to ask the next leader.
-            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            # librdkafka leaves it to its caller to ask the next leader, and to wait until that one knows what
+            # is committed.
+            if error.args[0].code() not in (
+                KafkaError.NOT_LEADER_FOR_PARTITION,
+                KafkaError.OFFSET_NOT_AVAILABLE,
+            ):
                 raise
             return []
 
