@@ -38,6 +38,7 @@ from controller.core.inputs import (
     MultiDone,
     NodesRead,
     PathsChanged,
+    ReadFailed,
     Reassign,
     Reconnected,
     Rejected,
@@ -78,6 +79,7 @@ class _Office:
     elected: Elected
     machine: ControllerMachine
     is_paused: bool = False
+    is_cut_off: bool = False
     inbox: deque[Input] = field(default_factory=deque)
 
 
@@ -352,9 +354,17 @@ class ControllerScene(Scene):
         self.overwritten = True
         return self._settle()
 
-    @command("the connection to the quorum comes back")
+    @command("the controller's connection to the quorum breaks")
+    def cut_off(self) -> Lines:
+        """Its session goes on; no event comes, and no read is answered."""
+        self.offices[-1].is_cut_off = True
+        return ()
+
+    @command("the controller's connection to the quorum comes back")
     def reconnect(self) -> Lines:
-        self.offices[-1].inbox.append(Reconnected())
+        office = self.offices[-1]
+        office.is_cut_off = False
+        office.inbox.append(Reconnected())
         return self._settle()
 
     # --- writes and time
@@ -465,8 +475,9 @@ class ControllerScene(Scene):
     def _spread(self) -> None:
         """Let every controller hear what has changed."""
         changed = self.tree.taken_changes()
-        for office in self.offices if changed else ():
-            office.inbox.append(PathsChanged(changed))
+        for office in self.offices:
+            if changed and not office.is_cut_off:
+                office.inbox.append(PathsChanged(changed))
         if self.overwritten:
             # The candidate looks at the node that it won.
             self.offices[-1].inbox.append(Ended("/controller was deleted or overwritten", is_fenced=False))
@@ -480,6 +491,8 @@ class ControllerScene(Scene):
     def _carry_out(self, office: _Office, effect: Effect) -> None:
         tree, inbox = self.tree, office.inbox
         match effect:
+            case ReadNodes(number) | ReadChildren(number) if office.is_cut_off:
+                inbox.append(ReadFailed(number, "the connection broke"))
             case ReadNodes(number, wanted):
                 inbox.append(NodesRead(number, tuple(tree.nodes.get(path) for path in wanted)))
             case ReadChildren(number, path):
