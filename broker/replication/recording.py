@@ -75,9 +75,13 @@ class RecordedReplicaMachine(ReplicaMachine):
         """Step and record it."""
         seen = SeenLog(log)
         self._is_stepping = True
-        effects = super().step(happened, seen, now_ms)
-        self._is_stepping = False
-        self._recorder.note(now_ms, ("step", happened, seen.seen()), effects)
+        effects = None
+        try:
+            effects = super().step(happened, seen, now_ms)
+        finally:
+            # Also one that raises: a report is about that.
+            self._is_stepping = False
+            self._recorder.note(now_ms, ("step", happened, seen.seen()), effects)
         return effects
 
     def appended(self, log_end_offset: int) -> bool:

@@ -49,6 +49,10 @@ class RecordedControllerMachine(ControllerMachine):
 
     def step(self, event: Input, now_ms: int) -> list[Effect]:
         """Step and record it."""
-        effects = super().step(event, now_ms)
-        self._recorder.note(now_ms, event, effects)
+        effects = None
+        try:
+            effects = super().step(event, now_ms)
+        finally:
+            # Also one that raises: a report is about that.
+            self._recorder.note(now_ms, event, effects)
         return effects

@@ -9,7 +9,6 @@ Source: issue "Make the control plane steppable" (recorded inputs).
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import logging
@@ -35,7 +34,7 @@ _OBJECT, _TUPLE, _SET, _UUID = 1, 2, 3, 4
 
 
 class RecordingError(QuorateError):
-    """A recording cannot be read."""
+    """A recording cannot be read, or not be begun."""
 
     fault = Fault.OPERATOR
 
@@ -57,9 +56,13 @@ class Recordings:
         """Make the folder.
 
         Raises:
-            OSError: the disk refused.
+            RecordingError: the disk refused.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"broker.record_dir {folder} cannot be made: {error.strerror}"
+            raise RecordingError(problem, "name a folder that this user may write, or none") from error
         self._folder = folder
         self._bytes_left = bytes_max
         self._files: list[BinaryIO] = []
@@ -67,14 +70,18 @@ class Recordings:
     def begin(self, name: str) -> Recorder:
         """Begin the recording of a machine; a former one of that name stays.
 
-        Raises:
-            OSError: the disk refused.
+        A disk that refuses, or no room for one more open file, ends all recordings.
         """
         for number in itertools.count():
             path = self._folder / (f"{name}.{number}.steps" if number else f"{name}.steps")
-            with contextlib.suppress(FileExistsError):
+            try:
                 self._files.append(path.open("xb", buffering=0))
-                return Recorder(self, self._files[-1])
+            except FileExistsError:
+                continue
+            except OSError as error:
+                self._end(str(error))
+                return Recorder(self, None)
+            return Recorder(self, self._files[-1])
         raise AssertionError
 
     def close(self) -> None:
@@ -83,9 +90,9 @@ class Recordings:
         for file in self._files:
             file.close()
 
-    def write(self, file: BinaryIO, packed: bytes) -> None:
+    def write(self, file: BinaryIO | None, packed: bytes) -> None:
         """Add to a file, as long as there is room; a disk that refuses ends all recordings."""
-        if len(packed) > self._bytes_left:
+        if file is None or len(packed) > self._bytes_left:
             self._end("they are full")
             return
         self._bytes_left -= len(packed)
@@ -103,8 +110,8 @@ class Recordings:
 class Recorder:
     """Writes the steps of one machine."""
 
-    def __init__(self, recordings: Recordings, file: BinaryIO) -> None:
-        """Write to an empty file."""
+    def __init__(self, recordings: Recordings, file: BinaryIO | None) -> None:
+        """Write to an empty file; None: there is none, and nothing is kept."""
         self._recordings = recordings
         self._file = file
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import uuid
 from enum import Enum
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
+from types import MappingProxyType, SimpleNamespace
+from typing import NamedTuple, cast
 
 import msgpack
 import pytest
 
+from broker.core.replica_inputs import LogView, Truncated
+from broker.core.replica_moves import IllegalMoveError
+from broker.replication.recording import RecordedReplicaMachine
 from controller.core.inputs import Answered, Elected, PathsChanged, Tick
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch
 from quorum.metadata.paths import PartitionKey
@@ -81,6 +84,32 @@ def test_recordings_share_their_room_and_a_full_one_takes_no_more(tmp_path: Path
     read = [list(read_recording(tmp_path / f"{name}.steps")) for name in ("one", "two")]
     assert all(0 < len(each) < 9 for each in read)
     assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= 100
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RecordingError, match="record_dir"):
+        Recordings(tmp_path / "file" / "deep")
+
+
+def test_a_disk_that_refuses_ends_the_recordings_and_no_machine(tmp_path: Path) -> None:
+    recordings = Recordings(tmp_path / "gone")
+    one = recordings.begin("one")
+    recordings.begin("n" * 300).note(1, 1)
+    one.note(1, 1)
+    recordings.close()
+    assert list(read_recording(tmp_path / "gone" / "one.steps")) == []
+
+
+def test_a_step_that_raises_is_on_file(tmp_path: Path) -> None:
+    recordings = Recordings(tmp_path)
+    machine = RecordedReplicaMachine(recordings, PartitionKey("orders", 0), 1, 1)
+    log = SimpleNamespace(topic_id=None, log_start_offset=0, log_end_offset=0, latest_epoch=-1)
+    with pytest.raises(IllegalMoveError):
+        machine.step(Truncated(), cast("LogView", log), 7)
+    recordings.close()
+    *_, last = read_recording(tmp_path / "replica-orders-0.steps")
+    assert last == Step(7, ("step", Truncated(), (None, 0, 0, -1, {})), None)
 
 
 def test_a_former_recording_stays(tmp_path: Path) -> None:
