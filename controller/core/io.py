@@ -129,13 +129,11 @@ class Io:
 
     # -- writes --------------------------------------------------------------------------------------------
 
-    def begin_write(
-        self, operations: Sequence[effects.Operation], entries: tuple[effects.RoleEntry, ...] = ()
-    ) -> int:
+    def begin_write(self, operations: Sequence[effects.Operation]) -> int:
         """Send a write behind the fence, and return its id for `outcomes`."""
         number = self._number()
         fence = fences.controller_epoch(self._epoch_version)
-        self._emit(effects.Write(number, (fence, *operations), entries))
+        self._emit(effects.Write(number, (fence, *operations)))
         return number
 
     def outcomes(self, ids: Sequence[int]) -> Steps[list[inputs.Done | inputs.Rejected | inputs.Unknown]]:

@@ -276,7 +276,7 @@ class Shell:
 
     async def write(self, effect: effects.Write) -> inputs.MultiDone:
         """Run a multi and say what became of it."""
-        return await carrying.write(self._client, effect, self._senders.node)
+        return await carrying.write(self._client, effect)
 
     # -- the end -------------------------------------------------------------------------------------------
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from controller.core.channels import Channels
 from controller.core.effects import Effect, Write
 from controller.core.elections import Decisions
 from controller.core.io import Io, TermOverError
-from controller.core.model import ClusterModel
-from controller.core.options import Counters
 from controller.core.writing import StateWriter, WrittenStates
 from controller.election.plans import Mandate
 from controller.runtime import carrying
@@ -35,12 +32,11 @@ async def write_states(
     """
     effects: list[Effect] = []
     io = Io(effects.append, controller_epoch=mandate.epoch, epoch_version=mandate.epoch_version)
-    channels = Channels(ClusterModel(), Counters(), effects.append, by_queue=False, queue_entries_max=1)
     decisions = Decisions(
         {key: (state, PartitionVersion(version)) for key, (state, version) in (updates or {}).items()},
         dict(creations or {}),
     )
-    steps = StateWriter(io, channels).write(decisions)
+    steps = StateWriter(io).write(decisions)
     while True:
         try:
             awaited = next(steps)
@@ -53,7 +49,5 @@ async def write_states(
         if awaited:
             writes = [each for each in effects if isinstance(each, Write)]
             effects.clear()
-            for done in await asyncio.gather(
-                *(carrying.write(client, each, lambda _entry: ("", b"")) for each in writes)
-            ):
+            for done in await asyncio.gather(*(carrying.write(client, each) for each in writes)):
                 io.take(done)
