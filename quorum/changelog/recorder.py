@@ -146,7 +146,7 @@ class ChangeRecorder:
             self._drain_soon(self._drain_delay_ms())
 
     def installed(self, machine: StateMachine) -> None:
-        """A snapshot replaced the state: the log begins anew behind it."""
+        """A snapshot replaced the state: the log begins anew after it."""
         self._adopt(machine)
         self._files.put(self._zxid)
         self._drain_soon(DRAIN_AFTER_MS)

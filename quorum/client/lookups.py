@@ -25,7 +25,7 @@ ReadOutcome = tuple[bytes | None, Stat] | ServerError
 
 
 class AccessEntry(NamedTuple):
-    """Who may do what."""
+    """Which identity may do what."""
 
     #: sum of 1 read, 2 write, 4 create, 8 delete, 16 administer
     permissions: int
@@ -156,7 +156,7 @@ def _refusal(path: str) -> Callable[[int, memoryview], None]:
 
 
 def read_all(paths: Sequence[str]) -> PreparedRequest[list[ReadOutcome]]:
-    """Read the data of several nodes in one request; each read stands for itself."""
+    """Read the data of several nodes in one request; each read has its own outcome."""
     # The caller may change its list before the reply is there.
     wanted = tuple(paths)
     reads = [(int(OpCode.GET_DATA), path) for path in wanted]

@@ -4,7 +4,7 @@ Pure soft state: callbacks in, events out; no sockets, no clock. What a read arm
 recursive watches stay until they are removed. A watch is armed when the reply that registered it has arrived,
 exactly where the server armed it: a read of a missing node arms nothing, exists arms both ways. After a
 reconnect everything still armed is sent to the new server in SetWatches requests, each small enough for any
-server; what a persistent watch missed in between is not told.
+server; what a persistent watch missed in between stays unknown.
 Source: ZooKeeper programmer's guide (watches); zookeeper design, "Watches"; ZOOKEEPER-706 (split SetWatches);
 ZKWatchManager.materialize (ZooKeeper 3.9).
 """
@@ -70,10 +70,10 @@ class ArmedPaths(NamedTuple):
     recursive: list[str]
 
     def encode(self, relative_zxid: int) -> bytes:
-        """Encode it; servers before 3.6 know no persistent watches, and are told nothing of them.
+        """Encode it; servers before 3.6 know no persistent watches, and hear nothing of them.
 
         Args:
-            relative_zxid: what happened behind it these watches have not told.
+            relative_zxid: these watches have not reported what happened after it.
         """
         if self.persistent or self.recursive:
             return encode_set_watches2(SetWatches2(relative_zxid, *self))

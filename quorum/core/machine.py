@@ -1,14 +1,9 @@
 """The state machine: applies one committed log entry after the other, and nothing else changes the state.
 
-It decides who may write (attachment and incarnations), which command gets a zxid, what every command results
-in, and the two digests of an entry. It is total: whatever a command holds, the outcome is a result; an
-exception means that the caller broke the order of entries. Everything in it is hard state but the context of
-the open entry. It knows no clock: stamps, terms and indexes come with the entries.
-
-Zxids: one per create of any kind, delete, setData, setACL, multi, createSession, closeSession (failed ones
-too), effective expiry, effective deletion of a container or TTL node and change of members; none for attach,
-sync, register, no-op, fenced or unknown commands and void proposals.
-Source: architecture ("Life of a write", "Forwarding", "Sessions and clocks", the decision on zxids).
+It decides which session may write (attachment and incarnations), which command gets a zxid, the result of
+every command, and the two digests of an entry. It is total: whatever a command holds, the outcome is a
+result; an exception means that the caller broke the order of entries. Everything in it is hard state but the
+context of the open entry. It knows no clock: stamps, terms and indexes come with the entries.
 """
 
 from __future__ import annotations
@@ -361,7 +356,7 @@ class StateMachine:
         value: Value
         for command in commands:
             try:
-                write = writes[command[0]]  # type: ignore[index]  # whatever cannot be indexed is no write
+                write = writes[command[0]]  # type: ignore[index]  # what cannot be indexed is not a write
             except (LookupError, TypeError):
                 results.append(self._apply_other(command, session))
                 if session.session_id not in self.sessions:
@@ -380,7 +375,7 @@ class StateMachine:
         results += [self._answer(SESSION_EXPIRED) for _ in commands]
 
     def _apply_other(self, command: object, session: Session) -> Result:
-        """Apply a command of an attached session that is no write on the tree."""
+        """Apply a command of an attached session that does not write the tree."""
         opcode = _opcode(command)
         if opcode == OP_SYNC:
             return self._answer(OK if _has_length(command, 2) else BAD_ARGUMENTS)

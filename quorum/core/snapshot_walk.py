@@ -27,7 +27,7 @@ from quorum.core.tree import Directory, FrozenNode, Node, Tree, freeze
 
 #: 2: an ACL comes with the lifetime of its znodes; before, all were UNLIMITED
 FORMAT: Final = 2
-#: about what an overlay entry costs beside its path and record
+#: about what an overlay entry costs on top of its path and record
 _ENTRY_BYTES: Final = 250
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 
@@ -179,7 +179,7 @@ class SnapshotWalk:
             bytes_max: the chunk ends with the record that passes this many bytes.
 
         Returns:
-            The next chunk, None behind the last one.
+            The next chunk, None after the last one.
 
         Raises:
             SnapshotOverflowError: the overlay passed its bound.
@@ -332,7 +332,7 @@ class SnapshotWalk:
             self._room -= len(nodes) - len(pairs)
             names, nodes = [name for name, _ in pairs], [node for _, node in pairs]
         # only leaves from here on
-        records: list[bytes] = nodes  # type: ignore[assignment]  # told apart by their type as a whole
+        records: list[bytes] = nodes  # type: ignore[assignment]  # their type as a whole tells them apart
         used = sum(map(len, names)) + sum(map(len, records))
         if used > self._bytes_room:
             sums = list(accumulate(map(add, map(len, names), map(len, records))))

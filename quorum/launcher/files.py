@@ -85,7 +85,7 @@ def story_since(log: Path, offset: int) -> str:
 
 
 def user_of(data_dir: Path) -> str | None:
-    """Return the id of the process that uses a data directory, "?" if it cannot be told, None for none.
+    """Return the id of the process that uses a data directory, "?" if it is not known, None for none.
 
     It holds the file `lock` there, which says its id; the kernel frees a lock when its holder ends. The look
     takes a shared one for an instant.

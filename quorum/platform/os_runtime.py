@@ -1,7 +1,7 @@
-"""The real world behind runtime.py: an asyncio (or uvloop) loop, a thread per lane, and the system's files.
+"""The real world for runtime.py: an asyncio (or uvloop) loop, a thread per lane, and the system's files.
 
 A lane is one thread with a bounded queue, made at its first use, so that the journal's fsyncs never wait
-behind a snapshot. The data directory's lock is an flock on its `lock` file and one on the folder: the kernel
+after a snapshot. The data directory's lock is an flock on its `lock` file and one on the folder: the kernel
 drops them with the process, however that ends.
 
 Randomness comes from the operating system: node incarnations are drawn from it and must never repeat.
@@ -182,7 +182,7 @@ class OsFile:
         return b"".join(parts)
 
     def pwrite(self, buffers: Sequence[Buffer], offset: int) -> None:
-        """Write all buffers one behind the other from `offset` on."""
+        """Write all buffers one after the other from `offset` on."""
         for first in range(0, len(buffers), _BUFFERS_PER_WRITE_MAX):
             some = buffers[first : first + _BUFFERS_PER_WRITE_MAX]
             wanted = sum(map(len, some))
@@ -302,7 +302,7 @@ class OsDisk:
         return OsFile(path, self._open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
 
     def open(self, path: str, writable: bool = False) -> OsFile:
-        """Open an existing file; FileNotFoundError if there is none, OSError if it is no regular one."""
+        """Open an existing file; FileNotFoundError if there is none, OSError if it is not a regular one."""
         # Before it is opened: that would wait for the other end of a pipe.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", path)
@@ -327,7 +327,7 @@ class OsDisk:
         while not os.path.isdir(path):
             wanted.append(path)
             path = os.path.dirname(path)
-        # The lowest that is there, too: who made it may have ended before its name was durable.
+        # The lowest that is there, too: its maker may have ended before its name was durable.
         if os.access(os.path.dirname(path), os.R_OK | os.W_OK):
             self.fsync_dir(os.path.dirname(path))
         for folder in reversed(wanted):

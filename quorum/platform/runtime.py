@@ -88,7 +88,7 @@ class File(Protocol):
         """Return up to `size` bytes from `offset`; fewer only at the end of the file."""
 
     def pwrite(self, buffers: Sequence[Buffer], offset: int) -> None:
-        """Write all buffers one behind the other from `offset` on, growing the file as needed.
+        """Write all buffers one after the other from `offset` on, growing the file as needed.
 
         When this raises, any part may have been written.
         """
