@@ -94,8 +94,7 @@ fuzz: $(VENV)/.installed-dev ## odd input for decoders, apply and connections, e
 simulate: $(VENV)/.installed-dev ## seeds of the simulated world, on all cores (options: SEEDS=1000 ARGS="--profile disks", or control-plane)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-simulate-defects: $(VENV)/.installed-dev ## are defects found? stock pysyncobj's, and our rules switched off one by one (hours)
-	$(BIN)/python -m tests.simulation.stock
+simulate-defects: $(VENV)/.installed-dev ## is each of our rules found when it is switched off? (hours)
 	$(BIN)/python -m tests.simulation.rules $(ARGS)
 
 java: ## see that a JDK of Java 17 or newer is there: a real ZooKeeper is the oracle of the tests

@@ -703,7 +703,6 @@ def test_the_command_line_tells_the_pace_of_an_idle_cluster() -> None:
         ("tests.simulation.rules", "--workers 0", "argument --workers: '0'"),
         ("tests.simulation.rules", "--seeds 0", "argument --seeds: '0'"),
         ("tests.simulation.rules", "--rule one-vote-per-term --area journal", "not allowed with"),
-        ("tests.simulation.stock", "--seeds 0", "argument --seeds: '0'"),
     ],
 )
 def test_a_run_of_nothing_never_says_that_all_held(module: str, options: str, named: str) -> None:
