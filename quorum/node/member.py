@@ -119,7 +119,7 @@ class QuorumMember:
         self._attached = False
         self._ended = False
         self._first_error: BaseException | None = None
-        self.storage = storage = open_storage(config, disk, start, runtime.random)
+        self.storage = storage = open_storage(config.node, config.raft, disk, start, runtime.random)
         self._full: JournalFullError | None = None
         #: the last one that a hello proved to this founder that belongs to none
         self._met_cluster_id = ""

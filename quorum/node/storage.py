@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorum.config.node import NodeConfig
+from quorum.config.node import NodeSection, RaftSection
 from quorum.core.machine import StateMachine
 from quorum.core.snapshot_loader import SnapshotFormatError, SnapshotLayoutError, SnapshotLoader
 from quorum.errors import DataDirError, refused_by_disk, told_by_os
@@ -71,6 +72,15 @@ class Storage:
     machine: StateMachine
     mark: SnapshotMark | None
 
+    def settle_cluster_id(self) -> None:
+        """Give the identity the cluster in which the log ends, where a forced start was cut short.
+
+        Raises:
+            WrongIdentityError: they are of different clusters, and no forced start explains it.
+        """
+        latest = latest_configuration(self.recovered, self.mark)
+        self.identity = settle_cluster_id(self.disk, self.data_dir, self.identity, latest)
+
     def learn_cluster_id(self, cluster_id: str) -> bool:
         """Write the cluster's id to the identity; durable on return.
 
@@ -101,25 +111,40 @@ class Storage:
         self.lock.release()
 
 
-def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Random) -> Storage:
+def open_storage(
+    node: NodeSection,
+    raft: RaftSection,
+    disk: Disk,
+    start: Start,
+    rng: random.Random,
+    warn: Callable[[str], None] = log.warning,
+) -> Storage:
     """Open, recover and lock a data directory, formatting or forcing it where `start` asks for that.
+
+    Args:
+        node: whose it is, and its path.
+        raft: sizes.
+        disk: where it is.
+        start: what it may do.
+        rng: draws ids (the operating system's source).
+        warn: takes a line about each thing that is changed, or not used.
 
     Raises:
         DataDirError: it is empty, another node's, in use, damaged, or does not reach what was acknowledged.
     """
-    data_dir = str(config.node.data_dir)
-    identity, lock = open_data_dir(disk, data_dir, config.node.cluster, config.node.id, start=start, rng=rng)
+    data_dir = str(node.data_dir)
+    identity, lock = open_data_dir(disk, data_dir, node.cluster, node.id, start=start, rng=rng)
     storage: Storage | None = None
     try:
-        forced = start is Start.FORCE_NEW_CLUSTER
-        storage = _load(config, disk, identity, lock, accept_loss=forced)
+        storage = _load(data_dir, raft, disk, identity, lock, warn)
         if finish_forced(disk, data_dir, identity, storage.journal, storage.recovered):
             storage.journal.close()
-            storage = _load(config, disk, identity, lock, accept_loss=forced)
-        if forced and force_new_cluster(
+            storage = _load(data_dir, raft, disk, identity, lock, warn)
+        storage.settle_cluster_id()
+        if start is Start.FORCE_NEW_CLUSTER and force_new_cluster(
             disk,
             data_dir,
-            identity,
+            storage.identity,
             storage.journal,
             storage.recovered,
             storage.mark,
@@ -127,9 +152,8 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
             rng,
         ):
             storage.journal.close()
-            storage = _load(config, disk, identity, lock)
-        latest = latest_configuration(storage.recovered, storage.mark)
-        storage.identity = settle_cluster_id(disk, data_dir, identity, latest)
+            storage = _load(data_dir, raft, disk, storage.identity, lock, warn)
+            storage.settle_cluster_id()
         storage.snapshots.set_aside()
     except BaseException as error:
         if storage is not None:
@@ -143,12 +167,16 @@ def open_storage(config: NodeConfig, disk: Disk, start: Start, rng: random.Rando
 
 
 def _load(
-    config: NodeConfig, disk: Disk, identity: Identity, lock: DirectoryLock, *, accept_loss: bool = False
+    data_dir: str,
+    raft: RaftSection,
+    disk: Disk,
+    identity: Identity,
+    lock: DirectoryLock,
+    warn: Callable[[str], None],
 ) -> Storage:
     """Restore what a locked directory holds."""
-    data_dir = str(config.node.data_dir)
-    snapshots = SnapshotStore(disk, snapshot_directory(data_dir), log.warning)
-    overlay_bytes_max = config.raft.snapshot_overlay_bytes_max
+    snapshots = SnapshotStore(disk, snapshot_directory(data_dir), warn)
+    overlay_bytes_max = raft.snapshot_overlay_bytes_max
     machine = StateMachine(overlay_bytes_max)
     mark = None
     try:
@@ -163,10 +191,9 @@ def _load(
     journal, recovered = Journal.open(
         disk,
         journal_directory(data_dir),
-        JournalOptions(config.raft.segment_bytes_max, config.raft.log_cache_bytes_max),
-        log.warning,
+        JournalOptions(raft.segment_bytes_max, raft.log_cache_bytes_max),
+        warn,
         snapshot=None if mark is None else (mark.snapshot_index, mark.snapshot_term),
-        accept_loss=accept_loss,
     )
     try:
         recovered.check_reaches(journal_directory(data_dir), machine.applied_index)

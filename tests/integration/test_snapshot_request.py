@@ -84,7 +84,7 @@ def taken_count(nodes: QuorateNodes, node_id: int) -> int:
 
 def inspected(path: str) -> dict[str, Any]:
     """What `quorate snapshot inspect` finds in a good snapshot."""
-    ended = quorate("snapshot", "inspect", path, "--json")
+    ended = quorate("snapshot", "inspect", path)
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
     return found

@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "quorum.launcher": {"admin", "errors", "platform"},
     "quorum.cli.shell": {"client", "errors", "platform", "wire"},
     "quorum.cli.offline": {
-        *("core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
+        *("config", "core", "errors", "node", "platform", "raft.core", "raft.datadir", "raft.journal"),
         *("raft.requests", "raft.snapshots"),
     },
     "quorum.cli.commands": {

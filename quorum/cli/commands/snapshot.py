@@ -33,16 +33,15 @@ DESCRIPTION = """\
 take: have a running node write a snapshot of all that it has applied, and say where it is once it is
 durable. If nothing was applied since its newest snapshot, that one is named and nothing is written.
 
-inspect: check a snapshot file through all its checksums, load it as a node would, and show what it holds;
-nothing is changed. PATH is the file; of a snapshots folder or a data directory the newest one is taken. Exit
-codes: 0 good, 1 damaged, 2 usage."""
+inspect: check a snapshot file through all its checksums, load it as a node would, and show what it holds as
+JSON; nothing is changed. PATH is the file; of a snapshots folder or a data directory the newest one is taken.
+Exit codes: 0 good, 1 damaged, 2 usage."""
 EXAMPLES = """\
 examples:
   quorate snapshot take
   quorate snapshot take --admin http://10.0.0.3:8181 --json
   quorate snapshot inspect data/node-1/data
-  quorate snapshot inspect data/node-1/data/snapshots/FILE --tree
-  quorate snapshot inspect FILE --path /brokers/ids/1 --json
+  quorate snapshot inspect FILE --tree | jq 'select(.path == "/brokers/ids/1")'
 """
 
 
@@ -60,10 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     taking.set_defaults(act=_take)
     inspecting = actions.add_parser("inspect", help="check and show one", allow_abbrev=False)
     inspecting.add_argument("path", metavar="PATH", help="a snapshot file, or the folder of several")
-    what = inspecting.add_mutually_exclusive_group()
-    what.add_argument("--path", dest="znode", metavar="ZNODE", help="show one znode: Stat, ACL, data")
-    what.add_argument("--tree", action="store_true", help="list all znodes")
-    inspecting.add_argument("--json", action="store_true", help="print JSON (--tree: one object a line)")
+    inspecting.add_argument("--tree", action="store_true", help="show all znodes, one JSON object a line")
     inspecting.set_defaults(act=_inspect)
 
 
@@ -74,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         0: the snapshot was taken, or is good.
 
     Raises:
-        UsageError: there is no such file or znode, or it may not be read; and as adminclient.ask.
+        UsageError: there is no such file, or it may not be read; and as adminclient.ask.
         SnapshotDamagedError: what is damaged; after what can be read was printed.
         UnreachableError: nothing was asked of the node.
         OutcomeUnknownError, RefusedByNodeError: as adminclient.ask.
@@ -94,16 +90,12 @@ def _take(arguments: argparse.Namespace) -> int:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    from quorum.cli.offline.directory import ReadOnlyDisk
-    from quorum.cli.offline.snapshot import choose
-    from quorum.cli.offline.snapshot_text import inspection_lines
+    from quorum.cli.offline.snapshot import choose, inspect
+    from quorum.platform.os_runtime import OsDisk
 
-    disk = ReadOnlyDisk()
-    znode, tree = arguments.znode, arguments.tree
+    disk = OsDisk()
     try:
-        path = choose(disk, arguments.path)
-        for line in inspection_lines(disk, path, znode=znode, tree=tree, as_json=arguments.json):
-            print(line)
+        inspect(disk, choose(disk, arguments.path), print, tree=arguments.tree)
     except OSError as error:
         if error.errno not in _NO_FILE_ERRNOS:
             raise

@@ -1,4 +1,4 @@
-"""A lost majority, or a lost end of a journal: one node goes on as the only voter of a new cluster.
+"""A lost majority: one node goes on as the only voter of a new cluster.
 
 Decides what is written, and in which order, so that a crash at any point leaves a directory that is either
 not forced yet or is finished by the next start: a marker with the new cluster id, then one group of the
@@ -8,15 +8,12 @@ crash tore its first records may be left, so the next start adds what is missing
 node's log counts as committed from then on: it may hold what nobody acknowledged, and it may lack what the
 others did.
 
-Where the end of this node's own journal is gone (journal/note.py), the note that says so is removed before
-the group is written, and written anew last: until the group is durable, with its new cluster id by which
-zxids jump, every start but this one refuses. A forced start that is refused leaves the note, so that what is
-gone can be put back.
+Where the end of this node's own journal is gone (journal/note.py), every start refuses, this one too.
 
 The marker stays. It keeps a `--force-new-cluster` that was left in a start script from cutting off the
 members that joined since; whoever loses a majority a second time removes it.
 
-Source: raft, "Identity and membership"; etcd's --force-new-cluster.
+Source: etcd's --force-new-cluster.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from quorum.raft.core.entry import Entry, EntryKind
 from quorum.raft.core.messages import HardState, SnapshotMark
 from quorum.raft.datadir.founding import new_cluster_id
 from quorum.raft.datadir.identity import Identity, WrongIdentityError, write_aside, write_identity
-from quorum.raft.journal.format import Install, Record
+from quorum.raft.journal.format import Record
 from quorum.raft.journal.journal import Journal, JournalFailedError, JournalFullError
 from quorum.raft.journal.start import Recovered
 from quorum.raft.snapshots.format import SnapshotDamagedError
@@ -150,7 +147,7 @@ def force_new_cluster(
         Whether anything was written; then the journal must be opened again.
 
     Raises:
-        DataDirError: nothing to continue, no member's disk, less than what it held, or the disk refuses.
+        DataDirError: nothing to continue, no member's disk, an unread snapshot, or the disk refuses.
     """
     latest = latest_configuration(recovered, mark)
     if latest is None:
@@ -159,7 +156,7 @@ def force_new_cluster(
             "name the data directory of a node that has run; a new cluster begins with --bootstrap",
         )
     marked = read_marker(disk, data_dir)
-    if marked == latest.cluster_id and not recovered.loss:
+    if marked == latest.cluster_id:
         log.warning(
             "--force-new-cluster is ignored: this directory was forced into the cluster %s before. Start "
             "without it. If the majority of that cluster is lost for good as well, remove %s/%s first",
@@ -175,54 +172,21 @@ def force_new_cluster(
             "log is no member: it was removed or replaced, and does not know what came after",
             "force the data directory of a member",
         )
-    if list(latest.voters) == [identity.node_id] and own.incarnation and not recovered.loss:
+    if list(latest.voters) == [identity.node_id] and own.incarnation:
         log.warning("--force-new-cluster changes nothing: node %d is the only voter", identity.node_id)
         return False
-    _check_reaches(data_dir, identity, latest, marked, unread)
-    cluster_id = (marked if marked != latest.cluster_id else "") or new_cluster_id(rng)
-    _warn(identity, latest, recovered, cluster_id)
-    try:
-        write_aside(disk, data_dir, MARKER_NAME, f"{cluster_id}\n".encode())
-    except OSError as error:
-        raise _refused_by_disk(data_dir, error) from error
-    records: list[Record] = []
-    if recovered.loss and mark is not None:
-        # The end that is gone may have held what leads to the snapshot.
-        records.append(Install(mark.snapshot_index, mark.snapshot_term))
-    records += _forced_records(identity, latest, own, recovered, mark, cluster_id)
-    _append(data_dir, journal, records)
-    if recovered.loss:
-        _renew_note(data_dir, journal)
-    return True
-
-
-def _check_reaches(
-    data_dir: str,
-    identity: Identity,
-    latest: Configuration,
-    marked: str,
-    unread: SnapshotDamagedError | None,
-) -> None:
-    """Refuse to go on from less than what this directory held, where that would be told by nobody."""
     if unread is not None:
         # Once it can be read again it would take the place of what the new cluster has acknowledged.
         problem = f"{unread.message}; --force-new-cluster without it may give up what it holds"
         raise DataDirError(problem, "repair the disk and start again; if that is of no use remove the file")
-    if identity.cluster_id and latest.cluster_id not in (identity.cluster_id, marked):
-        # The end that is gone held a forced start: a second one would come to its zxids, terms and indexes.
-        raise WrongIdentityError(
-            f"{data_dir} belongs to the cluster with id {identity.cluster_id}, and its log ends in "
-            f"{latest.cluster_id}: forced again, it would give zxids out a second time",
-            "put the journal back that belongs to the identity; if it is gone for good, begin a new cluster: "
-            "`quorate journal dump` and `quorate snapshot inspect` read what is left",
-        )
-
-
-def _renew_note(data_dir: str, journal: Journal) -> None:
+    cluster_id = marked or new_cluster_id(rng)
+    _warn(identity, latest, cluster_id)
     try:
-        journal.renew_note()
+        write_aside(disk, data_dir, MARKER_NAME, f"{cluster_id}\n".encode())
     except OSError as error:
         raise _refused_by_disk(data_dir, error) from error
+    _append(data_dir, journal, _forced_records(identity, latest, own, recovered, mark, cluster_id))
+    return True
 
 
 def _append(data_dir: str, journal: Journal, records: Sequence[Record]) -> None:
@@ -254,9 +218,8 @@ def _forced_records(
         {},
         (*latest.retired, *lost),
     )
-    # The journal's end may be gone that held the snapshot's term.
-    term = max(recovered.hard_state.term, 0 if mark is None else mark.snapshot_term) + FORCED_TERM_JUMP
-    index = max(recovered.last_index, 0 if mark is None else mark.snapshot_index) + 1
+    term = recovered.hard_state.term + FORCED_TERM_JUMP
+    index = recovered.last_index + 1
     stamp_ms = max(recovered.last_stamp_ms, 0 if mark is None else mark.stamp_ms)
     return [
         HardState(term, identity.node_id),
@@ -265,14 +228,12 @@ def _forced_records(
     ]
 
 
-def _warn(identity: Identity, latest: Configuration, recovered: Recovered, cluster_id: str) -> None:
+def _warn(identity: Identity, latest: Configuration, cluster_id: str) -> None:
     others = sorted({*latest.voters, *latest.learners} - {identity.node_id})
     own = identity.node_id
     log.warning(
         "FORCED NEW CLUSTER: node %d goes on alone, as the only voter of the new cluster %s", own, cluster_id
     )
-    if recovered.loss:
-        log.warning("what stood behind entry %d is LOST: %s", recovered.last_index, recovered.loss)
     if not others:
         return
     log.warning(

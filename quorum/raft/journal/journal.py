@@ -47,7 +47,7 @@ from quorum.raft.journal.format import (
     segment_name,
 )
 from quorum.raft.journal.index import LogIndex
-from quorum.raft.journal.note import DurableEnd, NoteFile, remove_note
+from quorum.raft.journal.note import DurableEnd, NoteFile
 from quorum.raft.journal.reader import JournalEntries, LogUnavailableError
 from quorum.raft.journal.recovery import close_tail, header_of, scan_journal
 from quorum.raft.journal.refusals import JournalFailedError, JournalFullError, failed, no_files
@@ -122,10 +122,7 @@ class Journal:
         self._file: File | None = None
         #: the newest segment's size; what lies behind the last group is zeros
         self._file_bytes = 0
-        #: None while a loss is accepted and nothing is written that says so
         self._note: NoteFile | None = None
-        #: what is written must not make the journal look whole
-        self._loss_accepted = False
         self._reader = JournalEntries(disk, log)
 
     @classmethod
@@ -162,7 +159,6 @@ class Journal:
         log: Callable[[str], None],
         *,
         snapshot: tuple[int, int] | None = None,
-        accept_loss: bool = False,
     ) -> tuple[Journal, Recovered]:
         """Read the segments, cut what a crash tore, and make the rest durable.
 
@@ -174,8 +170,6 @@ class Journal:
             snapshot: (log index, term) of the snapshot that was loaded, None for none. If the log lacks
                 that entry, a crash came between the rename of the file and the record of its install; the
                 record is written now, so that log and snapshot fit (defect D15 of pysyncobj).
-            accept_loss: open a journal whose end is gone; every later start refuses it until `renew_note`.
-                Nothing is written, so that what is gone can be put back; an install stands in Recovered only.
 
         Raises:
             JournalMissingError: there is no segment.
@@ -188,31 +182,28 @@ class Journal:
                 "set raft.segment_bytes_max within these bounds",
             )
         tail = TailCollector(options.log_cache_bytes_max)
-        scan = scan_journal(disk, directory, tail.visit, accept_loss=accept_loss)
+        scan = scan_journal(disk, directory, tail.visit)
         journal = cls(disk, directory, options, scan.log)
         torn = ""
         if scan.torn:
             torn = f"cut {scan.torn_bytes} bytes from byte {scan.tail} of {scan.path} on: {scan.torn}"
             log(torn)
         try:
-            journal._loss_accepted = scan.loss is not None
             journal._file = close_tail(disk, directory, scan)
             journal._file_bytes = journal._file.size()
             journal._place = journal._durable = scan.after
-            if scan.loss is None:
-                journal._note = NoteFile.open(disk, directory, log)
-                journal._write_note(scan.after, synced=True)
-                if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
-                    log(f"finished the install of the snapshot of entry {snapshot[0]}, term {snapshot[1]}")
-                    journal.append([install])
-                    tail.visit(install, scan.path, 0)
+            journal._note = NoteFile.open(disk, directory, log)
+            journal._write_note(scan.after, synced=True)
+            if snapshot is not None and (install := scan.log.resolve(Install(*snapshot))).resets_log:
+                log(f"finished the install of the snapshot of entry {snapshot[0]}, term {snapshot[1]}")
+                journal.append([install])
+                tail.visit(install, scan.path, 0)
         except (OSError, JournalFullError, JournalFailedError) as error:
             journal.close()
             reason = told_by_os(error, scan.path) if isinstance(error, OSError) else error.message
             problem = f"the journal {directory} cannot be made durable: {reason}"
             raise refused_by_disk(problem, "repair the disk or free space on it", error) from error
-        loss = "" if scan.loss is None else scan.loss.message
-        return journal, tail.recovered(scan.log, torn, loss, snapshot)
+        return journal, tail.recovered(scan.log, torn)
 
     @property
     def first_index(self) -> int:
@@ -290,8 +281,6 @@ class Journal:
             JournalFailedError: the node must stop.
         """
         try:
-            if self._loss_accepted:
-                remove_note(self._disk, self._directory)
             self._prepare_segment(group)
         except OSError as error:
             raise self._refused(group.path, error) from error
@@ -306,21 +295,9 @@ class Journal:
         _sync(group.path, file.fdatasync)
         self._write_note(group.encoded.after, synced=group.header is not None)
 
-    def renew_note(self) -> None:
-        """Let a journal count as whole again whose loss was accepted; after what says so is durable.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-        if self._note is not None:
-            self._note.close()
-        self._note = NoteFile.create(self._disk, self._directory, _end_before(self._durable))
-        self._loss_accepted = False
-
     def _write_note(self, after: Place, *, synced: bool) -> None:
         """Note that everything before a place is durable."""
-        if self._note is None:
-            return
+        assert self._note is not None
         try:
             self._note.write(_end_before(after))
             if synced:

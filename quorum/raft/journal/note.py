@@ -58,7 +58,7 @@ class NoteFile:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, end: DurableEnd) -> NoteFile:
-        """Make the note of a journal that has none, or none that counts; durable on return.
+        """Make the note of a journal that has none; durable on return.
 
         Raises:
             OSError: the disk refuses.
@@ -135,25 +135,6 @@ def read_note(disk: Disk, directory: str) -> DurableEnd | None:
     return newest or None
 
 
-def unreadable_slots(disk: Disk, directory: str) -> str:
-    """Return what is to be said of a note of which only one slot can be read; "" if both can.
-
-    A power cut may have torn the write of the other one, or a bit of it turned around; nobody can tell. The
-    older claim counts then, so that a loss of what was written since would go unnoticed.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    try:
-        file = disk.open(f"{directory}/{NOTE_NAME}")
-    except FileNotFoundError:
-        return ""
-    try:
-        return _of_unreadable(_read_slots(file))
-    finally:
-        file.close()
-
-
 def _of_unreadable(slots: list[bytes]) -> str:
     for slot, content in enumerate(slots):
         # One that was never written, or is all zeros, is no news.
@@ -178,14 +159,3 @@ def _parse(content: bytes) -> DurableEnd | tuple[()]:
     if magic != _MAGIC or crc != crc32(content[: _NOTE.size]):
         return ()
     return DurableEnd(sequence, offset, group)
-
-
-def remove_note(disk: Disk, directory: str) -> None:
-    """Remove the note, durably: no start takes the journal until there is one again.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    if NOTE_NAME in disk.listdir(directory):
-        disk.unlink(f"{directory}/{NOTE_NAME}")
-        disk.fsync_dir(directory)

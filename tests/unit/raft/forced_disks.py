@@ -43,7 +43,7 @@ def config_of_three(tmp_path: Path) -> NodeConfig:
 
 
 def opened(config: NodeConfig, disk: MemoryDisk, start: Start = Start.PLAIN) -> Storage:
-    storage = open_storage(config, disk, start, random.Random(disk.life))
+    storage = open_storage(config.node, config.raft, disk, start, random.Random(disk.life))
     storage.close()
     return storage
 

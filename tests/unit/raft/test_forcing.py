@@ -249,6 +249,10 @@ def alone(config: NodeConfig) -> MemoryDisk:
     return disk
 
 
+def journal_names(disk: MemoryDisk) -> list[str]:
+    return disk.listdir(journal_directory(DATA))
+
+
 def lose_note(disk: MemoryDisk) -> None:
     disk.unlink(NOTE)
     disk.fsync_dir(journal_directory(DATA))
@@ -261,135 +265,22 @@ def lose_end(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("lose", [lose_note, lose_end])
-def test_a_node_alone_whose_end_may_be_gone_goes_on_by_force_and_in_another_cluster(
-    config: NodeConfig, lose: Callable[[MemoryDisk], None], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("start", [Start.PLAIN, Start.FORCE_NEW_CLUSTER])
+def test_no_start_goes_on_without_the_end_of_the_journal(
+    config: NodeConfig, lose: Callable[[MemoryDisk], None], start: Start
 ) -> None:
     disk = alone(config)
-    before = opened(config, disk)
+    before = {name: disk.content(f"{journal_directory(DATA)}/{name}") for name in journal_names(disk)}
+    good = opened(config, disk).recovered
     lose(disk)
     for _ in range(2):
         with pytest.raises(DataDamagedError) as refused:
-            opened(config, disk)
-        assert "quorate serve --force-new-cluster" in refused.value.remedy
+            opened(config, disk, start)
+        assert "goes on from a backup of its data directory" in refused.value.remedy
         assert disk.locked == set()
-    caplog.clear()
-    storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
-    assert "what stood behind entry" in caplog.text
-    assert "other nodes" not in caplog.text, "there are none"
-    assert latest(storage).voters == latest(before).voters
-    assert latest(storage).cluster_id == storage.identity.cluster_id != before.identity.cluster_id
-    assert storage.recovered.hard_state.term > before.recovered.hard_state.term
-    assert opened(config, disk).recovered == storage.recovered
-    assert opened(config, disk, Start.FORCE_NEW_CLUSTER).recovered == storage.recovered, "once is enough"
-
-
-@pytest.mark.parametrize("cut", list(Cut))
-@pytest.mark.parametrize("lose", [lose_note, lose_end])
-def test_a_crash_while_a_loss_is_accepted_leaves_a_refusal_or_another_cluster(
-    config: NodeConfig, lose: Callable[[MemoryDisk], None], cut: Cut
-) -> None:
-    old = opened(config, alone(config)).identity.cluster_id
-    for calls in range(80):
-        disk = alone(config)
-        lose(disk)
-        disk.stop_after(calls)
-        finished = True
-        try:
-            opened(config, disk, Start.FORCE_NEW_CLUSTER)
-        except Stopped:
-            finished = False
-        disk.power_cut(cut)
-        try:
-            plain = opened(config, disk)
-        except DataDamagedError:
-            assert not finished
-        else:
-            assert latest(plain).cluster_id == plain.identity.cluster_id != old
-        again = opened(config, disk, Start.FORCE_NEW_CLUSTER)
-        assert latest(again).cluster_id == again.identity.cluster_id != old
-        assert opened(config, disk).recovered == again.recovered._replace(torn="", loss="")
-        if finished:
-            return
-    pytest.fail("forcing takes more calls than were tried")
-
-
-def plant_snapshot_of_all(config: NodeConfig, disk: MemoryDisk) -> None:
-    """Take a snapshot of the log's last entry, as of `member_of_three`."""
-    founding_entry, noop = opened(config, disk).recovered.tail
-    founding = parse_founding(founding_entry.payload)
-    cluster_id = founding.configuration.cluster_id
-    machine = StateMachine(1 << 20)
-    machine.apply_found(1, 1, 1000, cluster_id, founding.session_key, founding_entry.payload)
-    machine.apply_noop(2, noop.term, noop.stamp_ms)
-    plant_snapshot(disk, DATA, machine)
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_what_is_gone_can_be_put_back_after_a_forced_start_that_was_refused(
-    config: NodeConfig, snapshot: bool
-) -> None:
-    disk = member_of_three(config, own=Member("h:1", "f" * 32))
-    if snapshot:
-        plant_snapshot_of_all(config, disk)
-    before = opened(config, disk).recovered
-    (name,) = [each for each in disk.listdir(journal_directory(DATA)) if each.endswith(SEGMENT_SUFFIX)]
-    path = f"{journal_directory(DATA)}/{name}"
-    whole = disk.content(path)
-    disk.plant(path, whole.rstrip(b"\0")[:-60])
-    with pytest.raises(DataDamagedError, match="was durable up to"):
-        opened(config, disk)
-    with pytest.raises(DataDirError, match="is no member"):
-        opened(config, disk, Start.FORCE_NEW_CLUSTER)
-    with pytest.raises(DataDamagedError, match="was durable up to"):
-        opened(config, disk)
-    disk.plant(path, whole)
-    assert opened(config, disk).recovered == before
-
-
-def test_a_forced_start_goes_on_from_a_snapshot_beyond_what_is_left_of_the_journal(
-    config: NodeConfig,
-) -> None:
-    disk = member_of_three(config)
-    plant_snapshot_of_all(config, disk)
-    (name,) = [each for each in disk.listdir(journal_directory(DATA)) if each.endswith(SEGMENT_SUFFIX)]
-    path = f"{journal_directory(DATA)}/{name}"
-    disk.plant(path, disk.content(path).rstrip(b"\0")[:-60])
-    storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
-    assert storage.machine.applied_index == 2
-    assert (storage.recovered.first_index, storage.recovered.last_index) == (3, 4)
-    assert list(latest(storage).voters) == [1]
-    assert opened(config, disk).recovered == storage.recovered
-
-
-def test_a_forced_start_goes_on_from_a_snapshot_that_contradicts_what_is_left_of_the_log(
-    config: NodeConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What a deposed leader appended, and the install that took it back, is gone with the journal's end."""
-    disk = member_of_three(config)
-    founding_entry, _ = opened(config, disk).recovered.tail
-    founding = parse_founding(founding_entry.payload)
-    journal, _ = Journal.open(disk, journal_directory(DATA), JournalOptions(), logging.warning)
-    journal.append([Entry(index, 4, EntryKind.NOOP, 2000, b"") for index in range(3, 13)])
-    journal.close()
-    (name,) = [each for each in disk.listdir(journal_directory(DATA)) if each.endswith(SEGMENT_SUFFIX)]
-    path = f"{journal_directory(DATA)}/{name}"
-    left = disk.content(path).rstrip(b"\0")
-    machine = StateMachine(1 << 20)
-    cluster_id = founding.configuration.cluster_id
-    machine.apply_found(1, 1, 1000, cluster_id, founding.session_key, founding_entry.payload)
-    for index in range(2, 11):
-        machine.apply_noop(index, 5, 2000)
-    plant_snapshot(disk, DATA, machine)
-    assert opened(config, disk).recovered.last_index == 10
-    disk.plant(path, left)
-    with pytest.raises(DataDamagedError, match="was durable up to"):
-        opened(config, disk)
-    storage = opened(config, disk, Start.FORCE_NEW_CLUSTER)
-    assert "what stood behind entry 10 is LOST" in caplog.text
-    assert storage.machine.applied_index == 10
-    assert (storage.recovered.first_index, storage.recovered.last_index) == (11, 12)
-    assert list(latest(storage).voters) == [1]
-    assert opened(config, disk).recovered == storage.recovered
+    for name, content in before.items():
+        disk.plant(f"{journal_directory(DATA)}/{name}", content)
+    assert opened(config, disk).recovered == good, "what is gone can be put back"
 
 
 def test_a_forced_start_does_not_go_on_without_a_snapshot_that_it_cannot_read(config: NodeConfig) -> None:
