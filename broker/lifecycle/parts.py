@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from broker.config.broker import BrokerConfig
 from broker.core.cluster_view import ClusterView
 from broker.datadir.directory import LogDirectory, open_in_thread
-from broker.lifecycle.state_queue import StateQueue, apply_to
+from broker.lifecycle.state_queue import StateQueue
 from broker.replication.outcomes import ReplicationOptions
 from broker.replication.parts import ReplicaParts
 from broker.replication.settings import apply_broker_settings, apply_topic_settings
@@ -123,7 +123,7 @@ async def open_parts(
     own_configs = broker_configs(broker_id, own_settings_changed)
     queue = None
     if config.broker.channel == "queue":
-        queue = StateQueue(broker_id, partial(apply_to, replicas.registered), trust)
+        queue = StateQueue(broker_id, replicas.registered.apply, trust)
     return BrokerParts(
         config=config,
         secrets=secrets,

@@ -33,6 +33,8 @@ from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry
 from broker.replication.replica import Replica
 from controller.messages.entities import (
+    ControllerRequest,
+    ControlResponse,
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -44,6 +46,7 @@ from controller.messages.entities import (
     StopReplicaResponse,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
+    refusal,
 )
 from controller.wire.codes import ErrorCode
 from quorum.metadata.numbers import BrokerGeneration, ControllerEpoch, LeaderEpoch, PartitionVersion
@@ -79,93 +82,76 @@ class Control:
         #: One request after the other, though each gives way to everything else.
         self._turn = asyncio.Lock()
 
-    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Lead or follow the partitions that the request names.
+    async def apply(self, request: ControllerRequest) -> ControlResponse:
+        """Lead, follow or stop the partitions that a request names, or take over what the cluster looks like.
 
         Raises:
             LogStorageError: the disk refused; the request is partly applied.
         """
-        topics: list[LeaderAndIsrTopicError] = []
-        if not await self._believes(request):
-            return LeaderAndIsrResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, topics=())
-        directory = self._registry.log_directory
-        async with self._turn:
-            pace = Pace()
+        must_ask = self._registry.gate.must_ask(request.broker_epoch, request.controller_epoch)
+        if must_ask and not await self._published_epoch.covers(request.controller_epoch):
+            # It is sent again, and ends no term: the quorum may only lag.
+            return refusal(request, ErrorCode.BROKER_NOT_AVAILABLE)
+        if isinstance(request, UpdateMetadataRequest):
             refused = self._admit(request)
-            shortened = len(directory.shortened)
-            for leader in request.live_leaders if refused is ErrorCode.NONE else ():
-                self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
-            for topic in request.topic_states:
-                errors: list[LeaderAndIsrPartitionError] = []
-                for state in topic.partition_states:
-                    key = PartitionKey(topic.topic_name, state.partition_index)
-                    if await self._settle_older(key, topic.topic_id) or await pace.rest():
-                        refused = self._admit(request)
-                    if refused is not ErrorCode.NONE:
-                        return LeaderAndIsrResponse(error_code=refused, topics=())
-                    error_code = self._apply(key, topic.topic_id, state)
-                    if error_code is ErrorCode.NONE:
-                        # The controller gives no role before it has judged what the registration names.
-                        directory.shortened.pop(key, None)
-                    errors.append(
-                        LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
-                    )
-                topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=tuple(errors)))
-            if len(directory.shortened) < shortened:
-                written = directory.begin_shortened()
-                await finished(written)
-                written.result()
+            if refused is ErrorCode.NONE:
+                self._registry.view.apply(request)
+            return UpdateMetadataResponse(error_code=refused)
+        async with self._turn:
+            refused = self._admit(request)
+            if refused is not ErrorCode.NONE:
+                return refusal(request, refused)
+            if isinstance(request, LeaderAndIsrRequest):
+                return await self._lead_and_follow(request)
+            return await self._stop_replicas(request)
+
+    async def _lead_and_follow(self, request: LeaderAndIsrRequest) -> ControlResponse:
+        topics: list[LeaderAndIsrTopicError] = []
+        directory, pace, refused = self._registry.log_directory, Pace(), ErrorCode.NONE
+        shortened = len(directory.shortened)
+        for leader in request.live_leaders:
+            self._fetchers.learn(leader.broker_id, leader.host_name, leader.port)
+        for topic in request.topic_states:
+            errors: list[LeaderAndIsrPartitionError] = []
+            for state in topic.partition_states:
+                key = PartitionKey(topic.topic_name, state.partition_index)
+                if await self._settle_older(key, topic.topic_id) or await pace.rest():
+                    refused = self._admit(request)
+                if refused is not ErrorCode.NONE:
+                    return refusal(request, refused)
+                error_code = self._apply(key, topic.topic_id, state)
+                if error_code is ErrorCode.NONE:
+                    # The controller gives no role before it has judged what the registration names.
+                    directory.shortened.pop(key, None)
+                errors.append(
+                    LeaderAndIsrPartitionError(partition_index=key.partition, error_code=error_code)
+                )
+            topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=tuple(errors)))
+        if len(directory.shortened) < shortened:
+            written = directory.begin_shortened()
+            await finished(written)
+            written.result()
         return LeaderAndIsrResponse(error_code=refused, topics=tuple(topics))
 
-    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Take over what the cluster looks like."""
-        if not await self._believes(request):
-            return UpdateMetadataResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
-        refused = self._admit(request)
-        if refused is ErrorCode.NONE:
-            self._registry.view.apply(request)
-        return UpdateMetadataResponse(error_code=refused)
-
-    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop replicas, and delete the logs of those that say so.
-
-        Raises:
-            LogStorageError: the disk refused; the request is partly applied.
-        """
+    async def _stop_replicas(self, request: StopReplicaRequest) -> ControlResponse:
         errors: list[StopReplicaPartitionError] = []
-        if not await self._believes(request):
-            return StopReplicaResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, partition_errors=())
-        async with self._turn:
-            pace = Pace()
-            refused = self._admit(request)
-            for topic in request.topic_states:
-                for state in topic.partition_states:
-                    if await pace.rest():
-                        refused = self._admit(request)
-                    if refused is not ErrorCode.NONE:
-                        return StopReplicaResponse(error_code=refused, partition_errors=())
-                    key = PartitionKey(topic.topic_name, state.partition_index)
-                    errors.append(
-                        StopReplicaPartitionError(
-                            topic_name=key.topic,
-                            partition_index=key.partition,
-                            error_code=await self._stop(key, state),
-                        )
+        pace, refused = Pace(), ErrorCode.NONE
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                if await pace.rest():
+                    refused = self._admit(request)
+                if refused is not ErrorCode.NONE:
+                    return refusal(request, refused)
+                key = PartitionKey(topic.topic_name, state.partition_index)
+                error_code = await self._stop(key, state)
+                errors.append(
+                    StopReplicaPartitionError(
+                        topic_name=key.topic, partition_index=key.partition, error_code=error_code
                     )
+                )
         return StopReplicaResponse(error_code=refused, partition_errors=tuple(errors))
 
-    async def _believes(
-        self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
-    ) -> bool:
-        """Say whether the request's controller may have been elected.
-
-        What is refused because of this is sent again and ends no term: the quorum may only lag.
-        """
-        if not self._registry.gate.must_ask(request.broker_epoch, request.controller_epoch):
-            return True
-        return await self._published_epoch.covers(request.controller_epoch)
-
-    def _admit(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> ErrorCode:
+    def _admit(self, request: ControllerRequest) -> ErrorCode:
         return self._registry.admit(request.broker_epoch, request.controller_id, request.controller_epoch)
 
     async def _settle_older(self, key: PartitionKey, topic_id: uuid.UUID | None) -> bool:

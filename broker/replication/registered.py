@@ -17,12 +17,10 @@ from broker.replication.isr_writer import IsrWriter
 from broker.replication.published_epoch import PublishedEpoch
 from broker.replication.registry import Registry
 from controller.messages.entities import (
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    StopReplicaRequest,
-    StopReplicaResponse,
+    ControllerRequest,
+    ControlResponse,
     UpdateMetadataRequest,
-    UpdateMetadataResponse,
+    refusal,
 )
 from controller.wire.codes import ErrorCode
 from quorum.client import Client
@@ -85,26 +83,13 @@ class Registered:
         self._published_epoch.attach(None)
         self._registry.step_down()
 
-    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Lead or follow the named partitions."""
+    async def apply(self, request: ControllerRequest) -> ControlResponse:
+        """Carry out a control request; one that comes before the registration waits, or is sent again."""
+        if isinstance(request, UpdateMetadataRequest) and not self._attached.is_set():
+            return refusal(request, ErrorCode.BROKER_NOT_AVAILABLE)
         await self._attached.wait()
         try:
-            return await self._control.leader_and_isr(request)
+            return await self._control.apply(request)
         except LogStorageError as error:
             self._on_failure(error)
-            return LeaderAndIsrResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, topics=())
-
-    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop the named replicas."""
-        await self._attached.wait()
-        try:
-            return await self._control.stop_replica(request)
-        except LogStorageError as error:
-            self._on_failure(error)
-            return StopReplicaResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition_errors=())
-
-    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Take over what the cluster looks like; what comes before the registration is sent again."""
-        if not self._attached.is_set():
-            return UpdateMetadataResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
-        return await self._control.update_metadata(request)
+            return refusal(request, ErrorCode.KAFKA_STORAGE_ERROR)

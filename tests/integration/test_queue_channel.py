@@ -55,9 +55,16 @@ async def entries(reader: ScriptedBroker, broker_id: int) -> dict[str, QueueEntr
     }
 
 
+async def until_quiet(broker: ScriptedBroker) -> None:
+    """Wait until a broker has applied all that a new topic is owed."""
+    await until(lambda: KEY in broker.metadata)
+    await until_read(lambda: entries(broker, broker.broker_id), lambda found: not found)
+
+
 async def test_a_role_stands_in_the_queue_until_it_is_applied(cluster: ControlledCluster) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3, 1), 1: (2, 1)})
+    await until_quiet(three)
     three.answers.clear()
     await two.die()
     await until_read(lambda: entries(one, 3), lambda found: found)
@@ -84,6 +91,7 @@ async def test_a_decision_outlives_the_controller_that_dies_before_the_broker_re
 ) -> None:
     one, two, three = await cluster.start(3)
     await cluster.create({0: (2, 3)})
+    await until_quiet(three)
     three.answers.clear()
     await two.die()
     await until_read(lambda: entries(one, 3), lambda found: found)

@@ -100,7 +100,7 @@ async def test_damage_costs_that_replica_and_another_registration(tmp_path: Path
         (ends,) = broker.parts.registered.shortened().values()
         assert ends == {0: LogEnd(0, 1)}
         # No role that was decided for the former registration counts.
-        answer = await broker.parts.registered.leader_and_isr(
+        answer = await broker.parts.registered.apply(
             cluster.leader_and_isr(damaged, *await cluster.decide(damaged, [1, 2]))
         )
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
@@ -128,6 +128,6 @@ async def test_a_registration_that_does_not_name_a_damaged_log_gets_no_role(tmp_
         cluster[1].directory.note_shortened([KEY])
         parts.registered.attach(cluster[1].client, cluster[1].generation)
         decided = await cluster.decide(1, [1])
-        answer = await parts.registered.leader_and_isr(cluster.leader_and_isr(1, *decided))
+        answer = await parts.registered.apply(cluster.leader_and_isr(1, *decided))
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
         assert cluster[1].replica.leader is None
